@@ -17,7 +17,7 @@ from typing import cast
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F  # noqa: N812 -- the name that every PyTorch reader expects
+from torch.nn import functional as F
 
 from model.config import ModelConfig
 
@@ -98,12 +98,18 @@ class MultiHeadAttention(nn.Module):
         return cast(Tensor, self.output(joined))
 
     def _split(self, states: Tensor) -> Tensor:
-        return states.unflatten(-1, (self.num_heads, -1)).transpose(1, 2)  # [B, H, S, K]
+        batch, length, width = states.shape
+        heads = states.view(batch, length, self.num_heads, width // self.num_heads)
+        return heads.transpose(1, 2)  # [B, H, S, K]
 
 
 # --- 3.3 Position-wise feed-forward network -------------------------------------------------------
 
-ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "gelu": F.gelu, "silu": F.silu}
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "relu": F.relu,
+    "gelu": F.gelu,
+    "silu": F.silu,
+}
 
 
 class FeedForward(nn.Module):
@@ -205,12 +211,16 @@ class DecoderLayer(_Layer):
         """All target positions at once, each blind to those after it: [B, T, D]."""
 
         def attend(x: Tensor) -> Tensor:
-            attention, weights = self.self_attention, record and record.decoder_self
-            keys_values = attention.keys_values(x)
-            return cast(Tensor, attention(x, keys_values, causal=True, record=weights))
+            keys_values = self.self_attention.keys_values(x)
+            return cast(
+                Tensor, self.self_attention(x, keys_values, causal=True, record=self_weights)
+            )
 
+        self_weights, cross_weights = (
+            (None, None) if record is None else (record.decoder_self, record.decoder_cross)
+        )
         cross = self.cross_attention.keys_values(memory)
-        return self._sublayers(states, attend, cross, memory_mask, record and record.decoder_cross)
+        return self._sublayers(states, attend, cross, memory_mask, cross_weights)
 
     def step(self, states: Tensor, cache: LayerCache, memory_mask: Tensor | None) -> Tensor:
         """The newest target position alone, [B, 1, D] -> [B, 1, D]; the cache has the others."""
@@ -291,9 +301,7 @@ class Decoder(_Stack):
             states = layer(states, memory, memory_mask, record)
         return self.finish(states)
 
-    def step(
-        self, states: Tensor, caches: list[LayerCache], memory_mask: Tensor | None
-    ) -> Tensor:
+    def step(self, states: Tensor, caches: list[LayerCache], memory_mask: Tensor | None) -> Tensor:
         """[B, 1, D] -> [B, 1, D]; every layer's cache grows by one position."""
         for layer, cache in zip(self.each_layer(), caches, strict=True):
             states = layer.step(states, cache, memory_mask)
@@ -385,7 +393,10 @@ class Transformer(nn.Module):
         """Logits [B, T, V] for source ids [B, S] and target ids [B, T].
 
         `source_mask` [B, S] is True at tokens and False at padding; without it, every `pad_id` is
-        taken for padding. All methods raise ValueError for more than `max_positions` tokens.
+        taken for padding.
+
+        Raises:
+            ValueError: a sequence is longer than `max_positions` (here and in every method below).
         """
         mask = self._source_mask(source_ids, source_mask)
         return self.decode(target_ids, self.encode(source_ids, mask), mask)
