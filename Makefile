@@ -1,0 +1,100 @@
+# Needs only python3 (3.11 to 3.13), make and a package index. Everything is installed into .venv at
+# the versions of constraints.txt: the first call takes minutes, the next ones a moment.
+#
+#   make serve ARGS="--port 50052"      pass options on to `dragoman serve`
+#   make test ARGS="tests/unit -x"      pass options on to pytest
+#   make PYTHON=python3.12 test         another interpreter (after `make clean`)
+
+PYTHON ?= python3
+ARGS ?=
+
+venv := .venv
+python := $(venv)/bin/python
+# `python -m pip` rather than `pip`: its first line holds an absolute path, which may be too long.
+pip_install := $(python) -m pip install --constraint constraints.txt
+# Built by the locked hatchling rather than by the newest one in an isolated environment.
+install_this := $(pip_install) --no-build-isolation --editable
+torch := $(shell sed -n 's/^torch==//p' constraints.txt)
+
+# onnxruntime reads it when it is imported.
+export ORT_DISABLE_TELEMETRY := 1
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.DEFAULT_GOAL := help
+.PHONY: help serve test check proto venv lock clean
+
+help:  ## show these targets
+	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 16
+
+serve: $(venv)/.serve  ## start the server (gRPC 127.0.0.1:50051, metrics 127.0.0.1:9464)
+	@$(venv)/bin/dragoman serve $(ARGS)
+
+test: $(venv)/.dev  ## run the tests
+	$(python) -m pytest $(ARGS)
+
+check: $(venv)/.dev  ## lint, formatting, types, who may import whom
+	$(python) -m ruff check .
+	$(python) -m ruff format --check .
+	$(python) -m mypy
+	$(venv)/bin/lint-imports --no-logo
+
+proto: $(venv)/.dev  ## generate the stubs from proto/dragoman/v1/*.proto
+	$(python) proto/generate.py
+
+venv: $(venv)/.dev  ## only create .venv, with everything that test and check need
+
+lock: $(venv)/.created  ## resolve constraints.txt anew; ARGS=--upgrade moves to newer versions
+	$(python) -m pip install --quiet uv
+	@# CUDA's packages are left out: no constraint on what may never be installed here. torch stays
+	@# where it is: move it by hand, to a version that has a CPU build.
+	echo "torch==$(torch)" >$(venv)/torch.txt
+	cp constraints.txt $(venv)/lock.txt
+	$(venv)/bin/uv pip compile pyproject.toml --extra cpu --extra dev --universal \
+	    --python-version 3.11 --fork-strategy fewest --no-sources $(ARGS) \
+	    --constraint $(venv)/torch.txt --no-annotate --no-header --output-file $(venv)/lock.txt
+	{ grep '^#' constraints.txt; grep -vE '^(cuda-|nvidia-|triton=)' $(venv)/lock.txt; } \
+	    >$(venv)/constraints.txt
+	mv $(venv)/constraints.txt constraints.txt
+
+clean:  ## remove .venv, caches and builds
+	rm -rf $(venv) dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+
+# --- the environment: one, growing ---------------------------------------------------------------
+
+$(venv)/.created:
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' || { \
+	    echo "dragoman needs Python 3.11, 3.12 or 3.13, but $(PYTHON) is: $$($(PYTHON) --version 2>&1)." \
+	        "Name another one: make PYTHON=python3.12 ..." >&2; exit 1; }
+	$(PYTHON) -m venv $(venv)
+	@touch $@
+
+# What the server, the client and the evaluation need: no torch.
+$(venv)/.serve: $(venv)/.created pyproject.toml constraints.txt
+	$(pip_install) hatchling editables
+	$(install_this) '.[cpu,evaluate]'
+	@touch $@
+
+# PyTorch's builds for Linux that carry no CUDA have "+cpu" in their version and lie on an index of
+# their own: pip finds them where it is configured to, and uv knows the place by itself.
+$(venv)/.torch: $(venv)/.serve
+ifeq ($(shell uname -s),Linux)
+	$(pip_install) 'torch==$(torch)+cpu' 2>$(venv)/torch.log || { \
+	    echo "pip is not configured for PyTorch's CPU builds: asking uv for torch $(torch)"; \
+	    $(pip_install) --quiet uv && $(venv)/bin/uv pip install --python $(python) \
+	        --constraint constraints.txt --torch-backend cpu 'torch==$(torch)'; } || { \
+	    echo "No CPU build of torch $(torch) could be had. Neither from pip:" >&2; \
+	    cat $(venv)/torch.log >&2; \
+	    echo "nor from uv (above). Tell pip where one is, for example with PIP_FIND_LINKS." >&2; \
+	    exit 1; }
+else
+	$(pip_install) 'torch==$(torch)'
+endif
+	@touch $@
+
+$(venv)/.dev: $(venv)/.torch
+	$(install_this) '.[cpu,dev]'
+	@if $(python) -m pip list --format freeze | grep -iE '^(cuda-|nvidia-|triton=|onnxruntime-gpu=)'; then \
+	    echo "These packages belong to a GPU and may not stand in $(venv): run 'make clean'," \
+	        "then look for what brought them." >&2; exit 1; fi
+	$(python) -m pip check
+	@touch $@
