@@ -269,6 +269,11 @@ class Encoder(_Stack):
     def __init__(self, config: ModelConfig) -> None:
         super().__init__(config, [EncoderLayer(config) for _ in range(config.num_encoder_layers)])
 
+    def each_layer(self) -> Iterator[EncoderLayer]:
+        """The layers from the bottom up, with their type."""
+        for layer in self.layers:
+            yield cast(EncoderLayer, layer)
+
     def forward(
         self, states: Tensor, mask: Tensor | None, record: list[Tensor] | None = None
     ) -> Tensor:
