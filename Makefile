@@ -50,7 +50,7 @@ lock: $(venv)/.created  ## resolve constraints.txt anew; ARGS=--upgrade moves to
 	echo "torch==$(torch)" >$(venv)/torch.txt
 	cp constraints.txt $(venv)/lock.txt
 	$(venv)/bin/uv pip compile pyproject.toml --extra cpu --extra dev --universal \
-	    --python-version 3.11 --fork-strategy fewest --no-sources $(ARGS) \
+	    --group lock --python-version 3.11 --fork-strategy fewest $(ARGS) \
 	    --constraint $(venv)/torch.txt --no-annotate --no-header --output-file $(venv)/lock.txt
 	{ grep '^#' constraints.txt; grep -vE '^(cuda-|nvidia-|triton=)' $(venv)/lock.txt; } \
 	    >$(venv)/constraints.txt
@@ -78,13 +78,14 @@ $(venv)/.serve: $(venv)/.created pyproject.toml constraints.txt
 # their own: pip finds them where it is configured to, and uv knows the place by itself.
 $(venv)/.torch: $(venv)/.serve
 ifeq ($(shell uname -s),Linux)
-	$(pip_install) 'torch==$(torch)+cpu' 2>$(venv)/torch.log || { \
-	    echo "pip is not configured for PyTorch's CPU builds: asking uv for torch $(torch)"; \
+	@echo "Installing a CPU build of torch $(torch)"
+	@$(python) -m pip install --no-deps 'torch==$(torch)+cpu' 2>$(venv)/torch.log || { \
+	    echo "pip is not configured for PyTorch's CPU builds: asking uv"; \
 	    $(pip_install) --quiet uv && $(venv)/bin/uv pip install --python $(python) \
-	        --constraint constraints.txt --torch-backend cpu 'torch==$(torch)'; } || { \
-	    echo "No CPU build of torch $(torch) could be had. Neither from pip:" >&2; \
+	        --no-deps --torch-backend cpu 'torch==$(torch)'; } || { \
+	    echo "No CPU build of torch $(torch) could be had. Not from pip:" >&2; \
 	    cat $(venv)/torch.log >&2; \
-	    echo "nor from uv (above). Tell pip where one is, for example with PIP_FIND_LINKS." >&2; \
+	    echo "and not from uv (above). Tell pip where one is, for example by PIP_FIND_LINKS." >&2; \
 	    exit 1; }
 else
 	$(pip_install) 'torch==$(torch)'
