@@ -1,0 +1,60 @@
+"""`dragoman train`: from a recipe and parallel text to a checkpoint."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def train(
+    recipe: Annotated[Path, typer.Argument(help="The recipe, a TOML file.")],
+    data_root: Annotated[
+        Path | None,
+        typer.Option(
+            help="Folder that the recipe's files are relative to.", envvar="DRAGOMAN_DATA_ROOT"
+        ),
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option(help="Folder of the run, in place of the recipe's.")
+    ] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    threads: Annotated[int, typer.Option(help="CPU threads; 0 takes all cores.", min=0)] = 0,
+) -> None:
+    """Train a model. The same command goes on with a run that was interrupted.
+
+    Several GPUs: `torchrun --nproc-per-node N -m cli.main train RECIPE`.
+    """
+    import logging
+    import os
+
+    import torch
+    from torch import distributed
+
+    from model.checkpoint import CheckpointError
+    from model.corpus import CorpusError
+    from model.recipe import RecipeError, load_recipe
+    from model.tokenizer import TokenizerError
+    from model.training import Trainer, TrainingError
+
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    if threads:
+        torch.set_num_threads(threads)
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:  # torchrun sets it
+        distributed.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
+    try:
+        loaded = load_recipe(recipe, data_root=data_root)
+        if output is not None:
+            loaded = loaded.model_copy(update={"output": output.resolve()})
+        final = Trainer(loaded, device=device).run()
+    except (RecipeError, CorpusError, TokenizerError, CheckpointError, TrainingError) as exc:
+        typer.echo(f"error: {exc}", err=True)
+        raise typer.Exit(1) from exc
+    except KeyboardInterrupt:
+        typer.echo("interrupted; the same command goes on from the last saved state", err=True)
+        raise typer.Exit(130) from None
+    finally:
+        if distributed.is_initialized():
+            distributed.destroy_process_group()
+    typer.echo(f"final checkpoint: {final}")

@@ -1,0 +1,171 @@
+"""A checkpoint: what training leaves behind and export reads.
+
+A folder with `config.json`, `model.safetensors`, `tokenizer.model` and, where one made it, the
+recipe. Tied matrices are stored once.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import safetensors.torch
+import torch
+from safetensors import SafetensorError
+from torch import Tensor
+
+from model.config import ConfigError, ModelConfig
+from model.tokenizer import TOKENIZER_FILE, Tokenizer
+from model.transformer import Transformer
+
+CONFIG_FILE = "config.json"
+WEIGHTS_FILE = "model.safetensors"
+RECIPE_FILE = "recipe.json"
+FORMAT_VERSION = 1
+
+_DTYPES = {"fp32": torch.float32, "fp16": torch.float16}
+
+
+class CheckpointError(ValueError):
+    """A checkpoint cannot be read. The message names the file."""
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A loaded checkpoint.
+
+    Attributes:
+        model: the network in evaluation mode, in float32 however it was stored.
+        config: its sizes and options.
+        tokenizer: its vocabulary.
+        languages: {"source": code, "target": code}.
+        provenance: how the weights came about.
+    """
+
+    model: Transformer
+    config: ModelConfig
+    tokenizer: Tokenizer
+    languages: Mapping[str, str]
+    provenance: Mapping[str, Any]
+
+
+def save_checkpoint(
+    folder: Path,
+    model: Transformer,
+    tokenizer: Tokenizer,
+    *,
+    languages: Mapping[str, str],
+    provenance: Mapping[str, Any] | None = None,
+    recipe: Mapping[str, Any] | None = None,
+    dtype: Literal["fp32", "fp16"] = "fp32",
+) -> None:
+    """Write a checkpoint. `folder` is replaced only when the new one is complete.
+
+    Args:
+        folder: where to.
+        model: the network.
+        tokenizer: its vocabulary.
+        languages: {"source": code, "target": code}.
+        provenance: plain JSON values that say where the weights come from.
+        recipe: the recipe's fields as plain JSON values.
+        dtype: of the stored weights.
+    """
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    temporary = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
+    config = {
+        "format_version": FORMAT_VERSION,
+        "model": model.config.to_dict(),
+        "languages": dict(languages),
+        "provenance": dict(provenance or {}),
+    }
+    (temporary / CONFIG_FILE).write_text(json.dumps(config, indent=2, sort_keys=True) + "\n")
+    if recipe is not None:
+        (temporary / RECIPE_FILE).write_text(json.dumps(recipe, indent=2) + "\n")
+    (temporary / TOKENIZER_FILE).write_bytes(tokenizer.serialized())
+    tensors = {
+        name: tensor.detach().to("cpu", _DTYPES[dtype]).contiguous()
+        for name, tensor in _distinct(model).items()
+    }
+    safetensors.torch.save_file(tensors, temporary / WEIGHTS_FILE)
+    # safetensors and mkdtemp make private files; a checkpoint is to be read by others.
+    temporary.chmod(0o755)
+    for file in temporary.iterdir():
+        file.chmod(0o644)
+    if folder.exists():
+        shutil.rmtree(folder)
+    os.replace(temporary, folder)
+
+
+def load_checkpoint(folder: Path) -> Checkpoint:
+    """Read what `save_checkpoint` wrote.
+
+    Raises:
+        CheckpointError: a file is missing, damaged or of another format.
+    """
+    config_path = folder / CONFIG_FILE
+    try:
+        fields = json.loads(config_path.read_text(encoding="utf-8"))
+        if fields["format_version"] != FORMAT_VERSION:
+            raise CheckpointError(
+                f"{config_path}: format_version is {fields['format_version']}, "
+                f"this program reads {FORMAT_VERSION}"
+            )
+        config = ModelConfig.from_dict(fields["model"])
+        languages = fields["languages"]
+    except OSError as exc:
+        raise CheckpointError(f"{config_path}: {exc.strerror}; is this a checkpoint?") from exc
+    except (json.JSONDecodeError, UnicodeDecodeError, KeyError, TypeError, ConfigError) as exc:
+        raise CheckpointError(f"{config_path}: {exc!s}") from exc
+    tokenizer = Tokenizer.load(folder / TOKENIZER_FILE)
+    if tokenizer.vocab_size != config.vocab_size:
+        raise CheckpointError(
+            f"{folder / TOKENIZER_FILE} has {tokenizer.vocab_size} pieces, "
+            f"the model's vocab_size is {config.vocab_size}"
+        )
+    model = Transformer(config)
+    _load_weights(model, folder / WEIGHTS_FILE)
+    model.eval()
+    return Checkpoint(model, config, tokenizer, languages, fields.get("provenance", {}))
+
+
+def _distinct(model: Transformer) -> dict[str, Tensor]:
+    """The state dict with every shared matrix under the first of its names only."""
+    seen: set[int] = set()
+    distinct = {}
+    for name, tensor in model.state_dict().items():
+        if tensor.data_ptr() not in seen:
+            seen.add(tensor.data_ptr())
+            distinct[name] = tensor
+    return distinct
+
+
+def _load_weights(model: Transformer, path: Path) -> None:
+    try:
+        tensors = safetensors.torch.load_file(path)
+    except OSError as exc:
+        raise CheckpointError(f"{path}: {exc.strerror or exc}") from exc
+    except SafetensorError as exc:
+        raise CheckpointError(f"{path}: damaged: {exc}") from exc
+    expected = _distinct(model)
+    for problem, names in (
+        ("missing", expected.keys() - tensors.keys()),
+        ("unknown", tensors.keys() - expected.keys()),
+    ):
+        if names:
+            raise CheckpointError(f"{path}: {problem} tensor {sorted(names)[0]!r}")
+    for name, tensor in tensors.items():
+        if tensor.shape != expected[name].shape:
+            raise CheckpointError(
+                f"{path}: {name} has shape {list(tensor.shape)}, "
+                f"the configuration says {list(expected[name].shape)}"
+            )
+    # Tied names share storage, so copying into the stored name fills the others too.
+    with torch.no_grad():
+        for name, tensor in tensors.items():
+            expected[name].copy_(tensor)

@@ -1,0 +1,190 @@
+"""Parallel text: read, checked, and cut into batches by a token budget."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+Int64 = npt.NDArray[np.int64]
+
+
+class CorpusError(ValueError):
+    """A corpus cannot be used. The message names the file and, where there is one, the line."""
+
+
+@dataclass(frozen=True)
+class ParallelText:
+    """Aligned sentences of two languages.
+
+    Attributes:
+        sources, targets: the sentences, of equal number.
+        skipped: what was left out, one "file:line: reason" each.
+    """
+
+    sources: Sequence[str]
+    targets: Sequence[str]
+    skipped: Sequence[str] = field(default=())
+
+    def __len__(self) -> int:
+        return len(self.sources)
+
+    def __add__(self, other: ParallelText) -> ParallelText:
+        return ParallelText(
+            [*self.sources, *other.sources],
+            [*self.targets, *other.targets],
+            [*self.skipped, *other.skipped],
+        )
+
+
+def read_lines(path: Path) -> list[str]:
+    """The lines of a UTF-8 file, without their line ends.
+
+    Only a line feed ends a line (str.splitlines would also cut at U+2028 and break the alignment).
+
+    Raises:
+        CorpusError: the file cannot be read, or a line is not UTF-8.
+    """
+    try:
+        raw = path.read_bytes()
+    except OSError as exc:
+        raise CorpusError(f"{path}: {exc.strerror}") from exc
+    lines = raw.split(b"\n")
+    if lines[-1] == b"":
+        lines.pop()
+    decoded = []
+    for number, line in enumerate(lines, start=1):
+        try:
+            decoded.append(line.removesuffix(b"\r").decode("utf-8"))
+        except UnicodeDecodeError as exc:
+            raise CorpusError(
+                f"{path}:{number}: not UTF-8 (byte {exc.object[exc.start]:#04x} "
+                f"at column {exc.start + 1})"
+            ) from exc
+    return decoded
+
+
+def read_parallel(source: Path, target: Path, *, lowercase: bool = False) -> ParallelText:
+    """Read two aligned files. A pair with an empty side is skipped and reported.
+
+    Raises:
+        CorpusError: unequal line counts, no usable pair, an unreadable file or bad UTF-8.
+    """
+    sources, targets = read_lines(source), read_lines(target)
+    if len(sources) != len(targets):
+        raise CorpusError(
+            f"{source} has {len(sources)} lines but {target} has {len(targets)}; "
+            f"line {min(len(sources), len(targets)) + 1} has no counterpart"
+        )
+    kept: list[tuple[str, str]] = []
+    skipped: list[str] = []
+    for number, (left, right) in enumerate(zip(sources, targets, strict=True), start=1):
+        if not left.strip():
+            skipped.append(f"{source}:{number}: empty line")
+        elif not right.strip():
+            skipped.append(f"{target}:{number}: empty line")
+        else:
+            kept.append((left, right))
+    if not kept:
+        raise CorpusError(f"{source}: no sentence pair with text on both sides")
+    if lowercase:
+        kept = [(left.lower(), right.lower()) for left, right in kept]
+    return ParallelText([pair[0] for pair in kept], [pair[1] for pair in kept], skipped)
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Token ids of some sentence pairs, padded on the right.
+
+    Attributes:
+        source_ids: [rows, source length], each row ends with EOS.
+        target_ids: [rows, target length], each row starts with BOS and ends with EOS.
+    """
+
+    source_ids: Int64
+    target_ids: Int64
+
+    def num_target_tokens(self, pad_id: int) -> int:
+        """Tokens that the loss is taken over: all but BOS and padding."""
+        return int((self.target_ids[:, 1:] != pad_id).sum())
+
+
+@dataclass(frozen=True)
+class EncodedText:
+    """Token ids of a parallel text, without BOS and EOS."""
+
+    sources: Sequence[Sequence[int]]
+    targets: Sequence[Sequence[int]]
+
+    def __len__(self) -> int:
+        return len(self.sources)
+
+    def lengths(self) -> Int64:
+        """[pairs, 2] tokens of source and target, EOS counted."""
+        return np.array(
+            [(len(s) + 1, len(t) + 1) for s, t in zip(self.sources, self.targets, strict=True)],
+            np.int64,
+        ).reshape(-1, 2)
+
+    def without_longer_than(self, max_tokens: int) -> tuple[EncodedText, int]:
+        """The pairs whose sides both have at most `max_tokens`, and how many others there were."""
+        keep = np.flatnonzero(self.lengths().max(axis=1, initial=0) <= max_tokens)
+        kept = EncodedText([self.sources[i] for i in keep], [self.targets[i] for i in keep])
+        return kept, len(self) - len(keep)
+
+
+def plan_batches(
+    lengths: Int64, token_budget: int, generator: np.random.Generator | None
+) -> list[Int64]:
+    """Group pair indices into batches of at most `token_budget` tokens a side, padding counted.
+
+    Pairs of similar length go together, which keeps padding low. With a `generator` the order of
+    the batches, and which of the pairs of equal lengths share a batch, are random.
+
+    Args:
+        lengths: [pairs, 2] as from `EncodedText.lengths`.
+        token_budget: largest rows x longest side; a single longer pair makes its own batch.
+        generator: source of randomness, None for the same order every time.
+    """
+    tie_break = np.arange(len(lengths)) if generator is None else generator.permutation(len(lengths))
+    order = np.lexsort((tie_break, lengths[:, 0], lengths[:, 1]))
+    longest_side = lengths.max(axis=1, initial=0)
+    batches: list[Int64] = []
+    start, width = 0, 0
+    for end, index in enumerate(order):
+        width = max(width, int(longest_side[index]))
+        if end > start and (end + 1 - start) * width > token_budget:
+            batches.append(order[start:end])
+            start, width = end, int(longest_side[index])
+    if start < len(order):
+        batches.append(order[start:])
+    if generator is not None:
+        batches = [batches[i] for i in generator.permutation(len(batches))]
+    return batches
+
+
+def make_batch(
+    text: EncodedText, indices: Int64, *, pad_id: int, bos_id: int, eos_id: int
+) -> Batch:
+    """The pairs at `indices` as padded arrays."""
+    sources = [[*text.sources[i], eos_id] for i in indices]
+    targets = [[bos_id, *text.targets[i], eos_id] for i in indices]
+    return Batch(pad_right(sources, pad_id), pad_right(targets, pad_id))
+
+
+def pad_right(sequences: Sequence[Sequence[int]], pad_id: int) -> Int64:
+    """[rows, longest] the sequences, filled up with `pad_id`."""
+    padded = np.full((len(sequences), max(map(len, sequences))), pad_id, np.int64)
+    for row, sequence in enumerate(sequences):
+        padded[row, : len(sequence)] = sequence
+    return padded
+
+
+def interleave(text: ParallelText) -> Iterator[str]:
+    """Sentences of both sides in turn, for training a joint vocabulary."""
+    for source, target in zip(text.sources, text.targets, strict=True):
+        yield source
+        yield target

@@ -1,0 +1,238 @@
+"""A training run as a file: what to train, on what, and how. Read from TOML, checked once."""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from model.config import PRESETS, ConfigError, ModelConfig, preset
+
+DATA_ROOT_VARIABLE = "DRAGOMAN_DATA_ROOT"
+
+
+class RecipeError(ValueError):
+    """A recipe cannot be used. The message names the file and the field."""
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Corpus(_Section):
+    """One pair of aligned files, relative to the data root.
+
+    Attributes:
+        name: how reports call it.
+        source, target: the files.
+        repeat: how often an epoch goes through it.
+    """
+
+    name: str
+    source: Path
+    target: Path
+    repeat: int = Field(default=1, ge=1, le=100)
+
+
+class Languages(_Section):
+    """ISO 639-1 codes of the two sides."""
+
+    source: str = Field(pattern=r"^[a-z]{2,3}(-[A-Za-z0-9]+)*$")
+    target: str = Field(pattern=r"^[a-z]{2,3}(-[A-Za-z0-9]+)*$")
+
+
+class Data(_Section):
+    """The corpora, and what is left out of them.
+
+    Attributes:
+        root: folder that the files are relative to. The variable
+            DRAGOMAN_DATA_ROOT and the option --data-root override it.
+        train, valid: the corpora. BLEU and chrF are reported for each validation corpus.
+        lowercase: lower-case both sides (for published comparisons on lower-cased text).
+        max_tokens: pairs with a longer side are left out of training.
+        drop_validation_sources: leave out training pairs whose source also stands in a
+            validation corpus.
+    """
+
+    root: Path = Path(".")
+    train: tuple[Corpus, ...] = Field(min_length=1)
+    valid: tuple[Corpus, ...] = Field(min_length=1)
+    lowercase: bool = False
+    max_tokens: int = Field(default=256, ge=8)
+    drop_validation_sources: bool = True
+
+
+class Vocabulary(_Section):
+    """The joint SentencePiece vocabulary; see `model.tokenizer.train_tokenizer`.
+
+    `sampling_alpha` draws a random segmentation of the training text every epoch (Kudo, 2018);
+    0 always uses the best one.
+    """
+
+    vocab_size: int = Field(default=8000, ge=300, le=256_000)
+    kind: Literal["unigram", "bpe"] = "unigram"
+    character_coverage: float = Field(default=0.9999, gt=0.9, le=1.0)
+    sampling_alpha: float = Field(default=0.0, ge=0.0, le=10.0)
+
+
+class Optimization(_Section):
+    """How the weights are found (Vaswani et al., 2017, section 5).
+
+    Attributes:
+        batch_tokens: tokens a side in one batch of one process, padding counted.
+        accumulate: batches whose gradients are added up for one update.
+        max_updates: updates after which training ends, early stopping aside.
+        learning_rate: its peak, reached after `warmup_updates`, then falling with the inverse
+            square root of the update number (section 5.3, with the peak named directly).
+        label_smoothing: section 5.4.
+        clip_norm: largest gradient norm; 0 does not clip.
+        precision: "auto" uses bf16 where the hardware has it and it is measured to be faster.
+        init_from: checkpoint to start from; its vocabulary is used too.
+    """
+
+    batch_tokens: int = Field(default=4096, ge=16)
+    accumulate: int = Field(default=1, ge=1)
+    max_updates: int = Field(ge=1)
+    learning_rate: float = Field(gt=0.0)
+    warmup_updates: int = Field(default=4000, ge=1)
+    adam_beta1: float = Field(default=0.9, ge=0.0, lt=1.0)
+    adam_beta2: float = Field(default=0.98, ge=0.0, lt=1.0)
+    adam_epsilon: float = Field(default=1e-9, gt=0.0)
+    weight_decay: float = Field(default=0.0, ge=0.0)
+    label_smoothing: float = Field(default=0.1, ge=0.0, lt=1.0)
+    clip_norm: float = Field(default=1.0, ge=0.0)
+    precision: Literal["auto", "fp32", "bf16"] = "auto"
+    seed: int = Field(default=1, ge=0)
+    init_from: Path | None = None
+
+
+class Validation(_Section):
+    """When and how the model is judged as it trains.
+
+    Attributes:
+        every_updates: updates between two validations.
+        beam_size: of the validation translations.
+        max_sentences: of each corpus, evenly spread; 0 takes all.
+        patience: validations without a better score before training stops; 0 never stops early.
+        metric: what "better" means: BLEU averaged over the validation corpora, or loss.
+    """
+
+    every_updates: int = Field(default=1000, ge=1)
+    beam_size: int = Field(default=1, ge=1, le=64)
+    max_sentences: int = Field(default=300, ge=0)
+    patience: int = Field(default=0, ge=0)
+    metric: Literal["bleu", "loss"] = "bleu"
+
+
+class Saving(_Section):
+    """What a run leaves behind.
+
+    Attributes:
+        every_updates: updates between two saved states, from which a killed run goes on. Each
+            is also a checkpoint for averaging.
+        average_last: how many of the last checkpoints the final model averages.
+        dtype: how the final weights are stored.
+    """
+
+    every_updates: int = Field(default=500, ge=1)
+    average_last: int = Field(default=5, ge=1, le=100)
+    dtype: Literal["fp32", "fp16"] = "fp32"
+
+
+class Recipe(_Section):
+    """A whole training run. `model` holds a preset's name and any field of ModelConfig."""
+
+    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
+    output: Path
+    languages: Languages
+    data: Data
+    vocabulary: Vocabulary = Vocabulary()
+    model: dict[str, Any]
+    optimization: Optimization
+    validation: Validation = Validation()
+    saving: Saving = Saving()
+
+    @model_validator(mode="after")
+    def _check_model(self) -> Recipe:
+        if self.model.get("preset") not in PRESETS:
+            raise ValueError(
+                f"model.preset must be one of {', '.join(PRESETS)}, "
+                f"not {self.model.get('preset')!r}"
+            )
+        if "vocab_size" in self.model:
+            raise ValueError("model.vocab_size is set by vocabulary.vocab_size")
+        config = self.model_config_for(self.vocabulary.vocab_size)
+        if self.data.max_tokens > config.max_positions:
+            raise ValueError(
+                f"data.max_tokens ({self.data.max_tokens}) is more than model.max_positions "
+                f"({config.max_positions})"
+            )
+        return self
+
+    def model_config_for(self, vocab_size: int) -> ModelConfig:
+        """The network that this recipe asks for, with the vocabulary that there really is."""
+        overrides = {key: value for key, value in self.model.items() if key != "preset"}
+        try:
+            return preset(self.model["preset"], vocab_size, **overrides)
+        except ConfigError as exc:
+            raise ValueError(f"model: {exc}") from exc
+
+
+def load_recipe(path: Path, *, data_root: Path | None = None) -> Recipe:
+    """Read a recipe and make its paths absolute.
+
+    Args:
+        path: the TOML file. Its paths are relative to the current directory.
+        data_root: overrides `data.root`, and so does DRAGOMAN_DATA_ROOT.
+
+    Raises:
+        RecipeError: unreadable, not TOML, an unknown field or a bad value.
+    """
+    try:
+        fields = tomllib.loads(path.read_text(encoding="utf-8"))
+        recipe = Recipe.model_validate(fields)
+    except OSError as exc:
+        raise RecipeError(f"{path}: {exc.strerror}") from exc
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as exc:
+        raise RecipeError(f"{path}: not TOML: {exc}") from exc
+    except ValidationError as exc:
+        first = exc.errors()[0]
+        field = ".".join(str(part) for part in first["loc"])
+        message = first["msg"].removeprefix("Value error, ")
+        raise RecipeError(f"{path}: {field}: {message}" if field else f"{path}: {message}") from exc
+    return _with_absolute_paths(recipe, Path.cwd(), data_root)
+
+
+def _with_absolute_paths(recipe: Recipe, base: Path, data_root: Path | None) -> Recipe:
+    variable = os.environ.get(DATA_ROOT_VARIABLE)
+    root = data_root or (Path(variable) if variable else None)
+    root = root.resolve() if root else (base / recipe.data.root).resolve()
+
+    def resolve(corpora: tuple[Corpus, ...]) -> tuple[Corpus, ...]:
+        return tuple(
+            c.model_copy(update={"source": root / c.source, "target": root / c.target})
+            for c in corpora
+        )
+
+    data = recipe.data.model_copy(
+        update={
+            "root": root,
+            "train": resolve(recipe.data.train),
+            "valid": resolve(recipe.data.valid),
+        }
+    )
+    optimization = recipe.optimization
+    if optimization.init_from is not None:
+        optimization = optimization.model_copy(
+            update={"init_from": (base / optimization.init_from).resolve()}
+        )
+    return recipe.model_copy(
+        update={
+            "data": data,
+            "optimization": optimization,
+            "output": (base / recipe.output).resolve(),
+        }
+    )

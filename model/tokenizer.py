@@ -1,0 +1,156 @@
+"""Text to token ids and back: a joint SentencePiece vocabulary.
+
+Kudo and Richardson (2018), "SentencePiece"; the unigram model is Kudo (2018), "Subword
+Regularization". Every byte is a piece of last resort, so no input is unknown. Free of torch.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Literal
+
+import sentencepiece
+
+TOKENIZER_FILE = "tokenizer.model"
+PAD_ID, UNK_ID, BOS_ID, EOS_ID = 0, 1, 2, 3
+
+
+class TokenizerError(ValueError):
+    """A tokenizer file cannot be read, or a vocabulary cannot be trained. Names the file."""
+
+
+class Tokenizer:
+    """A trained SentencePiece vocabulary.
+
+    `decode(encode(text))` is the text as SentencePiece normalises it: NFKC, control characters
+    removed and runs of white space made one space.
+    """
+
+    def __init__(self, serialized: bytes) -> None:
+        self._processor = sentencepiece.SentencePieceProcessor()
+        self._processor.LoadFromSerializedProto(serialized)
+        self.vocab_size: int = self._processor.get_piece_size()
+        self.pad_id: int = self._processor.pad_id()
+        self.unk_id: int = self._processor.unk_id()
+        self.bos_id: int = self._processor.bos_id()
+        self.eos_id: int = self._processor.eos_id()
+
+    @classmethod
+    def load(cls, path: Path) -> Tokenizer:
+        """Read a SentencePiece model file.
+
+        Raises:
+            TokenizerError: the file is missing, unreadable or not a SentencePiece model.
+        """
+        try:
+            return cls(path.read_bytes())
+        except OSError as exc:
+            raise TokenizerError(f"cannot read the tokenizer {path}: {exc.strerror}") from exc
+        except RuntimeError as exc:
+            raise TokenizerError(f"{path} is not a SentencePiece model") from exc
+
+    def serialized(self) -> bytes:
+        """The bytes that `load` reads."""
+        return bytes(self._processor.serialized_model_proto())
+
+    def encode(self, text: str) -> list[int]:
+        """Token ids of `text`, without BOS and EOS."""
+        return list(self._processor.encode(text, out_type=int))
+
+    def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
+        """`encode` of every text, on one thread, so that callers choose their parallelism."""
+        return [list(ids) for ids in self._processor.encode(list(texts), out_type=int)]
+
+    def sample_batch(self, texts: Sequence[str], *, alpha: float, seed: int) -> list[list[int]]:
+        """One random segmentation of every text (Kudo, 2018, section 3.1, l = infinity).
+
+        Args:
+            texts: what to encode.
+            alpha: smoothing; smaller is more random.
+            seed: the same seed gives the same segmentations.
+        """
+        result: list[list[int]] = []
+
+        def sample() -> None:
+            # SentencePiece seeds one generator a thread, at its first use there and never again:
+            # a fresh thread is what makes the draw depend on our seed alone.
+            sentencepiece.set_random_generator_seed(seed & 0xFFFFFFFF)
+            result.extend(
+                self._processor.encode(
+                    text, out_type=int, enable_sampling=True, alpha=alpha, nbest_size=-1
+                )
+                for text in texts
+            )
+
+        thread = threading.Thread(target=sample)
+        thread.start()
+        thread.join()
+        return result
+
+    def decode(self, token_ids: Iterable[int]) -> str:
+        """The text of `token_ids`; padding, BOS and EOS are skipped."""
+        special = (self.pad_id, self.bos_id, self.eos_id)
+        return str(self._processor.decode([int(i) for i in token_ids if i not in special]))
+
+    def id_to_piece(self, token_id: int) -> str:
+        """The piece with this id, "\u2581" standing for a space."""
+        return str(self._processor.id_to_piece(token_id))
+
+    def piece_to_id(self, piece: str) -> int:
+        """The id of a piece, `unk_id` when there is no such piece."""
+        return int(self._processor.piece_to_id(piece))
+
+
+def train_tokenizer(
+    sentences: Iterator[str],
+    destination: Path,
+    *,
+    vocab_size: int,
+    kind: Literal["unigram", "bpe"] = "unigram",
+    character_coverage: float = 0.9999,
+    normalization: str = "nmt_nfkc",
+    num_threads: int = 1,
+) -> Tokenizer:
+    """Train a vocabulary on `sentences` (both languages) and write it to `destination`.
+
+    Args:
+        sentences: the text, one sentence an item.
+        destination: the model file to write; it appears whole or not at all.
+        vocab_size: pieces, the 4 special ones and 256 bytes included.
+        kind: "unigram" (Kudo, 2018) or "bpe" (Sennrich et al., 2016).
+        character_coverage: share of the characters that get a piece of their own; bytes spell
+            the others.
+        normalization: a rule set that SentencePiece knows.
+        num_threads: the result of the unigram training depends on it in the last digits, so it
+            is not taken from the machine.
+
+    Raises:
+        TokenizerError: the text is too small for this vocabulary, or an option is refused.
+    """
+    temporary = destination.with_suffix(".partial")
+    destination.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        with temporary.open("wb") as writer:
+            sentencepiece.SentencePieceTrainer.train(
+                sentence_iterator=sentences,
+                model_writer=writer,
+                vocab_size=vocab_size,
+                model_type=kind,
+                character_coverage=character_coverage,
+                normalization_rule_name=normalization,
+                byte_fallback=True,
+                split_digits=True,
+                pad_id=PAD_ID,
+                unk_id=UNK_ID,
+                bos_id=BOS_ID,
+                eos_id=EOS_ID,
+                num_threads=num_threads,
+                minloglevel=2,
+            )
+    except (RuntimeError, OSError) as exc:
+        temporary.unlink(missing_ok=True)
+        raise TokenizerError(f"cannot train a vocabulary of {vocab_size} pieces: {exc}") from exc
+    temporary.replace(destination)
+    return Tokenizer.load(destination)

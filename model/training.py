@@ -1,0 +1,415 @@
+"""Training (Vaswani et al., 2017, section 5): the loop, and a state from which it can go on.
+
+A run is a deterministic function of its recipe: batches follow from the seed and the epoch's
+number, and everything random is part of the saved state. A run that was killed and started again
+therefore ends with the weights of an unbroken one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import math
+import signal
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from types import FrameType
+from typing import Any, cast
+
+import torch
+from torch import Tensor, distributed, nn
+from torch.nn import functional as F  # noqa: N812 -- the name that every PyTorch reader expects
+from torch.nn.parallel import DistributedDataParallel
+
+from model.averaging import average_weights
+from model.checkpoint import load_checkpoint, save_checkpoint
+from model.corpus import Batch
+from model.recipe import Optimization, Recipe
+from model.training_data import EpochBatches, TrainingData, load_training_data
+from model.training_log import TrainingLog
+from model.transformer import Transformer
+from model.validation import Scores, validate
+
+logger = logging.getLogger(__name__)
+
+STATE_FILE = "state.pt"
+
+
+class TrainingError(RuntimeError):
+    """Training cannot start or go on. The message says what to do."""
+
+
+@dataclass
+class Progress:
+    """How far a run has come. Part of the saved state.
+
+    Attributes:
+        update: updates made.
+        epoch: the current epoch, from 0.
+        position: groups of batches of this epoch already used; a group makes one update.
+        best_score, validations_without_best: for early stopping.
+        precision: chosen at the start, kept from then on.
+        train_seconds: time spent in updates, over all starts of the run.
+        history: one entry a validation.
+    """
+
+    update: int = 0
+    epoch: int = 0
+    position: int = 0
+    best_score: float = -math.inf
+    validations_without_best: int = 0
+    precision: str = ""
+    train_seconds: float = 0.0
+    tokens: int = 0
+    history: list[dict[str, Any]] = field(default_factory=list)
+
+
+def learning_rate(update: int, optimization: Optimization) -> float:
+    """Section 5.3 with the peak named: linear warm-up, then the inverse square root.
+
+    Args:
+        update: from 1.
+        optimization: gives the peak and the length of the warm-up.
+    """
+    warmup = optimization.warmup_updates
+    return optimization.learning_rate * min(update / warmup, math.sqrt(warmup / update))
+
+
+class SmoothedLoss(nn.Module):
+    """The label-smoothed cross-entropy of a batch (section 5.4), summed over target tokens."""
+
+    def __init__(self, model: Transformer, label_smoothing: float) -> None:
+        super().__init__()
+        self.model = model
+        self.label_smoothing = label_smoothing
+
+    def forward(self, source_ids: Tensor, target_ids: Tensor) -> Tensor:
+        """A scalar for source ids [B, S] and target ids [B, T], BOS first."""
+        pad_id = self.model.config.pad_id
+        source_mask = source_ids != pad_id
+        memory = self.model.encode(source_ids, source_mask)
+        hidden = self.model.decode_hidden(target_ids[:, :-1], memory, source_mask)
+        labels = target_ids[:, 1:]
+        valid = labels != pad_id
+        # The vocabulary projection is the dearest product of a small model: none for padding.
+        logits = self.model.project(hidden[valid])  # [tokens, V]
+        return F.cross_entropy(
+            logits.float(), labels[valid], reduction="sum", label_smoothing=self.label_smoothing
+        )
+
+
+class Trainer:
+    """One training run, on one process or one of several that torchrun started."""
+
+    def __init__(self, recipe: Recipe, *, device: str = "auto", show_progress: bool = True) -> None:
+        self.recipe = recipe
+        self.output: Path = recipe.output
+        self.rank = distributed.get_rank() if distributed.is_initialized() else 0
+        self.world = distributed.get_world_size() if distributed.is_initialized() else 1
+        self.device = _device(device, self.rank)
+        self.output.mkdir(parents=True, exist_ok=True)
+        self.data = self._load_data()
+        torch.manual_seed(recipe.optimization.seed)
+        config = recipe.model_config_for(self.data.tokenizer.vocab_size)
+        self.model = Transformer(config).to(self.device)
+        if recipe.optimization.init_from is not None:
+            start = load_checkpoint(recipe.optimization.init_from)
+            self.model.load_state_dict(start.model.state_dict())
+        self.optimizer = _adam(self.model, recipe.optimization, self.device)
+        self.progress = Progress()
+        self.log = TrainingLog(self.output, recipe, enabled=self.rank == 0, bar=show_progress)
+        self._stop_requested = False
+        self._restore()
+        loss = SmoothedLoss(self.model, recipe.optimization.label_smoothing)
+        self.loss: nn.Module = loss if self.world == 1 else DistributedDataParallel(loss)
+
+    def run(self) -> Path:
+        """Train to the end and give the folder of the final checkpoint.
+
+        Interrupted by SIGINT or SIGTERM, it saves its state after the update under way and raises
+        KeyboardInterrupt; the same call later goes on from there.
+        """
+        final = self.output / "final"
+        with self._signals(), self.log:
+            if not self.progress.precision:
+                self.progress.precision = self._choose_precision()
+            self.log.started(self.progress, self.model, len(self.data.train))
+            while not self._finished():
+                self._run_epoch(self.data.epoch(self.progress.epoch))
+            if self.rank == 0:
+                self._write_final(final)
+            self._barrier()
+        return final
+
+    # --- the loop ---------------------------------------------------------------------------------
+
+    def _finished(self) -> bool:
+        patience = self.recipe.validation.patience
+        return self.progress.update >= self.recipe.optimization.max_updates or (
+            patience > 0 and self.progress.validations_without_best >= patience
+        )
+
+    def _run_epoch(self, batches: EpochBatches) -> None:
+        group_size = self.recipe.optimization.accumulate * self.world
+        num_groups = max(1, len(batches) // group_size)
+        while self.progress.position < num_groups:
+            first = self.progress.position * group_size + self.rank
+            last = min((self.progress.position + 1) * group_size, len(batches))
+            self._update([batches[i] for i in range(first, last, self.world)])
+            self.progress.position += 1
+            if self.progress.position == num_groups:
+                self.progress.epoch += 1
+                self.progress.position = 0
+            self._after_update()
+            if self._finished() or self.progress.position == 0:
+                return
+
+    def _update(self, batches: list[Batch]) -> None:
+        started = time.monotonic()
+        pad_id = self.model.config.pad_id
+        local_tokens = sum(batch.num_target_tokens(pad_id) for batch in batches)
+        num_tokens = self._sum_over_processes(local_tokens)
+        rate = learning_rate(self.progress.update + 1, self.recipe.optimization)
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate
+        self.model.train()
+        total = torch.zeros((), device=self.device)
+        for index, batch in enumerate(batches):
+            last = index == len(batches) - 1
+            with self._gradients_shared(last), self._autocast():
+                loss = self.loss(self._tensor(batch.source_ids), self._tensor(batch.target_ids))
+            # DistributedDataParallel averages over processes; we want the sum over all tokens.
+            (loss * (self.world / num_tokens)).backward()
+            total += loss.detach()
+        clip = self.recipe.optimization.clip_norm
+        norm = nn.utils.clip_grad_norm_(self.model.parameters(), clip or math.inf)
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        mean_loss = self._sum_over_processes(float(total)) / num_tokens
+        if not math.isfinite(mean_loss):
+            raise TrainingError(
+                f"the loss became {mean_loss} at update {self.progress.update + 1}; lower "
+                "optimization.learning_rate or lengthen optimization.warmup_updates"
+            )
+        self.progress.update += 1
+        self.progress.tokens += int(num_tokens)
+        self.progress.train_seconds += time.monotonic() - started
+        self.log.updated(self.progress, mean_loss, rate, float(norm), int(num_tokens))
+
+    def _after_update(self) -> None:
+        update = self.progress.update
+        if update % self.recipe.validation.every_updates == 0 or self._finished():
+            if self.rank == 0:
+                self._validate()
+            self._share_verdict()
+        stopping = self._sum_over_processes(int(self._stop_requested)) > 0
+        if update % self.recipe.saving.every_updates == 0 or self._finished() or stopping:
+            if self.rank == 0:
+                self._save()
+            self._barrier()
+        if stopping:
+            raise KeyboardInterrupt
+
+    def _validate(self) -> None:
+        scores = self._scores()
+        better = scores.score(self.recipe.validation.metric) > self.progress.best_score
+        if better:
+            self.progress.best_score = scores.score(self.recipe.validation.metric)
+            self.progress.validations_without_best = 0
+            self._save_checkpoint(self.output / "best", self.model)
+        else:
+            self.progress.validations_without_best += 1
+        self.progress.history.append({"update": self.progress.update, **scores.to_dict()})
+        self.log.validated(self.progress, scores, better)
+
+    def _scores(self) -> Scores:
+        return validate(self.model, self.data, device=self.device)
+
+    # --- saving -----------------------------------------------------------------------------------
+
+    def _save(self) -> None:
+        """Write the state whole or not at all, then forget checkpoints too old to average."""
+        folder = self.output / "checkpoints"
+        self._save_checkpoint(folder / f"update-{self.progress.update:07d}", self.model)
+        state = {
+            "progress": asdict(self.progress),
+            "model": self.model.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "random": torch.get_rng_state(),
+            "random_cuda": torch.cuda.get_rng_state_all() if self.device.type == "cuda" else [],
+        }
+        temporary = self.output / (STATE_FILE + ".partial")
+        torch.save(state, temporary)
+        temporary.replace(self.output / STATE_FILE)
+        for old in sorted(folder.iterdir())[: -self.recipe.saving.average_last]:
+            for file in old.iterdir():
+                file.unlink()
+            old.rmdir()
+
+    def _restore(self) -> None:
+        path = self.output / STATE_FILE
+        if not path.exists():
+            return
+        state = torch.load(path, map_location=self.device, weights_only=True)
+        self.model.load_state_dict(state["model"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        torch.set_rng_state(state["random"].cpu())
+        if state["random_cuda"] and self.device.type == "cuda":
+            torch.cuda.set_rng_state_all([s.cpu() for s in state["random_cuda"]])
+        self.progress = Progress(**state["progress"])
+        # Checkpoints of updates that this state has not seen would be averaged twice over.
+        newest = f"update-{self.progress.update:07d}"
+        for folder in (self.output / "checkpoints").glob("update-*"):
+            if folder.name > newest:
+                for file in folder.iterdir():
+                    file.unlink()
+                folder.rmdir()
+
+    def _save_checkpoint(self, folder: Path, model: Transformer, dtype: str = "fp32") -> None:
+        save_checkpoint(
+            folder,
+            model,
+            self.data.tokenizer,
+            languages=self.recipe.languages.model_dump(),
+            provenance=self._provenance(),
+            recipe=self.recipe.model_dump(mode="json"),
+            dtype=dtype,
+        )
+
+    def _provenance(self) -> dict[str, Any]:
+        return {
+            "recipe": self.recipe.name,
+            "updates": self.progress.update,
+            "epochs": self.progress.epoch,
+            "target_tokens": self.progress.tokens,
+            "hours": round(self.progress.train_seconds / 3600, 2),
+            "device": _device_name(self.device),
+            "precision": self.progress.precision,
+            "corpora": [corpus.name for corpus in self.recipe.data.train],
+        }
+
+    def _write_final(self, folder: Path) -> None:
+        """The mean of the last checkpoints (section 6.1), unless a single one was better."""
+        recent = sorted((self.output / "checkpoints").glob("update-*"))
+        self.model.load_state_dict(average_weights(recent))
+        scores = self._scores()
+        metric = self.recipe.validation.metric
+        self.log.averaged(len(recent), scores, self.progress.best_score)
+        if scores.score(metric) < self.progress.best_score:
+            best = load_checkpoint(self.output / "best").model.state_dict()
+            self.model.load_state_dict(best)
+        self._save_checkpoint(folder, self.model, self.recipe.saving.dtype)
+
+    # --- processes, devices, signals --------------------------------------------------------------
+
+    def _load_data(self) -> TrainingData:
+        # The first process makes the vocabulary, the others read it.
+        if self.rank > 0:
+            self._barrier()
+        data = load_training_data(self.recipe)
+        if self.rank == 0:
+            self._barrier()
+        return data
+
+    def _barrier(self) -> None:
+        if self.world > 1:
+            distributed.barrier()
+
+    def _sum_over_processes(self, value: float) -> float:
+        if self.world == 1:
+            return value
+        tensor = torch.tensor(float(value), dtype=torch.float64, device=self.device)
+        distributed.all_reduce(tensor)
+        return float(tensor)
+
+    def _share_verdict(self) -> None:
+        """Give every process the first one's view of early stopping."""
+        if self.world > 1:
+            verdict = [self.progress.best_score, self.progress.validations_without_best]
+            distributed.broadcast_object_list(verdict, src=0)
+            self.progress.best_score = float(verdict[0])
+            self.progress.validations_without_best = int(verdict[1])
+
+    def _gradients_shared(self, last: bool) -> contextlib.AbstractContextManager[None]:
+        """Several batches of one update exchange gradients once, with the last of them."""
+        if last or not isinstance(self.loss, DistributedDataParallel):
+            return contextlib.nullcontext()
+        return cast(contextlib.AbstractContextManager[None], self.loss.no_sync())
+
+    def _autocast(self) -> torch.autocast:
+        enabled = self.progress.precision == "bf16"
+        return torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=enabled)
+
+    def _tensor(self, array: Any) -> Tensor:
+        return torch.from_numpy(array).to(self.device, non_blocking=True)
+
+    def _choose_precision(self) -> str:
+        """The recipe's precision; "auto" times one batch of the first epoch in both."""
+        wanted = self.recipe.optimization.precision
+        if wanted != "auto":
+            return wanted
+        random = torch.get_rng_state()
+        batch = self.data.epoch(0)[0]
+        seconds: dict[str, float] = {}
+        for precision in ("fp32", "bf16"):
+            self.progress.precision = precision
+            for _ in range(3):  # the last run counts: the first ones warm up
+                started = time.monotonic()
+                with self._autocast():
+                    loss = self.loss(self._tensor(batch.source_ids), self._tensor(batch.target_ids))
+                loss.backward()
+                if self.device.type == "cuda":
+                    torch.cuda.synchronize()
+                seconds[precision] = time.monotonic() - started
+            self.optimizer.zero_grad()
+        torch.set_rng_state(random)
+        chosen = min(seconds, key=lambda p: seconds[p])
+        if self.world > 1:
+            choice = [chosen]
+            distributed.broadcast_object_list(choice, src=0)
+            chosen = choice[0]
+        logger.info("precision %s: fp32 takes %.2f s a batch, bf16 %.2f s",
+                    chosen, seconds["fp32"], seconds["bf16"])
+        return chosen
+
+    @contextlib.contextmanager
+    def _signals(self) -> Iterator[None]:
+        def request_stop(signum: int, frame: FrameType | None) -> None:
+            self._stop_requested = True
+
+        previous = {s: signal.signal(s, request_stop) for s in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield
+        finally:
+            for number, handler in previous.items():
+                signal.signal(number, handler)
+
+
+def _adam(model: nn.Module, optimization: Optimization, device: torch.device) -> torch.optim.Adam:
+    return torch.optim.AdamW(
+        model.parameters(),
+        lr=optimization.learning_rate,
+        betas=(optimization.adam_beta1, optimization.adam_beta2),
+        eps=optimization.adam_epsilon,
+        weight_decay=optimization.weight_decay,
+        fused=device.type in ("cpu", "cuda"),
+    )
+
+
+def _device(name: str, rank: int) -> torch.device:
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    if name == "cuda":
+        if not torch.cuda.is_available():
+            raise TrainingError("no CUDA device is available; use --device cpu")
+        torch.cuda.set_device(rank % torch.cuda.device_count())
+        return torch.device("cuda", torch.cuda.current_device())
+    return torch.device(name)
+
+
+def _device_name(device: torch.device) -> str:
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    return f"CPU, {torch.get_num_threads()} threads"

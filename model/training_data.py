@@ -1,0 +1,174 @@
+"""From a recipe's corpora to token ids: what is read, what is left out, and the vocabulary."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from model.corpus import (
+    Batch,
+    EncodedText,
+    ParallelText,
+    interleave,
+    make_batch,
+    plan_batches,
+    read_parallel,
+)
+from model.recipe import Corpus, Recipe
+from model.tokenizer import TOKENIZER_FILE, Tokenizer, train_tokenizer
+
+logger = logging.getLogger(__name__)
+
+_SKIPPED_LINES_SHOWN = 5
+
+
+@dataclass(frozen=True)
+class ValidationSet:
+    """A validation corpus: its text for BLEU, its token ids for the loss."""
+
+    name: str
+    text: ParallelText
+    encoded: EncodedText
+
+
+@dataclass(frozen=True)
+class TrainingData:
+    """All that a run learns from and is judged on.
+
+    Attributes:
+        tokenizer: the joint vocabulary.
+        train: the training text, repeats included.
+        validation: one set a validation corpus, at most `validation.max_sentences` each.
+        recipe: where it all comes from.
+    """
+
+    tokenizer: Tokenizer
+    train: ParallelText
+    validation: Sequence[ValidationSet]
+    recipe: Recipe
+
+    def epoch(self, number: int) -> EpochBatches:
+        """The batches of epoch `number` (from 0), always the same for the same recipe."""
+        recipe = self.recipe
+        seed = recipe.optimization.seed
+        alpha = recipe.vocabulary.sampling_alpha
+        if alpha > 0.0:
+            seeds = np.random.SeedSequence([seed, number]).generate_state(2)
+            encoded = EncodedText(
+                self.tokenizer.sample_batch(self.train.sources, alpha=alpha, seed=int(seeds[0])),
+                self.tokenizer.sample_batch(self.train.targets, alpha=alpha, seed=int(seeds[1])),
+            )
+        else:
+            encoded = encode(self.tokenizer, self.train)
+        encoded, dropped = encoded.without_longer_than(recipe.data.max_tokens)
+        if dropped and number == 0:
+            logger.info("%d training pairs have a side of over %d tokens and are left out",
+                        dropped, recipe.data.max_tokens)
+        generator = np.random.default_rng([seed, number])
+        plan = plan_batches(encoded.lengths(), recipe.optimization.batch_tokens, generator)
+        return EpochBatches(encoded, plan, self.tokenizer)
+
+
+@dataclass(frozen=True)
+class EpochBatches:
+    """The batches of one epoch, made when they are asked for."""
+
+    text: EncodedText
+    plan: Sequence[np.ndarray]
+    tokenizer: Tokenizer
+
+    def __len__(self) -> int:
+        return len(self.plan)
+
+    def __getitem__(self, index: int) -> Batch:
+        return make_batch(
+            self.text,
+            self.plan[index],
+            pad_id=self.tokenizer.pad_id,
+            bos_id=self.tokenizer.bos_id,
+            eos_id=self.tokenizer.eos_id,
+        )
+
+    def __iter__(self) -> Iterator[Batch]:
+        return (self[i] for i in range(len(self)))
+
+
+def encode(tokenizer: Tokenizer, text: ParallelText) -> EncodedText:
+    """The most likely segmentation of both sides."""
+    return EncodedText(tokenizer.encode_batch(text.sources), tokenizer.encode_batch(text.targets))
+
+
+def load_training_data(recipe: Recipe) -> TrainingData:
+    """Read the corpora of `recipe` and its vocabulary, training that first if there is none yet.
+
+    The vocabulary is `tokenizer.model` in the run's output folder, or that of `init_from`.
+
+    Raises:
+        CorpusError: a corpus cannot be used.
+        TokenizerError: the vocabulary cannot be trained or read.
+    """
+    lowercase = recipe.data.lowercase
+    validation = {corpus.name: _read(corpus, lowercase) for corpus in recipe.data.valid}
+    held_out = {s for text in validation.values() for s in text.sources}
+    distinct = {corpus.name: _read(corpus, lowercase) for corpus in recipe.data.train}
+    if recipe.data.drop_validation_sources:
+        distinct = {name: _without(text, held_out, name) for name, text in distinct.items()}
+    tokenizer = _load_tokenizer(recipe, distinct.values())
+    train = ParallelText([], [])
+    for corpus in recipe.data.train:
+        for _ in range(corpus.repeat):
+            train = train + distinct[corpus.name]
+    limit = recipe.validation.max_sentences
+    sampled = {name: _evenly(text, limit) for name, text in validation.items()}
+    return TrainingData(
+        tokenizer,
+        train,
+        [ValidationSet(name, text, encode(tokenizer, text)) for name, text in sampled.items()],
+        recipe,
+    )
+
+
+def _read(corpus: Corpus, lowercase: bool) -> ParallelText:
+    text = read_parallel(corpus.source, corpus.target, lowercase=lowercase)
+    for line in text.skipped[:_SKIPPED_LINES_SHOWN]:
+        logger.warning("left out: %s", line)
+    if len(text.skipped) > _SKIPPED_LINES_SHOWN:
+        logger.warning("left out of %s in all: %d pairs", corpus.name, len(text.skipped))
+    return text
+
+
+def _without(text: ParallelText, held_out: set[str], name: str) -> ParallelText:
+    pairs = zip(text.sources, text.targets, strict=True)
+    kept = [(s, t) for s, t in pairs if s not in held_out]
+    if len(kept) < len(text):
+        logger.info("%s: %d pairs left out, their source is in a validation corpus",
+                    name, len(text) - len(kept))
+    return ParallelText([s for s, _ in kept], [t for _, t in kept], text.skipped)
+
+
+def _evenly(text: ParallelText, limit: int) -> ParallelText:
+    if not limit or len(text) <= limit:
+        return text
+    indices = [i * len(text) // limit for i in range(limit)]
+    return ParallelText([text.sources[i] for i in indices], [text.targets[i] for i in indices])
+
+
+def _load_tokenizer(recipe: Recipe, texts: Iterable[ParallelText]) -> Tokenizer:
+    if recipe.optimization.init_from is not None:
+        return Tokenizer.load(recipe.optimization.init_from / TOKENIZER_FILE)
+    path: Path = recipe.output / TOKENIZER_FILE
+    if path.exists():
+        return Tokenizer.load(path)
+    logger.info("training a vocabulary of %d pieces", recipe.vocabulary.vocab_size)
+    sentences = (s for text in texts for s in interleave(text))
+    return train_tokenizer(
+        sentences,
+        path,
+        vocab_size=recipe.vocabulary.vocab_size,
+        kind=recipe.vocabulary.kind,
+        character_coverage=recipe.vocabulary.character_coverage,
+    )

@@ -1,0 +1,156 @@
+"""What a training run tells: a progress bar, log lines, TensorBoard and a report file."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+from torch.utils.tensorboard import SummaryWriter
+
+from model.recipe import Recipe
+from model.transformer import Transformer
+from model.validation import Scores
+
+if TYPE_CHECKING:
+    from model import training
+
+logger = logging.getLogger(__name__)
+
+REPORT_FILE = "report.json"
+_LINE_EVERY_SECONDS = 60.0
+_SMOOTHING = 0.95
+
+
+class TrainingLog:
+    """The voice of a run. Silent when not `enabled` (every process but the first)."""
+
+    def __init__(self, output: Path, recipe: Recipe, *, enabled: bool, bar: bool) -> None:
+        self._output = output
+        self._recipe = recipe
+        self._enabled = enabled
+        self._writer: SummaryWriter | None = None
+        self._bar: Progress | None = None
+        if enabled and bar and sys.stderr.isatty():
+            self._bar = Progress(
+                TextColumn("{task.description}"),
+                BarColumn(),
+                MofNCompleteColumn(),
+                TimeElapsedColumn(),
+                TimeRemainingColumn(),
+                console=Console(stderr=True),
+            )
+        self._task = self._bar.add_task("training") if self._bar else None
+        self._tokens_per_second = 0.0
+        self._last_seconds = 0.0
+        self._last_line = time.monotonic()
+
+    def __enter__(self) -> Self:
+        if self._bar:
+            self._bar.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self._bar:
+            self._bar.stop()
+        if self._writer:
+            self._writer.close()
+
+    def started(self, progress: training.Progress, model: Transformer, num_pairs: int) -> None:
+        """The run begins, or goes on."""
+        if not self._enabled:
+            return
+        self._last_seconds = progress.train_seconds
+        # What an earlier start logged after the state that this one goes on from is void.
+        self._writer = SummaryWriter(
+            str(self._output / "tensorboard"), purge_step=progress.update + 1
+        )
+        logger.info(
+            "%s %s: %.1f million parameters, %d sentence pairs, precision %s, from update %d",
+            "going on with" if progress.update else "training",
+            self._recipe.name,
+            model.num_parameters() / 1e6,
+            num_pairs,
+            progress.precision,
+            progress.update,
+        )
+
+    def updated(
+        self, progress: training.Progress, loss: float, rate: float, norm: float, num_tokens: int
+    ) -> None:
+        """One update is done."""
+        if not self._enabled or self._writer is None:
+            return
+        seconds = max(progress.train_seconds - self._last_seconds, 1e-9)
+        self._last_seconds = progress.train_seconds
+        now = num_tokens / seconds
+        old = self._tokens_per_second
+        self._tokens_per_second = _SMOOTHING * old + (1 - _SMOOTHING) * now if old else now
+        self._writer.add_scalar("train/loss", loss, progress.update)
+        self._writer.add_scalar("train/learning_rate", rate, progress.update)
+        self._writer.add_scalar("train/gradient_norm", norm, progress.update)
+        self._writer.add_scalar("train/tokens_per_second", now, progress.update)
+        if self._bar and self._task is not None:
+            self._bar.update(
+                self._task,
+                total=self._recipe.optimization.max_updates,
+                completed=progress.update,
+                description=f"epoch {progress.epoch + 1}, loss {loss:.3f}, "
+                f"{self._tokens_per_second:,.0f} tokens/s",
+            )
+        elif time.monotonic() - self._last_line > _LINE_EVERY_SECONDS:
+            self._last_line = time.monotonic()
+            self._line(progress, loss, seconds)
+
+    def _line(self, progress: training.Progress, loss: float, seconds: float) -> None:
+        mean_seconds = progress.train_seconds / progress.update
+        left = (self._recipe.optimization.max_updates - progress.update) * mean_seconds
+        logger.info(
+            "update %d, epoch %d, loss %.3f, %.0f tokens/s, %.0f minutes left",
+            progress.update,
+            progress.epoch + 1,
+            loss,
+            self._tokens_per_second,
+            left / 60,
+        )
+
+    def validated(self, progress: training.Progress, scores: Scores, better: bool) -> None:
+        """A validation is done."""
+        logger.info(
+            "update %d: %s%s", progress.update, scores.summary(), " (best)" if better else ""
+        )
+        if self._writer:
+            self._writer.add_scalar("valid/loss", scores.loss, progress.update)
+            for name, score in scores.corpora.items():
+                self._writer.add_scalar(f"valid/bleu/{name}", score.bleu, progress.update)
+                self._writer.add_scalar(f"valid/chrf/{name}", score.chrf, progress.update)
+            self._writer.flush()
+        report = {"recipe": self._recipe.name, "validations": progress.history}
+        (self._output / REPORT_FILE).write_text(json.dumps(report, indent=2) + "\n")
+
+    def averaged(self, count: int, scores: Scores, best_score: float) -> None:
+        """The last checkpoints' mean was validated."""
+        logger.info(
+            "mean of the last %d checkpoints: %s; the best single one had %.2f",
+            count,
+            scores.summary(),
+            best_score,
+        )

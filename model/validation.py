@@ -1,0 +1,120 @@
+"""How good a model is while it trains: loss, BLEU and chrF on held-out text."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import sacrebleu
+import torch
+
+from model.corpus import EncodedText, make_batch, plan_batches
+from model.training_data import TrainingData, ValidationSet
+from model.transformer import Transformer
+
+_BATCH_TOKENS = 2048
+
+
+@dataclass(frozen=True)
+class CorpusScore:
+    """sacreBLEU's BLEU (13a, mixed case) and chrF2 of one validation corpus, in percent."""
+
+    bleu: float
+    chrf: float
+
+
+@dataclass(frozen=True)
+class Scores:
+    """One validation.
+
+    Attributes:
+        loss: negative log-likelihood a target token, not smoothed, in nats.
+        corpora: BLEU and chrF by corpus.
+    """
+
+    loss: float
+    corpora: Mapping[str, CorpusScore]
+
+    def score(self, metric: str) -> float:
+        """The number to maximise: mean BLEU over the corpora, or minus the loss."""
+        if metric == "loss":
+            return -self.loss
+        return sum(c.bleu for c in self.corpora.values()) / len(self.corpora)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain JSON values."""
+        return asdict(self)
+
+    def summary(self) -> str:
+        """One line for a log."""
+        each = ", ".join(f"{name} {c.bleu:.1f}/{c.chrf:.1f}" for name, c in self.corpora.items())
+        return f"loss {self.loss:.3f}, BLEU/chrF {each}"
+
+
+@torch.no_grad()
+def validate(model: Transformer, data: TrainingData, *, device: torch.device) -> Scores:
+    """Judge `model` on every validation corpus of `data`. Leaves random state untouched."""
+    model.eval()
+    corpora = {part.name: _translate_and_score(model, data, part) for part in data.validation}
+    losses = [_loss(model, part.encoded, device) for part in data.validation]
+    return Scores(sum(s for s, _ in losses) / sum(n for _, n in losses), corpora)
+
+
+def _translate_and_score(
+    model: Transformer, data: TrainingData, part: ValidationSet
+) -> CorpusScore:
+    limit = model.config.max_positions - 1
+    outputs = translate_ids(
+        model,
+        [[*ids[:limit], model.config.eos_id] for ids in part.encoded.sources],
+        beam_size=data.recipe.validation.beam_size,
+        batch_tokens=_BATCH_TOKENS,
+    )
+    hypotheses = [data.tokenizer.decode(ids) for ids in outputs]
+    references = [list(part.text.targets)]
+    return CorpusScore(
+        sacrebleu.corpus_bleu(hypotheses, references).score,
+        sacrebleu.corpus_chrf(hypotheses, references).score,
+    )
+
+
+def _loss(model: Transformer, text: EncodedText, device: torch.device) -> tuple[float, int]:
+    config = model.config
+    text, _ = text.without_longer_than(config.max_positions)
+    total, count = 0.0, 0
+    for indices in plan_batches(text.lengths(), _BATCH_TOKENS, None):
+        batch = make_batch(
+            text, indices, pad_id=config.pad_id, bos_id=config.bos_id, eos_id=config.eos_id
+        )
+        source = torch.from_numpy(batch.source_ids).to(device)
+        target = torch.from_numpy(batch.target_ids).to(device)
+        log_probabilities = model(source, target[:, :-1]).float().log_softmax(-1)
+        labels = target[:, 1:]
+        chosen = log_probabilities.gather(-1, labels.unsqueeze(-1)).squeeze(-1)
+        valid = labels != config.pad_id
+        total -= float(chosen[valid].double().sum())
+        count += int(np.sum(valid.cpu().numpy()))
+    return total, count
+
+
+def translate_ids(model, sources, *, beam_size, batch_tokens):
+    outputs = [[] for _ in sources]
+    order = sorted(range(len(sources)), key=lambda i: len(sources[i]))
+    from model.corpus import pad_right
+    for start in range(0, len(order), 64):
+        idx = order[start:start+64]
+        src = torch.from_numpy(pad_right([sources[i] for i in idx], model.config.pad_id))
+        mask = src != model.config.pad_id
+        cache = model.start_cache(model.encode(src, mask), mask)
+        tok = torch.full((len(idx),), model.config.bos_id)
+        done = torch.zeros(len(idx), dtype=torch.bool)
+        for _ in range(min(model.config.max_positions - 1, 2 * src.size(1) + 50)):
+            tok = model.step(tok, cache).argmax(-1)
+            for r, i in enumerate(idx):
+                if not done[r] and tok[r] != model.config.eos_id:
+                    outputs[i].append(int(tok[r]))
+            done |= tok == model.config.eos_id
+            if done.all(): break
+    return outputs
