@@ -18,7 +18,7 @@ Errors of a whole call are gRPC status codes, with details from google/rpc/error
   INTERNAL            a defect; the message has the request id, the server's log the rest
 
 Metadata: a client may send `x-request-id` (1 to 128 letters, digits, and any of `-_.:/+=@`);
-the server gives the id it used, its own if there was none, in the initial metadata of the answer.
+the server gives the id that it used, its own if there was none, in the trailing metadata.
 """
 
 from collections import abc as _abc

@@ -1,0 +1,204 @@
+"""The boundary between the service and gRPC: what happens to every call, whatever it asks.
+
+A call gets a request id, is counted, timed and logged, and its exceptions become gRPC status codes
+with details (https://google.aip.dev/193), here and nowhere else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import contextvars
+import logging
+import re
+import time
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import grpc
+from google.protobuf import duration_pb2
+from google.rpc import error_details_pb2, status_pb2
+
+from service import errors, logs
+from service.metrics import ServerMetrics
+
+REQUEST_ID = "x-request-id"
+_VALID_REQUEST_ID = re.compile(r"[A-Za-z0-9\-_.:/+=@]{1,128}")
+_DETAILS = "grpc-status-details-bin"  # where gRPC's rich error model puts google.rpc.Status
+_PUSHBACK = "grpc-retry-pushback-ms"  # gRPC's own hint, which a client's retry policy obeys
+
+_CODES: dict[type[errors.DragomanError], grpc.StatusCode] = {
+    errors.InvalidArgumentError: grpc.StatusCode.INVALID_ARGUMENT,
+    errors.NotFoundError: grpc.StatusCode.NOT_FOUND,
+    errors.ResourceExhaustedError: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    errors.DeadlineExceededError: grpc.StatusCode.DEADLINE_EXCEEDED,
+    errors.RequestCancelledError: grpc.StatusCode.CANCELLED,
+    errors.UnavailableError: grpc.StatusCode.UNAVAILABLE,
+}
+
+_log = logging.getLogger("dragoman.access")
+
+Context = grpc.aio.ServicerContext[Any, Any]
+Handler = Any  # grpc.RpcMethodHandler: its callables are typed for threads, ours are coroutines
+
+
+def code_of(error: BaseException) -> grpc.StatusCode:
+    """The gRPC code of an exception; INTERNAL for what nobody raised on purpose."""
+    for kind in type(error).__mro__:
+        if kind in _CODES:
+            return _CODES[kind]
+    return grpc.StatusCode.INTERNAL
+
+
+def status_of(error: BaseException, request_id: str) -> status_pb2.Status:
+    """What a client is told about an exception: code, message, and details to act on.
+
+    Args:
+        error: anything. What is not a DragomanError is a defect, and its text stays in the log.
+        request_id: for the message of an internal error.
+    """
+    code = code_of(error)
+    number: int = code.value[0]
+    if code is grpc.StatusCode.INTERNAL:
+        return status_pb2.Status(
+            code=number, message=f"internal error; the server's log has it as {request_id}"
+        )
+    status = status_pb2.Status(code=number, message=str(error))
+    if isinstance(error, errors.InvalidArgumentError):
+        violation = error_details_pb2.BadRequest.FieldViolation(
+            field=error.field, description=error.description
+        )
+        status.details.add().Pack(error_details_pb2.BadRequest(field_violations=[violation]))
+    if isinstance(error, errors.ResourceExhaustedError):
+        delay = duration_pb2.Duration()
+        delay.FromMilliseconds(round(error.retry_after_seconds * 1000))
+        status.details.add().Pack(error_details_pb2.RetryInfo(retry_delay=delay))
+    return status
+
+
+class Call:
+    """One call in progress.
+
+    Attributes:
+        request_id: names it in the log.
+        facts: numbers for its log line; never a text.
+    """
+
+    def __init__(self, context: Context) -> None:
+        self.request_id = _request_id(context)
+        self.facts: dict[str, object] = {}
+
+
+class Boundary(grpc.aio.ServerInterceptor):
+    """Wraps every method of our own service. Others (health, reflection) pass through.
+
+    Args:
+        metrics: where calls are counted.
+        service: the full name of our service.
+        max_calls: calls in progress; more are refused. Health checks don't count, so that load
+            does not look like illness.
+    """
+
+    def __init__(self, metrics: ServerMetrics, service: str, max_calls: int) -> None:
+        self._metrics = metrics
+        self._prefix = f"/{service}/"
+        self._max_calls = max_calls
+        self._num_calls = 0
+
+    async def intercept_service(
+        self,
+        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Handler]],
+        handler_call_details: grpc.HandlerCallDetails,
+    ) -> Handler:
+        """The handler of a method, wrapped if it is ours."""
+        handler = await continuation(handler_call_details)
+        path: Any = handler_call_details.method
+        if handler is None or not path.startswith(self._prefix):
+            return handler
+        method = path.removeprefix(self._prefix)
+        if handler.response_streaming:
+            return grpc.unary_stream_rpc_method_handler(
+                self._stream(method, handler.unary_stream),
+                handler.request_deserializer,
+                handler.response_serializer,
+            )
+        return grpc.unary_unary_rpc_method_handler(
+            self._unary(method, handler.unary_unary),
+            handler.request_deserializer,
+            handler.response_serializer,
+        )
+
+    def _unary(self, method: str, behaviour: Handler) -> Handler:
+        async def answer(request: Any, context: Context) -> Any:
+            async with self._call(method, context):
+                return await behaviour(request, context)
+
+        return answer
+
+    def _stream(self, method: str, behaviour: Handler) -> Handler:
+        async def answer(request: Any, context: Context) -> AsyncIterator[Any]:
+            async with (
+                self._call(method, context),
+                contextlib.aclosing(behaviour(request, context)) as responses,
+            ):
+                async for response in responses:
+                    yield response
+
+        return answer
+
+    @contextlib.asynccontextmanager
+    async def _call(self, method: str, context: Context) -> AsyncIterator[None]:
+        call = Call(context)
+        # gRPC runs every call in a task of its own, so that these last as long as the call.
+        logs.request_id.set(call.request_id)
+        _current.set(call)
+        # Not in the initial metadata: once that is sent, a client can't retry the call elsewhere.
+        trailing: list[tuple[str, str | bytes]] = [(REQUEST_ID, call.request_id)]
+        context.set_trailing_metadata(trailing)
+        self._metrics.call_started(method)
+        self._num_calls += 1
+        started, code = time.perf_counter(), grpc.StatusCode.OK
+        try:
+            if self._num_calls > self._max_calls:
+                raise errors.ResourceExhaustedError(
+                    f"{self._max_calls} calls are in progress, which is this server's limit"
+                )
+            yield
+        except (asyncio.CancelledError, GeneratorExit):
+            # gRPC cancels the task of a call whose client went away, or whose deadline passed.
+            remaining = context.time_remaining()
+            expired = remaining is not None and remaining <= 0
+            code = grpc.StatusCode.DEADLINE_EXCEEDED if expired else grpc.StatusCode.CANCELLED
+            raise
+        except Exception as exc:
+            code = code_of(exc)
+            if code is grpc.StatusCode.INTERNAL:
+                _log.exception("%s failed", method)
+            status = status_of(exc, call.request_id)
+            trailing.append((_DETAILS, status.SerializeToString()))
+            if isinstance(exc, errors.ResourceExhaustedError):
+                trailing.append((_PUSHBACK, str(round(exc.retry_after_seconds * 1000))))
+            await context.abort(code, status.message, tuple(trailing))
+        finally:
+            self._num_calls -= 1
+            seconds = time.perf_counter() - started
+            self._metrics.call_finished(method, code.name, seconds)
+            facts = {"method": method, "code": code.name, "seconds": round(seconds, 6)}
+            _log.info("call", extra={**facts, **call.facts})
+
+
+def current_call() -> Call:
+    """The call that the running task answers."""
+    return _current.get()
+
+
+_current: contextvars.ContextVar[Call] = contextvars.ContextVar("call")
+
+
+def _request_id(context: Context) -> str:
+    """The client's id if it is fit for a log, otherwise a new one."""
+    for key, value in context.invocation_metadata() or ():
+        if key == REQUEST_ID and isinstance(value, str) and _VALID_REQUEST_ID.fullmatch(value):
+            return value
+    return uuid.uuid4().hex

@@ -1,0 +1,79 @@
+"""The standard gRPC health service (grpc.health.v1).
+
+Not the library's, because its `Watch` never ends: a client that watches (ours does) would hold
+every drain until its bound. This one says NOT_SERVING and ends the watch when the server drains.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import grpc
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+_Response = health_pb2.HealthCheckResponse
+
+
+class HealthService(health_pb2_grpc.HealthServicer):
+    """Answers for the server as a whole (the empty name) and for each of `services`.
+
+    All share one status: NOT_SERVING until `start_serving`, and again from `start_draining`.
+    """
+
+    def __init__(self, services: tuple[str, ...]) -> None:
+        self._services = frozenset(("", *services))
+        self._serving = False
+        self._draining = False
+        self._changed = asyncio.Event()
+
+    def start_serving(self) -> None:
+        """From now on: SERVING."""
+        self._serving = True
+        self._wake()
+
+    def start_draining(self) -> None:
+        """From now on and for ever: NOT_SERVING; watchers are told, then let go."""
+        self._serving, self._draining = False, True
+        self._wake()
+
+    def _wake(self) -> None:
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    def _status(self, service: str) -> health_pb2.HealthCheckResponse.ServingStatus.ValueType:
+        if service not in self._services:
+            return _Response.SERVICE_UNKNOWN
+        return _Response.SERVING if self._serving else _Response.NOT_SERVING
+
+    async def Check(
+        self,
+        request: health_pb2.HealthCheckRequest,
+        context: grpc.aio.ServicerContext[Any, Any],
+    ) -> health_pb2.HealthCheckResponse:
+        """The status of a service; NOT_FOUND if there is no such service."""
+        status = self._status(request.service)
+        if status == _Response.SERVICE_UNKNOWN:
+            await context.abort(
+                grpc.StatusCode.NOT_FOUND, f"there is no service {request.service!r}"
+            )
+        return _Response(status=status)
+
+    async def Watch(
+        self,
+        request: health_pb2.HealthCheckRequest,
+        context: grpc.aio.ServicerContext[Any, Any],
+    ) -> AsyncIterator[health_pb2.HealthCheckResponse]:
+        """The status of a service, now and whenever it changes, until the server drains."""
+        told = None
+        while True:
+            changed, draining = self._changed, self._draining
+            status = self._status(request.service)
+            if status != told:
+                yield _Response(status=status)
+                told = status
+            if draining:
+                return
+            # Taken before the status was read, so that a change during the yield isn't missed.
+            await changed.wait()

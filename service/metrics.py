@@ -1,0 +1,258 @@
+"""Prometheus metrics of one server, and the HTTP server that gives them out.
+
+Every server has a registry of its own, so that several can live in one process. Labels are bounded:
+methods, gRPC codes, the models that were loaded, finish reasons; never an address or a text.
+"""
+
+from __future__ import annotations
+
+import platform
+import threading
+from wsgiref.simple_server import WSGIServer
+
+import prometheus_client
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+from service.errors import StartupError
+from service.requests import FinishReason, GenerationRequest, GenerationResult
+
+# A `_created` series beside every counter and histogram nearly doubles the number of series, and
+# nothing here resets but at a restart, which `process_start_time_seconds` tells.
+prometheus_client.disable_created_metrics()
+
+# Seconds. A call takes from a millisecond (one word, tiny model) to a minute (pages under load).
+_CALL_BUCKETS = (
+    0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0,
+)  # fmt: skip
+_STEP_BUCKETS = (
+    0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0,
+)  # fmt: skip
+_ROW_BUCKETS = (1, 2, 4, 8, 16, 32, 48, 64, 96, 128, 192, 256, 384, 512)
+
+
+class ServerMetrics:
+    """All metrics of a server. `for_model` gives an engine's observer.
+
+    Attributes:
+        registry: where they are registered.
+    """
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        prometheus_client.ProcessCollector(registry=self.registry)
+        self._requests = Counter(
+            "dragoman_requests", "Calls finished.", ["method", "code"], registry=self.registry
+        )
+        self._request_duration = self._histogram(
+            "dragoman_request_duration_seconds",
+            "Time from the arrival of a call to its end.",
+            ["method"],
+            _CALL_BUCKETS,
+        )
+        self._in_flight = Gauge(
+            "dragoman_requests_in_flight",
+            "Calls in progress.",
+            ["method"],
+            registry=self.registry,
+        )
+        self._texts = Counter(
+            "dragoman_texts", "Texts answered, by status.", ["code"], registry=self.registry
+        )
+        self.serving = Gauge(
+            "dragoman_serving",
+            "1 while the server takes requests, 0 while it starts or drains.",
+            registry=self.registry,
+        )
+        self._build = Gauge(
+            "dragoman_build_info",
+            "1, labelled with the versions of what is running.",
+            ["version", "onnxruntime", "python"],
+            registry=self.registry,
+        )
+        self.model_info = Gauge(
+            "dragoman_model_info",
+            "1 for each model that is loaded, labelled with what it is.",
+            ["model", "version", "precision", "device", "source", "target"],
+            registry=self.registry,
+        )
+        self._create_engine_metrics()
+
+    def _create_engine_metrics(self) -> None:
+        def counter(name: str, text: str, *labels: str) -> Counter:
+            return Counter(name, text, ["model", *labels], registry=self.registry)
+
+        def gauge(name: str, text: str) -> Gauge:
+            return Gauge(name, text, ["model"], registry=self.registry)
+
+        def seconds(name: str, text: str, buckets: tuple[float, ...]) -> Histogram:
+            return self._histogram(name, text, ["model"], buckets)
+
+        self.queue_duration = seconds(
+            "dragoman_queue_duration_seconds",
+            "Time that a sentence waited for a slot.",
+            _CALL_BUCKETS,
+        )
+        self.first_token = seconds(
+            "dragoman_time_to_first_token_seconds",
+            "Time from a sentence's arrival to its first token.",
+            _CALL_BUCKETS,
+        )
+        self.compute_duration = seconds(
+            "dragoman_compute_duration_seconds",
+            "Time that a sentence held a slot.",
+            _CALL_BUCKETS,
+        )
+        self.encode_duration = seconds(
+            "dragoman_encode_duration_seconds",
+            "Time of the encoder in an iteration that encoded.",
+            _STEP_BUCKETS,
+        )
+        self.step_duration = seconds(
+            "dragoman_step_duration_seconds", "Time of one decoder step.", _STEP_BUCKETS
+        )
+        self.step_rows = seconds(
+            "dragoman_step_rows", "Rows (sentences) that stepped together.", _ROW_BUCKETS
+        )
+        self.encoded = counter("dragoman_encoded_sentences", "Sentences encoded.")
+        self.slots = gauge("dragoman_slots", "Slots: rows that can step at the same time.")
+        self.slots_used = gauge("dragoman_slots_used", "Slots in use.")
+        self.waiting = gauge("dragoman_waiting_sentences", "Sentences waiting for a slot.")
+        self.max_waiting = gauge("dragoman_waiting_sentences_limit", "Sentences that may wait.")
+        self.cache_bytes = gauge(
+            "dragoman_cache_bytes", "Memory reserved for the key and value caches."
+        )
+        self.source_tokens = counter("dragoman_source_tokens", "Tokens read by the model.")
+        self.target_tokens = counter("dragoman_target_tokens", "Tokens written by the model.")
+        self.wasted_tokens = counter(
+            "dragoman_wasted_tokens",
+            "Tokens written for sentences that were cancelled, expired or failed.",
+        )
+        self.finished = counter(
+            "dragoman_finished_sentences", "Sentences finished, by reason.", "reason"
+        )
+
+    def _histogram(
+        self, name: str, text: str, labels: list[str], buckets: tuple[float, ...]
+    ) -> Histogram:
+        return Histogram(name, text, labels, buckets=buckets, registry=self.registry)
+
+    def set_build(self, version: str, onnxruntime: str) -> None:
+        """Say what is running."""
+        self._build.labels(version, onnxruntime, platform.python_version()).set(1)
+
+    def call_started(self, method: str) -> None:
+        """A call to `method` (one of our own; so the label is bounded) arrived."""
+        self._in_flight.labels(method).inc()
+
+    def call_finished(self, method: str, code: str, seconds: float) -> None:
+        """The call ended with the gRPC status `code`."""
+        self._in_flight.labels(method).dec()
+        self._requests.labels(method, code).inc()
+        self._request_duration.labels(method).observe(seconds)
+
+    def text_finished(self, code: str) -> None:
+        """One text was answered with the gRPC status `code`."""
+        self._texts.labels(code).inc()
+
+    def for_model(self, name: str) -> ModelMetrics:
+        """The observer of the engine that runs model `name`."""
+        return ModelMetrics(self, name)
+
+
+class ModelMetrics:
+    """An engine's observer (`service.engine.EngineObserver`): its figures as metrics of a model.
+
+    Its children are looked up once, since a step of a small model takes well under a millisecond.
+    """
+
+    def __init__(self, metrics: ServerMetrics, model: str) -> None:
+        self._queue_duration = metrics.queue_duration.labels(model)
+        self._first_token = metrics.first_token.labels(model)
+        self._compute_duration = metrics.compute_duration.labels(model)
+        self._encode_duration = metrics.encode_duration.labels(model)
+        self._step_duration = metrics.step_duration.labels(model)
+        self._step_rows = metrics.step_rows.labels(model)
+        self._encoded = metrics.encoded.labels(model)
+        self._slots = metrics.slots.labels(model)
+        self._slots_used = metrics.slots_used.labels(model)
+        self._waiting = metrics.waiting.labels(model)
+        self._max_waiting = metrics.max_waiting.labels(model)
+        self._cache_bytes = metrics.cache_bytes.labels(model)
+        self._source_tokens = metrics.source_tokens.labels(model)
+        self._target_tokens = metrics.target_tokens.labels(model)
+        self._wasted_tokens = metrics.wasted_tokens.labels(model)
+        # Every reason from the start: a rate over a series that appears late loses its first event.
+        self._finished = {
+            reason: metrics.finished.labels(model, reason.value) for reason in FinishReason
+        }
+
+    def set_capacity(self, slots: int, max_waiting: int, cache_bytes: int) -> None:
+        """Say what the engine can hold."""
+        self._slots.set(slots)
+        self._max_waiting.set(max_waiting)
+        self._cache_bytes.set(cache_bytes)
+
+    def on_admitted(self, queue_seconds: float) -> None:
+        """A sentence got a slot."""
+        self._queue_duration.observe(queue_seconds)
+
+    def on_step(
+        self, rows: int, encodes: int, encode_seconds: float, step_seconds: float
+    ) -> None:
+        """One iteration: `encodes` sentences encoded, then `rows` rows stepped."""
+        if encodes:
+            self._encoded.inc(encodes)
+            self._encode_duration.observe(encode_seconds)
+        if rows:
+            self._step_rows.observe(rows)
+            self._step_duration.observe(step_seconds)
+
+    def on_queue(self, waiting: int, running: int) -> None:
+        """How many wait and how many hold a slot."""
+        self._waiting.set(waiting)
+        self._slots_used.set(running)
+
+    def on_first_token(self, seconds: float) -> None:
+        """A sentence got its first token."""
+        self._first_token.observe(seconds)
+
+    def on_finished(self, result: GenerationResult, request: GenerationRequest) -> None:
+        """A sentence ended."""
+        self._finished[result.finish_reason].inc()
+        self._compute_duration.observe(result.compute_seconds)
+        tokens = len(result.token_ids)
+        self._source_tokens.inc(len(request.source_ids))
+        self._target_tokens.inc(tokens)
+        if result.finish_reason not in (FinishReason.EOS, FinishReason.LENGTH):
+            self._wasted_tokens.inc(tokens)
+
+
+class MetricsEndpoint:
+    """The HTTP server of /metrics, in a thread of its own so that a scrape never delays a step.
+
+    Attributes:
+        port: where it listens.
+
+    Raises:
+        StartupError: the address can't be used.
+    """
+
+    def __init__(self, metrics: ServerMetrics, host: str, port: int) -> None:
+        self._server: WSGIServer
+        self._thread: threading.Thread
+        try:
+            self._server, self._thread = prometheus_client.start_http_server(
+                port, host, registry=metrics.registry
+            )
+        except OSError as exc:
+            raise StartupError(
+                f"cannot serve metrics on {host}:{port}: {exc.strerror or exc}; "
+                f"choose another port with --metrics-port"
+            ) from exc
+        self.port = self._server.server_port
+
+    def close(self) -> None:
+        """Stop listening."""
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()

@@ -1,0 +1,136 @@
+"""The models that a server holds, and which of them answers a request."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from service.engine import Engine
+from service.errors import InvalidArgumentError, NotFoundError, StartupError
+from service.translator import Translator
+
+_MAX_LISTED = 20  # names in a message: it travels in a header
+
+
+@dataclass(frozen=True)
+class ServedModel:
+    """One model, ready to translate.
+
+    Attributes:
+        name: what a request asks for it by.
+        version: of its weights.
+        source, target: BCP-47 codes of the languages.
+        precision: "fp32", "fp16" or "int8".
+        device: "cpu" or "cuda".
+        max_source_tokens, max_target_tokens: what the model reads and writes at once, EOS included.
+        max_rows: sentences that are translated at the same time.
+        engine: runs it.
+        translator: turns texts into the engine's requests and back.
+    """
+
+    name: str
+    version: str
+    source: str
+    target: str
+    precision: str
+    device: str
+    max_source_tokens: int
+    max_target_tokens: int
+    max_rows: int
+    engine: Engine
+    translator: Translator
+
+    def fits(self, source: str, target: str) -> bool:
+        """Whether it translates between two languages, of which each may be "" (any)."""
+        return source.lower() in ("", self.source.lower()) and target.lower() in (
+            "",
+            self.target.lower(),
+        )
+
+
+class Registry:
+    """The models of a server, in order of preference.
+
+    Raises:
+        StartupError: no model, or two of one name.
+    """
+
+    def __init__(self, models: Sequence[ServedModel]) -> None:
+        if not models:
+            raise StartupError(
+                "no model to serve: name a bundle directory with --model "
+                "(`dragoman export` makes one)"
+            )
+        self._models: dict[str, ServedModel] = {}
+        for model in models:
+            if model.name in self._models:
+                raise StartupError(
+                    f"two models are called {model.name!r}: give --model only one of them"
+                )
+            self._models[model.name] = model
+
+    def __iter__(self) -> Iterator[ServedModel]:
+        return iter(self._models.values())
+
+    def get(self, name: str) -> ServedModel:
+        """The model called `name`.
+
+        Raises:
+            NotFoundError: there is none; the message lists those there are.
+        """
+        if name not in self._models:
+            raise NotFoundError(
+                f"there is no model {_shorten(name)}; there are: {_listed(list(self._models))}"
+            )
+        return self._models[name]
+
+    def resolve(self, name: str, source: str, target: str) -> ServedModel:
+        """The model for a request: the one it names, or the first that fits its languages.
+
+        Args:
+            name: a model's name, or "" for any.
+            source, target: BCP-47 codes, or "" where only one language is possible.
+
+        Raises:
+            InvalidArgumentError: a language was left open and more than one is possible.
+            NotFoundError: no such model, or none for these languages; the message says what there
+                is.
+        """
+        candidates = [self.get(name)] if name else list(self)
+        fitting = [model for model in candidates if model.fits(source, target)]
+        if not fitting:
+            pairs = sorted({f"{model.source} to {model.target}" for model in candidates})
+            raise NotFoundError(
+                f"{'model ' + name if name else 'this server'} does not translate from "
+                f"{_shorten(source) if source else 'any language'} to "
+                f"{_shorten(target) if target else 'any language'}; "
+                f"it translates: {_listed(pairs)}"
+            )
+        for field, given, languages in (
+            ("source_language_code", source, {model.source for model in fitting}),
+            ("target_language_code", target, {model.target for model in fitting}),
+        ):
+            if not given and len(languages) > 1:
+                raise InvalidArgumentError(
+                    field, f"must be given, one of: {_listed(sorted(languages))}"
+                )
+        return fitting[0]
+
+    async def start(self) -> None:
+        """Start every engine."""
+        for model in self:
+            await model.engine.start()
+
+    async def stop(self) -> None:
+        """Stop every engine at once; what is still running fails with UnavailableError."""
+        await asyncio.gather(*(model.engine.stop() for model in self))
+
+
+def _listed(names: list[str]) -> str:
+    more = len(names) - _MAX_LISTED
+    return ", ".join(names[:_MAX_LISTED]) + (f" and {more} more" if more > 0 else "")
+
+
+def _shorten(text: str) -> str:
+    return repr(text if len(text) <= 64 else text[:61] + "...")

@@ -1,0 +1,163 @@
+"""The server process: start, serve, drain with a bound, stop."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+from types import TracebackType
+
+import grpc
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
+
+from dragoman.v1 import translation_pb2_grpc
+from service.boundary import Boundary
+from service.errors import StartupError
+from service.health import HealthService
+from service.metrics import MetricsEndpoint, ServerMetrics
+from service.registry import Registry
+from service.servicer import SERVICE, RequestLimits, TranslationServicer
+from service.settings import Settings
+
+_log = logging.getLogger("dragoman.server")
+
+_HEALTH_SERVICE = health_pb2.DESCRIPTOR.services_by_name["Health"].full_name
+
+
+class Server:
+    """A gRPC server and its metrics endpoint over the models of `registry`.
+
+    Use it as an asynchronous context manager (start, then drain), or call `start` and `drain`.
+
+    Attributes:
+        port, metrics_port: where it listens, once started (the settings may say 0: any).
+    """
+
+    def __init__(self, settings: Settings, registry: Registry, metrics: ServerMetrics) -> None:
+        self.port = 0
+        self.metrics_port = 0
+        self._settings = settings
+        self._registry = registry
+        self._metrics = metrics
+        self._endpoint: MetricsEndpoint | None = None
+        self._health: HealthService
+        self._grpc: grpc.aio.Server
+        self._drained = asyncio.Event()
+
+    async def start(self) -> None:
+        """Bind both ports, start the engines, then say SERVING.
+
+        Raises:
+            StartupError: a port can't be used, or an engine can't start.
+        """
+        self._create_grpc_server()
+        self.port = self._bind()
+        self._endpoint = MetricsEndpoint(
+            self._metrics, self._settings.metrics_host, self._settings.metrics_port
+        )
+        self.metrics_port = self._endpoint.port
+        await self._registry.start()
+        await self._grpc.start()
+        self._health.start_serving()
+        self._metrics.serving.set(1)
+        _log.info(
+            "serving",
+            extra={
+                "address": f"{self._settings.host}:{self.port}",
+                "metrics": f"http://{self._settings.metrics_host}:{self.metrics_port}/metrics",
+                "models": [model.name for model in self._registry],
+            },
+        )
+
+    async def drain(self) -> None:
+        """Say NOT_SERVING, take no new calls, let those in progress end, within the bound; stop.
+
+        Calls that outlast the bound end with UNAVAILABLE, so that their clients try elsewhere.
+        """
+        if self._drained.is_set():
+            return
+        self._health.start_draining()
+        self._metrics.serving.set(0)
+        _log.info("draining", extra={"seconds": self._settings.drain_seconds})
+        # A little more grace than the bound, for the UNAVAILABLE to go out.
+        stopping = asyncio.ensure_future(self._grpc.stop(self._settings.drain_seconds + 1.0))
+        done, _ = await asyncio.wait({stopping}, timeout=self._settings.drain_seconds)
+        if not done:
+            _log.warning("calls were still in progress at the end of the drain and are cut off")
+        await self._registry.stop()
+        await stopping
+        if self._endpoint is not None:
+            await asyncio.to_thread(self._endpoint.close)
+        self._drained.set()
+        _log.info("stopped")
+
+    async def serve(self) -> None:
+        """Serve until SIGTERM or SIGINT, then drain. A second signal cuts the drain short."""
+        loop = asyncio.get_running_loop()
+        asked = asyncio.Event()
+
+        def on_signal() -> None:
+            if asked.is_set():
+                loop.create_task(self._grpc.stop(None))
+            asked.set()
+
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, on_signal)
+        async with self:
+            await asked.wait()
+
+    async def __aenter__(self) -> Server:
+        """Start."""
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Drain."""
+        await self.drain()
+
+    def _create_grpc_server(self) -> None:
+        settings = self._settings
+        self._health = HealthService((SERVICE,))
+        self._grpc = grpc.aio.server(
+            interceptors=[Boundary(self._metrics, SERVICE, settings.max_concurrent_requests)],
+            options=[
+                # Otherwise a second server would share the port and take half of the calls.
+                ("grpc.so_reuseport", 0),
+                ("grpc.max_receive_message_length", settings.max_message_bytes),
+                ("grpc.max_send_message_length", -1),
+                # Notice clients that vanished without closing the connection, and let clients
+                # keep idle connections alive through proxies that drop them.
+                ("grpc.keepalive_time_ms", 60_000),
+                ("grpc.keepalive_timeout_ms", 20_000),
+                ("grpc.http2.min_recv_ping_interval_without_data_ms", 10_000),
+                ("grpc.keepalive_permit_without_calls", 1),
+            ],
+        )
+        limits = RequestLimits(settings.max_texts, settings.max_characters)
+        translation_pb2_grpc.add_TranslationServiceServicer_to_server(
+            TranslationServicer(self._registry, limits, self._metrics), self._grpc
+        )
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._grpc)
+        reflection.enable_server_reflection(
+            (SERVICE, _HEALTH_SERVICE, reflection.SERVICE_NAME), self._grpc
+        )
+
+    def _bind(self) -> int:
+        host, port = self._settings.host, self._settings.port
+        address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        try:
+            bound = self._grpc.add_insecure_port(address)
+        except RuntimeError as exc:
+            raise StartupError(
+                f"cannot listen on {address}: the port is in use or the address is not this "
+                f"machine's; choose another with --port or --host"
+            ) from exc
+        if not bound:
+            raise StartupError(f"cannot listen on {address}")
+        return bound

@@ -1,0 +1,241 @@
+"""TranslationService: protobuf to the domain and back, and the limits of a request; nothing else.
+
+Errors are simply raised: `boundary.py` turns them into gRPC status codes.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import grpc
+from google.protobuf import duration_pb2
+from google.protobuf.unknown_fields import UnknownFieldSet
+
+from dragoman.v1 import translation_pb2 as pb
+from dragoman.v1 import translation_pb2_grpc
+from service.boundary import code_of, current_call, status_of
+from service.errors import InvalidArgumentError
+from service.metrics import ServerMetrics
+from service.registry import Registry, ServedModel
+from service.requests import FinishReason
+from service.translator import TextResult, TranslateOptions
+
+SERVICE = pb.DESCRIPTOR.services_by_name["TranslationService"].full_name
+
+Context = grpc.aio.ServicerContext[Any, Any]
+
+_FINISH_REASONS = {
+    FinishReason.EOS: pb.FINISH_REASON_EOS,
+    FinishReason.LENGTH: pb.FINISH_REASON_LENGTH,
+    FinishReason.CANCELLED: pb.FINISH_REASON_CANCELLED,
+    FinishReason.DEADLINE: pb.FINISH_REASON_DEADLINE,
+    FinishReason.ERROR: pb.FINISH_REASON_ERROR,
+}
+
+
+@dataclass(frozen=True)
+class RequestLimits:
+    """The largest request that is taken.
+
+    Attributes:
+        max_texts: texts in it.
+        max_characters: characters (code points) in each.
+    """
+
+    max_texts: int
+    max_characters: int
+
+
+class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
+    """Answers with the models of `registry`."""
+
+    def __init__(self, registry: Registry, limits: RequestLimits, metrics: ServerMetrics) -> None:
+        self._registry = registry
+        self._limits = limits
+        self._metrics = metrics
+
+    async def Translate(  # type: ignore[override]  # mypy-protobuf allows no coroutine here
+        self, request: pb.TranslateRequest, context: Context
+    ) -> pb.TranslateResponse:
+        """All the texts, in order."""
+        texts = list(request.contents)
+        self._check_texts(texts)
+        model = self._resolve(request)
+        call = current_call()
+        call.facts.update(model=model.name, texts=len(texts))
+        results = await model.translator.translate(
+            texts,
+            _options(request.options),
+            deadline=_deadline(context),
+            request_id=call.request_id,
+            client=_client(context),
+        )
+        for result in results:
+            self._metrics.text_finished(code_of(result.error).name if result.error else "OK")
+        call.facts.update(_tokens(results))
+        return pb.TranslateResponse(
+            translations=[_translation(result, call.request_id) for result in results],
+            model=model.name,
+            timing=_timing(results),
+        )
+
+    async def StreamTranslate(  # type: ignore[override]
+        self, request: pb.StreamTranslateRequest, context: Context
+    ) -> AsyncIterator[pb.StreamTranslateResponse]:
+        """Deltas, then the summary."""
+        self._check_length("content", request.content)
+        model = self._resolve(request)
+        call = current_call()
+        call.facts.update(model=model.name, texts=1)
+        events = model.translator.stream(
+            request.content,
+            _options(request.options),
+            deadline=_deadline(context),
+            request_id=call.request_id,
+            client=_client(context),
+        )
+        async for event in events:
+            if isinstance(event, TextResult):
+                yield pb.StreamTranslateResponse(summary=_summary(event, model))
+            elif event.text:
+                yield pb.StreamTranslateResponse(delta=pb.TextDelta(text=event.text))
+
+    async def ListModels(  # type: ignore[override]
+        self, request: pb.ListModelsRequest, context: Context
+    ) -> pb.ListModelsResponse:
+        """Every model."""
+        return pb.ListModelsResponse(models=[self._describe(model) for model in self._registry])
+
+    async def GetModel(  # type: ignore[override]
+        self, request: pb.GetModelRequest, context: Context
+    ) -> pb.Model:
+        """One model."""
+        return self._describe(self._registry.get(request.name))
+
+    def _resolve(self, request: pb.TranslateRequest | pb.StreamTranslateRequest) -> ServedModel:
+        return self._registry.resolve(
+            request.model, request.source_language_code, request.target_language_code
+        )
+
+    def _check_texts(self, texts: Sequence[str]) -> None:
+        if not texts:
+            raise InvalidArgumentError("contents", "at least one text is needed")
+        if len(texts) > self._limits.max_texts:
+            raise InvalidArgumentError(
+                "contents", f"{len(texts):,} texts, the limit is {self._limits.max_texts:,}"
+            )
+        for index, text in enumerate(texts):
+            self._check_length(f"contents[{index}]", text)
+
+    def _check_length(self, field: str, text: str) -> None:
+        if len(text) > self._limits.max_characters:
+            raise InvalidArgumentError(
+                field, f"{len(text):,} characters, the limit is {self._limits.max_characters:,}"
+            )
+
+    def _describe(self, model: ServedModel) -> pb.Model:
+        return pb.Model(
+            name=model.name,
+            version=model.version,
+            language_pairs=[
+                pb.LanguagePair(
+                    source_language_code=model.source, target_language_code=model.target
+                )
+            ],
+            precision=model.precision,
+            device=model.device,
+            limits=pb.ModelLimits(
+                max_contents=self._limits.max_texts,
+                max_content_characters=self._limits.max_characters,
+                max_source_tokens=model.max_source_tokens,
+                max_target_tokens=model.max_target_tokens,
+                max_rows=model.max_rows,
+            ),
+        )
+
+
+def _options(options: pb.TranslateOptions) -> TranslateOptions:
+    """The domain's options.
+
+    Raises:
+        InvalidArgumentError: a value out of range, or an option of a newer contract, which would
+            otherwise be dropped in silence.
+    """
+    unknown = UnknownFieldSet(options)
+    if len(unknown):
+        raise InvalidArgumentError(
+            "options", f"this server does not know option number {unknown[0].field_number}"
+        )
+    max_new_tokens = options.max_new_tokens if options.HasField("max_new_tokens") else None
+    if max_new_tokens is not None and max_new_tokens < 1:
+        raise InvalidArgumentError(
+            "options.max_new_tokens", f"must be at least 1, not {max_new_tokens}"
+        )
+    return TranslateOptions(
+        split_sentences=options.split_sentences if options.HasField("split_sentences") else True,
+        max_new_tokens=max_new_tokens,
+    )
+
+
+def _deadline(context: Context) -> float | None:
+    """The client's deadline on this machine's monotonic clock."""
+    remaining = context.time_remaining()
+    return None if remaining is None else time.monotonic() + remaining
+
+
+def _client(context: Context) -> str:
+    """Who asks: the peer's address without its port, which differs from connection to connection."""
+    peer: str = context.peer()
+    return peer.rpartition(":")[0] if peer.startswith("ipv") else peer
+
+
+def _translation(result: TextResult, request_id: str) -> pb.Translation:
+    return pb.Translation(
+        translated_text=result.text,
+        finish_reason=_finish_reason(result),
+        source_token_count=result.num_source_tokens,
+        target_token_count=result.num_target_tokens,
+        was_split=result.was_split,
+        status=status_of(result.error, request_id) if result.error else None,
+    )
+
+
+def _summary(result: TextResult, model: ServedModel) -> pb.StreamSummary:
+    return pb.StreamSummary(
+        finish_reason=_finish_reason(result),
+        source_token_count=result.num_source_tokens,
+        target_token_count=result.num_target_tokens,
+        was_split=result.was_split,
+        model=model.name,
+        timing=_timing([result]),
+    )
+
+
+def _finish_reason(result: TextResult) -> pb.FinishReason.ValueType:
+    if result.finish_reason is None:
+        return pb.FINISH_REASON_UNSPECIFIED
+    return _FINISH_REASONS[result.finish_reason]
+
+
+def _tokens(results: Sequence[TextResult]) -> dict[str, object]:
+    return {
+        "source_tokens": sum(result.num_source_tokens for result in results),
+        "target_tokens": sum(result.num_target_tokens for result in results),
+    }
+
+
+def _timing(results: Sequence[TextResult]) -> pb.Timing:
+    """The longest wait and the longest computation of any text."""
+    return pb.Timing(
+        queue_duration=_duration(max(result.queue_seconds for result in results)),
+        compute_duration=_duration(max(result.compute_seconds for result in results)),
+    )
+
+
+def _duration(seconds: float) -> duration_pb2.Duration:
+    duration = duration_pb2.Duration()
+    duration.FromNanoseconds(round(seconds * 1e9))
+    return duration

@@ -1,0 +1,200 @@
+"""The server's settings: one frozen dataclass, read from flags, environment and a TOML file.
+
+Strength: flags, then the environment (`DRAGOMAN_PORT`), then the file (`port = 50051`), then the
+default. Written by hand, since the libraries that merge sources forget where a bad value stood, and
+an operator needs exactly that.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from service.errors import StartupError
+
+ENVIRONMENT_PREFIX = "DRAGOMAN_"
+PRETRAINED = Path(__file__).resolve().parent.parent / "model" / "pretrained"
+
+
+def _setting(
+    default: Any,
+    text: str,
+    *,
+    minimum: float | None = None,
+    maximum: float | None = None,
+    choices: tuple[str, ...] = (),
+) -> Any:
+    """A dataclass field that knows its documentation and its range."""
+    return dataclasses.field(
+        default=default,
+        metadata={"help": text, "minimum": minimum, "maximum": maximum, "choices": choices},
+    )
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What `dragoman serve` can be told. The documentation of each is its `help`.
+
+    Raises:
+        StartupError: a value is of the wrong type or out of range; the message names the setting.
+    """
+
+    model: tuple[Path, ...] = _setting(
+        (),
+        "A bundle directory to serve; repeatable, the first that fits a request is preferred. "
+        "None given: the models that came with this installation.",
+    )
+    host: str = _setting("127.0.0.1", "Address to listen on. 0.0.0.0 listens on every interface.")
+    port: int = _setting(50051, "Port for gRPC; 0 takes a free one.", minimum=0, maximum=65535)
+    metrics_host: str = _setting("127.0.0.1", "Address to serve /metrics on.")
+    metrics_port: int = _setting(
+        9464, "Port for Prometheus metrics over HTTP; 0 takes a free one.", minimum=0, maximum=65535
+    )
+    device: str = _setting("cpu", "Where the models run.", choices=("cpu", "cuda"))
+    threads: int = _setting(
+        0, "Threads for the model's arithmetic; 0 takes one for each core.", minimum=0, maximum=1024
+    )
+    max_rows: int = _setting(
+        64, "Sentences of one model that are translated at the same time.", minimum=1, maximum=4096
+    )
+    max_waiting: int = _setting(
+        4096,
+        "Sentences of one model that may wait; more are refused with RESOURCE_EXHAUSTED.",
+        minimum=1,
+        maximum=10_000_000,
+    )
+    max_texts: int = _setting(1024, "Texts in one request.", minimum=1, maximum=1_000_000)
+    max_characters: int = _setting(
+        100_000, "Characters in one text.", minimum=1, maximum=100_000_000
+    )
+    max_message_bytes: int = _setting(
+        16 * 2**20, "Bytes of one gRPC message.", minimum=1024, maximum=2**31 - 1
+    )
+    max_concurrent_requests: int = _setting(
+        4096, "Calls in progress; more are refused with RESOURCE_EXHAUSTED.", minimum=1,
+        maximum=10_000_000,
+    )
+    drain_seconds: float = _setting(
+        30.0, "How long SIGTERM waits for calls in progress.", minimum=0.0, maximum=86_400.0
+    )
+    log_level: str = _setting(
+        "info", "The least severe messages to log.", choices=("debug", "info", "warning", "error")
+    )
+    log_format: str = _setting("json", "One JSON object a line, or text.", choices=("json", "text"))
+
+    def __post_init__(self) -> None:
+        for field in dataclasses.fields(self):
+            try:
+                _check(field, getattr(self, field.name))
+            except ValueError as exc:
+                raise StartupError(f"setting {field.name}: {exc}") from exc
+
+
+def environment_name(name: str) -> str:
+    """The environment variable of the setting `name`."""
+    return ENVIRONMENT_PREFIX + name.upper()
+
+
+def load_settings(
+    flags: Mapping[str, Any], environment: Mapping[str, str], config: Path | None = None
+) -> Settings:
+    """The settings from all sources, each value from the strongest that has it.
+
+    Args:
+        flags: from the command line; None stands for "not given".
+        environment: usually `os.environ`. `DRAGOMAN_CONFIG` names the file if `config` does not.
+            Several models are separated as in PATH.
+        config: a TOML file whose keys are the settings' names.
+
+    Raises:
+        StartupError: the file can't be read, or a value can't be used; the message names the
+            setting and where it stood.
+    """
+    if config is None and environment.get(environment_name("config")):
+        config = Path(environment[environment_name("config")])
+    in_file = _read(config) if config is not None else {}
+    values: dict[str, Any] = {}
+    for field in dataclasses.fields(Settings):
+        variable = environment_name(field.name)
+        # The weakest first: a stronger source replaces the value, and only the value that is used
+        # has to be valid.
+        sources: list[tuple[str, Any]] = []
+        if field.name in in_file:
+            sources.append((f"{field.name} in {config}", in_file[field.name]))
+        if variable in environment:
+            sources.append((f"environment variable {variable}", environment[variable]))
+        if flags.get(field.name) is not None and flags[field.name] != ():
+            sources.append(("--" + field.name.replace("_", "-"), flags[field.name]))
+        if not sources:
+            continue
+        where, raw = sources[-1]
+        try:
+            values[field.name] = _convert(field, raw, from_text=where.startswith("environment"))
+            _check(field, values[field.name])
+        except ValueError as exc:
+            raise StartupError(f"{where}: {exc}") from exc
+    return Settings(**values)
+
+
+def shipped_models() -> tuple[Path, ...]:
+    """The bundles that came with this installation, by name."""
+    return tuple(sorted(path.parent for path in PRETRAINED.glob("*/bundle.json")))
+
+
+def _read(config: Path) -> dict[str, Any]:
+    try:
+        values = tomllib.loads(config.read_text(encoding="utf-8"))
+    except OSError as exc:
+        raise StartupError(f"configuration file {config}: {exc.strerror or exc}") from exc
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as exc:
+        raise StartupError(f"configuration file {config}: not valid TOML: {exc}") from exc
+    known = [field.name for field in dataclasses.fields(Settings)]
+    unknown = sorted(set(values) - set(known))
+    if unknown:
+        raise StartupError(
+            f"configuration file {config}: there is no setting {unknown[0]!r}; "
+            f"there are {', '.join(known)}"
+        )
+    return values
+
+
+def _convert(field: dataclasses.Field[Any], raw: Any, *, from_text: bool) -> Any:
+    """The value of `raw` in the field's type; text is parsed only where all a source has is text."""
+    if field.name == "model":
+        items = raw.split(os.pathsep) if from_text else [raw] if isinstance(raw, str) else raw
+        if not isinstance(items, (list, tuple)) or not all(items):
+            raise ValueError(f"must be one or more directories, not {raw!r}")
+        return tuple(Path(item) for item in items)
+    kind = type(field.default)
+    if from_text and kind is not str:
+        try:
+            return kind(raw)
+        except ValueError:
+            raise ValueError(f"must be {_describe(kind)}, not {raw!r}") from None
+    if kind is float and isinstance(raw, int) and not isinstance(raw, bool):
+        return float(raw)
+    return raw
+
+
+def _check(field: dataclasses.Field[Any], value: Any) -> None:
+    if field.name == "model":
+        return
+    kind = type(field.default)
+    if type(value) is not kind:
+        raise ValueError(f"must be {_describe(kind)}, not {value!r}")
+    choices, low, high = (field.metadata[key] for key in ("choices", "minimum", "maximum"))
+    if choices and value not in choices:
+        raise ValueError(f"must be one of {', '.join(choices)}, not {value!r}")
+    if kind is str and not value:
+        raise ValueError("must not be empty")
+    if low is not None and not low <= value <= high:
+        raise ValueError(f"must be from {low:,} to {high:,}, not {value!r}")
+
+
+def _describe(kind: type) -> str:
+    return {int: "a whole number", float: "a number", str: "text"}[kind]
