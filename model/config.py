@@ -1,0 +1,164 @@
+"""What a Transformer of this project is: sizes and options, stored with the weights.
+
+Free of torch, so that the server can read it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+Activation = Literal["relu", "gelu", "silu"]
+NormPosition = Literal["post", "pre"]
+PositionKind = Literal["sinusoidal", "learned", "none"]
+EmbeddingTying = Literal["all", "target", "none"]
+
+
+class ConfigError(ValueError):
+    """A field of a configuration has a value that cannot be used. The message names the field."""
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """Sizes and options of an encoder-decoder Transformer (Vaswani et al., 2017, section 3).
+
+    Attributes:
+        vocab_size: entries in the vocabulary that source and target share.
+        d_model: width of the residual stream.
+        num_encoder_layers, num_decoder_layers: depth of the two stacks.
+        num_heads: attention heads; must divide `d_model`.
+        ffn_dim: inner width of the position-wise feed-forward network.
+        activation: its non-linearity ("relu" in the paper).
+        norm: "post" normalises after each residual sum, as in the paper; "pre" normalises each
+            sublayer's input and once more after each stack (Xiong et al., 2020).
+        positions: "sinusoidal" (section 3.5), "learned", or "none" (for tests of equivariance).
+        max_positions: longest sequence, in tokens, that either side can have.
+        embedding_tying: "all" shares one matrix between source embedding, target embedding and
+            output projection (section 3.4); "target" the last two; "none" shares nothing.
+        scale_embeddings: multiply embeddings by sqrt(d_model) (section 3.4).
+        output_bias: add a learned bias to the logits (Marian has one; the paper does not).
+        layer_norm_eps: epsilon inside every layer normalisation.
+        dropout: probability, used in training only (section 5.4).
+        attention_dropout, activation_dropout: the same on attention weights and inside the FFN.
+        pad_id, unk_id, bos_id, eos_id: special token ids. The decoder starts from `bos_id`.
+
+    Raises:
+        ConfigError: a value is out of range or fields contradict each other.
+    """
+
+    vocab_size: int
+    d_model: int
+    num_encoder_layers: int
+    num_decoder_layers: int
+    num_heads: int
+    ffn_dim: int
+    activation: Activation = "relu"
+    norm: NormPosition = "post"
+    positions: PositionKind = "sinusoidal"
+    max_positions: int = 512
+    embedding_tying: EmbeddingTying = "all"
+    scale_embeddings: bool = True
+    output_bias: bool = False
+    layer_norm_eps: float = 1e-5
+    dropout: float = 0.1
+    attention_dropout: float = 0.0
+    activation_dropout: float = 0.0
+    pad_id: int = 0
+    unk_id: int = 1
+    bos_id: int = 2
+    eos_id: int = 3
+
+    @property
+    def head_dim(self) -> int:
+        """Width of one attention head."""
+        return self.d_model // self.num_heads
+
+    def __post_init__(self) -> None:
+        for name in (
+            "vocab_size",
+            "d_model",
+            "num_encoder_layers",
+            "num_decoder_layers",
+            "num_heads",
+            "ffn_dim",
+            "max_positions",
+        ):
+            value = getattr(self, name)
+            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+                raise ConfigError(f"{name} must be a positive integer, not {value!r}")
+        if self.d_model % self.num_heads:
+            raise ConfigError(
+                f"num_heads ({self.num_heads}) must divide d_model ({self.d_model})"
+            )
+        if self.positions == "sinusoidal" and self.d_model % 2:
+            raise ConfigError(f"d_model must be even with sinusoidal positions, not {self.d_model}")
+        for name, kind in (
+            ("activation", Activation),
+            ("norm", NormPosition),
+            ("positions", PositionKind),
+            ("embedding_tying", EmbeddingTying),
+        ):
+            if getattr(self, name) not in get_args(kind):
+                raise ConfigError(
+                    f"{name} must be one of {', '.join(get_args(kind))}, not {getattr(self, name)!r}"
+                )
+        for name in ("dropout", "attention_dropout", "activation_dropout"):
+            if not 0.0 <= getattr(self, name) < 1.0:
+                raise ConfigError(f"{name} must be in [0, 1), not {getattr(self, name)!r}")
+        if not self.layer_norm_eps > 0.0:
+            raise ConfigError(f"layer_norm_eps must be positive, not {self.layer_norm_eps!r}")
+        ids = (self.pad_id, self.unk_id, self.bos_id, self.eos_id)
+        if any(not 0 <= i < self.vocab_size for i in ids):
+            raise ConfigError(f"special ids {ids} must lie in [0, vocab_size={self.vocab_size})")
+
+    def to_dict(self) -> dict[str, Any]:
+        """The fields as plain JSON values."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_dict(cls, fields: Mapping[str, Any]) -> ModelConfig:
+        """The configuration that `to_dict` gave.
+
+        Raises:
+            ConfigError: an unknown or missing field, or a bad value.
+        """
+        known = {f.name for f in dataclasses.fields(cls)}
+        unknown = sorted(set(fields) - known)
+        if unknown:
+            raise ConfigError(f"unknown field {unknown[0]!r} in the model configuration")
+        try:
+            return cls(**fields)
+        except TypeError as exc:
+            raise ConfigError(f"model configuration: {exc}") from exc
+
+
+# "Attention Is All You Need", table 3, for `base` and `big`. `tiny` is the size of the published
+# Multi30k baselines; `small` has a deep encoder and a shallow decoder (Kasai et al., 2021), since
+# the decoder is what a request waits for.
+PRESETS: dict[str, dict[str, Any]] = {
+    "tiny": dict(
+        d_model=128, num_encoder_layers=4, num_decoder_layers=4, num_heads=4, ffn_dim=256
+    ),
+    "small": dict(
+        d_model=256, num_encoder_layers=6, num_decoder_layers=2, num_heads=4, ffn_dim=1024
+    ),
+    "base": dict(
+        d_model=512, num_encoder_layers=6, num_decoder_layers=6, num_heads=8, ffn_dim=2048
+    ),
+    "big": dict(
+        d_model=1024, num_encoder_layers=6, num_decoder_layers=6, num_heads=16, ffn_dim=4096
+    ),
+}
+
+
+def preset(name: str, vocab_size: int, **overrides: Any) -> ModelConfig:
+    """The preset `name` with a vocabulary of `vocab_size` and any field overridden.
+
+    Raises:
+        ConfigError: no such preset, or a bad override.
+    """
+    if name not in PRESETS:
+        raise ConfigError(f"preset must be one of {', '.join(PRESETS)}, not {name!r}")
+    return ModelConfig.from_dict({"vocab_size": vocab_size, **PRESETS[name], **overrides})

@@ -1,0 +1,137 @@
+"""What the scheduler asks of the model runner for one iteration, and what comes back.
+
+These dataclasses are the whole interface between policy (`scheduler.py`, pure Python) and
+execution (`runner.py`, tensors). Rows are dense: a step runs on rows 0 .. num_rows-1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+Int32 = npt.NDArray[np.int32]
+Int64 = npt.NDArray[np.int64]
+Float32 = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class RunnerLimits:
+    """What a runner can hold; fixed from its start.
+
+    Attributes:
+        max_rows: rows (hypotheses) that can step at once; the number of slots.
+        max_source_positions: longest source in tokens, its EOS included.
+        max_target_positions: longest target in tokens, BOS not counted and EOS included.
+        top_k: candidates that each step returns for each row.
+        vocab_size: entries in the vocabulary.
+    """
+
+    max_rows: int
+    max_source_positions: int
+    max_target_positions: int
+    top_k: int
+    vocab_size: int
+
+
+@dataclass(frozen=True)
+class RowCopy:
+    """Copy the cache of row `source` onto row `target`.
+
+    Of the self-attention cache only positions `start` .. `stop`-1 are copied; the cross-attention
+    cache is copied whole when `cross` is true (the two rows translate different sources).
+    """
+
+    source: int
+    target: int
+    start: int
+    stop: int
+    cross: bool = True
+
+
+@dataclass(frozen=True)
+class EncodeItem:
+    """A source to encode into the cross-attention cache of the rows `rows` (one unless beams)."""
+
+    rows: tuple[int, ...]
+    source_ids: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Adjustments:
+    """Sparse additions to the logits before the top-k: logits[rows[i], token_ids[i]] += values[i].
+
+    Arrays of one length, which may be 0. -inf suppresses a token. Pairs may not repeat.
+    """
+
+    rows: Int64
+    token_ids: Int64
+    values: Float32
+
+    @classmethod
+    def none(cls) -> Adjustments:
+        """No adjustment at all."""
+        return cls(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.float32))
+
+
+@dataclass(frozen=True)
+class StepPlan:
+    """One iteration: copies first (all gathered before any is written), then encodes, then a step.
+
+    Attributes:
+        copies: cache rows to copy, as if all at once.
+        encodes: sources to encode, already limited to the token budget.
+        token_ids: [num_rows] the last token of each row (BOS for a new one).
+        positions: [num_rows] the position of that token, 0 for BOS. Equals the number of
+            positions already in the row's self-attention cache.
+        adjustments: sparse additions to the logits.
+
+    With num_rows == 0 there is no step.
+    """
+
+    copies: Sequence[RowCopy]
+    encodes: Sequence[EncodeItem]
+    token_ids: Int64
+    positions: Int32
+    adjustments: Adjustments = field(default_factory=Adjustments.none)
+
+    @property
+    def num_rows(self) -> int:
+        """Rows that step."""
+        return len(self.token_ids)
+
+
+@dataclass(frozen=True)
+class StepOutput:
+    """What a step chose from, for each row.
+
+    Attributes:
+        top_ids: [num_rows, top_k] token ids, best first.
+        top_logits: [num_rows, top_k] their raw (adjusted) logits, in descending order.
+        log_sum_exp: [num_rows] over the whole vocabulary; log-probability = logit - log_sum_exp.
+        encode_seconds, step_seconds: time spent in the two graphs.
+    """
+
+    top_ids: Int64
+    top_logits: Float32
+    log_sum_exp: Float32
+    encode_seconds: float
+    step_seconds: float
+
+
+class ModelRunner(Protocol):
+    """Runs the model. The only one who touches cache contents; called from one thread at a time."""
+
+    @property
+    def limits(self) -> RunnerLimits: ...
+
+    def execute(self, plan: StepPlan) -> StepOutput:
+        """Carry out `plan`. An exception fails the requests in it, not the engine."""
+        ...
+
+    def close(self) -> None:
+        """Free sessions and memory."""
+        ...
