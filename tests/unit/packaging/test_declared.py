@@ -1,0 +1,59 @@
+"""What the code imports is declared, not merely there because something else brought it."""
+
+import ast
+import importlib.metadata
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+ROOT = Path(__file__).parents[3]
+FIRST_PARTY = {"bench", "cli", "dragoman", "export", "model", "service"}
+PROVIDERS = importlib.metadata.packages_distributions()
+
+
+def imported_modules(path: Path) -> Iterator[str]:
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            yield node.module
+
+
+def third_party(package: Path) -> set[str]:
+    return {
+        name
+        for path in package.rglob("*.py")
+        for name in (module.split(".")[0] for module in imported_modules(path))
+        if name not in FIRST_PARTY and name not in sys.stdlib_module_names
+    }
+
+
+def declared(*extras: str) -> set[str]:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    texts = list(project["dependencies"])
+    for extra in extras:
+        texts += project["optional-dependencies"][extra]
+    return {canonicalize_name(Requirement(text).name) for text in texts}
+
+
+@pytest.mark.parametrize(
+    ("folder", "extras"),
+    [
+        ("proto/dragoman", []),
+        ("service", ["cpu"]),
+        ("model", ["train", "evaluate"]),
+        ("export", ["cpu", "train"]),
+        ("cli", ["cpu", "train", "evaluate"]),
+        ("bench", ["cpu", "train", "evaluate"]),
+    ],
+)
+def test_imports_are_declared(folder: str, extras: list[str]) -> None:
+    allowed = declared(*extras)
+    for module in third_party(ROOT / folder):
+        providers = {canonicalize_name(name) for name in PROVIDERS.get(module, [])}
+        assert providers & allowed, f"{folder} imports {module}: declare one of {providers}"
