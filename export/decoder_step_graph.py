@@ -1,0 +1,181 @@
+"""The decoder-step graph: one token for every running row, its cache updated in place."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+
+from export.graph_builder import MICROSOFT, GraphBuilder
+from export.layers import Layers, ResidualStream
+from export.precisions import arithmetic_for
+from export.weights import Weights
+from model.config import ModelConfig
+
+
+def build_decoder_step(
+    config: ModelConfig, weights: Weights, precision: str, top_k: int
+) -> onnx.ModelProto:
+    """The graph that is run once for every generated token.
+
+    Inputs:
+        token_ids int64 [rows]: last token of each row.
+        positions int32 [rows]: its position, which is the number of positions already cached.
+        total_sequence_length int32 scalar: length of the self-attention buffers, on the host.
+        source_lengths int32 [rows].
+        adjust_rows, adjust_token_ids int64 [n], adjust_values float32 [n]: sparse additions to the
+            logits; n may be 0.
+        past_key_{i}, past_value_{i} [rows, H, target, Dh]: self-attention cache.
+        cross_key_{i}, cross_value_{i} [rows, H, source, Dh]: from the encoder.
+        cross_last_key_{i}, cross_last_value_{i} [rows, 1, D]: the same at the last source position.
+    Outputs:
+        top_ids int64 [rows, k], top_logits float32 [rows, k], log_sum_exp float32 [rows].
+        present_key_{i}, present_value_{i}, present_cross_key_{i}, present_cross_value_{i}: to be
+            bound to the buffers of their past_/cross_ inputs.
+
+    Raises:
+        ExportError: a weight is missing or has the wrong shape.
+    """
+    graph = GraphBuilder("decoder_step")
+    arithmetic = arithmetic_for(precision, graph)
+    layers = Layers(graph, arithmetic, weights, config)
+    attention = _CachedAttention(layers)
+    column = graph.constant([-1, 1], np.int64)
+    token_ids = graph.op("Reshape", graph.input("token_ids", "int64", ["rows"]), column)
+    position_ids = graph.op("Reshape", attention.positions, column)
+    states = layers.embed("target", token_ids, position_ids)  # [rows, 1, D]
+    names = [f"decoder.layers.{i}" for i in range(config.num_decoder_layers)]
+    parts = ("self_attention", "cross_attention", "feed_forward")
+    stream = ResidualStream(
+        layers,
+        states,
+        [f"{name}.{part}_norm" for name in names for part in parts],
+        "decoder.final_norm",
+    )
+    for i, name in enumerate(names):
+        with graph.scope(name):
+            stream.add(*attention.self_attention(stream.states, i))
+            stream.add(*attention.cross_attention(stream.states, i))
+            stream.add(*layers.feed_forward(stream.states, f"{name}.feed_forward"))
+    with graph.scope("output"):
+        _choose(layers, stream.states, top_k)
+    return graph.build()
+
+
+class _CachedAttention:
+    """Self- and cross-attention of one new position a row, over caches that live outside.
+
+    GroupQueryAttention appends the new key and value where `seqlens_k` says and attends up to
+    there, so that its cost follows each row's own length and not the buffer's.
+    """
+
+    def __init__(self, layers: Layers) -> None:
+        self._layers = layers
+        self._graph = graph = layers.graph
+        self.positions = graph.input("positions", "int32", ["rows"])
+        self._target_buffer = graph.input("total_sequence_length", "int32", [])
+        lengths = graph.input("source_lengths", "int32", ["rows"])
+        self._last_source = graph.op("Sub", lengths, graph.constant(1, np.int32))
+        self._source_buffer: str | None = None
+
+    def self_attention(self, states: str, layer: int) -> tuple[str, str]:
+        """The sublayer's output [rows, 1, D] and its bias, not yet added."""
+        block = f"decoder.layers.{layer}.self_attention"
+        packed = self._layers.fused_linear(states, block, "query", "key", "value")
+        past = [self._cache_input(f"past_{kind}_{layer}", "target") for kind in ("key", "value")]
+        mixed = self._attend(
+            (packed, "", ""),
+            past,
+            (self.positions, self._target_buffer),
+            [f"present_{kind}_{layer}" for kind in ("key", "value")],
+            "target",
+        )
+        return self._layers.attention_output(mixed, block)
+
+    def cross_attention(self, states: str, layer: int) -> tuple[str, str]:
+        """The same over the source.
+
+        The operator wants a new key and value at every call. It is handed the last source
+        position's, which it writes over themselves.
+        """
+        block = f"decoder.layers.{layer}.cross_attention"
+        query = self._layers.fused_linear(states, block, "query")
+        past = [self._cache_input(f"cross_{kind}_{layer}", "source") for kind in ("key", "value")]
+        width, dtype = self._layers.config.d_model, self._layers.arithmetic.dtype
+        last = [
+            self._graph.input(f"cross_last_{kind}_{layer}", dtype, ["rows", 1, width])
+            for kind in ("key", "value")
+        ]
+        if self._source_buffer is None:
+            length = self._graph.op("Shape", past[0], start=2, end=3)
+            self._source_buffer = self._graph.cast(self._graph.op("Squeeze", length), "int32")
+        mixed = self._attend(
+            (query, *last),
+            past,
+            (self._last_source, self._source_buffer),
+            [f"present_cross_{kind}_{layer}" for kind in ("key", "value")],
+            "source",
+        )
+        return self._layers.attention_output(mixed, block)
+
+    def _cache_input(self, name: str, length: str) -> str:
+        return self._graph.input(name, self._layers.arithmetic.dtype, self._cache_shape(length))
+
+    def _cache_shape(self, length: str) -> list[int | str]:
+        config = self._layers.config
+        return ["rows", config.num_heads, length, config.head_dim]
+
+    def _attend(
+        self,
+        new: tuple[str, ...],  # query, key, value; or packed, "", ""
+        past: list[str],
+        lengths: tuple[str, str],
+        present: list[str],
+        length: str,
+    ) -> str:
+        heads = self._layers.config.num_heads
+        outputs = self._graph.multi_op(
+            "GroupQueryAttention",
+            *new,
+            *past,
+            *lengths,
+            outputs=[None, *present],
+            domain=MICROSOFT,
+            num_heads=heads,
+            kv_num_heads=heads,
+        )
+        for name in present:
+            self._graph.output(name, self._layers.arithmetic.dtype, self._cache_shape(length))
+        return outputs[0]
+
+
+def _choose(layers: Layers, states: str, top_k: int) -> None:
+    """Ends the graph: adjusted logits, the best k of them, and log-sum-exp over all."""
+    graph, config = layers.graph, layers.config
+    flat = graph.op("Reshape", states, graph.constant([-1, config.d_model], np.int64))
+    logits = layers.arithmetic.project_to_vocabulary(flat, layers.weights.output_projection())
+    bias = layers.weights.output_bias()
+    if bias is not None:
+        logits = graph.op("Add", logits, layers.arithmetic.constant(bias))
+    if layers.arithmetic.dtype != "float32":
+        logits = graph.cast(logits, "float32")
+    logits = _adjust(graph, logits)
+    k = graph.constant([top_k], np.int64)
+    graph.multi_op("TopK", logits, k, outputs=["top_logits", "top_ids"], axis=-1)
+    axes = graph.constant([-1], np.int64)
+    graph.op("ReduceLogSumExp", logits, axes, keepdims=0, output="log_sum_exp")
+    graph.output("top_ids", "int64", ["rows", top_k])
+    graph.output("top_logits", "float32", ["rows", top_k])
+    graph.output("log_sum_exp", "float32", ["rows"])
+
+
+def _adjust(graph: GraphBuilder, logits: str) -> str:
+    """logits[rows[i], token_ids[i]] += values[i], touching nothing else."""
+    column = graph.constant([-1, 1], np.int64)
+    places = [
+        graph.op("Reshape", graph.input(name, "int64", ["adjustments"]), column)
+        for name in ("adjust_rows", "adjust_token_ids")
+    ]
+    values = graph.input("adjust_values", "float32", ["adjustments"])
+    return graph.op(
+        "ScatterND", logits, graph.op("Concat", *places, axis=1), values, reduction="add"
+    )

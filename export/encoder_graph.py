@@ -1,0 +1,123 @@
+"""The encoder graph: source ids in, cross-attention keys and values of every decoder layer out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import onnx
+
+from export.graph_builder import MICROSOFT, GraphBuilder
+from export.layers import Layers, ResidualStream
+from export.precisions import arithmetic_for
+from export.weights import Weights
+from model.config import ModelConfig
+
+
+@dataclass(frozen=True)
+class _Packing:
+    """How N tokens lie in a padded [B, S] batch.
+
+    Everything but attention runs on the N tokens alone: padding costs nothing there.
+
+    Attributes:
+        source_lengths: int32 [B].
+        padded_width: S as an int32 scalar.
+        token_places: int64 [N], the flat place in [B * S] of each token.
+        tokens_at: int64 [B, S], the token at each place (any token where there is padding).
+    """
+
+    source_lengths: str
+    padded_width: str
+    token_places: str
+    tokens_at: str
+
+
+def build_encoder(config: ModelConfig, weights: Weights, precision: str) -> onnx.ModelProto:
+    """The graph that is run once for every source.
+
+    Inputs: `source_ids` int64 [B, S], `source_lengths` int32 [B] (end-of-sentence included).
+    Outputs, for every decoder layer i: `cross_key_{i}`, `cross_value_{i}` [B, H, S, Dh]. At
+    padding they hold finite numbers without a meaning.
+
+    Raises:
+        ExportError: a weight is missing or has the wrong shape.
+    """
+    graph = GraphBuilder("encoder")
+    arithmetic = arithmetic_for(precision, graph)
+    layers = Layers(graph, arithmetic, weights, config)
+    ids = graph.input("source_ids", "int64", ["batch", "source"])
+    lengths = graph.input("source_lengths", "int32", ["batch"])
+    packing, token_ids, positions = _pack(graph, ids, lengths)
+    states = layers.embed("source", token_ids, positions)  # [N, D]
+    names = [f"encoder.layers.{i}" for i in range(config.num_encoder_layers)]
+    stream = ResidualStream(
+        layers,
+        states,
+        [f"{name}.{part}_norm" for name in names for part in ("self_attention", "feed_forward")],
+        "encoder.final_norm",
+    )
+    for name in names:
+        with graph.scope(name):
+            block = f"{name}.self_attention"
+            stream.add(*_self_attention(layers, packing, stream.states, block))
+            stream.add(*layers.feed_forward(stream.states, f"{name}.feed_forward"))
+    for i in range(config.num_decoder_layers):
+        _cross_keys_values(layers, packing, stream.states, i)
+    return graph.build()
+
+
+def _pack(graph: GraphBuilder, ids: str, lengths: str) -> tuple[_Packing, str, str]:
+    """The packing of a batch, and the ids and positions of its N tokens."""
+    with graph.scope("packing"):
+        flat, column = graph.constant([-1], np.int64), graph.constant([-1, 1], np.int64)
+        width = graph.op("Squeeze", graph.op("Shape", ids, start=1, end=2))
+        width32 = graph.cast(width, "int32")
+        zero, one = graph.constant(0, np.int32), graph.constant(1, np.int32)
+        columns = graph.op("Range", zero, width32, one)  # [S]
+        valid = graph.op("Less", columns, graph.op("Reshape", lengths, column))  # [B, S]
+        flat_valid = graph.op("Reshape", valid, flat)
+        places = graph.op("Reshape", graph.op("NonZero", flat_valid), flat)
+        counts = graph.op("CumSum", graph.cast(flat_valid, "int64"), graph.constant(0, np.int64))
+        # Padding after the last token of a source points at that token: finite, and near.
+        tokens = graph.op("Sub", counts, graph.constant(1, np.int64))
+        tokens_at = graph.op("Reshape", tokens, graph.op("Shape", ids))
+        token_ids = graph.op("Gather", graph.op("Reshape", ids, flat), places)
+        positions = graph.op("Mod", places, width)
+    return _Packing(lengths, width32, places, tokens_at), token_ids, positions
+
+
+def _self_attention(layers: Layers, packing: _Packing, states: str, block: str) -> tuple[str, str]:
+    graph, config = layers.graph, layers.config
+    packed = layers.fused_linear(states, block, "query", "key", "value")  # [N, 3D]
+    padded = graph.op("Gather", packed, packing.tokens_at, axis=0)  # [B, S, 3D]
+    last = graph.op("Sub", packing.source_lengths, graph.constant(1, np.int32))
+    # GroupQueryAttention follows each row's own length: no mask, no padding in any sum.
+    mixed = graph.op(
+        "GroupQueryAttention",
+        padded,
+        *("", "", "", ""),
+        last,
+        packing.padded_width,
+        domain=MICROSOFT,
+        num_heads=config.num_heads,
+        kv_num_heads=config.num_heads,
+        causal=0,
+    )
+    flat = graph.op("Reshape", mixed, graph.constant([-1, config.d_model], np.int64))
+    return layers.attention_output(graph.op("Gather", flat, packing.token_places, axis=0), block)
+
+
+def _cross_keys_values(layers: Layers, packing: _Packing, memory: str, layer: int) -> None:
+    graph, config = layers.graph, layers.config
+    block = f"decoder.layers.{layer}.cross_attention"
+    with graph.scope(block):
+        packed = layers.fused_linear(memory, block, "key", "value")  # [N, 2D]
+        padded = graph.op("Gather", packed, packing.tokens_at, axis=0)  # [B, S, 2D]
+        heads = graph.constant([0, 0, 2 * config.num_heads, config.head_dim], np.int64)
+        split = graph.op("Transpose", graph.op("Reshape", padded, heads), perm=[0, 2, 1, 3])
+        names = [f"cross_key_{layer}", f"cross_value_{layer}"]
+        graph.multi_op("Split", split, outputs=names, axis=1, num_outputs=2)
+    shape = ["batch", config.num_heads, "source", config.head_dim]
+    for name in names:
+        graph.output(name, layers.arithmetic.dtype, shape)

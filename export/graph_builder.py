@@ -1,0 +1,123 @@
+"""A thin layer over `onnx.helper` in which a graph reads like the formula that it computes."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+MICROSOFT = "com.microsoft"
+# The newest opset whose operators below all have CPU and CUDA kernels in ONNX Runtime 1.31.
+ONNX_OPSET = 21
+IR_VERSION = 10
+
+_ELEMENT_TYPES = {
+    "float32": TensorProto.FLOAT,
+    "float16": TensorProto.FLOAT16,
+    "int32": TensorProto.INT32,
+    "int64": TensorProto.INT64,
+}
+
+Array = npt.NDArray[Any]
+
+
+class GraphBuilder:
+    """Collects nodes, constants, inputs and outputs of one graph, in execution order.
+
+    A value is known by its name, a string; every method that adds something returns that name.
+    Names are numbered in order of creation, so that equal calls give equal bytes.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._scope: list[str] = []
+        self._num_values = 0
+        self._nodes: list[onnx.NodeProto] = []
+        self._constants: dict[str, onnx.TensorProto] = {}
+        self._constant_names: dict[bytes, str] = {}
+        self._inputs: list[onnx.ValueInfoProto] = []
+        self._outputs: list[onnx.ValueInfoProto] = []
+
+    @contextlib.contextmanager
+    def scope(self, name: str) -> Iterator[None]:
+        """Prefixes the names of what is added inside, for profiles and error messages."""
+        self._scope.append(name)
+        try:
+            yield
+        finally:
+            self._scope.pop()
+
+    def input(self, name: str, dtype: str, shape: Sequence[int | str]) -> str:
+        """Declares a graph input; a string in `shape` names a free dimension."""
+        self._inputs.append(helper.make_tensor_value_info(name, _ELEMENT_TYPES[dtype], shape))
+        return name
+
+    def output(self, name: str, dtype: str, shape: Sequence[int | str]) -> str:
+        """Declares that the value `name` is a graph output."""
+        self._outputs.append(helper.make_tensor_value_info(name, _ELEMENT_TYPES[dtype], shape))
+        return name
+
+    def constant(self, value: npt.ArrayLike, dtype: npt.DTypeLike | None = None) -> str:
+        """A constant; equal ones are stored once."""
+        array = np.ascontiguousarray(np.asarray(value, dtype=dtype)).reshape(np.shape(value))
+        key = hashlib.sha256(f"{array.dtype}{array.shape}".encode() + array.tobytes()).digest()
+        if key not in self._constant_names:
+            name = f"constant_{len(self._constants)}"
+            self._constants[name] = numpy_helper.from_array(array, name)
+            self._constant_names[key] = name
+        return self._constant_names[key]
+
+    def op(
+        self,
+        op_type: str,
+        *inputs: str,
+        output: str | None = None,
+        domain: str = "",
+        **attributes: Any,
+    ) -> str:
+        """Adds a node with one output. An empty string stands for an optional input left out."""
+        return self.multi_op(op_type, *inputs, outputs=[output], domain=domain, **attributes)[0]
+
+    def multi_op(
+        self,
+        op_type: str,
+        *inputs: str,
+        outputs: Sequence[str | None],
+        domain: str = "",
+        **attributes: Any,
+    ) -> list[str]:
+        """Adds a node with several outputs: None gets a name, an empty string is left out."""
+        path = "/".join([*self._scope, op_type])
+        names = [self._fresh(path) if name is None else name for name in outputs]
+        self._nodes.append(
+            helper.make_node(op_type, inputs, names, name=names[0], domain=domain, **attributes)
+        )
+        return names
+
+    def cast(self, value: str, dtype: str) -> str:
+        """`value` with another element type."""
+        return self.op("Cast", value, to=_ELEMENT_TYPES[dtype])
+
+    def build(self) -> onnx.ModelProto:
+        """The checked model."""
+        graph = helper.make_graph(
+            self._nodes, self._name, self._inputs, self._outputs, list(self._constants.values())
+        )
+        model = helper.make_model(
+            graph,
+            opset_imports=[helper.make_opsetid("", ONNX_OPSET), helper.make_opsetid(MICROSOFT, 1)],
+            ir_version=IR_VERSION,
+            producer_name="dragoman",
+        )
+        onnx.checker.check_model(model)
+        return model
+
+    def _fresh(self, path: str) -> str:
+        self._num_values += 1
+        return f"{path}_{self._num_values}"

@@ -1,0 +1,106 @@
+"""A checkpoint's arrays under the names that `model.transformer` gives them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from export.errors import ExportError
+from model.config import ModelConfig
+
+Array = npt.NDArray[Any]
+Float32 = npt.NDArray[np.float32]
+
+
+class Weights:
+    """Named float32 arrays of one model, with tied names resolved and shapes checked.
+
+    Linear weights are [out, in], as PyTorch keeps them.
+
+    Raises:
+        ExportError: from every method, for an array that is missing, misshapen or not finite.
+    """
+
+    def __init__(self, arrays: Mapping[str, Array], config: ModelConfig) -> None:
+        self._arrays = arrays
+        self._config = config
+
+    def get(self, name: str, *shape: int) -> Float32:
+        """The array `name`, which must have this shape."""
+        if name not in self._arrays:
+            raise ExportError(f"the checkpoint has no weight {name!r}")
+        array = np.asarray(self._arrays[name], dtype=np.float32)
+        if array.shape != shape:
+            raise ExportError(
+                f"the weight {name!r} has shape {list(array.shape)}, "
+                f"but the configuration asks for {list(shape)}"
+            )
+        if not np.isfinite(array).all():
+            raise ExportError(f"the weight {name!r} holds infinite or undefined numbers")
+        return array
+
+    def linear(self, name: str, num_out: int, num_in: int) -> tuple[Float32, Float32]:
+        """Weight [out, in] and bias [out] of one linear map."""
+        return self.get(f"{name}.weight", num_out, num_in), self.get(f"{name}.bias", num_out)
+
+    def fused(self, block: str, *names: str) -> tuple[Float32, Float32]:
+        """Several D -> D maps of one attention block as one: [n * D, D] and [n * D]."""
+        width = self._config.d_model
+        pairs = [self.linear(f"{block}.{name}", width, width) for name in names]
+        return (
+            np.concatenate([weight for weight, _ in pairs]),
+            np.concatenate([bias for _, bias in pairs]),
+        )
+
+    def norm(self, name: str) -> tuple[Float32, Float32]:
+        """Gain and bias [D] of one layer normalisation."""
+        width = self._config.d_model
+        return self.get(f"{name}.weight", width), self.get(f"{name}.bias", width)
+
+    def embedding(self, side: str) -> Float32:
+        """The token embedding [V, D] of the "source" or "target" side."""
+        owner = "target" if self._config.embedding_tying == "all" else side
+        return self._vocabulary_matrix(f"{owner}_embedding.weight", f"{side}_embedding.weight")
+
+    def output_projection(self) -> Float32:
+        """The matrix [V, D] that turns decoder states into logits."""
+        if self._config.embedding_tying == "none":
+            return self._vocabulary_matrix("output_projection.weight")
+        return self._vocabulary_matrix("target_embedding.weight", "output_projection.weight")
+
+    def output_bias(self) -> Float32 | None:
+        """The bias [V] of the logits, if the model has one."""
+        if not self._config.output_bias:
+            return None
+        return self.get("output_projection.bias", self._config.vocab_size)
+
+    def positions(self, side: str) -> Float32 | None:
+        """What is added to the embeddings [max_positions, D], or None for a model without."""
+        config = self._config
+        if config.positions == "none":
+            return None
+        if config.positions == "learned":
+            return self.get(f"{side}_positions.weight", config.max_positions, config.d_model)
+        return sinusoidal_positions(config.max_positions, config.d_model)
+
+    def _vocabulary_matrix(self, *names: str) -> Float32:
+        # A tied matrix is stored once, under any of its names.
+        tied = ("target_embedding.weight", "source_embedding.weight", "output_projection.weight")
+        everywhere = self._config.embedding_tying == "all"
+        candidates = [*names, *(tied if everywhere else ())]
+        name = next((name for name in candidates if name in self._arrays), names[0])
+        return self.get(name, self._config.vocab_size, self._config.d_model)
+
+
+def sinusoidal_positions(length: int, width: int) -> Float32:
+    """The table [length, width] of section 3.5: sines at even columns, cosines at odd ones."""
+    angles = np.arange(length)[:, None] * np.exp(
+        -np.log(10_000.0) * np.arange(0, width, 2)[None, :] / width
+    )
+    table = np.empty((length, width), np.float32)
+    table[:, 0::2] = np.sin(angles)
+    table[:, 1::2] = np.cos(angles)
+    return table

@@ -1,0 +1,310 @@
+"""The bundle: a directory with everything that is served, and nothing that needs torch.
+
+    bundle.json          what the model is, how its graphs are used, checksums of all files
+    encoder.onnx         source ids -> cross-attention keys and values
+    decoder_step.onnx    one token for every running row
+    tokenizer.model      SentencePiece
+    MODEL_CARD.md        optional
+
+Format version 1. A later version may add fields, which this reader ignores; it may not remove or
+reinterpret one without a new version number. Files that the manifest doesn't list are left alone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from model.config import ConfigError, ModelConfig
+from model.tokenizer import Tokenizer
+
+FORMAT_VERSION = 1
+MANIFEST_FILE = "bundle.json"
+_RUNTIME_PACKAGES = ("onnxruntime", "onnxruntime-gpu")
+_FIELDS: dict[str, type] = {
+    "name": str,
+    "version": str,
+    "architecture": dict,
+    "languages": dict,
+    "special_ids": dict,
+    "limits": dict,
+    "precision": str,
+    "top_k": int,
+    "graphs": dict,
+    "tokenizer": dict,
+    "onnxruntime": dict,
+    "sha256": dict,
+    "provenance": dict,
+}
+_ENTRIES: dict[str, dict[str, type]] = {
+    "languages": {"source": str, "target": str},
+    "special_ids": {"pad": int, "unk": int, "bos": int, "eos": int},
+    "limits": {"max_source_positions": int, "max_target_positions": int},
+    "graphs": {"encoder": str, "decoder_step": str},
+    "tokenizer": {"kind": str, "files": list},
+    "onnxruntime": {"min": str, "below": str},
+}
+
+
+class BundleError(ValueError):
+    """A bundle cannot be used. The message names the file and says what to do."""
+
+
+class BundleMissingError(BundleError):
+    """The directory or one of its files is not there."""
+
+
+class BundleCorruptError(BundleError):
+    """A file is not what the manifest says, or the manifest is not what this reader reads."""
+
+
+class BundleVersionError(BundleError):
+    """The bundle was made for another format version or another ONNX Runtime."""
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """A bundle on disk whose manifest has been read and, unless asked otherwise, verified.
+
+    Attributes:
+        path: its directory.
+        manifest: `bundle.json` as it stands.
+        config: the architecture of the model.
+    """
+
+    path: Path
+    manifest: Mapping[str, Any]
+    config: ModelConfig
+
+    @classmethod
+    def load(cls, path: Path | str, verify: bool = True) -> Bundle:
+        """Read the bundle in the directory `path`.
+
+        Args:
+            path: the directory.
+            verify: also read every file and compare its checksum.
+
+        Raises:
+            BundleMissingError: the directory or a file is missing.
+            BundleCorruptError: the manifest cannot be read, or a checksum differs.
+            BundleVersionError: wrong format version, or made for another ONNX Runtime than the
+                installed one.
+        """
+        path = Path(path)
+        manifest = _read_manifest(path)
+        try:
+            config = ModelConfig.from_dict(manifest["architecture"])
+        except ConfigError as exc:
+            raise _broken_manifest(path, f"architecture: {exc}") from exc
+        bundle = cls(path, manifest, config)
+        bundle._check_consistency()
+        bundle._check_runtime()
+        bundle._check_files(verify)
+        return bundle
+
+    @property
+    def name(self) -> str:
+        """The name under which requests ask for this model."""
+        return str(self.manifest["name"])
+
+    @property
+    def version(self) -> str:
+        """The version of this model, chosen at export."""
+        return str(self.manifest["version"])
+
+    @property
+    def source_language(self) -> str:
+        """BCP-47 code of the language that is translated from."""
+        return str(self.manifest["languages"]["source"])
+
+    @property
+    def target_language(self) -> str:
+        """BCP-47 code of the language that is translated to."""
+        return str(self.manifest["languages"]["target"])
+
+    @property
+    def precision(self) -> str:
+        """One of fp32, fp16, int8."""
+        return str(self.manifest["precision"])
+
+    @property
+    def top_k(self) -> int:
+        """Candidates that each step returns for each row."""
+        return int(self.manifest["top_k"])
+
+    @property
+    def max_source_positions(self) -> int:
+        """Longest source in tokens, end-of-sentence included."""
+        return int(self.manifest["limits"]["max_source_positions"])
+
+    @property
+    def max_target_positions(self) -> int:
+        """Longest target in tokens, end-of-sentence included."""
+        return int(self.manifest["limits"]["max_target_positions"])
+
+    @property
+    def encoder_path(self) -> Path:
+        """The encoder graph."""
+        return self.path / self.manifest["graphs"]["encoder"]
+
+    @property
+    def decoder_step_path(self) -> Path:
+        """The decoder-step graph."""
+        return self.path / self.manifest["graphs"]["decoder_step"]
+
+    def tokenizer(self) -> Tokenizer:
+        """The tokenizer, newly loaded.
+
+        Raises:
+            BundleCorruptError: its vocabulary is not the model's.
+            TokenizerError: the file is no SentencePiece model.
+        """
+        file = self.path / self.manifest["tokenizer"]["files"][0]
+        tokenizer = Tokenizer.load(file)
+        if tokenizer.vocab_size != self.config.vocab_size:
+            raise BundleCorruptError(
+                f"{file} has {tokenizer.vocab_size} pieces, but the model has "
+                f"{self.config.vocab_size}: export the bundle again"
+            )
+        return tokenizer
+
+    def _check_consistency(self) -> None:
+        manifest, config = self.manifest, self.config
+        for name, value in manifest["special_ids"].items():
+            if getattr(config, f"{name}_id", value) != value:
+                raise _broken_manifest(self.path, f"special_ids.{name} contradicts architecture")
+        for name in _ENTRIES["limits"]:
+            if not 1 <= manifest["limits"][name] <= config.max_positions:
+                raise _broken_manifest(
+                    self.path, f"limits.{name} is not between 1 and {config.max_positions}"
+                )
+        if not 1 <= manifest["top_k"] <= config.vocab_size:
+            raise _broken_manifest(self.path, "top_k is not between 1 and the vocabulary's size")
+        if manifest["tokenizer"]["kind"] != "sentencepiece" or not manifest["tokenizer"]["files"]:
+            raise _broken_manifest(self.path, "tokenizer is not a sentencepiece model")
+        for name in [*manifest["graphs"].values(), *manifest["tokenizer"]["files"]]:
+            if name not in manifest["sha256"]:
+                raise _broken_manifest(self.path, f"sha256 has no entry for {name!r}")
+
+    def _check_runtime(self) -> None:
+        installed = installed_runtime_version()
+        wanted = self.manifest["onnxruntime"]
+        if installed is None:
+            return  # Nothing will run here; reading the manifest and the tokenizer is fine.
+        if not _version(wanted["min"]) <= _version(installed) < _version(wanted["below"]):
+            raise BundleVersionError(
+                f"{self.path / MANIFEST_FILE}: this bundle was made for ONNX Runtime from "
+                f"{wanted['min']} to below {wanted['below']}, but {installed} is installed: "
+                f"install a version in that range, or export the checkpoint again"
+            )
+
+    def _check_files(self, verify: bool) -> None:
+        for name, expected in sorted(self.manifest["sha256"].items()):
+            if not _is_plain_name(name):
+                raise _broken_manifest(self.path, f"the file name {name!r} leaves the directory")
+            file = self.path / name
+            if not file.is_file():
+                raise BundleMissingError(
+                    f"{file} is missing: copy the whole bundle again, or export it again"
+                )
+            if verify and file_sha256(file) != expected:
+                raise BundleCorruptError(
+                    f"{file} is damaged (its sha256 is not the one in {MANIFEST_FILE}): "
+                    f"copy the bundle again, or export it again"
+                )
+
+
+def write_manifest(directory: Path, manifest: Mapping[str, Any]) -> None:
+    """Write `bundle.json` of format version 1 for the files that lie in `directory`.
+
+    Args:
+        directory: holds the bundle's other files already; all of them are listed with checksums.
+        manifest: every field but `format_version` and `sha256`.
+    """
+    files = sorted(file for file in directory.iterdir() if file.name != MANIFEST_FILE)
+    complete = {
+        "format_version": FORMAT_VERSION,
+        **manifest,
+        "sha256": {file.name: file_sha256(file) for file in files},
+    }
+    text = json.dumps(complete, indent=2, ensure_ascii=False) + "\n"
+    (directory / MANIFEST_FILE).write_text(text, encoding="utf-8")
+
+
+def file_sha256(file: Path) -> str:
+    """The SHA-256 of a file's bytes, in hexadecimal."""
+    with file.open("rb") as reader:
+        return hashlib.file_digest(reader, "sha256").hexdigest()
+
+
+def installed_runtime_version() -> str | None:
+    """The version of the installed ONNX Runtime, found without importing it; None if there is none."""
+    for package in _RUNTIME_PACKAGES:
+        try:
+            return importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return None
+
+
+def _read_manifest(path: Path) -> dict[str, Any]:
+    file = path / MANIFEST_FILE
+    if not path.is_dir():
+        raise BundleMissingError(f"there is no bundle at {path}: it has to be a directory")
+    try:
+        manifest = json.loads(file.read_text(encoding="utf-8"))
+    except FileNotFoundError as exc:
+        raise BundleMissingError(
+            f"{file} is missing: is {path} a bundle? Make one with `dragoman export`"
+        ) from exc
+    except ValueError as exc:  # neither UTF-8 nor JSON
+        raise _broken_manifest(path, str(exc)) from exc
+    if not isinstance(manifest, dict):
+        raise _broken_manifest(path, "it is not a JSON object")
+    version = manifest.get("format_version")
+    if version != FORMAT_VERSION:
+        raise BundleVersionError(
+            f"{file}: format version {version!r}, but this program reads version "
+            f"{FORMAT_VERSION}: update dragoman, or export the checkpoint again"
+        )
+    _check_fields(path, manifest, _FIELDS, "")
+    for field, entries in _ENTRIES.items():
+        _check_fields(path, manifest[field], entries, f"{field}.")
+    return manifest
+
+
+def _check_fields(
+    path: Path, fields: Mapping[str, Any], wanted: Mapping[str, type], prefix: str
+) -> None:
+    for name, kind in wanted.items():
+        if name not in fields:
+            raise _broken_manifest(path, f"the field {prefix}{name} is missing")
+        if not isinstance(fields[name], kind) or isinstance(fields[name], bool):
+            raise _broken_manifest(path, f"the field {prefix}{name} is not of type {kind.__name__}")
+
+
+def _broken_manifest(path: Path, why: str) -> BundleCorruptError:
+    return BundleCorruptError(
+        f"{path / MANIFEST_FILE} cannot be used: {why}; copy the bundle again, or export it again"
+    )
+
+
+def _is_plain_name(name: str) -> bool:
+    parts = PurePosixPath(name).parts
+    return bool(parts) and ".." not in parts and not PurePosixPath(name).is_absolute()
+
+
+def _version(text: str) -> tuple[int, ...]:
+    """The leading numbers: "1.31.1+cpu" gives (1, 31, 1)."""
+    numbers: list[int] = []
+    for part in text.split("+")[0].split("."):
+        digits = part[: len(part) - len(part.lstrip("0123456789"))]
+        if not digits:
+            break
+        numbers.append(int(digits))
+    return tuple(numbers)

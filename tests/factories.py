@@ -1,0 +1,128 @@
+"""Small random models for tests: a checkpoint, and the bundle that is made from it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from export.exporter import ExportOptions, ExportSource, write_bundle
+from model.bundle import Bundle
+from model.config import ModelConfig
+from model.tokenizer import TOKENIZER_FILE, Tokenizer, train_tokenizer
+from model.transformer import Transformer
+
+SENTENCES = (
+    "A dog is running across the green field.",
+    "Two men are playing the guitar in the street.",
+    "A woman in a red dress is reading a book.",
+    "The children are swimming in the lake.",
+    "Ein Hund rennt über die grüne Wiese.",
+    "Zwei Männer spielen auf der Straße Gitarre.",
+    "Eine Frau in einem roten Kleid liest ein Buch.",
+    "Die Kinder schwimmen im See.",
+)
+VOCAB_SIZE = 320
+
+
+def tiny_config(**overrides: Any) -> ModelConfig:
+    """Two layers of width 32: everything that a big model has, in a millisecond."""
+    fields: dict[str, Any] = {
+        "vocab_size": VOCAB_SIZE,
+        "d_model": 32,
+        "num_encoder_layers": 2,
+        "num_decoder_layers": 2,
+        "num_heads": 2,
+        "ffn_dim": 48,
+        "positions": "learned",  # random ones: sines are too smooth for varied random outputs
+        "max_positions": 64,
+        "dropout": 0.0,
+    }
+    return ModelConfig.from_dict({**fields, **overrides})
+
+
+def random_model(config: ModelConfig, seed: int = 0) -> Transformer:
+    """A model whose every weight is random, biases and norms included.
+
+    Drawn so that its greedy outputs vary, do not repeat one token for ever, and end now and then.
+    """
+    torch.manual_seed(seed)
+    model = Transformer(config).eval()
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            _draw(name, parameter, config)
+    return model
+
+
+def _draw(name: str, parameter: torch.Tensor, config: ModelConfig) -> None:
+    unit = parameter.size(-1) ** -0.5
+    if name.endswith("norm.weight"):
+        parameter.uniform_(0.5, 1.5)
+    elif name.endswith("bias"):
+        parameter.normal_(0.0, 0.1)
+    elif "positions" in name:
+        parameter.normal_(0.0, 2.0)
+    elif "embedding" in name or "output_projection" in name:
+        parameter.normal_(0.0, unit)
+        parameter[config.eos_id] *= 2.0  # its logit varies more, so that it wins now and then
+    elif "feed_forward" in name:
+        parameter.normal_(0.0, 0.5 * unit)
+    elif "query" in name or "key" in name:
+        parameter.normal_(0.0, 4.0 * unit)  # attention that looks somewhere, not everywhere
+    else:
+        parameter.normal_(0.0, 1.5 * unit)
+
+
+def tiny_tokenizer(directory: Path, vocab_size: int = VOCAB_SIZE) -> Tokenizer:
+    """A SentencePiece vocabulary of a few sentences, written to directory/tokenizer.model."""
+    return train_tokenizer(
+        iter(SENTENCES), directory / TOKENIZER_FILE, vocab_size=vocab_size, kind="bpe"
+    )
+
+
+def export_source(model: Transformer, directory: Path) -> ExportSource:
+    """What `write_bundle` needs, with a tokenizer trained into `directory`."""
+    directory.mkdir(parents=True, exist_ok=True)
+    if not (directory / TOKENIZER_FILE).exists():
+        tiny_tokenizer(directory, model.config.vocab_size)
+    arrays = {name: tensor.numpy() for name, tensor in model.state_dict().items()}
+    return ExportSource(model.config, arrays, directory / TOKENIZER_FILE, "en", "de")
+
+
+def tiny_bundle(
+    directory: Path,
+    *,
+    model: Transformer | None = None,
+    precision: str = "fp32",
+    top_k: int = 8,
+    name: str | None = None,
+    seed: int = 0,
+    **config: Any,
+) -> Bundle:
+    """A bundle in `directory` of `model`, or of a random tiny one.
+
+    Args:
+        directory: made if it doesn't exist.
+        model: what to export.
+        precision, top_k, name: as in `ExportOptions`.
+        seed, config: of the random model, when no model is given.
+    """
+    model = model or random_model(tiny_config(**config), seed)
+    source = export_source(model, directory.parent / f"{directory.name}.source")
+    directory.mkdir(parents=True, exist_ok=True)
+    write_bundle(source, ExportOptions(precision=precision, top_k=top_k, name=name), directory)
+    return Bundle.load(directory)
+
+
+def random_sources(
+    config: ModelConfig, count: int, *, seed: int = 0, max_length: int = 20
+) -> list[tuple[int, ...]]:
+    """Source sequences of 1 to `max_length` tokens, each ending in EOS."""
+    generator = np.random.default_rng(seed)
+    lengths = generator.integers(0, max_length, count)
+    first = max(config.pad_id, config.unk_id, config.bos_id, config.eos_id) + 1
+    return [
+        (*generator.integers(first, config.vocab_size, n).tolist(), config.eos_id) for n in lengths
+    ]
