@@ -1,0 +1,115 @@
+"""One request's reply channel: its tokens as they come, and its result."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from typing import Protocol
+
+from service.errors import DragomanError, RequestCancelledError
+from service.jobs import Job
+from service.requests import GenerationRequest, GenerationResult
+
+
+class JobControl(Protocol):
+    """What a generation asks of the engine."""
+
+    def stream(self, job: Job) -> None:
+        """Push the job's tokens at every step from now on."""
+        ...
+
+    def cancel(self, job: Job, error: DragomanError) -> None:
+        """End the job before the next step."""
+        ...
+
+
+class Generation:
+    """A request that the engine has accepted.
+
+    Iterate over it for the new tokens as they come (EOS is never among them), await `result`, or
+    both. Whoever loses interest calls `cancel`: abandoning it would let it run to its end.
+    """
+
+    def __init__(
+        self,
+        request: GenerationRequest,
+        *,
+        max_new_tokens: int,
+        submitted_at: float,
+        control: JobControl,
+        on_end: Callable[[Generation], None],
+    ) -> None:
+        self.job = Job(request, self, max_new_tokens, submitted_at)
+        self._control = control
+        self._on_end = on_end
+        self._result: GenerationResult | None = None
+        self._tokens: list[int] = []
+        self._num_pushed = 0
+        self._waiters: list[asyncio.Future[None]] = []
+
+    @property
+    def request(self) -> GenerationRequest:
+        """What was asked."""
+        return self.job.request
+
+    @property
+    def submitted_at(self) -> float:
+        """When it was submitted, in seconds of the engine's clock."""
+        return self.job.submitted_at
+
+    async def result(self) -> GenerationResult:
+        """How it ended. Raises nothing of its own: see `finish_reason` and `error`.
+
+        Cancelling the task that waits here does not cancel the generation.
+        """
+        while self._result is None:
+            await self._change()
+        return self._result
+
+    async def __aiter__(self) -> AsyncIterator[list[int]]:
+        if self._result is None and not self.job.streams:
+            self._control.stream(self.job)
+        while True:
+            if self._tokens:
+                tokens, self._tokens = self._tokens, []
+                yield tokens
+            elif self._result is not None:
+                return
+            else:
+                await self._change()
+
+    def cancel(self, error: DragomanError | None = None) -> None:
+        """Free its slot before the next step. Does nothing once it has ended.
+
+        Args:
+            error: what the result shall say; a RequestCancelledError if None.
+        """
+        if self._result is None:
+            self._control.cancel(self.job, error or RequestCancelledError("cancelled"))
+
+    def push(self, token_ids: list[int]) -> None:
+        """Engine only: new tokens."""
+        if token_ids:
+            self._tokens += token_ids
+            self._num_pushed += len(token_ids)
+            self._wake()
+
+    def finish(self, result: GenerationResult) -> None:
+        """Engine only: the result, once. Tokens that were not pushed follow from it."""
+        assert self._result is None, "a request was answered twice"
+        self._result = result
+        self._tokens += result.token_ids[self._num_pushed :]
+        self._on_end(self)
+        self._wake()
+
+    async def _change(self) -> None:
+        # A future for each waiter: one that is cancelled must not take the others with it.
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiters.append(waiter)
+        await waiter
+
+    def _wake(self) -> None:
+        for waiter in self._waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+        self._waiters.clear()

@@ -1,0 +1,35 @@
+"""What the engine tells about itself; the metrics are made of it."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from service.requests import GenerationRequest, GenerationResult
+
+
+class EngineObserver(Protocol):
+    """Is told what happens. Called on the event loop: must be quick and must not raise."""
+
+    def on_step(self, rows: int, encodes: int, encode_seconds: float, step_seconds: float) -> None:
+        """An iteration encoded `encodes` sources and stepped `rows` rows."""
+        return None
+
+    def on_queue(self, waiting: int, running: int) -> None:
+        """So many sequences wait and so many rows are in use. Told once an iteration."""
+        return None
+
+    def on_admitted(self, queue_seconds: float) -> None:
+        """A sequence joined the batch."""
+        return None
+
+    def on_first_token(self, seconds: float) -> None:
+        """A sequence got its first token, so long after it was submitted."""
+        return None
+
+    def on_finished(self, result: GenerationResult, request: GenerationRequest) -> None:
+        """A sequence ended, for whatever reason."""
+        return None
+
+
+class SilentObserver(EngineObserver):
+    """Ignores everything."""

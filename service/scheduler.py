@@ -1,0 +1,280 @@
+"""Who joins the batch, who steps, who leaves: iteration-level scheduling (Yu et al., Orca, 2022).
+
+Pure policy: no tensors of the model, no clock, no asyncio. The engine asks `schedule` for a plan,
+has it executed, and hands the output to `update`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from service.decoding import GreedyRows
+from service.errors import DeadlineExceededError, DragomanError
+from service.jobs import Job, WaitingQueue
+from service.plan import Adjustments, EncodeItem, RowCopy, RunnerLimits, StepOutput, StepPlan
+from service.requests import FinishReason, GenerationResult
+
+_NO_ADJUSTMENTS = Adjustments.none()
+_NEVER = float("inf")
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A job that left, and its result."""
+
+    job: Job
+    result: GenerationResult
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """What to do next.
+
+    Attributes:
+        plan: for the runner; None when no row is in use.
+        admitted: jobs that join the batch in this plan.
+        dropped: jobs that were cancelled or expired before it.
+    """
+
+    plan: StepPlan | None
+    admitted: list[Job]
+    dropped: list[Finished]
+
+
+@dataclass(frozen=True)
+class Update:
+    """What a step brought.
+
+    Attributes:
+        first_tokens: jobs that got their first token.
+        streamed: new tokens of the jobs that stream; may be none yet.
+        finished: jobs that reached EOS or their length.
+    """
+
+    first_tokens: list[Job]
+    streamed: list[tuple[Job, list[int]]]
+    finished: list[Finished]
+
+
+class Scheduler:
+    """Decides every iteration; owned by the event loop, touched by nobody else.
+
+    Args:
+        limits: what the runner can hold.
+        bos_id, eos_id: ids that begin and end a target.
+        encode_token_budget: most source tokens to encode in one iteration, so that newcomers do
+            not stall the running rows; a source longer than that is encoded alone.
+    """
+
+    def __init__(
+        self, limits: RunnerLimits, *, bos_id: int, eos_id: int, encode_token_budget: int
+    ) -> None:
+        self._max_rows = limits.max_rows
+        self._encode_token_budget = encode_token_budget
+        self._states = GreedyRows(
+            limits.max_rows, limits.max_target_positions, bos_id=bos_id, eos_id=eos_id
+        )
+        self._waiting = WaitingQueue()
+        # Who is in each row of the last plan; None where somebody has left since.
+        self._owners: list[Job | None] = []
+        self._holes: list[int] = []
+        self._newcomers: list[Job] = []
+        self._streaming: dict[Job, None] = {}
+        self._cancelled: list[Job] = []
+        # No deadline lies before this time. It may be too early, never too late.
+        self._next_deadline = _NEVER
+
+    @property
+    def num_waiting(self) -> int:
+        """Jobs that wait for a row."""
+        return len(self._waiting)
+
+    @property
+    def num_running(self) -> int:
+        """Rows in use."""
+        return len(self._owners) - len(self._holes)
+
+    def add(self, job: Job) -> None:
+        """Let a job wait for its turn."""
+        self._waiting.push(job)
+        self._next_deadline = min(self._next_deadline, job.deadline)
+
+    def stream(self, job: Job) -> None:
+        """From now on report the job's tokens at every step."""
+        job.streams = True
+        if job.rows:
+            self._streaming[job] = None
+
+    def cancel(self, job: Job, error: DragomanError, now: float) -> Finished | None:
+        """Let the job leave before the next step.
+
+        Returns:
+            Its end if it was still waiting. None if it runs: the next `schedule` reports its end,
+            unless the step under way brings it first.
+        """
+        if self._waiting.discard(job):
+            return self._end(job, FinishReason.CANCELLED, now, error)
+        job.cancelled = error
+        self._cancelled.append(job)
+        return None
+
+    def schedule(self, now: float) -> Schedule:
+        """Choose who steps next. The plan must be executed and `update`d before the next call."""
+        dropped = self._drop_cancelled(now) if self._cancelled else []
+        if now >= self._next_deadline:
+            dropped += self._drop_expired(now)
+        self._newcomers = self._admit(now)
+        encodes = self._place(self._newcomers)
+        copies = self._close_holes()
+        if not self._owners:
+            return Schedule(None, self._newcomers, dropped)
+        num_rows = len(self._owners)
+        # Copies of the arrays, since `update` writes them and a plan is a value.
+        plan = StepPlan(
+            copies=copies,
+            encodes=encodes,
+            token_ids=self._states.token_ids[:num_rows].copy(),
+            positions=self._states.positions[:num_rows].copy(),
+            adjustments=_NO_ADJUSTMENTS,
+        )
+        return Schedule(plan, self._newcomers, dropped)
+
+    def update(self, output: StepOutput, now: float) -> Update:
+        """Take in what the last plan's step brought."""
+        states = self._states
+        finished_rows = states.advance(output).tolist()
+        for job in self._newcomers:
+            job.first_token_at = now
+        streamed = []
+        for job in self._streaming:
+            tokens = states.generated(job.rows[0], job.num_streamed)
+            job.num_streamed += len(tokens)
+            streamed.append((job, tokens))
+        finished = []
+        for row in finished_rows:
+            job = self._owner(row)
+            reason = FinishReason.EOS if states.ended(row) else FinishReason.LENGTH
+            finished.append(self._end(job, reason, now))
+        return Update(self._newcomers, streamed, finished)
+
+    def fail_running(self, error: DragomanError, now: float) -> list[Finished]:
+        """End every job of the last plan: its step failed, and the cache cannot be trusted."""
+        running = list(dict.fromkeys(job for job in self._owners if job is not None))
+        return [self._end(job, FinishReason.ERROR, now, error) for job in running]
+
+    def cancel_all(self, error: DragomanError, now: float) -> list[Finished]:
+        """End every job, waiting or running. There must be no step under way."""
+        jobs: Iterable[Job] = [*self._waiting.jobs(), *filter(None, self._owners)]
+        finished = []
+        for job in dict.fromkeys(jobs):
+            self._waiting.discard(job)
+            finished.append(self._end(job, FinishReason.CANCELLED, now, error))
+        return finished
+
+    def _drop_cancelled(self, now: float) -> list[Finished]:
+        # Some may have ended by themselves in the step that was under way: they have no rows left.
+        jobs = dict.fromkeys(job for job in self._cancelled if job.rows)
+        self._cancelled.clear()
+        return [self._end(job, FinishReason.CANCELLED, now, job.cancelled) for job in jobs]
+
+    def _drop_expired(self, now: float) -> list[Finished]:
+        jobs = dict.fromkeys([*self._waiting.jobs(), *filter(None, self._owners)])
+        expired = [job for job in jobs if job.deadline <= now]
+        later = (job.deadline for job in jobs if job.deadline > now)
+        self._next_deadline = min(later, default=_NEVER)
+        finished = []
+        for job in expired:
+            self._waiting.discard(job)
+            where = "while it ran" if job.rows else "while it waited for a slot"
+            error = DeadlineExceededError(f"the deadline passed {where}")
+            finished.append(self._end(job, FinishReason.DEADLINE, now, error))
+        return finished
+
+    def _admit(self, now: float) -> list[Job]:
+        """Those who join now: in the queue's order, as far as rows and token budget reach."""
+        admitted: list[Job] = []
+        num_free = self._max_rows - self.num_running
+        budget = self._encode_token_budget
+        while (job := self._waiting.peek()) is not None:
+            num_tokens = len(job.request.source_ids)
+            if job.num_rows > num_free or (admitted and num_tokens > budget):
+                break
+            self._waiting.discard(job)
+            job.admitted_at = now
+            num_free -= job.num_rows
+            budget -= num_tokens
+            admitted.append(job)
+        return admitted
+
+    def _place(self, newcomers: list[Job]) -> list[EncodeItem]:
+        """Give newcomers the holes first, then rows at the end; shortest source first."""
+        encodes = []
+        self._holes.sort(reverse=True)
+        for job in sorted(newcomers, key=lambda job: len(job.request.source_ids)):
+            for _ in range(job.num_rows):
+                if self._holes:
+                    row = self._holes.pop()
+                    self._owners[row] = job
+                else:
+                    row = len(self._owners)
+                    self._owners.append(job)
+                job.rows.append(row)
+                self._states.begin(row, job.max_new_tokens)
+            if job.streams:
+                self._streaming[job] = None
+            encodes.append(EncodeItem(tuple(job.rows), job.request.source_ids))
+        return encodes
+
+    def _close_holes(self) -> list[RowCopy]:
+        """Move the last rows into the holes that are left, so that rows stay dense."""
+        copies = []
+        holes = self._holes  # descending, as `_place` left them
+        while holes:
+            if self._owners[-1] is None:
+                self._owners.pop()
+                del holes[0]  # the largest, and so that very row
+                continue
+            target = holes.pop()
+            source = len(self._owners) - 1
+            job = self._owner(source)
+            self._owners[target] = job
+            self._owners.pop()
+            job.rows[job.rows.index(source)] = target
+            self._states.move(source, target)
+            copies.append(RowCopy(source, target, 0, int(self._states.positions[source])))
+        return copies
+
+    def _owner(self, row: int) -> Job:
+        owner = self._owners[row]
+        assert owner is not None, f"row {row} steps for nobody"
+        return owner
+
+    def _end(
+        self, job: Job, reason: FinishReason, now: float, error: DragomanError | None = None
+    ) -> Finished:
+        """Free what the job holds and write its result."""
+        token_ids: list[int] = []
+        log_probability = 0.0
+        if job.rows:
+            row = job.rows[0]
+            token_ids = self._states.generated(row)
+            log_probability = float(self._states.log_probabilities[row])
+            for row in job.rows:
+                self._owners[row] = None
+            self._holes += job.rows
+            job.rows = []
+            self._streaming.pop(job, None)
+        admitted_at = now if job.admitted_at is None else job.admitted_at
+        result = GenerationResult(
+            token_ids=token_ids,
+            finish_reason=reason,
+            log_probability=log_probability,
+            queue_seconds=admitted_at - job.submitted_at,
+            compute_seconds=now - admitted_at,
+            first_token_seconds=(
+                None if job.first_token_at is None else job.first_token_at - job.submitted_at
+            ),
+            error=error,
+        )
+        return Finished(job, result)
