@@ -11,6 +11,8 @@ import sacrebleu
 import torch
 
 from model.corpus import EncodedText, make_batch, plan_batches
+from model.evaluation import translate_ids
+from model.search import BeamOptions
 from model.training_data import TrainingData, ValidationSet
 from model.transformer import Transformer
 
@@ -66,10 +68,11 @@ def _translate_and_score(
     model: Transformer, data: TrainingData, part: ValidationSet
 ) -> CorpusScore:
     limit = model.config.max_positions - 1
+    beam_size = data.recipe.validation.beam_size
     outputs = translate_ids(
         model,
         [[*ids[:limit], model.config.eos_id] for ids in part.encoded.sources],
-        beam_size=data.recipe.validation.beam_size,
+        options=BeamOptions(beam_size) if beam_size > 1 else None,
         batch_tokens=_BATCH_TOKENS,
     )
     hypotheses = [data.tokenizer.decode(ids) for ids in outputs]
@@ -97,24 +100,3 @@ def _loss(model: Transformer, text: EncodedText, device: torch.device) -> tuple[
         total -= float(chosen[valid].double().sum())
         count += int(np.sum(valid.cpu().numpy()))
     return total, count
-
-
-def translate_ids(model, sources, *, beam_size, batch_tokens):
-    outputs = [[] for _ in sources]
-    order = sorted(range(len(sources)), key=lambda i: len(sources[i]))
-    from model.corpus import pad_right
-    for start in range(0, len(order), 64):
-        idx = order[start:start+64]
-        src = torch.from_numpy(pad_right([sources[i] for i in idx], model.config.pad_id))
-        mask = src != model.config.pad_id
-        cache = model.start_cache(model.encode(src, mask), mask)
-        tok = torch.full((len(idx),), model.config.bos_id)
-        done = torch.zeros(len(idx), dtype=torch.bool)
-        for _ in range(min(model.config.max_positions - 1, 2 * src.size(1) + 50)):
-            tok = model.step(tok, cache).argmax(-1)
-            for r, i in enumerate(idx):
-                if not done[r] and tok[r] != model.config.eos_id:
-                    outputs[i].append(int(tok[r]))
-            done |= tok == model.config.eos_id
-            if done.all(): break
-    return outputs
