@@ -69,7 +69,7 @@ class ServerMetrics:
             ["version", "onnxruntime", "python"],
             registry=self.registry,
         )
-        self.model_info = Gauge(
+        self._model = Gauge(
             "dragoman_model_info",
             "1 for each model that is loaded, labelled with what it is.",
             ["model", "version", "precision", "device", "source", "target"],
@@ -154,6 +154,10 @@ class ServerMetrics:
         """One text was answered with the gRPC status `code`."""
         self._texts.labels(code).inc()
 
+    def set_model(self, **about: str) -> None:
+        """Say that a model is loaded, and what it is: the labels of `dragoman_model_info`."""
+        self._model.labels(**about).set(1)
+
     def for_model(self, name: str) -> ModelMetrics:
         """The observer of the engine that runs model `name`."""
         return ModelMetrics(self, name)
@@ -196,9 +200,7 @@ class ModelMetrics:
         """A sentence got a slot."""
         self._queue_duration.observe(queue_seconds)
 
-    def on_step(
-        self, rows: int, encodes: int, encode_seconds: float, step_seconds: float
-    ) -> None:
+    def on_step(self, rows: int, encodes: int, encode_seconds: float, step_seconds: float) -> None:
         """One iteration: `encodes` sentences encoded, then `rows` rows stepped."""
         if encodes:
             self._encoded.inc(encodes)

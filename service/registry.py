@@ -90,7 +90,8 @@ class Registry:
 
         Args:
             name: a model's name, or "" for any.
-            source, target: BCP-47 codes, or "" where only one language is possible.
+            source: a BCP-47 code, or "" where only one language is possible.
+            target: likewise.
 
         Raises:
             InvalidArgumentError: a language was left open and more than one is possible.

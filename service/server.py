@@ -43,7 +43,8 @@ class Server:
         self._endpoint: MetricsEndpoint | None = None
         self._health: HealthService
         self._grpc: grpc.aio.Server
-        self._drained = asyncio.Event()
+        self._cut_short = asyncio.Event()
+        self._drained = False
 
     async def start(self) -> None:
         """Bind both ports, start the engines, then say SERVING.
@@ -52,13 +53,18 @@ class Server:
             StartupError: a port can't be used, or an engine can't start.
         """
         self._create_grpc_server()
-        self.port = self._bind()
-        self._endpoint = MetricsEndpoint(
-            self._metrics, self._settings.metrics_host, self._settings.metrics_port
-        )
-        self.metrics_port = self._endpoint.port
-        await self._registry.start()
-        await self._grpc.start()
+        try:
+            self.port = self._bind()
+            self._endpoint = MetricsEndpoint(
+                self._metrics, self._settings.metrics_host, self._settings.metrics_port
+            )
+            self.metrics_port = self._endpoint.port
+            await self._registry.start()
+            await self._grpc.start()
+        except BaseException:
+            await self._grpc.stop(None)
+            await self._close_endpoint()
+            raise
         self._health.start_serving()
         self._metrics.serving.set(1)
         _log.info(
@@ -75,21 +81,26 @@ class Server:
 
         Calls that outlast the bound end with UNAVAILABLE, so that their clients try elsewhere.
         """
-        if self._drained.is_set():
+        if self._drained:
             return
         self._health.start_draining()
         self._metrics.serving.set(0)
         _log.info("draining", extra={"seconds": self._settings.drain_seconds})
         # A little more grace than the bound, for the UNAVAILABLE to go out.
         stopping = asyncio.ensure_future(self._grpc.stop(self._settings.drain_seconds + 1.0))
-        done, _ = await asyncio.wait({stopping}, timeout=self._settings.drain_seconds)
-        if not done:
+        cut_short = asyncio.ensure_future(self._cut_short.wait())
+        await asyncio.wait(
+            {stopping, cut_short},
+            timeout=self._settings.drain_seconds,
+            return_when=asyncio.FIRST_COMPLETED,
+        )
+        cut_short.cancel()
+        if not stopping.done():
             _log.warning("calls were still in progress at the end of the drain and are cut off")
         await self._registry.stop()
         await stopping
-        if self._endpoint is not None:
-            await asyncio.to_thread(self._endpoint.close)
-        self._drained.set()
+        await self._close_endpoint()
+        self._drained = True
         _log.info("stopped")
 
     async def serve(self) -> None:
@@ -99,7 +110,7 @@ class Server:
 
         def on_signal() -> None:
             if asked.is_set():
-                loop.create_task(self._grpc.stop(None))
+                self._cut_short.set()
             asked.set()
 
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -120,6 +131,11 @@ class Server:
     ) -> None:
         """Drain."""
         await self.drain()
+
+    async def _close_endpoint(self) -> None:
+        if self._endpoint is not None:
+            # It waits for a scrape in progress, which must not hold up the loop.
+            await asyncio.to_thread(self._endpoint.close)
 
     def _create_grpc_server(self) -> None:
         settings = self._settings

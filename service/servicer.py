@@ -187,7 +187,7 @@ def _deadline(context: Context) -> float | None:
 
 
 def _client(context: Context) -> str:
-    """Who asks: the peer's address without its port, which differs from connection to connection."""
+    """Who asks: the peer's address, without its port, which every connection has another of."""
     peer: str = context.peer()
     return peer.rpartition(":")[0] if peer.startswith("ipv") else peer
 

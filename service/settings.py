@@ -76,7 +76,9 @@ class Settings:
         16 * 2**20, "Bytes of one gRPC message.", minimum=1024, maximum=2**31 - 1
     )
     max_concurrent_requests: int = _setting(
-        4096, "Calls in progress; more are refused with RESOURCE_EXHAUSTED.", minimum=1,
+        4096,
+        "Calls in progress; more are refused with RESOURCE_EXHAUSTED.",
+        minimum=1,
         maximum=10_000_000,
     )
     drain_seconds: float = _setting(
@@ -164,7 +166,7 @@ def _read(config: Path) -> dict[str, Any]:
 
 
 def _convert(field: dataclasses.Field[Any], raw: Any, *, from_text: bool) -> Any:
-    """The value of `raw` in the field's type; text is parsed only where all a source has is text."""
+    """`raw` in the field's type. Text is parsed only where a source has nothing but text."""
     if field.name == "model":
         items = raw.split(os.pathsep) if from_text else [raw] if isinstance(raw, str) else raw
         if not isinstance(items, (list, tuple)) or not all(items):

@@ -1,0 +1,28 @@
+"""The `dragoman` command. One file a subcommand; each imports what is heavy when it runs."""
+
+from __future__ import annotations
+
+import os
+
+# onnxruntime reports usage to its makers unless this is set before it is imported.
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
+
+import typer
+
+from cli.models import models
+from cli.serve import serve
+from cli.train import train
+from cli.translate import translate
+
+app = typer.Typer(
+    name="dragoman",
+    help="Machine translation over gRPC: serve models, translate, train your own.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,  # a traceback is for a defect, and then in plain
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+for command in (serve, translate, models, train):
+    app.command()(command)
+
+if __name__ == "__main__":
+    app()

@@ -1,0 +1,92 @@
+"""`dragoman serve`: the gRPC server."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from cli.exits import fail
+from service.errors import StartupError
+from service.settings import Settings, environment_name, load_settings
+
+
+def _option(name: str) -> Any:
+    """The flag of a setting. Its help, default and variable come from `Settings`, the one source.
+
+    The environment is read by `load_settings`, not by typer, so that a bad value is reported the
+    same way whatever its source.
+    """
+    field = next(field for field in dataclasses.fields(Settings) if field.name == name)
+    choices, low, high = (field.metadata[key] for key in ("choices", "minimum", "maximum"))
+    facts = [f"one of: {', '.join(choices)}"] if choices else []
+    if low is not None:
+        facts.append(f"{low:,} to {high:,}")
+    facts += [f"env: {environment_name(name)}"]
+    if field.default != ():
+        facts.append(f"default: {field.default}")
+    return typer.Option(
+        "--" + name.replace("_", "-"),
+        help=f"{field.metadata['help']} [{'; '.join(facts)}]",
+        show_default=False,
+    )
+
+
+def serve(
+    model: Annotated[list[Path] | None, _option("model")] = None,
+    host: Annotated[str | None, _option("host")] = None,
+    port: Annotated[int | None, _option("port")] = None,
+    metrics_host: Annotated[str | None, _option("metrics_host")] = None,
+    metrics_port: Annotated[int | None, _option("metrics_port")] = None,
+    device: Annotated[str | None, _option("device")] = None,
+    threads: Annotated[int | None, _option("threads")] = None,
+    max_rows: Annotated[int | None, _option("max_rows")] = None,
+    max_waiting: Annotated[int | None, _option("max_waiting")] = None,
+    max_texts: Annotated[int | None, _option("max_texts")] = None,
+    max_characters: Annotated[int | None, _option("max_characters")] = None,
+    max_message_bytes: Annotated[int | None, _option("max_message_bytes")] = None,
+    max_concurrent_requests: Annotated[int | None, _option("max_concurrent_requests")] = None,
+    drain_seconds: Annotated[float | None, _option("drain_seconds")] = None,
+    log_level: Annotated[str | None, _option("log_level")] = None,
+    log_format: Annotated[str | None, _option("log_format")] = None,
+    config: Annotated[
+        Path | None,
+        typer.Option(
+            help="A TOML file with settings, such as `max_rows = 32`. "
+            f"[env: {environment_name('config')}]",
+            show_default=False,
+        ),
+    ] = None,
+) -> None:
+    """Serve models over gRPC until SIGTERM or Ctrl-C, then finish what is in progress.
+
+    A flag is stronger than the environment, which is stronger than the file.
+    """
+    # Everything but `config`, which is no setting but says where they are.
+    flags = {name: value for name, value in locals().items() if name != "config"}
+    try:
+        settings = load_settings(flags, os.environ, config)
+        _serve(settings)
+    except StartupError as exc:
+        fail(str(exc))
+
+
+def _serve(settings: Settings) -> None:
+    import asyncio
+
+    from service import logs
+    from service.loading import load_models
+    from service.metrics import ServerMetrics
+    from service.server import Server
+
+    logs.configure(settings.log_level, settings.log_format)
+    metrics = ServerMetrics()
+    registry = load_models(settings, metrics)
+
+    async def run() -> None:
+        await Server(settings, registry, metrics).serve()
+
+    asyncio.run(run())

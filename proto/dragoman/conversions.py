@@ -1,0 +1,175 @@
+"""Between the contract's messages and the client's results."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+import grpc
+from google.protobuf.message import DecodeError
+from google.rpc import error_details_pb2, status_pb2
+
+from dragoman.results import (
+    FinishReason,
+    ModelInfo,
+    ModelLimits,
+    StreamEnd,
+    Translation,
+    TranslationBatch,
+    TranslationError,
+)
+from dragoman.v1 import translation_pb2 as pb
+
+REQUEST_ID = "x-request-id"
+_DETAILS = "grpc-status-details-bin"
+_CODES = {code.value[0]: code for code in grpc.StatusCode}
+
+Metadata = Sequence[tuple[str, str | bytes]]
+
+
+def service_config() -> str:
+    """What the channel does by itself (https://grpc.io/docs/guides/service-config/).
+
+    Calls go round-robin over all addresses that the name gives and whose health service says
+    SERVING; what failed with UNAVAILABLE is tried again, elsewhere if possible: translating twice
+    does no harm.
+    """
+    return json.dumps(
+        {
+            "loadBalancingConfig": [{"round_robin": {}}],
+            "healthCheckConfig": {"serviceName": ""},
+            "methodConfig": [
+                {
+                    "name": [{"service": "dragoman.v1.TranslationService"}],
+                    "retryPolicy": {
+                        "maxAttempts": 5,
+                        "initialBackoff": "0.1s",
+                        "maxBackoff": "2s",
+                        "backoffMultiplier": 2,
+                        "retryableStatusCodes": ["UNAVAILABLE"],
+                    },
+                }
+            ],
+        }
+    )
+
+
+def channel_options() -> list[tuple[str, str | int]]:
+    """Options of a client's channel."""
+    return [
+        ("grpc.service_config", service_config()),
+        ("grpc.enable_retries", 1),
+        ("grpc.max_receive_message_length", -1),
+        ("grpc.max_send_message_length", -1),
+        # Notice a server that vanished without closing the connection.
+        ("grpc.keepalive_time_ms", 60_000),
+        ("grpc.keepalive_timeout_ms", 20_000),
+    ]
+
+
+def options(max_new_tokens: int | None, split_sentences: bool | None) -> pb.TranslateOptions:
+    """The options message; None leaves the choice to the server."""
+    return pb.TranslateOptions(max_new_tokens=max_new_tokens, split_sentences=split_sentences)
+
+
+def translation(message: pb.Translation) -> Translation:
+    """One text's result, with its error if it has one."""
+    failed = message.HasField("status") and message.status.code != 0
+    return Translation(
+        text=message.translated_text,
+        finish_reason=_finish_reason(message.finish_reason),
+        num_source_tokens=message.source_token_count,
+        num_target_tokens=message.target_token_count,
+        was_split=message.was_split,
+        error=_error_from_status(message.status) if failed else None,
+    )
+
+
+def batch(message: pb.TranslateResponse, trailing: Metadata) -> TranslationBatch:
+    """A call's results."""
+    return TranslationBatch(
+        translations=[translation(item) for item in message.translations],
+        model=message.model,
+        queue_seconds=message.timing.queue_duration.ToNanoseconds() / 1e9,
+        compute_seconds=message.timing.compute_duration.ToNanoseconds() / 1e9,
+        request_id=_request_id(trailing),
+    )
+
+
+def stream_end(message: pb.StreamSummary) -> StreamEnd:
+    """What a stream ends with."""
+    return StreamEnd(
+        finish_reason=_finish_reason(message.finish_reason),
+        num_source_tokens=message.source_token_count,
+        num_target_tokens=message.target_token_count,
+        was_split=message.was_split,
+        model=message.model,
+        queue_seconds=message.timing.queue_duration.ToNanoseconds() / 1e9,
+        compute_seconds=message.timing.compute_duration.ToNanoseconds() / 1e9,
+    )
+
+
+def model_info(message: pb.Model) -> ModelInfo:
+    """A model's description."""
+    limits = message.limits
+    return ModelInfo(
+        name=message.name,
+        version=message.version,
+        language_pairs=tuple(
+            (pair.source_language_code, pair.target_language_code)
+            for pair in message.language_pairs
+        ),
+        precision=message.precision,
+        device=message.device,
+        limits=ModelLimits(
+            max_texts=limits.max_contents,
+            max_characters=limits.max_content_characters,
+            max_source_tokens=limits.max_source_tokens,
+            max_target_tokens=limits.max_target_tokens,
+            max_rows=limits.max_rows,
+        ),
+    )
+
+
+def error(code: grpc.StatusCode, message: str, trailing: Metadata) -> TranslationError:
+    """The error of a call that ended with `code`."""
+    status = status_pb2.Status(code=code.value[0], message=message)
+    for key, value in trailing:
+        if key == _DETAILS and isinstance(value, bytes):
+            try:
+                status = status_pb2.Status.FromString(value)
+            except DecodeError:  # some proxy's; the code and the message are still good
+                break
+    return _error_from_status(status, _request_id(trailing))
+
+
+def _error_from_status(status: status_pb2.Status, request_id: str = "") -> TranslationError:
+    retry_after: float | None = None
+    field = description = ""
+    for detail in status.details:
+        retry, bad = error_details_pb2.RetryInfo(), error_details_pb2.BadRequest()
+        if detail.Unpack(retry):
+            retry_after = retry.retry_delay.ToNanoseconds() / 1e9
+        elif detail.Unpack(bad) and bad.field_violations:
+            field = bad.field_violations[0].field
+            description = bad.field_violations[0].description
+    return TranslationError(
+        _CODES.get(status.code, grpc.StatusCode.UNKNOWN),
+        status.message,
+        request_id=request_id,
+        retry_after_seconds=retry_after,
+        field=field,
+        description=description,
+    )
+
+
+def _request_id(trailing: Metadata) -> str:
+    values = [value for key, value in trailing if key == REQUEST_ID]
+    return values[-1] if values and isinstance(values[-1], str) else ""
+
+
+def _finish_reason(number: int) -> FinishReason:
+    try:
+        return FinishReason(number)
+    except ValueError:  # of a newer server
+        return FinishReason.UNSPECIFIED

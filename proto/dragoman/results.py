@@ -1,0 +1,138 @@
+"""What the client gives and raises, free of protobuf."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+import grpc
+
+
+class FinishReason(enum.Enum):
+    """Why generating a translation ended. The values are the contract's numbers."""
+
+    UNSPECIFIED = 0
+    """Nothing was generated: the text was blank, or has an error."""
+    EOS = 1
+    """The model ended every sentence itself."""
+    LENGTH = 2
+    """At least one sentence was cut off at the largest number of tokens."""
+    CANCELLED = 3
+    DEADLINE = 4
+    ERROR = 5
+
+
+class TranslationError(Exception):
+    """A call, or one text of a call, was not translated. `str(error)` is fit to be shown.
+
+    Attributes:
+        code: gRPC's code, such as INVALID_ARGUMENT or UNAVAILABLE.
+        message: what the server (or gRPC) said.
+        request_id: names the call in the server's log; "" if no server answered.
+        retry_after_seconds: when the same call may succeed; None if the server gave no hint.
+        field, description: of an INVALID_ARGUMENT, which field is wrong and how; else "".
+    """
+
+    def __init__(
+        self,
+        code: grpc.StatusCode,
+        message: str,
+        *,
+        request_id: str = "",
+        retry_after_seconds: float | None = None,
+        field: str = "",
+        description: str = "",
+    ) -> None:
+        super().__init__(f"{code.name}: {message}")
+        self.code = code
+        self.message = message
+        self.request_id = request_id
+        self.retry_after_seconds = retry_after_seconds
+        self.field = field
+        self.description = description
+
+
+@dataclass(frozen=True)
+class Translation:
+    """One text's translation.
+
+    Attributes:
+        text: the translation; "" if there is an error.
+        finish_reason: why it ended.
+        num_source_tokens, num_target_tokens: read and generated.
+        was_split: a sentence was too long for the model and was split inside.
+        error: why this text was not translated; None if it was.
+    """
+
+    text: str
+    finish_reason: FinishReason
+    num_source_tokens: int
+    num_target_tokens: int
+    was_split: bool
+    error: TranslationError | None = None
+
+
+@dataclass(frozen=True)
+class TranslationBatch:
+    """The answer to one call.
+
+    Attributes:
+        translations: one a text, in order.
+        model: the name of the model that translated.
+        queue_seconds, compute_seconds: time that the server spent.
+        request_id: names the call in the server's log.
+    """
+
+    translations: list[Translation]
+    model: str
+    queue_seconds: float
+    compute_seconds: float
+    request_id: str
+
+
+@dataclass(frozen=True)
+class StreamEnd:
+    """The last thing in a stream.
+
+    Attributes: as in `Translation` and `TranslationBatch`.
+    """
+
+    finish_reason: FinishReason
+    num_source_tokens: int
+    num_target_tokens: int
+    was_split: bool
+    model: str
+    queue_seconds: float
+    compute_seconds: float
+
+
+@dataclass(frozen=True)
+class ModelLimits:
+    """The largest that a model takes; the contract's `ModelLimits`."""
+
+    max_texts: int
+    max_characters: int
+    max_source_tokens: int
+    max_target_tokens: int
+    max_rows: int
+
+
+@dataclass(frozen=True)
+class ModelInfo:
+    """A model that a server holds.
+
+    Attributes:
+        name: what `model=` takes.
+        version: of its weights.
+        language_pairs: (source, target), as BCP-47 codes.
+        precision: "fp32", "fp16" or "int8".
+        device: "cpu" or "cuda".
+        limits: the largest that it takes.
+    """
+
+    name: str
+    version: str
+    language_pairs: tuple[tuple[str, str], ...]
+    precision: str
+    device: str
+    limits: ModelLimits
