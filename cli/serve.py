@@ -30,7 +30,8 @@ def _option(name: str) -> Any:
         facts.append(f"default: {field.default}")
     return typer.Option(
         "--" + name.replace("_", "-"),
-        help=f"{field.metadata['help']} [{'; '.join(facts)}]",
+        # In round brackets, since typer takes square ones for markup.
+        help=f"{field.metadata['help']} ({'; '.join(facts)})",
         show_default=False,
     )
 
@@ -56,7 +57,7 @@ def serve(
         Path | None,
         typer.Option(
             help="A TOML file with settings, such as `max_rows = 32`. "
-            f"[env: {environment_name('config')}]",
+            f"(env: {environment_name('config')})",
             show_default=False,
         ),
     ] = None,

@@ -64,10 +64,10 @@ def status_of(error: BaseException, request_id: str) -> status_pb2.Status:
         return status_pb2.Status(
             code=number, message=f"internal error; the server's log has it as {request_id}"
         )
-    status = status_pb2.Status(code=number, message=str(error))
+    status = status_pb2.Status(code=number, message=_clipped(str(error)))
     if isinstance(error, errors.InvalidArgumentError):
         violation = error_details_pb2.BadRequest.FieldViolation(
-            field=error.field, description=error.description
+            field=_clipped(error.field, 200), description=_clipped(error.description)
         )
         status.details.add().Pack(error_details_pb2.BadRequest(field_violations=[violation]))
     if isinstance(error, errors.ResourceExhaustedError):
@@ -75,6 +75,13 @@ def status_of(error: BaseException, request_id: str) -> status_pb2.Status:
         delay.FromMilliseconds(round(error.retry_after_seconds * 1000))
         status.details.add().Pack(error_details_pb2.RetryInfo(retry_delay=delay))
     return status
+
+
+def _clipped(text: str, max_bytes: int = 1000) -> str:
+    """`text` in a size that fits a header (8 KiB, where it stands twice, escaped or in base64)."""
+    if len(text.encode()) <= max_bytes:
+        return text
+    return text.encode()[: max_bytes - 3].decode(errors="ignore") + "..."
 
 
 class Call:

@@ -1,0 +1,277 @@
+"""The boundary on a real server, around a service whose answers are scripted."""
+
+import asyncio
+import json
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import grpc
+import pytest
+
+from dragoman.client import AsyncClient, TranslationError
+from dragoman.v1 import translation_pb2 as pb
+from dragoman.v1 import translation_pb2_grpc
+from service import errors
+from service.boundary import Boundary
+from service.logs import JsonFormatter
+from service.metrics import ServerMetrics
+
+SERVICE = "dragoman.v1.TranslationService"
+Behaviour = Callable[[], Awaitable[None]]
+
+
+class ScriptedService(translation_pb2_grpc.TranslationServiceServicer):
+    """Does what `behaviour` does, then answers with nothing."""
+
+    def __init__(self) -> None:
+        self.behaviour: Behaviour = self.nothing
+        self.contexts: list[Any] = []
+
+    async def nothing(self) -> None:
+        pass
+
+    async def Translate(self, request: Any, context: Any) -> Any:
+        self.contexts.append(context)
+        await self.behaviour()
+        return pb.TranslateResponse()
+
+    async def StreamTranslate(self, request: Any, context: Any) -> Any:
+        yield pb.StreamTranslateResponse(delta=pb.TextDelta(text="first"))
+        await self.behaviour()
+        yield pb.StreamTranslateResponse(summary=pb.StreamSummary())
+
+    async def ListModels(self, request: Any, context: Any) -> Any:
+        return pb.ListModelsResponse()
+
+    async def GetModel(self, request: Any, context: Any) -> Any:
+        return pb.Model()
+
+
+class Setup:
+    """A server with the boundary, and a client."""
+
+    def __init__(self, server: grpc.aio.Server, port: int, metrics: ServerMetrics) -> None:
+        self.server = server
+        self.service = ScriptedService()
+        self.metrics = metrics
+        self.address = f"127.0.0.1:{port}"
+        self.client = AsyncClient(self.address, timeout=30)
+
+    def count(self, code: str, method: str = "Translate") -> float:
+        labels = {"method": method, "code": code}
+        return self.metrics.registry.get_sample_value("dragoman_requests_total", labels) or 0
+
+    def in_flight(self, method: str = "Translate") -> float | None:
+        name = "dragoman_requests_in_flight"
+        return self.metrics.registry.get_sample_value(name, {"method": method})
+
+
+@pytest.fixture
+async def setup() -> AsyncIterator[Setup]:
+    metrics = ServerMetrics()
+    server = grpc.aio.server(interceptors=[Boundary(metrics, SERVICE, max_calls=4)])
+    made = Setup(server, server.add_insecure_port("127.0.0.1:0"), metrics)
+    translation_pb2_grpc.add_TranslationServiceServicer_to_server(made.service, server)
+    await server.start()
+    yield made
+    await made.client.close()
+    await server.stop(None)
+
+
+def raising(error: Exception) -> Behaviour:
+    async def behaviour() -> None:
+        raise error
+
+    return behaviour
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (errors.InvalidArgumentError("contents", "too many"), grpc.StatusCode.INVALID_ARGUMENT),
+        (errors.NotFoundError("nothing"), grpc.StatusCode.NOT_FOUND),
+        (errors.ResourceExhaustedError("full", 2.5), grpc.StatusCode.RESOURCE_EXHAUSTED),
+        (errors.DeadlineExceededError("late"), grpc.StatusCode.DEADLINE_EXCEEDED),
+        (errors.RequestCancelledError("gone"), grpc.StatusCode.CANCELLED),
+        (errors.UnavailableError("draining"), grpc.StatusCode.UNAVAILABLE),
+        (errors.InternalError("secret"), grpc.StatusCode.INTERNAL),
+        (RuntimeError("secret"), grpc.StatusCode.INTERNAL),
+    ],
+)
+async def test_every_error_has_its_code_in_both_kinds_of_call(
+    setup: Setup, error: Exception, code: grpc.StatusCode
+) -> None:
+    setup.service.behaviour = raising(error)
+    with pytest.raises(TranslationError) as unary:
+        await setup.client.translate(["a"], request_id="id-1")
+    events = []
+    with pytest.raises(TranslationError) as streaming:
+        async for event in setup.client.stream("a", request_id="id-1"):
+            events.append(event)
+    assert events == ["first"]
+    for caught in (unary.value, streaming.value):
+        assert caught.code is code
+        assert caught.request_id == "id-1"
+        assert "secret" not in caught.message
+    assert setup.count(code.name) >= 1
+    assert setup.count(code.name, "StreamTranslate") == 1
+    assert setup.in_flight() == 0
+    assert setup.in_flight("StreamTranslate") == 0
+
+
+async def test_details_say_what_to_do(setup: Setup) -> None:
+    setup.service.behaviour = raising(errors.InvalidArgumentError("contents", "1,025 texts"))
+    with pytest.raises(TranslationError) as invalid:
+        await setup.client.translate(["a"])
+    assert (invalid.value.field, invalid.value.description) == ("contents", "1,025 texts")
+    setup.service.behaviour = raising(errors.ResourceExhaustedError("full", 2.5))
+    with pytest.raises(TranslationError) as exhausted:
+        await setup.client.translate(["a"])
+    assert exhausted.value.retry_after_seconds == 2.5
+
+
+async def test_a_message_too_long_for_a_header_is_shortened(setup: Setup) -> None:
+    setup.service.behaviour = raising(errors.InvalidArgumentError("ü" * 50_000, "ß" * 50_000))
+    with pytest.raises(TranslationError) as caught:
+        await setup.client.translate(["a"])
+    assert caught.value.code is grpc.StatusCode.INVALID_ARGUMENT
+    assert caught.value.field.startswith("ü")
+
+
+async def test_a_defect_is_logged_with_its_stack_and_request_id_and_not_shown(
+    setup: Setup, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def defect() -> None:
+        raise ZeroDivisionError("secret")
+
+    setup.service.behaviour = defect
+    with pytest.raises(TranslationError, match="internal error.*my-id") as caught:
+        await setup.client.translate(["a"], request_id="my-id")
+    assert "secret" not in str(caught.value)
+    record = next(record for record in caplog.records if record.exc_info)
+    assert record.exc_info is not None
+    assert record.exc_info[0] is ZeroDivisionError
+
+
+async def test_every_call_is_logged_as_json_with_its_request_id(setup: Setup) -> None:
+    lines: list[str] = []
+
+    class Collect(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            lines.append(self.format(record))
+
+    handler = Collect()
+    handler.setFormatter(JsonFormatter())
+    logger = logging.getLogger("dragoman.access")
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    try:
+        await setup.client.translate(["a text"], request_id="my-id")
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(logging.NOTSET)
+    (line,) = lines
+    entry = json.loads(line)
+    assert (entry["request_id"], entry["method"], entry["code"]) == ("my-id", "Translate", "OK")
+    assert entry["seconds"] > 0
+    assert "a text" not in line
+
+
+@pytest.mark.parametrize("bad", ["", "x" * 129, "two words", "line%break", "ä"])
+async def test_a_request_id_unfit_for_a_log_is_replaced(setup: Setup, bad: str) -> None:
+    async with grpc.aio.insecure_channel(setup.address) as channel:
+        stub = translation_pb2_grpc.TranslationServiceStub(channel)
+        metadata = (("x-request-id", bad),) if bad.isascii() else ()
+        call = stub.Translate(pb.TranslateRequest(), metadata=metadata)
+        await call
+        (value,) = [value for key, value in await call.trailing_metadata() if key == "x-request-id"]
+    assert value != bad
+    assert len(value) == 32
+
+
+async def test_two_calls_without_an_id_get_different_ones(setup: Setup) -> None:
+    ids = {(await setup.client.translate(["a"])).request_id for _ in range(2)}
+    assert len(ids) == 2
+    assert "" not in ids
+
+
+async def test_a_cancelled_call_is_counted_as_such(setup: Setup) -> None:
+    started, ended = asyncio.Event(), asyncio.Event()
+
+    async def hang() -> None:
+        started.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+
+    setup.service.behaviour = hang
+    call = asyncio.ensure_future(setup.client.translate(["a"]))
+    await started.wait()
+    assert setup.in_flight() == 1
+    call.cancel()
+    await ended.wait()
+    while not setup.count("CANCELLED"):  # the boundary ends in the turns of the loop that follow
+        await asyncio.sleep(0)
+    assert setup.in_flight() == 0
+
+
+async def test_an_expired_call_is_counted_as_such(setup: Setup) -> None:
+    ended = asyncio.Event()
+
+    async def hang() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+
+    setup.service.behaviour = hang
+    with pytest.raises(TranslationError) as caught:
+        await setup.client.translate(["a"], timeout=0.2)
+    assert caught.value.code is grpc.StatusCode.DEADLINE_EXCEEDED
+    await ended.wait()
+    while not setup.in_flight() == 0:
+        await asyncio.sleep(0)
+    assert setup.count("DEADLINE_EXCEEDED") == 1
+
+
+async def test_calls_beyond_the_limit_are_refused_and_the_others_answered(setup: Setup) -> None:
+    release = asyncio.Event()
+    arrived = asyncio.Semaphore(0)
+
+    async def wait() -> None:
+        arrived.release()
+        await release.wait()
+
+    setup.service.behaviour = wait
+    calls = [asyncio.ensure_future(setup.client.translate(["a"])) for _ in range(4)]
+    for _ in range(4):
+        await arrived.acquire()
+    with pytest.raises(TranslationError, match="4 calls are in progress") as caught:
+        await setup.client.translate(["a"])
+    assert caught.value.code is grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert caught.value.retry_after_seconds is not None
+    release.set()
+    assert len(await asyncio.gather(*calls)) == 4
+    assert setup.count("OK") == 4
+
+
+async def test_unavailable_is_tried_again_until_it_works(setup: Setup) -> None:
+    failures = [errors.UnavailableError("not yet"), errors.UnavailableError("not yet")]
+
+    async def works_the_third_time() -> None:
+        if failures:
+            raise failures.pop()
+
+    setup.service.behaviour = works_the_third_time
+    await setup.client.translate(["a"])
+    assert setup.count("UNAVAILABLE") == 2
+    assert setup.count("OK") == 1
+
+
+async def test_nothing_else_is_tried_again(setup: Setup) -> None:
+    setup.service.behaviour = raising(errors.ResourceExhaustedError("full"))
+    with pytest.raises(TranslationError):
+        await setup.client.translate(["a"])
+    assert setup.count("RESOURCE_EXHAUSTED") == 1

@@ -1,0 +1,105 @@
+import dataclasses
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from cli.main import app
+from service.errors import StartupError
+from service.settings import Settings, environment_name, load_settings
+
+
+def write(tmp_path: Path, text: str) -> Path:
+    file = tmp_path / "dragoman.toml"
+    file.write_text(text)
+    return file
+
+
+def test_without_any_source_everything_is_its_default() -> None:
+    settings = load_settings({}, {})
+    assert settings == Settings()
+    assert (settings.host, settings.port) == ("127.0.0.1", 50051)
+    assert (settings.metrics_host, settings.metrics_port) == ("127.0.0.1", 9464)
+    assert (settings.max_texts, settings.max_characters) == (1024, 100_000)
+
+
+def test_flags_beat_the_environment_which_beats_the_file(tmp_path: Path) -> None:
+    file = write(tmp_path, "port = 1\nmax_rows = 1\nthreads = 1\n")
+    environment = {"DRAGOMAN_PORT": "2", "DRAGOMAN_MAX_ROWS": "2"}
+    settings = load_settings({"port": 3, "max_rows": None}, environment, file)
+    assert (settings.port, settings.max_rows, settings.threads) == (3, 2, 1)
+
+
+def test_the_environment_may_name_the_file(tmp_path: Path) -> None:
+    file = write(tmp_path, "port = 1234\n")
+    assert load_settings({}, {"DRAGOMAN_CONFIG": str(file)}).port == 1234
+
+
+def test_a_weaker_source_may_be_wrong_when_a_stronger_one_is_used() -> None:
+    assert load_settings({"port": 3}, {"DRAGOMAN_PORT": "nonsense"}).port == 3
+
+
+@pytest.mark.parametrize(
+    ("flags", "environment", "file", "expected"),
+    [
+        ({"model": [Path("a"), Path("b")]}, {}, "", ("a", "b")),
+        ({}, {"DRAGOMAN_MODEL": "a:b"}, "", ("a", "b")),
+        ({}, {}, 'model = ["a", "b"]', ("a", "b")),
+        ({}, {}, 'model = "a"', ("a",)),
+    ],
+)
+def test_models_from_every_source(
+    tmp_path: Path, flags: Any, environment: Any, file: str, expected: tuple[str, ...]
+) -> None:
+    settings = load_settings(flags, environment, write(tmp_path, file))
+    assert settings.model == tuple(Path(path) for path in expected)
+
+
+@pytest.mark.parametrize(
+    ("flags", "environment", "file", "message"),
+    [
+        ({"port": 70_000}, {}, "", r"--port: must be from 0 to 65,535, not 70000"),
+        ({}, {"DRAGOMAN_PORT": "x"}, "", r"variable DRAGOMAN_PORT: .*whole number, not 'x'"),
+        ({}, {"DRAGOMAN_DEVICE": "tpu"}, "", r"DRAGOMAN_DEVICE: must be one of cpu, cuda"),
+        ({}, {"DRAGOMAN_HOST": ""}, "", r"DRAGOMAN_HOST: must not be empty"),
+        ({}, {}, "max_rows = 0", r"max_rows in .*dragoman.toml: must be from 1 to"),
+        ({}, {}, "max_rows = true", r"max_rows in .*toml: must be a whole number, not True"),
+        ({}, {}, 'max_rows = "8"', r"max_rows in .*toml: must be a whole number, not '8'"),
+        ({}, {}, "drain_seconds = nan", r"drain_seconds in .*toml: must be from 0"),
+        ({}, {}, "max_row = 8", r"toml: there is no setting 'max_row'; there are model, host"),
+        ({}, {}, "max_rows = ", r"dragoman.toml: not valid TOML"),
+        ({}, {}, 'model = [""]', r"model in .*toml: must be one or more directories"),
+        ({}, {}, "model = 7", r"model in .*toml: must be one or more directories"),
+    ],
+)
+def test_a_bad_value_is_refused_with_its_name_and_its_source(
+    tmp_path: Path, flags: Any, environment: Any, file: str, message: str
+) -> None:
+    with pytest.raises(StartupError, match=message):
+        load_settings(flags, environment, write(tmp_path, file))
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(StartupError, match=r"none\.toml: No such file"):
+        load_settings({}, {}, tmp_path / "none.toml")
+
+
+def test_a_whole_number_does_for_a_number(tmp_path: Path) -> None:
+    assert load_settings({}, {}, write(tmp_path, "drain_seconds = 5")).drain_seconds == 5.0
+
+
+def test_settings_made_in_code_are_checked_too() -> None:
+    with pytest.raises(StartupError, match="setting port"):
+        Settings(port=-1)
+
+
+def test_the_help_of_serve_has_every_setting_with_its_variable_and_default() -> None:
+    result = CliRunner().invoke(app, ["serve", "--help"], env={"COLUMNS": "300", "TERM": "dumb"})
+    text = re.sub(r"\s+", " ", result.output)
+    for field in dataclasses.fields(Settings):
+        assert "--" + field.name.replace("_", "-") in text
+        assert f"env: {environment_name(field.name)}" in text
+        if field.default != ():
+            assert f"default: {field.default})" in text
