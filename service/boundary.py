@@ -174,7 +174,7 @@ class Boundary(grpc.aio.ServerInterceptor):
             yield
         except (asyncio.CancelledError, GeneratorExit):
             # gRPC cancels the task of a call whose client went away, or whose deadline passed.
-            remaining = context.time_remaining()
+            remaining = time_remaining(context)
             expired = remaining is not None and remaining <= 0
             code = grpc.StatusCode.DEADLINE_EXCEEDED if expired else grpc.StatusCode.CANCELLED
             raise
@@ -193,6 +193,12 @@ class Boundary(grpc.aio.ServerInterceptor):
             self._metrics.call_finished(method, code.name, seconds)
             facts = {"method": method, "code": code.name, "seconds": round(seconds, 6)}
             _log.info("call", extra={**facts, **call.facts})
+
+
+def time_remaining(context: Context) -> float | None:
+    """Seconds until the client's deadline, None if it set none (which gRPC's types leave out)."""
+    remaining: float | None = context.time_remaining()
+    return remaining
 
 
 def current_call() -> Call:

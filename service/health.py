@@ -42,7 +42,7 @@ class HealthService(health_pb2_grpc.HealthServicer):
         self._changed.set()
         self._changed = asyncio.Event()
 
-    def _status(self, service: str) -> health_pb2.HealthCheckResponse.ServingStatus.ValueType:
+    def _status(self, service: str) -> int:
         if service not in self._services:
             return _Response.SERVICE_UNKNOWN
         return _Response.SERVING if self._serving else _Response.NOT_SERVING

@@ -18,7 +18,7 @@ from service.requests import FinishReason, GenerationRequest, GenerationResult
 
 # A `_created` series beside every counter and histogram nearly doubles the number of series, and
 # nothing here resets but at a restart, which `process_start_time_seconds` tells.
-prometheus_client.disable_created_metrics()
+prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]
 
 # Seconds. A call takes from a millisecond (one word, tiny model) to a minute (pages under load).
 _CALL_BUCKETS = (

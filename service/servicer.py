@@ -16,7 +16,7 @@ from google.protobuf.unknown_fields import UnknownFieldSet
 
 from dragoman.v1 import translation_pb2 as pb
 from dragoman.v1 import translation_pb2_grpc
-from service.boundary import code_of, current_call, status_of
+from service.boundary import code_of, current_call, status_of, time_remaining
 from service.errors import InvalidArgumentError
 from service.metrics import ServerMetrics
 from service.registry import Registry, ServedModel
@@ -182,7 +182,7 @@ def _options(options: pb.TranslateOptions) -> TranslateOptions:
 
 def _deadline(context: Context) -> float | None:
     """The client's deadline on this machine's monotonic clock."""
-    remaining = context.time_remaining()
+    remaining = time_remaining(context)
     return None if remaining is None else time.monotonic() + remaining
 
 

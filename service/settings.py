@@ -172,7 +172,7 @@ def _convert(field: dataclasses.Field[Any], raw: Any, *, from_text: bool) -> Any
         if not isinstance(items, (list, tuple)) or not all(items):
             raise ValueError(f"must be one or more directories, not {raw!r}")
         return tuple(Path(item) for item in items)
-    kind = type(field.default)
+    kind: type = type(field.default)
     if from_text and kind is not str:
         try:
             return kind(raw)

@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 from google.protobuf import descriptor_pb2
-from grpc_tools import protoc
+from grpc_tools import protoc  # type: ignore[import-untyped]
 
 ROOT = Path(__file__).resolve().parents[3]
 PROTO = ROOT / "proto"
@@ -16,9 +16,7 @@ def test_regenerating_the_stubs_changes_nothing(tmp_path: Path) -> None:
         [sys.executable, PROTO / "generate.py", "--output", tmp_path], check=True, cwd=tmp_path
     )
     generated = {file.relative_to(tmp_path): file for file in tmp_path.rglob("*.py*")}
-    committed = {
-        file.relative_to(PROTO) for file in (PROTO / "dragoman/v1").glob("*_pb2*.py*")
-    }
+    committed = {file.relative_to(PROTO) for file in (PROTO / "dragoman/v1").glob("*_pb2*.py*")}
     assert set(generated) == committed
     for name, file in generated.items():
         assert file.read_text() == (PROTO / name).read_text(), f"{name}: run `make proto`"
@@ -50,18 +48,16 @@ def test_every_message_field_value_and_method_is_documented(tmp_path: Path) -> N
         for location in file.source_code_info.location
         if location.leading_comments.strip()
     }
-    # Paths as in descriptor.proto: 4 messages, 5 enums, 6 services; inside, 2 fields/values/methods.
-    wanted = {
-        (kind, index): item.name
-        for kind, items in ((4, file.message_type), (5, file.enum_type), (6, file.service))
-        for index, item in enumerate(items)
-    }
-    for kind, parts in (
-        (4, [m.field for m in file.message_type]),
-        (5, [e.value for e in file.enum_type]),
-        (6, [s.method for s in file.service]),
-    ):
-        for outer, inner in enumerate(parts):
-            wanted |= {(kind, outer, 2, index): item.name for index, item in enumerate(inner)}
+    # Paths as in descriptor.proto: 4 messages, 5 enums, 6 services; in each, 2 is its parts.
+    wanted: dict[tuple[int, ...], str] = {}
+    kinds: list[tuple[int, list[tuple[str, list[str]]]]] = [
+        (4, [(item.name, [part.name for part in item.field]) for item in file.message_type]),
+        (5, [(item.name, [part.name for part in item.value]) for item in file.enum_type]),
+        (6, [(item.name, [part.name for part in item.method]) for item in file.service]),
+    ]
+    for kind, items in kinds:
+        for index, (name, parts) in enumerate(items):
+            wanted[kind, index] = name
+            wanted |= {(kind, index, 2, place): part for place, part in enumerate(parts)}
     assert len(wanted) > 50
     assert [name for path, name in wanted.items() if path not in commented] == []

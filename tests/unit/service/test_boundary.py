@@ -105,11 +105,10 @@ async def test_every_error_has_its_code_in_both_kinds_of_call(
     setup.service.behaviour = raising(error)
     with pytest.raises(TranslationError) as unary:
         await setup.client.translate(["a"], request_id="id-1")
-    events = []
+    stream = setup.client.stream("a", request_id="id-1")
+    assert await anext(stream) == "first"
     with pytest.raises(TranslationError) as streaming:
-        async for event in setup.client.stream("a", request_id="id-1"):
-            events.append(event)
-    assert events == ["first"]
+        await anext(stream)
     for caught in (unary.value, streaming.value):
         assert caught.code is code
         assert caught.request_id == "id-1"
@@ -146,7 +145,7 @@ async def test_a_defect_is_logged_with_its_stack_and_request_id_and_not_shown(
         raise ZeroDivisionError("secret")
 
     setup.service.behaviour = defect
-    with pytest.raises(TranslationError, match="internal error.*my-id") as caught:
+    with pytest.raises(TranslationError, match=r"internal error.*my-id") as caught:
         await setup.client.translate(["a"], request_id="my-id")
     assert "secret" not in str(caught.value)
     record = next(record for record in caplog.records if record.exc_info)
@@ -231,7 +230,7 @@ async def test_an_expired_call_is_counted_as_such(setup: Setup) -> None:
         await setup.client.translate(["a"], timeout=0.2)
     assert caught.value.code is grpc.StatusCode.DEADLINE_EXCEEDED
     await ended.wait()
-    while not setup.in_flight() == 0:
+    while setup.in_flight() != 0:
         await asyncio.sleep(0)
     assert setup.count("DEADLINE_EXCEEDED") == 1
 

@@ -1,0 +1,72 @@
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any, TypeAlias
+
+import grpc
+import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from service.health import HealthService
+
+NAME = "some.Service"
+Status = health_pb2.HealthCheckResponse
+Health: TypeAlias = "tuple[HealthService, Any]"  # the stub is typed for no methods
+
+
+@pytest.fixture
+async def health() -> AsyncIterator[Health]:
+    service = HealthService((NAME,))
+    server = grpc.aio.server()
+    health_pb2_grpc.add_HealthServicer_to_server(service, server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+        yield service, health_pb2_grpc.HealthStub(channel)
+    await server.stop(None)
+
+
+@pytest.mark.parametrize("name", ["", NAME])
+async def test_the_server_and_its_service_share_a_status(health: Health, name: str) -> None:
+    service, stub = health
+    request = health_pb2.HealthCheckRequest(service=name)
+    assert (await stub.Check(request)).status == Status.NOT_SERVING
+    service.start_serving()
+    assert (await stub.Check(request)).status == Status.SERVING
+    service.start_draining()
+    assert (await stub.Check(request)).status == Status.NOT_SERVING
+
+
+async def test_an_unknown_service_is_not_found_and_watched_as_unknown(health: Health) -> None:
+    _, stub = health
+    request = health_pb2.HealthCheckRequest(service="other")
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await stub.Check(request)
+    assert caught.value.code() is grpc.StatusCode.NOT_FOUND
+    watch = stub.Watch(request)
+    assert (await watch.read()).status == Status.SERVICE_UNKNOWN
+    watch.cancel()
+
+
+async def test_many_watchers_see_every_change_and_are_let_go_on_drain(health: Health) -> None:
+    service, stub = health
+    watches = [stub.Watch(health_pb2.HealthCheckRequest()) for _ in range(5)]
+    for watch in watches:
+        assert (await watch.read()).status == Status.NOT_SERVING
+    service.start_serving()
+    for watch in watches:
+        assert (await watch.read()).status == Status.SERVING
+    service.start_draining()
+    for watch in watches:
+        assert (await watch.read()).status == Status.NOT_SERVING
+        assert await watch.read() is grpc.aio.EOF
+        assert await watch.code() is grpc.StatusCode.OK
+
+
+async def test_a_watch_that_begins_while_draining_ends_at_once(health: Health) -> None:
+    service, stub = health
+    service.start_draining()
+    async with asyncio.timeout(30):
+        seen = [response.status async for response in stub.Watch(health_pb2.HealthCheckRequest())]
+    assert seen == [Status.NOT_SERVING]

@@ -1,0 +1,99 @@
+import shutil
+import socket
+import subprocess
+import urllib.request
+from collections.abc import Iterator
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from service.errors import StartupError
+from service.metrics import MetricsEndpoint, ServerMetrics
+from service.requests import FinishReason, GenerationRequest, GenerationResult
+
+
+@pytest.fixture
+def metrics() -> ServerMetrics:
+    """Every metric with a value."""
+    metrics = ServerMetrics()
+    metrics.set_build("0.1", "1.31.1")
+    metrics.set_model(
+        model="m", version="1", precision="int8", device="cpu", source="en", target="de"
+    )
+    metrics.serving.set(1)
+    metrics.call_started("Translate")
+    metrics.call_finished("Translate", "OK", 0.5)
+    metrics.text_finished("OK")
+    observer = metrics.for_model("m")
+    observer.set_capacity(slots=64, max_waiting=100, cache_bytes=1_000_000)
+    observer.on_admitted(0.01)
+    observer.on_step(rows=8, encodes=2, encode_seconds=0.004, step_seconds=0.002)
+    observer.on_queue(waiting=3, running=8)
+    observer.on_first_token(0.02)
+    request = GenerationRequest(source_ids=(5, 6, 3))
+    observer.on_finished(GenerationResult([7, 8], FinishReason.EOS, compute_seconds=0.1), request)
+    observer.on_finished(GenerationResult([7], FinishReason.CANCELLED), request)
+    return metrics
+
+
+@pytest.fixture
+def page(metrics: ServerMetrics) -> Iterator[str]:
+    """What /metrics gives."""
+    endpoint = MetricsEndpoint(metrics, "127.0.0.1", 0)
+    with urllib.request.urlopen(f"http://127.0.0.1:{endpoint.port}/metrics") as response:
+        yield response.read().decode()
+    endpoint.close()
+
+
+def test_an_engine_s_figures_come_out(page: str) -> None:
+    values = {
+        (sample.name, *sample.labels.values()): sample.value
+        for family in text_string_to_metric_families(page)
+        for sample in family.samples
+    }
+    assert values["dragoman_requests_total", "OK", "Translate"] == 1
+    assert values["dragoman_requests_in_flight", "Translate"] == 0
+    assert values["dragoman_step_rows_sum", "m"] == 8
+    assert values["dragoman_step_rows_count", "m"] == 1
+    assert values["dragoman_encoded_sentences_total", "m"] == 2
+    assert values["dragoman_slots", "m"] == 64
+    assert values["dragoman_slots_used", "m"] == 8
+    assert values["dragoman_waiting_sentences", "m"] == 3
+    assert values["dragoman_source_tokens_total", "m"] == 6
+    assert values["dragoman_target_tokens_total", "m"] == 3
+    assert values["dragoman_wasted_tokens_total", "m"] == 1
+    assert values["dragoman_finished_sentences_total", "m", "eos"] == 1
+    assert values["dragoman_finished_sentences_total", "m", "error"] == 0
+
+
+def test_every_metric_has_our_prefix_or_is_the_process_s(page: str) -> None:
+    for family in text_string_to_metric_families(page):
+        assert family.name.startswith(("dragoman_", "process_"))
+        assert family.documentation.endswith((".", "s."))
+
+
+def test_promtool_finds_nothing(page: str) -> None:
+    promtool = shutil.which("promtool")
+    if promtool is None:
+        pytest.skip("promtool is not installed (Debian: apt-get install prometheus)")
+    done = subprocess.run(
+        [promtool, "check", "metrics"], input=page, capture_output=True, text=True
+    )
+    assert (done.returncode, done.stdout + done.stderr) == (0, "")
+
+
+def test_two_servers_in_a_process_share_nothing() -> None:
+    first, second = ServerMetrics(), ServerMetrics()
+    first.text_finished("OK")
+    labels = {"code": "OK"}
+    assert first.registry.get_sample_value("dragoman_texts_total", labels) == 1
+    assert second.registry.get_sample_value("dragoman_texts_total", labels) is None
+
+
+def test_a_port_in_use_is_a_start_up_error_that_names_the_flag() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with pytest.raises(StartupError, match=rf"127.0.0.1:{port}.*--metrics-port"):
+            MetricsEndpoint(ServerMetrics(), "127.0.0.1", port)
