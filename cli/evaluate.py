@@ -1,0 +1,113 @@
+"""`dragoman evaluate`: BLEU and chrF of a bundle or a checkpoint on a test set."""
+
+from __future__ import annotations
+
+import importlib.util
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from cli.exits import fail
+from cli.offline import OfflineOptions, OnProgress, translator_for
+
+if TYPE_CHECKING:
+    from model.scoring import Report, Score
+
+
+def evaluate(
+    model: Annotated[Path, typer.Option(help="A bundle or a checkpoint (a directory).")],
+    source: Annotated[Path, typer.Option(help="Text to translate, one sentence a line, UTF-8.")],
+    reference: Annotated[Path, typer.Option(help="Its translation, line by line.")],
+    beam_size: Annotated[int, typer.Option(help="Hypotheses a sentence; 1 is greedy.", min=1)] = 1,
+    length_penalty: Annotated[
+        float, typer.Option(help="Alpha of length^alpha, by which a beam's scores are divided.")
+    ] = 1.0,
+    lowercase: Annotated[
+        bool, typer.Option(help="Lower-case the source, and compare without regard to case.")
+    ] = False,
+    moses: Annotated[
+        bool,
+        typer.Option(help="Add lower-cased, Moses-tokenised BLEU, to compare with older papers."),
+    ] = False,
+    output: Annotated[Path | None, typer.Option(help="Also write the translations here.")] = None,
+    json_output: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
+    batch_tokens: Annotated[
+        int, typer.Option(help="Source tokens in a batch (checkpoints).", min=1)
+    ] = 4096,
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    threads: Annotated[int, typer.Option(help="CPU threads; 0 takes all cores.", min=0)] = 0,
+) -> None:
+    """Translate a test set and print sacreBLEU and chrF with their signatures.
+
+    Every line is translated as one sentence, whole. A bundle is run by the engine that serves it.
+    """
+    from model.corpus import CorpusError
+
+    try:
+        from model.scoring import TestSet, score_translations
+    except ModuleNotFoundError as exc:
+        fail(f"{exc.name} is missing: pip install 'dragoman[evaluate]'")
+
+    if moses and importlib.util.find_spec("sacremoses") is None:
+        fail("--moses: sacremoses is missing: pip install 'dragoman[train]'")
+    if output is not None and not output.parent.is_dir():
+        fail(f"--output: there is no directory {output.parent}")
+    options = OfflineOptions(beam_size, length_penalty, batch_tokens, device, threads)
+    translate = translator_for(model, options)
+    try:
+        test_set = TestSet.read(source, reference)
+    except CorpusError as exc:
+        fail(str(exc))
+    sources = [text.lower() for text in test_set.sources] if lowercase else test_set.sources
+    start = time.perf_counter()
+    with _progress(len(sources)) as on_progress:
+        translated = translate(model, sources, options, on_progress)
+    seconds = time.perf_counter() - start
+    if output is not None:
+        lines = (" ".join(text.splitlines()) for text in translated.sentences)
+        output.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    report = score_translations(
+        translated.sentences,
+        test_set.references,
+        lowercase=lowercase,
+        moses_language=translated.target_language if moses else None,
+    )
+    facts = {"model": str(model), "kind": translated.kind, "beam_size": beam_size}
+    if json_output:
+        import json
+
+        typer.echo(json.dumps({**facts, "seconds": round(seconds, 3), **report.to_dict()}))
+    else:
+        _print(facts, seconds, report)
+
+
+@contextmanager
+def _progress(total: int) -> Iterator[OnProgress]:
+    """A bar on standard error if that is a terminal; gives the function that moves it."""
+    from rich.console import Console
+    from rich.progress import Progress
+
+    console = Console(stderr=True)
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
+        task = progress.add_task("translating", total=total)
+        yield lambda count: progress.advance(task, count)
+
+
+def _print(facts: dict[str, Any], seconds: float, report: Report) -> None:
+    search = "greedy" if facts["beam_size"] == 1 else f"beam {facts['beam_size']}"
+    typer.echo(
+        f"{facts['kind']} {facts['model']}, {search}: "
+        f"{report.num_sentences} sentences in {seconds:.1f} s"
+    )
+    lines: list[tuple[str, Score | None]] = [
+        ("BLEU", report.bleu),
+        ("chrF2", report.chrf),
+        ("BLEU (Moses)", report.moses_bleu),
+    ]
+    for name, score in lines:
+        if score is not None:
+            typer.echo(f"{name:<12} {score.score:6.2f}  {score.signature}")

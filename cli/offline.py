@@ -1,0 +1,170 @@
+"""Translating in this process, without a server: with a bundle or with a checkpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cli.exits import fail
+
+if TYPE_CHECKING:
+    from model.bundle import Bundle
+    from service.runner import OnnxRunner
+
+OnProgress = Callable[[int], None]
+
+
+@dataclass(frozen=True)
+class OfflineOptions:
+    """How to translate.
+
+    Attributes:
+        beam_size: hypotheses a sentence; 1 is greedy.
+        length_penalty: of a beam search, see `model.search.BeamOptions`.
+        batch_tokens: source tokens in a batch (checkpoints only).
+        device: "auto", "cpu" or "cuda".
+        threads: CPU threads; 0 takes all cores.
+    """
+
+    beam_size: int = 1
+    length_penalty: float = 1.0
+    batch_tokens: int = 4096
+    device: str = "auto"
+    threads: int = 0
+
+
+@dataclass(frozen=True)
+class Translated:
+    """Translations, and by what.
+
+    Attributes:
+        kind: "bundle" or "checkpoint".
+        target_language: ISO 639-1 code.
+        sentences: one for each that was given, in order.
+    """
+
+    kind: str
+    target_language: str
+    sentences: list[str]
+
+
+Translator = Callable[[Path, Sequence[str], OfflineOptions, OnProgress], Translated]
+
+
+def translator_for(model: Path, options: OfflineOptions) -> Translator:
+    """The function that translates with the bundle or checkpoint `model`, or an error and exit."""
+    if options.device not in ("auto", "cpu", "cuda"):
+        fail(f"--device must be auto, cpu or cuda, not {options.device!r}")
+    if (model / "bundle.json").is_file():
+        if options.beam_size > 1:
+            fail("--beam-size: a bundle is decoded greedily so far; evaluate its checkpoint")
+        return _translate_with_bundle
+    if (model / "config.json").is_file():
+        return _translate_with_checkpoint
+    fail(f"{model} is neither a bundle (no bundle.json) nor a checkpoint (no config.json)")
+
+
+def _translate_with_checkpoint(
+    path: Path, sentences: Sequence[str], options: OfflineOptions, on_progress: OnProgress
+) -> Translated:
+    try:
+        import torch
+    except ModuleNotFoundError:
+        fail("checkpoints need PyTorch: pip install 'dragoman[train]', or evaluate a bundle")
+
+    from model.checkpoint import CheckpointError, load_checkpoint
+    from model.evaluation import translate_sentences
+    from model.search import BeamOptions
+    from model.tokenizer import TokenizerError
+
+    if options.threads:
+        torch.set_num_threads(options.threads)
+    try:
+        checkpoint = load_checkpoint(path)
+        network = checkpoint.model.to(_torch_device(options.device))
+    except (CheckpointError, TokenizerError) as exc:
+        fail(str(exc))
+    beam = BeamOptions(options.beam_size, length_penalty=options.length_penalty)
+    translations = translate_sentences(
+        network,
+        checkpoint.tokenizer,
+        sentences,
+        options=beam if options.beam_size > 1 else None,
+        batch_tokens=options.batch_tokens,
+        on_progress=on_progress,
+    )
+    return Translated("checkpoint", checkpoint.languages["target"], translations)
+
+
+def _torch_device(name: str) -> str:
+    import torch
+
+    if name == "cuda" and not torch.cuda.is_available():
+        fail("--device cuda: PyTorch finds no CUDA device here")
+    return "cuda" if name != "cpu" and torch.cuda.is_available() else "cpu"
+
+
+def _translate_with_bundle(
+    path: Path, sentences: Sequence[str], options: OfflineOptions, on_progress: OnProgress
+) -> Translated:
+    import asyncio
+
+    from model.bundle import Bundle, BundleError
+    from model.tokenizer import TokenizerError
+    from service.errors import DragomanError
+    from service.runner import OnnxRunner
+
+    try:
+        bundle = Bundle.load(path)
+        tokenizer = bundle.tokenizer()
+        runner = OnnxRunner(
+            bundle,
+            device="cpu" if options.device == "auto" else options.device,
+            intra_op_threads=options.threads or None,
+        )
+        asked = [index for index, text in enumerate(sentences) if text.strip()]
+        longest = bundle.max_source_positions - 1
+        sources = [
+            (*ids[:longest], bundle.config.eos_id)
+            for ids in tokenizer.encode_batch([sentences[index] for index in asked])
+        ]
+        outputs = asyncio.run(_generate(runner, bundle, sources, on_progress))
+    except (BundleError, TokenizerError, DragomanError) as exc:
+        fail(str(exc))
+    translations = list(sentences)
+    for index, ids in zip(asked, outputs, strict=True):
+        translations[index] = tokenizer.decode(ids)
+    return Translated("bundle", bundle.target_language, translations)
+
+
+async def _generate(
+    runner: OnnxRunner, bundle: Bundle, sources: Sequence[tuple[int, ...]], on_progress: OnProgress
+) -> list[list[int]]:
+    """Token ids for every source, from the engine that serves, in this process."""
+    from service.engine import Engine, EngineConfig
+    from service.errors import InternalError
+    from service.requests import GenerationRequest
+
+    config = EngineConfig(
+        bos_id=bundle.config.bos_id,
+        eos_id=bundle.config.eos_id,
+        max_waiting=2 * len(sources),  # half of it is kept for others, who don't exist here
+    )
+    engine = Engine(runner, config)
+    await engine.start()
+    try:
+        # Long ones first: what is left at the end are short ones, so that few rows step alone.
+        order = sorted(range(len(sources)), key=lambda index: -len(sources[index]))
+        generations = engine.submit_many([GenerationRequest(sources[index]) for index in order])
+        outputs: list[list[int]] = [[] for _ in sources]
+        for index, generation in zip(order, generations, strict=True):
+            result = await generation.result()
+            if result.error is not None:
+                raise InternalError(str(result.error))
+            outputs[index] = result.token_ids
+            on_progress(1)
+        return outputs
+    finally:
+        await engine.stop()

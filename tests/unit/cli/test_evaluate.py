@@ -1,0 +1,145 @@
+"""`dragoman evaluate` on a checkpoint and on the bundle that is made from it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sacrebleu
+import torch
+import typer
+from typer.testing import CliRunner, Result
+
+from cli.evaluate import evaluate
+from model.checkpoint import save_checkpoint
+from model.evaluation import translate_sentences
+from model.search import BeamOptions
+from model.tokenizer import Tokenizer
+from model.transformer import Transformer
+from tests.factories import SENTENCES, random_model, tiny_bundle, tiny_config
+
+app = typer.Typer()
+app.command()(evaluate)
+
+
+@dataclass(frozen=True)
+class Setting:
+    model: Transformer
+    tokenizer: Tokenizer
+    checkpoint: Path
+    bundle: Path
+    source: Path
+    reference: Path
+    references: list[str]
+
+    def run(self, path: Path, *options: str) -> Result:
+        files = ["--source", str(self.source), "--reference", str(self.reference)]
+        arguments = ["--model", str(path), *files, "--threads", "1", *options]
+        return CliRunner().invoke(app, arguments, catch_exceptions=False)
+
+    def json(self, path: Path, *options: str) -> dict[str, Any]:
+        result = self.run(path, "--json", *options)
+        assert result.exit_code == 0, result.output
+        fields: dict[str, Any] = json.loads(result.stdout)
+        return fields
+
+    def translations(self, options: BeamOptions | None = None) -> list[str]:
+        texts = self.source.read_text().splitlines()
+        return translate_sentences(self.model, self.tokenizer, texts, options=options)
+
+
+@pytest.fixture(scope="module")
+def setting(tmp_path_factory: pytest.TempPathFactory) -> Setting:
+    folder = tmp_path_factory.mktemp("evaluate")
+    model = random_model(tiny_config(output_bias=True))
+    with torch.no_grad():
+        assert model.output_projection.bias is not None
+        model.output_projection.bias[4:260] = -1e4  # words, not the bytes of last resort
+    bundle = tiny_bundle(folder / "bundle", model=model)
+    tokenizer = bundle.tokenizer()
+    languages = {"source": "en", "target": "de"}
+    save_checkpoint(folder / "checkpoint", model, tokenizer, languages=languages)
+    sources = [*SENTENCES[:5], "", *SENTENCES[5:]]
+    # What a random model says, but for every third line: so it scores, and not 100.
+    translations = translate_sentences(model, tokenizer, sources)
+    references = ["anders" if i % 3 == 0 else text for i, text in enumerate(translations)]
+    (folder / "source").write_text("".join(f"{text}\n" for text in sources))
+    (folder / "reference").write_text("".join(f"{text}\n" for text in references))
+    return Setting(
+        model,
+        tokenizer,
+        folder / "checkpoint",
+        bundle.path,
+        folder / "source",
+        folder / "reference",
+        references,
+    )
+
+
+def test_greedy_scores_of_checkpoint_and_bundle_agree(setting: Setting) -> None:
+    expected = sacrebleu.corpus_bleu(setting.translations(), [setting.references]).score
+    assert 1 < expected < 100
+    for path, kind in ((setting.checkpoint, "checkpoint"), (setting.bundle, "bundle")):
+        report = setting.json(path)
+        assert report["kind"] == kind
+        assert report["model"] == str(path)
+        assert report["num_sentences"] == 9
+        assert report["bleu"]["score"] == pytest.approx(expected)
+        assert "tok:13a" in report["bleu"]["signature"]
+        assert report["chrf"]["score"] > 0
+        assert "moses_bleu" not in report
+
+
+def test_beam_search_on_a_checkpoint(setting: Setting, tmp_path: Path) -> None:
+    output = tmp_path / "translations"
+    report = setting.json(
+        setting.checkpoint, "--beam-size", "4", "--length-penalty", "0.6", "--output", str(output)
+    )
+    expected = setting.translations(BeamOptions(4, length_penalty=0.6))
+    assert output.read_text().split("\n")[:-1] == expected
+    assert expected != setting.translations()
+    score = sacrebleu.corpus_bleu(expected, [setting.references]).score
+    assert report["bleu"]["score"] == pytest.approx(score)
+    assert report["beam_size"] == 4
+
+
+def test_moses_and_lowercase(setting: Setting) -> None:
+    report = setting.json(setting.checkpoint, "--moses", "--lowercase")
+    assert "case:lc" in report["bleu"]["signature"]
+    assert "moses:de" in report["moses_bleu"]["signature"]
+
+
+def test_people_get_figures_and_signatures(setting: Setting) -> None:
+    result = setting.run(setting.checkpoint)
+    assert result.exit_code == 0
+    heading, bleu, chrf = result.stdout.splitlines()
+    assert "greedy: 9 sentences in " in heading
+    assert bleu.startswith("BLEU ")
+    assert "tok:13a" in bleu
+    assert chrf.startswith("chrF2 ")
+
+
+def test_what_cannot_be_evaluated_is_refused_in_one_line(setting: Setting, tmp_path: Path) -> None:
+    short = tmp_path / "short"
+    short.write_text("one\n")
+    broken = tmp_path / "broken"
+    broken.mkdir()
+    (broken / "config.json").write_text("{")
+    cases = [
+        (setting.bundle, ["--beam-size", "2"], "--beam-size"),
+        (tmp_path, [], "neither a bundle"),
+        (broken, [], "config.json"),
+        (setting.checkpoint, ["--reference", str(short)], "has 1"),
+        (setting.checkpoint, ["--source", str(tmp_path / "nowhere")], "nowhere"),
+        (setting.checkpoint, ["--device", "tpu"], "auto, cpu or cuda"),
+        (setting.checkpoint, ["--output", str(tmp_path / "no" / "file")], "--output"),
+    ]
+    for path, options, message in cases:
+        result = setting.run(path, *options)
+        assert result.exit_code == 1
+        assert result.stdout == ""
+        assert message in result.stderr
+        assert result.stderr.count("\n") == 1
