@@ -9,6 +9,7 @@ os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
 import typer
 
+from cli.evaluate import evaluate
 from cli.models import models
 from cli.serve import serve
 from cli.train import train
@@ -21,7 +22,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,  # a traceback is for a defect, and then in plain
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (serve, translate, models, train):
+for command in (serve, translate, models, train, evaluate):
     app.command()(command)
 
 if __name__ == "__main__":
