@@ -1,78 +1,148 @@
-"""How a precision multiplies: the part of the graphs that differs between fp32, fp16 and int8."""
+"""How a precision multiplies: what differs between the graphs of fp32, fp16 and int8."""
 
 from __future__ import annotations
 
-from typing import Literal, Protocol
+from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from export.errors import ExportError
-from export.graph_builder import GraphBuilder
+from export.graph_builder import MICROSOFT, GraphBuilder
 
-Precision = Literal["fp32", "fp16", "int8"]
 Float32 = npt.NDArray[np.float32]
 
 
+@dataclass(frozen=True)
+class Linear:
+    """states [..., in] times the transposed `weight` [out, in], plus `bias` [out].
+
+    Attributes:
+        non_negative: an element of `states` below zero stands for zero. It saves the activation
+            function before it, where a precision can read the states so.
+    """
+
+    states: str
+    weight: Float32
+    bias: Float32
+    non_negative: bool = False
+
+
+@dataclass(frozen=True)
+class Norm:
+    """A layer normalisation: gain and bias [D]."""
+
+    gain: Float32
+    bias: Float32
+    epsilon: float
+
+
 class Arithmetic(Protocol):
-    """Adds matrix products and embedding look-ups to one graph."""
+    """Adds matrix products and embedding look-ups of one precision to one graph."""
 
     @property
     def dtype(self) -> str:
         """Element type of activations and caches: "float32" or "float16"."""
         ...
 
-    def constant(self, array: Float32) -> str:
-        """A vector or table in `dtype`."""
+    def constant(self, array: npt.ArrayLike) -> str:
+        """A vector, table or number in `dtype`."""
         ...
 
     def embed(self, table: Float32, ids: str, scale: float) -> str:
         """scale * table[ids]: ids [...] -> [..., D] for a table [V, D]."""
         ...
 
-    def project(self, states: str, weight: Float32, *, non_negative: bool = False) -> str:
-        """states [..., in] times the transposed weight [out, in]: [..., out].
+    def linear(self, linear: Linear) -> str:
+        """The result [..., out]."""
+        ...
 
-        `non_negative` promises that no element of `states` is below zero.
-        """
+    def add_and_normalize(self, residual: str, linear: Linear, norm: Norm) -> tuple[str, str]:
+        """Ends a sublayer: residual + linear, and the same normalised."""
         ...
 
     def project_to_vocabulary(self, states: str, table: Float32) -> str:
-        """The same for a matrix [V, D] that may also be an embedding table, stored once."""
+        """states [..., D] times the transposed table [V, D], which an embedding may share."""
         ...
 
 
-class FloatArithmetic:
-    """float32 and float16: products as they are."""
+class Float32Arithmetic:
+    """Products as they are."""
 
-    def __init__(self, graph: GraphBuilder, dtype: str) -> None:
+    dtype = "float32"
+
+    def __init__(self, graph: GraphBuilder) -> None:
         self._graph = graph
-        self._dtype = dtype
 
-    @property
-    def dtype(self) -> str:
-        """Element type of activations and caches."""
-        return self._dtype
-
-    def constant(self, array: Float32) -> str:
-        """A vector or table in `dtype`."""
-        if self._dtype == "float16" and np.abs(array).max(initial=0.0) > np.finfo(np.float16).max:
-            raise ExportError("a weight is too large for float16; export with --precision fp32")
-        return self._graph.constant(array, self._dtype)
+    def constant(self, array: npt.ArrayLike) -> str:
+        """A vector, table or number."""
+        return self._graph.constant(array, self.dtype)
 
     def embed(self, table: Float32, ids: str, scale: float) -> str:
         """scale * table[ids]."""
         rows = self._graph.op("Gather", self.constant(table), ids, axis=0)
-        if scale == 1.0:
-            return rows
-        return self._graph.op("Mul", rows, self.constant(np.asarray(scale, np.float32)))
+        return rows if scale == 1.0 else self._graph.op("Mul", rows, self.constant(scale))
 
-    def project(self, states: str, weight: Float32, *, non_negative: bool = False) -> str:
-        """states times the transposed weight."""
-        del non_negative
-        return self._graph.op("MatMul", states, self.constant(weight.T))
+    def linear(self, linear: Linear) -> str:
+        """The result [..., out]."""
+        return self._graph.op("Add", self._product(linear), self.constant(linear.bias))
+
+    def add_and_normalize(self, residual: str, linear: Linear, norm: Norm) -> tuple[str, str]:
+        """Two plain additions and LayerNormalization.
+
+        On a CPU they take a sixth of the time of SkipLayerNormalization, whose sums the compiler
+        doesn't vectorise (28 against 165 microseconds for 64 rows of 512).
+        """
+        total = self._graph.op("Add", residual, self.linear(linear))
+        return total, normalize(self._graph, self, total, norm)
 
     def project_to_vocabulary(self, states: str, table: Float32) -> str:
-        """states times the transposed table; the runtime folds the Transpose when it loads."""
-        transposed = self._graph.op("Transpose", self.constant(table), perm=[1, 0])
-        return self._graph.op("MatMul", states, transposed)
+        """states times the transposed table."""
+        return self._graph.op("MatMul", states, transposed(self._graph, self.constant(table)))
+
+    def _product(self, linear: Linear) -> str:
+        states = linear.states
+        if linear.non_negative:
+            states = self._graph.op("Relu", states)
+        return self._graph.op("MatMul", states, self.constant(linear.weight.T))
+
+
+class Float16Arithmetic(Float32Arithmetic):
+    """Half precision, for GPUs."""
+
+    dtype = "float16"
+
+    def constant(self, array: npt.ArrayLike) -> str:
+        """A vector, table or number."""
+        if np.abs(array).max(initial=0.0) > np.finfo(np.float16).max:
+            raise ExportError("a weight is too large for float16: export with --precision fp32")
+        return super().constant(array)
+
+    def add_and_normalize(self, residual: str, linear: Linear, norm: Norm) -> tuple[str, str]:
+        """One SkipLayerNormalization: on a GPU the fewest kernels win."""
+        normalized, _, _, total = self._graph.multi_op(
+            "SkipLayerNormalization",
+            residual,
+            self._product(linear),
+            *(self.constant(norm.gain), self.constant(norm.bias), self.constant(linear.bias)),
+            outputs=[None, "", "", None],
+            domain=MICROSOFT,
+            epsilon=norm.epsilon,
+        )
+        return total, normalized
+
+
+def normalize(graph: GraphBuilder, arithmetic: Arithmetic, states: str, norm: Norm) -> str:
+    """LayerNormalization over the last axis."""
+    gain, bias = arithmetic.constant(norm.gain), arithmetic.constant(norm.bias)
+    return graph.op("LayerNormalization", states, gain, bias, axis=-1, epsilon=norm.epsilon)
+
+
+def transposed(graph: GraphBuilder, table: str) -> str:
+    """A constant table [V, D] as [D, V].
+
+    The file keeps the table once, as the embedding reads it; the runtime computes this one when
+    it loads the graph.
+    """
+    return graph.op("Transpose", table, perm=[1, 0])

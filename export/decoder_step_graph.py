@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import onnx
 
+from export.arithmetic import Linear
 from export.graph_builder import MICROSOFT, GraphBuilder
 from export.layers import Layers, ResidualStream
 from export.precisions import arithmetic_for
@@ -36,11 +37,11 @@ def build_decoder_step(
         ExportError: a weight is missing or has the wrong shape.
     """
     graph = GraphBuilder("decoder_step")
-    arithmetic = arithmetic_for(precision, graph)
-    layers = Layers(graph, arithmetic, weights, config)
-    attention = _CachedAttention(layers)
     column = graph.constant([-1, 1], np.int64)
     token_ids = graph.op("Reshape", graph.input("token_ids", "int64", ["rows"]), column)
+    arithmetic = arithmetic_for(precision, graph, row_ids=token_ids)
+    layers = Layers(graph, arithmetic, weights, config)
+    attention = _CachedAttention(layers)
     position_ids = graph.op("Reshape", attention.positions, column)
     states = layers.embed("target", token_ids, position_ids)  # [rows, 1, D]
     names = [f"decoder.layers.{i}" for i in range(config.num_decoder_layers)]
@@ -53,9 +54,9 @@ def build_decoder_step(
     )
     for i, name in enumerate(names):
         with graph.scope(name):
-            stream.add(*attention.self_attention(stream.states, i))
-            stream.add(*attention.cross_attention(stream.states, i))
-            stream.add(*layers.feed_forward(stream.states, f"{name}.feed_forward"))
+            stream.add(attention.self_attention(stream.states, i))
+            stream.add(attention.cross_attention(stream.states, i))
+            stream.add(layers.feed_forward(stream.states, f"{name}.feed_forward"))
     with graph.scope("output"):
         _choose(layers, stream.states, top_k)
     return graph.build()
@@ -77,10 +78,10 @@ class _CachedAttention:
         self._last_source = graph.op("Sub", lengths, graph.constant(1, np.int32))
         self._source_buffer: str | None = None
 
-    def self_attention(self, states: str, layer: int) -> tuple[str, str]:
-        """The sublayer's output [rows, 1, D] and its bias, not yet added."""
+    def self_attention(self, states: str, layer: int) -> Linear:
+        """The sublayer, up to its last projection."""
         block = f"decoder.layers.{layer}.self_attention"
-        packed = self._layers.fused_linear(states, block, "query", "key", "value")
+        packed = self._layers.attention_input(states, block, "query", "key", "value")
         past = [self._cache_input(f"past_{kind}_{layer}", "target") for kind in ("key", "value")]
         mixed = self._attend(
             (packed, "", ""),
@@ -91,14 +92,14 @@ class _CachedAttention:
         )
         return self._layers.attention_output(mixed, block)
 
-    def cross_attention(self, states: str, layer: int) -> tuple[str, str]:
+    def cross_attention(self, states: str, layer: int) -> Linear:
         """The same over the source.
 
         The operator wants a new key and value at every call. It is handed the last source
         position's, which it writes over themselves.
         """
         block = f"decoder.layers.{layer}.cross_attention"
-        query = self._layers.fused_linear(states, block, "query")
+        query = self._layers.attention_input(states, block, "query")
         past = [self._cache_input(f"cross_{kind}_{layer}", "source") for kind in ("key", "value")]
         width, dtype = self._layers.config.d_model, self._layers.arithmetic.dtype
         last = [

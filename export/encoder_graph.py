@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import onnx
 
+from export.arithmetic import Linear
 from export.graph_builder import MICROSOFT, GraphBuilder
 from export.layers import Layers, ResidualStream
 from export.precisions import arithmetic_for
@@ -44,11 +45,11 @@ def build_encoder(config: ModelConfig, weights: Weights, precision: str) -> onnx
         ExportError: a weight is missing or has the wrong shape.
     """
     graph = GraphBuilder("encoder")
-    arithmetic = arithmetic_for(precision, graph)
-    layers = Layers(graph, arithmetic, weights, config)
     ids = graph.input("source_ids", "int64", ["batch", "source"])
     lengths = graph.input("source_lengths", "int32", ["batch"])
     packing, token_ids, positions = _pack(graph, ids, lengths)
+    arithmetic = arithmetic_for(precision, graph, row_ids=token_ids)
+    layers = Layers(graph, arithmetic, weights, config)
     states = layers.embed("source", token_ids, positions)  # [N, D]
     names = [f"encoder.layers.{i}" for i in range(config.num_encoder_layers)]
     stream = ResidualStream(
@@ -60,8 +61,8 @@ def build_encoder(config: ModelConfig, weights: Weights, precision: str) -> onnx
     for name in names:
         with graph.scope(name):
             block = f"{name}.self_attention"
-            stream.add(*_self_attention(layers, packing, stream.states, block))
-            stream.add(*layers.feed_forward(stream.states, f"{name}.feed_forward"))
+            stream.add(_self_attention(layers, packing, stream.states, block))
+            stream.add(layers.feed_forward(stream.states, f"{name}.feed_forward"))
     for i in range(config.num_decoder_layers):
         _cross_keys_values(layers, packing, stream.states, i)
     return graph.build()
@@ -87,9 +88,9 @@ def _pack(graph: GraphBuilder, ids: str, lengths: str) -> tuple[_Packing, str, s
     return _Packing(lengths, width32, places, tokens_at), token_ids, positions
 
 
-def _self_attention(layers: Layers, packing: _Packing, states: str, block: str) -> tuple[str, str]:
+def _self_attention(layers: Layers, packing: _Packing, states: str, block: str) -> Linear:
     graph, config = layers.graph, layers.config
-    packed = layers.fused_linear(states, block, "query", "key", "value")  # [N, 3D]
+    packed = layers.attention_input(states, block, "query", "key", "value")  # [N, 3D]
     padded = graph.op("Gather", packed, packing.tokens_at, axis=0)  # [B, S, 3D]
     last = graph.op("Sub", packing.source_lengths, graph.constant(1, np.int32))
     # GroupQueryAttention follows each row's own length: no mask, no padding in any sum.
@@ -112,7 +113,7 @@ def _cross_keys_values(layers: Layers, packing: _Packing, memory: str, layer: in
     graph, config = layers.graph, layers.config
     block = f"decoder.layers.{layer}.cross_attention"
     with graph.scope(block):
-        packed = layers.fused_linear(memory, block, "key", "value")  # [N, 2D]
+        packed = layers.attention_input(memory, block, "key", "value")  # [N, 2D]
         padded = graph.op("Gather", packed, packing.tokens_at, axis=0)  # [B, S, 2D]
         heads = graph.constant([0, 0, 2 * config.num_heads, config.head_dim], np.int64)
         split = graph.op("Transpose", graph.op("Reshape", padded, heads), perm=[0, 2, 1, 3])

@@ -65,7 +65,7 @@ class GraphBuilder:
 
     def constant(self, value: npt.ArrayLike, dtype: npt.DTypeLike | None = None) -> str:
         """A constant; equal ones are stored once."""
-        array = np.ascontiguousarray(np.asarray(value, dtype=dtype)).reshape(np.shape(value))
+        array = np.asarray(value, dtype=dtype, order="C")
         key = hashlib.sha256(f"{array.dtype}{array.shape}".encode() + array.tobytes()).digest()
         if key not in self._constant_names:
             name = f"constant_{len(self._constants)}"

@@ -5,9 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-import numpy as np
-
-from export.arithmetic import Arithmetic
+from export.arithmetic import Arithmetic, Linear, Norm, normalize
 from export.graph_builder import MICROSOFT, GraphBuilder
 from export.weights import Weights
 from model.config import ModelConfig
@@ -37,34 +35,30 @@ class Layers:
             )
             return self.graph.op("Add", states, positions)
 
-    def fused_linear(self, states: str, block: str, *names: str) -> str:
+    def attention_input(self, states: str, block: str, *names: str) -> str:
         """Several projections of one attention block at once: [..., D] -> [..., n * D]."""
-        weight, bias = self.weights.fused(block, *names)
-        return self._add_bias(self.arithmetic.project(states, weight), bias)
+        return self.arithmetic.linear(Linear(states, *self.weights.fused(block, *names)))
 
-    def attention_output(self, mixed: str, block: str) -> tuple[str, str]:
-        """The last projection of an attention block, and its bias, not yet added."""
+    def attention_output(self, mixed: str, block: str) -> Linear:
+        """The last projection of an attention block."""
         width = self.config.d_model
-        weight, bias = self.weights.linear(f"{block}.output", width, width)
-        return self.arithmetic.project(mixed, weight), self.arithmetic.constant(bias)
+        return Linear(mixed, *self.weights.linear(f"{block}.output", width, width))
 
-    def feed_forward(self, states: str, block: str) -> tuple[str, str]:
-        """The position-wise network, and its last bias, not yet added."""
+    def feed_forward(self, states: str, block: str) -> Linear:
+        """The position-wise network, up to its last projection."""
         width, inner = self.config.d_model, self.config.ffn_dim
-        weight, bias = self.weights.linear(f"{block}.inner", inner, width)
-        hidden = self._add_bias(self.arithmetic.project(states, weight), bias)
-        hidden = self._activation(hidden)
-        weight, bias = self.weights.linear(f"{block}.outer", width, inner)
-        non_negative = self.config.activation == "relu"
-        projected = self.arithmetic.project(hidden, weight, non_negative=non_negative)
-        return projected, self.arithmetic.constant(bias)
+        weights = self.weights.linear(f"{block}.inner", inner, width)
+        hidden = self.arithmetic.linear(Linear(states, *weights))
+        weights = self.weights.linear(f"{block}.outer", width, inner)
+        if self.config.activation == "relu":
+            return Linear(hidden, *weights, non_negative=True)
+        return Linear(self._activation(hidden), *weights)
 
-    def _add_bias(self, states: str, bias: np.ndarray) -> str:
-        return self.graph.op("Add", states, self.arithmetic.constant(bias))
+    def norm(self, name: str) -> Norm:
+        """The layer normalisation of this name."""
+        return Norm(*self.weights.norm(name), self.config.layer_norm_eps)
 
     def _activation(self, states: str) -> str:
-        if self.config.activation == "relu":
-            return self.graph.op("Relu", states)
         if self.config.activation == "gelu":
             return self.graph.op("Gelu", states, domain=MICROSOFT)
         return self.graph.op("QuickGelu", states, domain=MICROSOFT, alpha=1.0)  # SiLU
@@ -75,7 +69,7 @@ class ResidualStream:
 
     With post-norm, sublayer i is followed by LayerNorm i (Vaswani et al., 2017, section 3.1). With
     pre-norm, LayerNorm i stands before sublayer i and one more after the last (Xiong et al., 2020).
-    Either way a residual sum is followed by one normalisation: one operator does both.
+    Either way each residual sum is followed by one normalisation.
 
     Attributes:
         states: what the next sublayer reads [..., D].
@@ -86,34 +80,16 @@ class ResidualStream:
         self._pre = layers.config.norm == "pre"
         self._norms = [*norms, final_norm] if self._pre else list(norms)
         self._residual = states
-        self.states = self._first_norm(states) if self._pre else states
+        self.states = states
+        if self._pre:
+            self.states = normalize(layers.graph, layers.arithmetic, states, self._next_norm())
 
-    def add(self, update: str, bias: str) -> None:
-        """Ends a sublayer whose output is `update` + `bias`."""
-        graph = self._layers.graph
-        outputs = graph.multi_op(
-            "SkipLayerNormalization",
-            self._residual,
-            update,
-            *self._next_norm(),
-            bias,
-            outputs=[None, "", "", None] if self._pre else [None],
-            domain=MICROSOFT,
-            epsilon=self._layers.config.layer_norm_eps,
+    def add(self, sublayer: Linear) -> None:
+        """Ends a sublayer, given its last projection."""
+        total, self.states = self._layers.arithmetic.add_and_normalize(
+            self._residual, sublayer, self._next_norm()
         )
-        self.states = outputs[0]
-        self._residual = outputs[3] if self._pre else self.states
+        self._residual = total if self._pre else self.states
 
-    def _first_norm(self, states: str) -> str:
-        return self._layers.graph.op(
-            "LayerNormalization",
-            states,
-            *self._next_norm(),
-            axis=-1,
-            epsilon=self._layers.config.layer_norm_eps,
-        )
-
-    def _next_norm(self) -> tuple[str, str]:
-        gain, bias = self._layers.weights.norm(self._norms.pop(0))
-        constant = self._layers.arithmetic.constant
-        return constant(gain), constant(bias)
+    def _next_norm(self) -> Norm:
+        return self._layers.norm(self._norms.pop(0))

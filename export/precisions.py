@@ -1,22 +1,30 @@
-"""The three precisions of a bundle by name."""
+"""The three precisions of a bundle, by name."""
 
 from __future__ import annotations
 
-from export.arithmetic import Arithmetic, FloatArithmetic
+from export.arithmetic import Arithmetic, Float16Arithmetic, Float32Arithmetic
 from export.errors import ExportError
 from export.graph_builder import GraphBuilder
+from export.int8_arithmetic import Int8Arithmetic
 
 PRECISIONS = ("fp32", "fp16", "int8")
 
 
-def arithmetic_for(precision: str, graph: GraphBuilder) -> Arithmetic:
+def arithmetic_for(precision: str, graph: GraphBuilder, row_ids: str) -> Arithmetic:
     """The arithmetic of `precision` for one graph.
+
+    Args:
+        precision: fp32, fp16 or int8.
+        graph: where it adds its nodes.
+        row_ids: any value [rows, ...] whose first axis is that of the graph's activations.
 
     Raises:
         ExportError: no such precision.
     """
     if precision == "fp32":
-        return FloatArithmetic(graph, "float32")
+        return Float32Arithmetic(graph)
     if precision == "fp16":
-        return FloatArithmetic(graph, "float16")
+        return Float16Arithmetic(graph)
+    if precision == "int8":
+        return Int8Arithmetic(graph, row_ids)
     raise ExportError(f"precision must be one of {', '.join(PRECISIONS)}, not {precision!r}")

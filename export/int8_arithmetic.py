@@ -1,0 +1,123 @@
+"""8-bit integer products with one activation scale for every row.
+
+    y[r, n] = scale[r] * scale[n] * sum over i of q[r, i] * w[i, n] + bias[n]
+
+Weights are quantised once, symmetrically, per output channel; activations at run time, per row.
+Integer sums don't depend on their order and everything else works row by row, so that a row's
+bits don't depend on its neighbours. One scale for the whole tensor, as dynamic quantisation
+usually has, would lose that, and accuracy too.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+
+from export.arithmetic import Float32, Float32Arithmetic, Linear, Norm, normalize, transposed
+from export.graph_builder import MICROSOFT, GraphBuilder
+
+Int8 = npt.NDArray[np.int8]
+
+
+class Int8Arithmetic(Float32Arithmetic):
+    """Weights and embeddings in 8 bits; attention, normalisation and caches in float32.
+
+    Args:
+        graph: where to add nodes.
+        row_ids: any value [rows, ...] whose first axis is that of all activations.
+    """
+
+    def __init__(self, graph: GraphBuilder, row_ids: str) -> None:
+        super().__init__(graph)
+        self._quantized: dict[tuple[str, bool], tuple[str, str]] = {}
+        count = graph.op("Shape", row_ids, start=0, end=1)
+        # MatMulInteger kernels want unsigned activations: signed ones go the slow general way.
+        self._middle = graph.op("ConstantOfShape", count, value=_uint8(128))  # [rows]
+        self._zero = graph.op("ConstantOfShape", count, value=_uint8(0))
+
+    def embed(self, table: Float32, ids: str, scale: float) -> str:
+        """Gathers 8-bit rows and their scales, and dequantises only those."""
+        values, scales = quantize_rows(table)
+        rows = self._graph.op("Gather", self._graph.constant(values), ids, axis=0)
+        rows = self._graph.op("Cast", rows, to=onnx.TensorProto.FLOAT)
+        column = (scales * np.float32(scale))[:, None]
+        row_scales = self._graph.op("Gather", self.constant(column), ids, axis=0)
+        return self._graph.op("Mul", rows, row_scales)
+
+    def linear(self, linear: Linear) -> str:
+        """The result [..., out]."""
+        product, scale = self._scaled_product(linear)
+        scaled = self._graph.op("Mul", product, scale)
+        return self._graph.op("Add", scaled, self.constant(linear.bias))
+
+    def add_and_normalize(self, residual: str, linear: Linear, norm: Norm) -> tuple[str, str]:
+        """GatedAdd scales the product's rows and adds it in one pass."""
+        product, scale = self._scaled_product(linear)
+        biased = self._graph.op("Add", residual, self.constant(linear.bias))
+        total = self._graph.op("GatedAdd", biased, product, scale, domain=MICROSOFT)
+        return total, normalize(self._graph, self, total, norm)
+
+    def project_to_vocabulary(self, states: str, table: Float32) -> str:
+        """states times the transposed table, from the same 8-bit numbers as the embedding."""
+        values, scales = quantize_rows(table)
+        weight = transposed(self._graph, self._graph.constant(values))
+        quantized, scale = self._quantize(states, non_negative=False)
+        product = self._multiply(quantized, weight, scales, non_negative=False)
+        return self._graph.op("Mul", product, scale)
+
+    def _scaled_product(self, linear: Linear) -> tuple[str, str]:
+        """The product but for the rows' scales, and those."""
+        values, scales = quantize_rows(linear.weight)
+        quantized, scale = self._quantize(linear.states, linear.non_negative)
+        weight = self._graph.constant(values.T)
+        return self._multiply(quantized, weight, scales, linear.non_negative), scale
+
+    def _multiply(self, states: str, weight: str, scales: Float32, non_negative: bool) -> str:
+        return self._graph.op(
+            "MatMulIntegerToFloat",
+            states,
+            weight,
+            self.constant(1.0),
+            self.constant(scales),
+            self._graph.constant(0 if non_negative else 128, np.uint8),
+            domain=MICROSOFT,
+        )
+
+    def _quantize(self, states: str, non_negative: bool) -> tuple[str, str]:
+        """uint8 values and float32 scales [..., 1] of the rows of `states`, computed once.
+
+        A signed row maps its largest magnitude to 127 around a zero point of 128. A non-negative
+        one has all 255 steps above zero, and what is below zero saturates there: ReLU for free.
+        A row of zeros divides zero by zero, which quantises to anything; its scale makes it zero.
+        """
+        key = (states, non_negative)
+        if key not in self._quantized:
+            graph = self._graph
+            axis = graph.constant([-1], np.int64)
+            sizes = states if non_negative else graph.op("Abs", states)
+            largest = graph.op("ReduceMax", sizes, axis, keepdims=1)
+            if non_negative:
+                largest = graph.op("Max", largest, self.constant(0.0))
+            levels = 255.0 if non_negative else 127.0
+            scale = graph.op("Mul", largest, self.constant(1.0 / levels))
+            flat = graph.op("Reshape", scale, axis)
+            zero_point = self._zero if non_negative else self._middle
+            values = graph.op("QuantizeLinear", states, flat, zero_point, axis=0)
+            self._quantized[key] = values, scale
+        return self._quantized[key]
+
+
+def quantize_rows(matrix: Float32) -> tuple[Int8, Float32]:
+    """8-bit integers [N, K] and scales [N] with integers * scale as near `matrix` as rounding goes.
+
+    -128 is left out: ranges stay symmetric, and products of two of them within 15 bits.
+    """
+    scales = (np.abs(matrix).max(axis=1) / np.float32(127)).astype(np.float32)
+    scales[scales == 0] = 1.0
+    values = np.clip(np.rint(matrix / scales[:, None]), -127, 127).astype(np.int8)
+    return values, scales
+
+
+def _uint8(value: int) -> onnx.TensorProto:
+    return onnx.helper.make_tensor("value", onnx.TensorProto.UINT8, [1], [value])
