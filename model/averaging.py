@@ -20,7 +20,8 @@ def average_weights(folders: Sequence[Path]) -> dict[str, Tensor]:
     if not folders:
         raise ValueError("no checkpoint to average")
     total = {
-        name: tensor.double() for name, tensor in load_checkpoint(folders[0]).model.state_dict().items()
+        name: tensor.double()
+        for name, tensor in load_checkpoint(folders[0]).model.state_dict().items()
     }
     for folder in folders[1:]:
         for name, tensor in load_checkpoint(folder).model.state_dict().items():

@@ -89,9 +89,7 @@ class ModelConfig:
             if not isinstance(value, int) or isinstance(value, bool) or value < 1:
                 raise ConfigError(f"{name} must be a positive integer, not {value!r}")
         if self.d_model % self.num_heads:
-            raise ConfigError(
-                f"num_heads ({self.num_heads}) must divide d_model ({self.d_model})"
-            )
+            raise ConfigError(f"num_heads ({self.num_heads}) must divide d_model ({self.d_model})")
         if self.positions == "sinusoidal" and self.d_model % 2:
             raise ConfigError(f"d_model must be even with sinusoidal positions, not {self.d_model}")
         for name, kind in (
@@ -101,9 +99,8 @@ class ModelConfig:
             ("embedding_tying", EmbeddingTying),
         ):
             if getattr(self, name) not in get_args(kind):
-                raise ConfigError(
-                    f"{name} must be one of {', '.join(get_args(kind))}, not {getattr(self, name)!r}"
-                )
+                choices = ", ".join(get_args(kind))
+                raise ConfigError(f"{name} must be one of {choices}, not {getattr(self, name)!r}")
         for name in ("dropout", "attention_dropout", "activation_dropout"):
             if not 0.0 <= getattr(self, name) < 1.0:
                 raise ConfigError(f"{name} must be in [0, 1), not {getattr(self, name)!r}")
@@ -138,9 +135,7 @@ class ModelConfig:
 # Multi30k baselines; `small` has a deep encoder and a shallow decoder (Kasai et al., 2021), since
 # the decoder is what a request waits for.
 PRESETS: dict[str, dict[str, Any]] = {
-    "tiny": dict(
-        d_model=128, num_encoder_layers=4, num_decoder_layers=4, num_heads=4, ffn_dim=256
-    ),
+    "tiny": dict(d_model=128, num_encoder_layers=4, num_decoder_layers=4, num_heads=4, ffn_dim=256),
     "small": dict(
         d_model=256, num_encoder_layers=6, num_decoder_layers=2, num_heads=4, ffn_dim=1024
     ),

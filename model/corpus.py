@@ -131,7 +131,7 @@ class EncodedText:
 
     def without_longer_than(self, max_tokens: int) -> tuple[EncodedText, int]:
         """The pairs whose sides both have at most `max_tokens`, and how many others there were."""
-        keep = np.flatnonzero(self.lengths().max(axis=1, initial=0) <= max_tokens)
+        keep = np.flatnonzero(self.lengths().max(axis=1, initial=0) <= max_tokens).tolist()
         kept = EncodedText([self.sources[i] for i in keep], [self.targets[i] for i in keep])
         return kept, len(self) - len(keep)
 
@@ -149,7 +149,9 @@ def plan_batches(
         token_budget: largest rows x longest side; a single longer pair makes its own batch.
         generator: source of randomness, None for the same order every time.
     """
-    tie_break = np.arange(len(lengths)) if generator is None else generator.permutation(len(lengths))
+    tie_break = (
+        np.arange(len(lengths)) if generator is None else generator.permutation(len(lengths))
+    )
     order = np.lexsort((tie_break, lengths[:, 0], lengths[:, 1]))
     longest_side = lengths.max(axis=1, initial=0)
     batches: list[Int64] = []

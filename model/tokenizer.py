@@ -6,11 +6,11 @@ Regularization". Every byte is a piece of last resort, so no input is unknown. F
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Literal
 
+import numpy as np
 import sentencepiece
 
 TOKENIZER_FILE = "tokenizer.model"
@@ -36,6 +36,9 @@ class Tokenizer:
         self.unk_id: int = self._processor.unk_id()
         self.bos_id: int = self._processor.bos_id()
         self.eos_id: int = self._processor.eos_id()
+        self._piece_scores = np.array(
+            [self._processor.get_score(i) for i in range(self.vocab_size)], np.float64
+        )
 
     @classmethod
     def load(cls, path: Path) -> Tokenizer:
@@ -63,31 +66,29 @@ class Tokenizer:
         """`encode` of every text, on one thread, so that callers choose their parallelism."""
         return [list(ids) for ids in self._processor.encode(list(texts), out_type=int)]
 
-    def sample_batch(self, texts: Sequence[str], *, alpha: float, seed: int) -> list[list[int]]:
-        """One random segmentation of every text (Kudo, 2018, section 3.1, l = infinity).
+    def sample_batch(
+        self, texts: Sequence[str], *, alpha: float, seed: int, num_best: int = 8
+    ) -> list[list[int]]:
+        """One random segmentation of every text (Kudo, 2018, section 3.1).
+
+        It is drawn from the `num_best` likeliest ones, each with its probability to the power
+        `alpha`. SentencePiece can sample too, but its draws differ from one process to the next
+        whatever its seed, and a training run has to be repeatable.
 
         Args:
             texts: what to encode.
-            alpha: smoothing; smaller is more random.
+            alpha: smoothing; 0 makes all candidates equally likely.
             seed: the same seed gives the same segmentations.
+            num_best: candidates for each text, the paper's l.
         """
-        result: list[list[int]] = []
-
-        def sample() -> None:
-            # SentencePiece seeds one generator a thread, at its first use there and never again:
-            # a fresh thread is what makes the draw depend on our seed alone.
-            sentencepiece.set_random_generator_seed(seed & 0xFFFFFFFF)
-            result.extend(
-                self._processor.encode(
-                    text, out_type=int, enable_sampling=True, alpha=alpha, nbest_size=-1
-                )
-                for text in texts
-            )
-
-        thread = threading.Thread(target=sample)
-        thread.start()
-        thread.join()
-        return result
+        generator = np.random.default_rng(seed)
+        sampled: list[list[int]] = []
+        for text, draw in zip(texts, generator.random(len(texts)), strict=True):
+            candidates = self._processor.nbest_encode(text, nbest_size=num_best, out_type=int)
+            log_weights = alpha * np.array([self._piece_scores[ids].sum() for ids in candidates])
+            cumulative = np.exp(log_weights - log_weights.max()).cumsum()
+            sampled.append(list(candidates[int((cumulative < draw * cumulative[-1]).sum())]))
+        return sampled
 
     def decode(self, token_ids: Iterable[int]) -> str:
         """The text of `token_ids`; padding, BOS and EOS are skipped."""

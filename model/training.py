@@ -16,11 +16,12 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import FrameType
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import torch
 from torch import Tensor, distributed, nn
-from torch.nn import functional as F  # noqa: N812 -- the name that every PyTorch reader expects
+from torch.nn import functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.parallel import DistributedDataParallel
 
 from model.averaging import average_weights
@@ -35,6 +36,12 @@ from model.validation import Scores, validate
 logger = logging.getLogger(__name__)
 
 STATE_FILE = "state.pt"
+_FUSED_ATTENTION = (
+    SDPBackend.FLASH_ATTENTION,
+    SDPBackend.EFFICIENT_ATTENTION,
+    SDPBackend.CUDNN_ATTENTION,
+    SDPBackend.MATH,
+)
 
 
 class TrainingError(RuntimeError):
@@ -178,11 +185,10 @@ class Trainer:
         total = torch.zeros((), device=self.device)
         for index, batch in enumerate(batches):
             last = index == len(batches) - 1
-            with self._gradients_shared(last), self._autocast():
-                loss = self.loss(self._tensor(batch.source_ids), self._tensor(batch.target_ids))
             # DistributedDataParallel averages over processes; we want the sum over all tokens.
-            (loss * (self.world / num_tokens)).backward()
-            total += loss.detach()
+            scale = self.world / num_tokens
+            with self._gradients_shared(last):
+                total += self._forward_backward(batch, scale)
         clip = self.recipe.optimization.clip_norm
         norm = nn.utils.clip_grad_norm_(self.model.parameters(), clip or math.inf)
         self.optimizer.step()
@@ -197,6 +203,17 @@ class Trainer:
         self.progress.tokens += int(num_tokens)
         self.progress.train_seconds += time.monotonic() - started
         self.log.updated(self.progress, mean_loss, rate, float(norm), int(num_tokens))
+
+    def _forward_backward(self, batch: Batch, scale: float) -> Tensor:
+        """Add the gradient of `scale` times the loss of `batch`; gives the loss, a scalar."""
+        # On CPU the fused attention's backward pass is made for long sequences: with sentences
+        # the plain products train a quarter faster.
+        kernels = [SDPBackend.MATH] if self.device.type == "cpu" else list(_FUSED_ATTENTION)
+        with sdpa_kernel(kernels):
+            with self._autocast():
+                loss = self.loss(self._tensor(batch.source_ids), self._tensor(batch.target_ids))
+            (loss * scale).backward()
+        return cast(Tensor, loss.detach())
 
     def _after_update(self) -> None:
         update = self.progress.update
@@ -267,7 +284,9 @@ class Trainer:
                     file.unlink()
                 folder.rmdir()
 
-    def _save_checkpoint(self, folder: Path, model: Transformer, dtype: str = "fp32") -> None:
+    def _save_checkpoint(
+        self, folder: Path, model: Transformer, dtype: Literal["fp32", "fp16"] = "fp32"
+    ) -> None:
         save_checkpoint(
             folder,
             model,
@@ -357,9 +376,7 @@ class Trainer:
             self.progress.precision = precision
             for _ in range(3):  # the last run counts: the first ones warm up
                 started = time.monotonic()
-                with self._autocast():
-                    loss = self.loss(self._tensor(batch.source_ids), self._tensor(batch.target_ids))
-                loss.backward()
+                self._forward_backward(batch, 1.0)
                 if self.device.type == "cuda":
                     torch.cuda.synchronize()
                 seconds[precision] = time.monotonic() - started
@@ -370,8 +387,12 @@ class Trainer:
             choice = [chosen]
             distributed.broadcast_object_list(choice, src=0)
             chosen = choice[0]
-        logger.info("precision %s: fp32 takes %.2f s a batch, bf16 %.2f s",
-                    chosen, seconds["fp32"], seconds["bf16"])
+        logger.info(
+            "precision %s: fp32 takes %.2f s a batch, bf16 %.2f s",
+            chosen,
+            seconds["fp32"],
+            seconds["bf16"],
+        )
         return chosen
 
     @contextlib.contextmanager

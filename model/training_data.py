@@ -66,8 +66,11 @@ class TrainingData:
             encoded = encode(self.tokenizer, self.train)
         encoded, dropped = encoded.without_longer_than(recipe.data.max_tokens)
         if dropped and number == 0:
-            logger.info("%d training pairs have a side of over %d tokens and are left out",
-                        dropped, recipe.data.max_tokens)
+            logger.info(
+                "%d training pairs have a side of over %d tokens and are left out",
+                dropped,
+                recipe.data.max_tokens,
+            )
         generator = np.random.default_rng([seed, number])
         plan = plan_batches(encoded.lengths(), recipe.optimization.batch_tokens, generator)
         return EpochBatches(encoded, plan, self.tokenizer)
@@ -145,8 +148,11 @@ def _without(text: ParallelText, held_out: set[str], name: str) -> ParallelText:
     pairs = zip(text.sources, text.targets, strict=True)
     kept = [(s, t) for s, t in pairs if s not in held_out]
     if len(kept) < len(text):
-        logger.info("%s: %d pairs left out, their source is in a validation corpus",
-                    name, len(text) - len(kept))
+        logger.info(
+            "%s: %d pairs left out, their source is in a validation corpus",
+            name,
+            len(text) - len(kept),
+        )
     return ParallelText([s for s, _ in kept], [t for _, t in kept], text.skipped)
 
 

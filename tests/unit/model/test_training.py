@@ -1,0 +1,209 @@
+"""Training: the schedule, learning at all, and going on as if nothing had happened."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from model.averaging import average_weights
+from model.checkpoint import load_checkpoint
+from model.recipe import Optimization, load_recipe
+from model.training import SmoothedLoss, Trainer, TrainingError, learning_rate
+from model.transformer import Transformer
+
+WORDS = ["red", "green", "blue", "small", "large", "round", "square", "box", "ball", "tree"]
+TRANSLATED = ["rot", "grün", "blau", "klein", "groß", "rund", "eckig", "Kiste", "Ball", "Baum"]
+
+
+def write_corpus(folder: Path, name: str, count: int, seed: int) -> None:
+    generator = random.Random(seed)
+    rows = [[generator.randrange(10) for _ in range(generator.randint(1, 6))] for _ in range(count)]
+    for suffix, words in (("en", WORDS), ("de", TRANSLATED)):
+        lines = [" ".join(words[i] for i in row) for row in rows]
+        (folder / f"{name}.{suffix}").write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def write_recipe(folder: Path, output: str, **changes: object) -> Path:
+    """A run of seconds: a one-layer model and word-by-word translation."""
+    optimization = {
+        "max_updates": 10,
+        "batch_tokens": 64,
+        "learning_rate": 5e-3,
+        "warmup_updates": 5,
+        "precision": "fp32",
+        **changes,
+    }
+    values = "\n".join(f"{key} = {json.dumps(value)}" for key, value in optimization.items())
+    path = folder / f"{output}.toml"
+    path.write_text(
+        f"""
+name = "words"
+output = {json.dumps(str(folder / output))}
+[languages]
+source = "en"
+target = "de"
+[data]
+root = {json.dumps(str(folder))}
+max_tokens = 32
+train = [{{ name = "words", source = "train.en", target = "train.de" }}]
+valid = [{{ name = "words", source = "valid.en", target = "valid.de" }}]
+drop_validation_sources = false
+[vocabulary]
+vocab_size = 300
+sampling_alpha = 0.5
+[model]
+preset = "tiny"
+d_model = 32
+ffn_dim = 64
+num_encoder_layers = 1
+num_decoder_layers = 1
+max_positions = 64
+[optimization]
+{values}
+[validation]
+every_updates = 4
+max_sentences = 4
+[saving]
+every_updates = 3
+average_last = 2
+""",
+        encoding="utf-8",
+    )
+    return path
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> Path:
+    write_corpus(tmp_path, "train", 60, seed=1)
+    write_corpus(tmp_path, "valid", 8, seed=2)
+    return tmp_path
+
+
+def run_child(recipe: Path, *arguments: str, **environment: str) -> subprocess.Popen[bytes]:
+    child = Path(__file__).with_name("training_child.py")
+    root = str(Path.cwd())
+    return subprocess.Popen(
+        [sys.executable, str(child), str(recipe), *arguments],
+        env={**os.environ, "PYTHONPATH": root, "OMP_NUM_THREADS": "1", **environment},
+    )
+
+
+def final_weights(folder: Path) -> dict[str, Tensor]:
+    return load_checkpoint(folder / "final").model.state_dict()
+
+
+def assert_equal_weights(left: dict[str, Tensor], right: dict[str, Tensor]) -> None:
+    assert left.keys() == right.keys()
+    for name, tensor in left.items():
+        assert torch.equal(tensor, right[name]), name
+
+
+@pytest.mark.parametrize("killed", [("kill_after_update", "7"), ("kill_before_state", "6")])
+def test_a_killed_run_started_again_ends_with_the_weights_of_an_unbroken_one(
+    corpus: Path, killed: tuple[str, str]
+) -> None:
+    unbroken, broken = write_recipe(corpus, "unbroken"), write_recipe(corpus, "broken")
+    first, second = run_child(unbroken), run_child(broken, *killed)
+    assert first.wait() == 0
+    assert second.wait() == -signal.SIGKILL
+    assert not (corpus / "broken" / "final").exists()
+    assert run_child(broken).wait() == 0
+    assert_equal_weights(final_weights(corpus / "unbroken"), final_weights(corpus / "broken"))
+    reports = [
+        json.loads((corpus / name / "report.json").read_text()) for name in ("unbroken", "broken")
+    ]
+    assert [v["update"] for v in reports[0]["validations"]] == [4, 8, 10]
+    assert reports[0] == reports[1]
+
+
+def test_two_processes_do_what_one_does_with_accumulation(corpus: Path) -> None:
+    # Without dropout and sampling the only difference is the order of floating-point sums.
+    alone = write_recipe(corpus, "alone", accumulate=2)
+    shared = write_recipe(corpus, "shared")
+    for path in (alone, shared):
+        text = path.read_text().replace('preset = "tiny"', 'preset = "tiny"\ndropout = 0.0')
+        path.write_text(text)
+    assert run_child(alone).wait() == 0
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = str(probe.getsockname()[1])
+    group = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    children = [run_child(shared, RANK=str(rank), **group) for rank in range(2)]
+    assert [child.wait() for child in children] == [0, 0]
+    one, two = final_weights(corpus / "alone"), final_weights(corpus / "shared")
+    for name, tensor in one.items():
+        torch.testing.assert_close(two[name], tensor, atol=2e-4, rtol=1e-3, msg=name)
+
+
+def test_training_learns_and_leaves_a_checkpoint_that_averages_the_last_ones(corpus: Path) -> None:
+    recipe = load_recipe(write_recipe(corpus, "run", max_updates=60))
+    trainer = Trainer(recipe, device="cpu", show_progress=False)
+    final = trainer.run()
+    losses = [entry["loss"] for entry in trainer.progress.history]
+    assert losses[-1] < 0.7 * losses[0]
+    kept = sorted((corpus / "run" / "checkpoints").iterdir())
+    assert [folder.name for folder in kept] == ["update-0000057", "update-0000060"]
+    mean, best = average_weights(kept), load_checkpoint(corpus / "run" / "best").model.state_dict()
+    weights = load_checkpoint(final).model.state_dict()
+    assert all(torch.allclose(weights[n], mean[n]) for n in weights) or all(
+        torch.equal(weights[n], best[n]) for n in weights
+    )
+    assert (corpus / "run" / "tensorboard").is_dir()
+
+
+def test_the_rate_rises_linearly_to_its_peak_then_falls_with_the_inverse_root() -> None:
+    options = Optimization(max_updates=1, learning_rate=2.0, warmup_updates=100)
+    assert learning_rate(50, options) == pytest.approx(1.0)
+    assert learning_rate(100, options) == pytest.approx(2.0)
+    assert learning_rate(400, options) == pytest.approx(1.0)
+
+
+def test_the_loss_is_the_smoothed_cross_entropy_over_target_tokens_only(corpus: Path) -> None:
+    recipe = load_recipe(write_recipe(corpus, "run"))
+    model = Transformer(recipe.model_config_for(300)).eval()
+    source = torch.tensor([[10, 11, 3], [12, 3, 0]])
+    target = torch.tensor([[2, 20, 21, 3], [2, 22, 3, 0]])
+    log_probabilities = model(source, target[:, :-1]).detach().log_softmax(-1)
+    expected = 0.0
+    for row, column in [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1)]:
+        scores = log_probabilities[row, column]
+        expected -= 0.9 * float(scores[target[row, column + 1]]) + 0.1 * float(scores.mean())
+    assert float(SmoothedLoss(model, 0.1)(source, target)) == pytest.approx(expected, rel=1e-5)
+
+
+def test_early_stopping_ends_a_run_that_no_longer_gets_better(corpus: Path) -> None:
+    path = write_recipe(corpus, "run", max_updates=400, learning_rate=1e-9)
+    text = path.read_text().replace("every_updates = 4", "every_updates = 4\npatience = 2")
+    path.write_text(text)
+    trainer = Trainer(load_recipe(path), device="cpu", show_progress=False)
+    trainer.run()
+    assert trainer.progress.update == 12
+    assert math.isfinite(trainer.progress.best_score)
+
+
+def test_a_new_run_starts_from_the_checkpoint_that_init_from_names(corpus: Path) -> None:
+    Trainer(load_recipe(write_recipe(corpus, "first")), device="cpu").run()
+    start = str(corpus / "first" / "final")
+    recipe = load_recipe(write_recipe(corpus, "second", init_from=start))
+    trainer = Trainer(recipe, device="cpu")
+    assert_equal_weights(final_weights(corpus / "first"), trainer.model.state_dict())
+
+
+def test_a_loss_that_explodes_stops_the_run_and_says_what_to_change(corpus: Path) -> None:
+    recipe = load_recipe(write_recipe(corpus, "run"))
+    trainer = Trainer(recipe, device="cpu")
+    with torch.no_grad():
+        trainer.model.target_embedding.weight.fill_(math.nan)
+    with pytest.raises(TrainingError, match=r"lower optimization\.learning_rate"):
+        trainer.run()
