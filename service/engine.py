@@ -124,6 +124,10 @@ class Engine:
         """Rows in use."""
         return self._scheduler.num_running
 
+    def now(self) -> float:
+        """The time on its clock, in seconds."""
+        return self._clock()
+
     async def start(self) -> None:
         """Begin to serve."""
         assert self._state is _State.NEW, "an engine starts once"

@@ -1,0 +1,90 @@
+"""One client call inside the engine: its pieces go in as places allow, and all end with it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from service.admission import Admission
+from service.engine import Engine
+from service.generation import Generation
+from service.preparation import Piece
+from service.requests import GenerationRequest, SearchOptions
+
+
+@dataclass(frozen=True)
+class Part:
+    """A piece on its way; without a generation if it is kept as it is."""
+
+    piece: Piece
+    generation: Generation | None
+
+
+class Call:
+    """Submits the pieces of a call. `close` it, whatever happens, to free what is left of it.
+
+    It asks the engine for admission with the first piece that needs the model: blank texts are
+    answered even if the engine is full.
+
+    Args:
+        engine: runs the model.
+        options, deadline, request_id, client: of every request (`GenerationRequest`).
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        options: SearchOptions,
+        *,
+        deadline: float | None,
+        request_id: str,
+        client: str,
+    ) -> None:
+        self.started_at = engine.now()
+        self._engine = engine
+        self._options = options
+        self._deadline = deadline
+        self._request_id = request_id
+        self._client = client
+        # Twice the rows: as many wait as run, so that no row is idle while the call goes on.
+        self._max_in_flight = 2 * engine.limits.max_rows
+        self._admission: Admission | None = None
+
+    async def submit(self, piece: Piece) -> Part:
+        """Submit a piece as soon as there is a place for it.
+
+        Raises:
+            ResourceExhaustedError: the engine is full; only before the call was admitted.
+            UnavailableError: the engine does not serve.
+        """
+        request = self._request(piece)
+        if request is None:
+            return Part(piece, None)
+        return Part(piece, await self._admitted().submit(request))
+
+    def try_submit(self, piece: Piece) -> Part | None:
+        """Submit a piece now, or return None if there is no place. Raises what `submit` raises.
+
+        There always is a place when everything submitted before has ended.
+        """
+        request = self._request(piece)
+        if request is None:
+            return Part(piece, None)
+        generation = self._admitted().try_submit(request)
+        return None if generation is None else Part(piece, generation)
+
+    def close(self) -> None:
+        """Cancel what has not ended and leave the engine."""
+        if self._admission is not None:
+            self._admission.close()
+
+    def _admitted(self) -> Admission:
+        if self._admission is None:
+            self._admission = self._engine.admit(self._max_in_flight)
+        return self._admission
+
+    def _request(self, piece: Piece) -> GenerationRequest | None:
+        if piece.source_ids is None:
+            return None
+        return GenerationRequest(
+            piece.source_ids, self._options, self._deadline, self._request_id, self._client
+        )

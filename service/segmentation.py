@@ -1,0 +1,226 @@
+"""A text taken apart into what is translated and the white space that is kept around it.
+
+Sentences are found by sentencex (Wikimedia, MIT): it knows the abbreviations of some 300 languages,
+never changes the text it cuts, needs no data or models, and has wheels for every Python we run on.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import re
+import unicodedata
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+import sentencex
+
+logger = logging.getLogger(__name__)
+
+# sentencex 1.0 takes time quadratic in the length of a line whose quotation marks stay open.
+_WINDOW = 4096
+# One character for one, so that positions stay the same: where a space of several bytes stands
+# between a capital letter and a full stop, sentencex 1.0.32 panics.
+_PLAIN_SPACES = {ord(c): " " for c in map(chr, range(0x3001)) if c.isspace()}
+
+# None of these patterns begins with a repetition: they take linear time on any input.
+_LINE_BREAK = re.compile(r"[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]+")
+_CLAUSE_END = re.compile(r"[,;:،؛…]\s|[、，；：]|\s[–—-]\s")
+_WORD_END = re.compile(r"\s+")
+
+_JOINER = "\u200d"
+_EMOJI_MODIFIERS = range(0x1F3FB, 0x1F400)
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A piece of a text.
+
+    Attributes:
+        separator: the white space before it.
+        text: what to translate, without white space around it. Empty in the last segment of a
+            text that ends in white space, which is that segment's separator.
+    """
+
+    separator: str
+    text: str
+
+
+def split_text(text: str, language: str) -> list[Segment]:
+    """The sentences of a text. Separators and texts joined are exactly the text again.
+
+    A line break always ends a sentence: lists, addresses and poems have no full stops.
+
+    Args:
+        text: any text.
+        language: BCP-47 code. Only the language in it counts; one that sentencex does not know is
+            cut like English.
+    """
+    return _trimmed(_sentences(text, language))
+
+
+def whole_text(text: str) -> list[Segment]:
+    """The text as one segment, for callers who have cut it themselves."""
+    return _trimmed([text])
+
+
+def split_long(
+    text: str, language: str, count_tokens: Callable[[str], int], max_tokens: int
+) -> list[Segment]:
+    """Cut a text into pieces of at most `max_tokens`, at the best places there are.
+
+    Sentence ends are better than clause ends, these than white space, and this than the middle of
+    a word. Separators and texts joined are exactly the text again.
+
+    Args:
+        text: any text; also one that fits.
+        language: BCP-47 code.
+        count_tokens: how many tokens a text has.
+        max_tokens: most that a piece may have. A single character that has more is left whole.
+    """
+
+    def sentences(part: str) -> list[str]:
+        return list(_sentences(part, language))
+
+    cutters = [sentences, _clauses, _words]
+    return _trimmed(_cut(text, cutters, count_tokens, max_tokens))
+
+
+def _trimmed(parts: Iterable[str]) -> list[Segment]:
+    """Move the white space around the parts of a text into separators."""
+    segments = []
+    separator = ""
+    for part in parts:
+        body = part.strip()
+        if not body:
+            separator += part
+            continue
+        start = len(part) - len(part.lstrip())
+        segments.append(Segment(separator + part[:start], body))
+        separator = part[start + len(body) :]
+    if separator:
+        segments.append(Segment(separator, ""))
+    return segments
+
+
+# --- sentences -----------------------------------------------------------------------------------
+
+
+def _sentences(text: str, language: str) -> Iterator[str]:
+    subtag = language.split("-")[0].lower()
+    start = 0
+    for line_break in _LINE_BREAK.finditer(text):
+        yield from _sentences_of_line(text[start : line_break.start()], subtag)
+        yield line_break.group()
+        start = line_break.end()
+    yield from _sentences_of_line(text[start:], subtag)
+
+
+def _sentences_of_line(line: str, language: str) -> Iterator[str]:
+    """Cut a line in windows. The last sentence of a window is looked at again in the next one."""
+    plain = line.translate(_PLAIN_SPACES)
+    start = 0  # of the sentence that is being looked for
+    window_start = 0
+    while window_start < len(line):
+        window_stop = window_start + _WINDOW
+        end = window_start
+        for length in _sentence_lengths(plain[window_start:window_stop], language):
+            end += length
+            if end < window_stop and end < len(line):
+                yield line[start:end]
+                start = end
+        # Go on half a window later at least, or the whole would not take linear time.
+        window_start = max(start, window_start + _WINDOW // 2)
+        if window_stop >= len(line):
+            break
+    if start < len(line):
+        yield line[start:]
+
+
+def _sentence_lengths(text: str, language: str) -> list[int]:
+    try:
+        return [len(sentence) for sentence in sentencex.segment(language, text)]
+    except BaseException as exc:
+        # A panic of the Rust library is a BaseException, of a class that has no public name.
+        if type(exc).__name__ != "PanicException":
+            raise
+        logger.warning("sentencex cannot cut a line of %d characters: %s", len(text), exc)
+        return [len(text)]
+
+
+# --- pieces of what is too long ------------------------------------------------------------------
+
+
+def _clauses(text: str) -> list[str]:
+    return _cut_after(_CLAUSE_END, text)
+
+
+def _words(text: str) -> list[str]:
+    return _cut_after(_WORD_END, text)
+
+
+def _cut_after(pattern: re.Pattern[str], text: str) -> list[str]:
+    ends = [match.end() for match in pattern.finditer(text)]
+    return [text[i:j] for i, j in zip([0, *ends], [*ends, len(text)], strict=True) if i < j]
+
+
+def _cut(
+    text: str,
+    cutters: list[Callable[[str], list[str]]],
+    count_tokens: Callable[[str], int],
+    max_tokens: int,
+) -> Iterator[str]:
+    """Parts of `text` that fit, cut by the first cutter, and where that is too coarse by the next.
+
+    The parts of a cutter are put together again as far as they fit, in about equal portions: the
+    shorter a portion, the less its translation knows of what it is about.
+    """
+    num_tokens = count_tokens(text)
+    if num_tokens <= max_tokens:
+        yield text
+        return
+    if not cutters:
+        yield from _cut_characters(text, count_tokens, max_tokens)
+        return
+    goal = num_tokens / math.ceil(num_tokens / max_tokens)
+    portion, size = "", 0
+    for part in cutters[0](text):
+        part_size = count_tokens(part)
+        if portion and (size >= goal or size + part_size > max_tokens):
+            yield from _cut(portion, cutters[1:], count_tokens, max_tokens)
+            portion, size = "", 0
+        portion += part
+        size += part_size
+    yield from _cut(portion, cutters[1:], count_tokens, max_tokens)
+
+
+def _cut_characters(
+    text: str, count_tokens: Callable[[str], int], max_tokens: int
+) -> Iterator[str]:
+    start = 0
+    while start < len(text):
+        # Most often a character has one token at most; bytes have one each.
+        stop = min(len(text), start + max_tokens)
+        while stop > start + 1 and count_tokens(text[start:stop]) > max_tokens:
+            stop = start + (stop - start) // 2
+        stop = _before_mark(text, start, stop)
+        yield text[start:stop]
+        start = stop
+
+
+def _before_mark(text: str, start: int, stop: int) -> int:
+    """The last position up to `stop` where no character is parted from its marks."""
+    for position in range(stop, max(start, stop - 16), -1):
+        if position == len(text) or not _belongs_to_previous(text, position):
+            return position
+    return stop
+
+
+def _belongs_to_previous(text: str, position: int) -> bool:
+    character = text[position]
+    return (
+        unicodedata.category(character).startswith("M")  # accents, vowel signs, emoji variants
+        or character == _JOINER
+        or text[position - 1] == _JOINER
+        or ord(character) in _EMOJI_MODIFIERS
+    )

@@ -1,0 +1,313 @@
+"""One request's story: texts, pieces, tokens, the engine, tokens, texts."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, field
+
+from model.tokenizer import Tokenizer
+from service.call import Call, Part
+from service.detokenizer import Detokenizer
+from service.engine import Engine
+from service.errors import DragomanError, InternalError, InvalidArgumentError
+from service.generation import Generation
+from service.preparation import PreparedText, TextError, TextPreparer
+from service.requests import FinishReason, GenerationResult, SearchOptions
+
+# How many pieces of a finished text to put together before the event loop gets a turn.
+_PIECES_A_TURN = 256
+
+
+@dataclass(frozen=True)
+class TranslatorLimits:
+    """The largest request that is taken.
+
+    Attributes:
+        max_texts: texts in one request.
+        max_characters: characters (code points) in one text.
+    """
+
+    max_texts: int = 1024
+    max_characters: int = 100_000
+
+
+@dataclass(frozen=True)
+class TranslateOptions:
+    """How to translate.
+
+    Attributes:
+        split_sentences: translate sentence by sentence. Otherwise a text is one sequence, its
+            inner line breaks are white space like any other, and it is cut only where it is longer
+            than the model takes.
+        max_new_tokens: most tokens for each sentence, EOS included; None follows its length.
+    """
+
+    split_sentences: bool = True
+    max_new_tokens: int | None = None
+
+
+@dataclass(frozen=True)
+class TextResult:
+    """The answer to one text.
+
+    Attributes:
+        text: the translation; "" if there is an error.
+        finish_reason: LENGTH if any of its sentences reached the limit, else EOS; ERROR if the
+            model failed, None if it was not asked because the text is bad.
+        num_source_tokens, num_target_tokens: of all its sentences, EOS not counted.
+        was_split: whether a sentence was longer than the model takes and had to be cut.
+        error: why there is no translation; other texts of the request may have one.
+        queue_seconds: from the call until the model began with the text.
+        compute_seconds: from there until its last sentence was done. Other texts may have been
+            worked on at the same time.
+    """
+
+    text: str
+    finish_reason: FinishReason | None
+    num_source_tokens: int = 0
+    num_target_tokens: int = 0
+    was_split: bool = False
+    error: DragomanError | None = None
+    queue_seconds: float = 0.0
+    compute_seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class StreamDelta:
+    """More of a translation. All deltas of a stream joined are its text."""
+
+    text: str
+
+
+class Translator:
+    """Translates texts from one language with one model.
+
+    Args:
+        engine: runs the model.
+        tokenizer: the model's.
+        source_language: BCP-47 code of the texts, by which sentences are found.
+        limits: the largest request that is taken.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        tokenizer: Tokenizer,
+        *,
+        source_language: str = "en",
+        limits: TranslatorLimits | None = None,
+    ) -> None:
+        self.limits = limits or TranslatorLimits()
+        self._engine = engine
+        self._tokenizer = tokenizer
+        self._preparer = TextPreparer(
+            tokenizer, source_language, engine.limits.max_source_positions
+        )
+        self._detokenizer = Detokenizer(tokenizer)
+
+    async def translate(
+        self,
+        texts: Sequence[str],
+        options: TranslateOptions | None = None,
+        *,
+        deadline: float | None = None,
+        request_id: str = "",
+        client: str = "",
+    ) -> list[TextResult]:
+        """Translate every text. Cancelling the task that waits here frees all its slots.
+
+        Args:
+            texts: what to translate; blank ones come back as they are.
+            options: how.
+            deadline: `time.monotonic()` seconds after which the answer is worthless.
+            request_id: names the request in logs.
+            client: who asks.
+
+        Returns:
+            A result for each text, in order. One bad text (NUL, broken Unicode) or failed
+            sentence does not touch the others.
+
+        Raises:
+            InvalidArgumentError: too many texts or characters, or a bad option; names the field.
+            ResourceExhaustedError: the engine is full.
+            DeadlineExceededError: the deadline passed first.
+            UnavailableError: the engine does not serve.
+        """
+        options = options or TranslateOptions()
+        self._check_texts(texts)
+        call = Call(
+            self._engine,
+            self._search_options(options),
+            deadline=deadline,
+            request_id=request_id,
+            client=client,
+        )
+        try:
+            drafts: list[_Draft | TextError] = []
+            async for prepared in self._preparer.prepare_all(
+                texts, split_sentences=options.split_sentences
+            ):
+                if isinstance(prepared, PreparedText):
+                    parts = [await call.submit(piece) for piece in prepared.pieces]
+                    drafts.append(_Draft(prepared, parts, call.started_at))
+                else:
+                    drafts.append(prepared)
+            return [
+                await self._finished(draft, f"contents[{index}]")
+                for index, draft in enumerate(drafts)
+            ]
+        finally:
+            call.close()
+
+    async def stream(
+        self,
+        text: str,
+        options: TranslateOptions | None = None,
+        *,
+        deadline: float | None = None,
+        request_id: str = "",
+        client: str = "",
+    ) -> AsyncIterator[StreamDelta | TextResult]:
+        """Translate one text and give it out while it grows.
+
+        Its sentences are translated at the same time and given out in order. Arguments as for
+        `translate`. Closing the iterator frees all slots.
+
+        Yields:
+            Deltas, which joined are exactly the text that `translate` returns, then the result.
+
+        Raises:
+            InternalError: the model failed.
+            InvalidArgumentError: the text is bad or too long, or an option is; names the field.
+            ResourceExhaustedError, DeadlineExceededError, UnavailableError: as `translate`.
+        """
+        options = options or TranslateOptions()
+        self._check_length(text, "content")
+        call = Call(
+            self._engine,
+            self._search_options(options),
+            deadline=deadline,
+            request_id=request_id,
+            client=client,
+        )
+        try:
+            prepared = await self._preparer.prepare_one(
+                text, split_sentences=options.split_sentences
+            )
+            draft = _Draft(prepared, [], call.started_at)
+            deltas = []
+            async for delta in self._deltas(prepared, call, draft):
+                deltas.append(delta)
+                yield StreamDelta(delta)
+            yield draft.result("".join(deltas))
+        except TextError as exc:
+            raise InvalidArgumentError("content", str(exc)) from exc
+        finally:
+            call.close()
+
+    async def _deltas(
+        self, prepared: PreparedText, call: Call, draft: _Draft
+    ) -> AsyncIterator[str]:
+        """The text while it grows; fills `draft` with what is known about it."""
+        waiting = deque(prepared.pieces)
+        in_flight: deque[Part] = deque()
+        while waiting or in_flight:
+            while waiting and (part := call.try_submit(waiting[0])) is not None:
+                in_flight.append(part)
+                waiting.popleft()
+            part = in_flight.popleft()
+            kept = part.piece.separator
+            if part.generation is None:
+                kept += part.piece.text
+            if kept:
+                yield kept
+            if part.generation is None:
+                continue
+            text = self._detokenizer.stream()
+            async for token_ids in part.generation:
+                if delta := text.add(token_ids):
+                    yield delta
+            result = await part.generation.result()
+            if result.error is not None:
+                raise result.error
+            draft.generated.append((part.generation, result))
+            if delta := text.finish():
+                yield delta
+
+    async def _finished(self, draft: _Draft | TextError, field: str) -> TextResult:
+        """Wait for all parts of a text and put them together."""
+        if isinstance(draft, TextError):
+            return TextResult("", None, error=InvalidArgumentError(field, str(draft)))
+        texts = []
+        error: InternalError | None = None
+        for number, part in enumerate(draft.parts, 1):
+            if number % _PIECES_A_TURN == 0:
+                await asyncio.sleep(0)
+            texts.append(part.piece.separator)
+            if part.generation is None:
+                texts.append(part.piece.text)
+                continue
+            result = await part.generation.result()
+            draft.generated.append((part.generation, result))
+            if isinstance(result.error, InternalError):
+                error = result.error
+            elif result.error is not None:
+                raise result.error
+            texts.append(self._tokenizer.decode(result.token_ids))
+        return draft.result("" if error else "".join(texts), error)
+
+    def _search_options(self, options: TranslateOptions) -> SearchOptions:
+        most = self._engine.limits.max_target_positions
+        wanted = options.max_new_tokens
+        if wanted is not None and not 1 <= wanted <= most:
+            raise InvalidArgumentError(
+                "options.max_new_tokens", f"must be between 1 and {most:,}, not {wanted:,}"
+            )
+        return SearchOptions(max_new_tokens=wanted)
+
+    def _check_texts(self, texts: Sequence[str]) -> None:
+        if len(texts) > self.limits.max_texts:
+            raise InvalidArgumentError(
+                "contents", f"{len(texts):,} texts, the limit is {self.limits.max_texts:,}"
+            )
+        for index, text in enumerate(texts):
+            self._check_length(text, f"contents[{index}]")
+
+    def _check_length(self, text: str, field: str) -> None:
+        if len(text) > self.limits.max_characters:
+            raise InvalidArgumentError(
+                field, f"{len(text):,} characters, the limit is {self.limits.max_characters:,}"
+            )
+
+
+@dataclass
+class _Draft:
+    """A text that is being translated, and what is known about it so far."""
+
+    prepared: PreparedText
+    parts: Sequence[Part]
+    started_at: float
+    generated: list[tuple[Generation, GenerationResult]] = field(default_factory=list)
+
+    def result(self, text: str, error: DragomanError | None = None) -> TextResult:
+        """The answer, all generations being over."""
+        reasons = {result.finish_reason for _, result in self.generated}
+        order = (FinishReason.ERROR, FinishReason.LENGTH)
+        begun = [g.submitted_at + result.queue_seconds for g, result in self.generated]
+        ended = [
+            begin + result.compute_seconds
+            for begin, (_, result) in zip(begun, self.generated, strict=True)
+        ]
+        first = min(begun, default=self.started_at)
+        return TextResult(
+            text=text,
+            finish_reason=next((r for r in order if r in reasons), FinishReason.EOS),
+            num_source_tokens=self.prepared.num_source_tokens,
+            num_target_tokens=sum(len(result.token_ids) for _, result in self.generated),
+            was_split=self.prepared.was_split,
+            error=error,
+            queue_seconds=first - self.started_at,
+            compute_seconds=max(ended, default=first) - first,
+        )
