@@ -51,6 +51,12 @@ class KVCache:
         self.cross_last = allocate(1, config.d_model)
         self.source_lengths = np.ones(max_rows, np.int32)
 
+    @property
+    def num_bytes(self) -> int:
+        """The size of all arrays in bytes."""
+        arrays = (*self.self_attention, *self.cross_attention, *self.cross_last)
+        return sum(array.nbytes for array in arrays) + self.source_lengths.nbytes
+
     @staticmethod
     def bytes_needed(
         config: ModelConfig,

@@ -18,7 +18,7 @@ from service.metrics import ServerMetrics
 from service.registry import Registry, ServedModel
 from service.runner import OnnxRunner
 from service.settings import Settings, shipped_models
-from service.translator import Translator
+from service.translator import Translator, TranslatorLimits
 
 
 def load_models(settings: Settings, metrics: ServerMetrics) -> Registry:
@@ -70,7 +70,12 @@ def load_model(path: Path, settings: Settings, metrics: ServerMetrics) -> Served
         max_target_tokens=runner.limits.max_target_positions,
         max_rows=runner.limits.max_rows,
         engine=engine,
-        translator=Translator(engine, tokenizer),
+        translator=Translator(
+            engine,
+            tokenizer,
+            source_language=bundle.source_language,
+            limits=TranslatorLimits(settings.max_texts, settings.max_characters),
+        ),
     )
     observer.set_capacity(settings.max_rows, settings.max_waiting, runner.cache_bytes)
     metrics.set_model(

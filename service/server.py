@@ -17,7 +17,7 @@ from service.errors import StartupError
 from service.health import HealthService
 from service.metrics import MetricsEndpoint, ServerMetrics
 from service.registry import Registry
-from service.servicer import SERVICE, RequestLimits, TranslationServicer
+from service.servicer import SERVICE, TranslationServicer
 from service.settings import Settings
 
 _log = logging.getLogger("dragoman.server")
@@ -155,9 +155,8 @@ class Server:
                 ("grpc.keepalive_permit_without_calls", 1),
             ],
         )
-        limits = RequestLimits(settings.max_texts, settings.max_characters)
         translation_pb2_grpc.add_TranslationServiceServicer_to_server(
-            TranslationServicer(self._registry, limits, self._metrics), self._grpc
+            TranslationServicer(self._registry, self._metrics), self._grpc
         )
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._grpc)
         reflection.enable_server_reflection(

@@ -1,4 +1,4 @@
-"""TranslationService: protobuf to the domain and back, and the limits of a request; nothing else.
+"""TranslationService: protobuf to the domain and back, nothing else.
 
 Errors are simply raised: `boundary.py` turns them into gRPC status codes.
 """
@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import grpc
@@ -36,33 +35,20 @@ _FINISH_REASONS = {
 }
 
 
-@dataclass(frozen=True)
-class RequestLimits:
-    """The largest request that is taken.
-
-    Attributes:
-        max_texts: texts in it.
-        max_characters: characters (code points) in each.
-    """
-
-    max_texts: int
-    max_characters: int
-
-
 class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
     """Answers with the models of `registry`."""
 
-    def __init__(self, registry: Registry, limits: RequestLimits, metrics: ServerMetrics) -> None:
+    def __init__(self, registry: Registry, metrics: ServerMetrics) -> None:
         self._registry = registry
-        self._limits = limits
         self._metrics = metrics
 
-    async def Translate(  # type: ignore[override]  # mypy-protobuf allows no coroutine here
+    async def Translate(
         self, request: pb.TranslateRequest, context: Context
     ) -> pb.TranslateResponse:
         """All the texts, in order."""
         texts = list(request.contents)
-        self._check_texts(texts)
+        if not texts:
+            raise InvalidArgumentError("contents", "at least one text is needed")
         model = self._resolve(request)
         call = current_call()
         call.facts.update(model=model.name, texts=len(texts))
@@ -82,11 +68,10 @@ class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
             timing=_timing(results),
         )
 
-    async def StreamTranslate(  # type: ignore[override]
+    async def StreamTranslate(
         self, request: pb.StreamTranslateRequest, context: Context
     ) -> AsyncIterator[pb.StreamTranslateResponse]:
         """Deltas, then the summary."""
-        self._check_length("content", request.content)
         model = self._resolve(request)
         call = current_call()
         call.facts.update(model=model.name, texts=1)
@@ -99,62 +84,46 @@ class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
         )
         async for event in events:
             if isinstance(event, TextResult):
+                self._metrics.text_finished("OK")
+                call.facts.update(_tokens([event]))
                 yield pb.StreamTranslateResponse(summary=_summary(event, model))
             elif event.text:
                 yield pb.StreamTranslateResponse(delta=pb.TextDelta(text=event.text))
 
-    async def ListModels(  # type: ignore[override]
+    async def ListModels(
         self, request: pb.ListModelsRequest, context: Context
     ) -> pb.ListModelsResponse:
         """Every model."""
-        return pb.ListModelsResponse(models=[self._describe(model) for model in self._registry])
+        return pb.ListModelsResponse(models=[_describe(model) for model in self._registry])
 
-    async def GetModel(  # type: ignore[override]
-        self, request: pb.GetModelRequest, context: Context
-    ) -> pb.Model:
+    async def GetModel(self, request: pb.GetModelRequest, context: Context) -> pb.Model:
         """One model."""
-        return self._describe(self._registry.get(request.name))
+        return _describe(self._registry.get(request.name))
 
     def _resolve(self, request: pb.TranslateRequest | pb.StreamTranslateRequest) -> ServedModel:
         return self._registry.resolve(
             request.model, request.source_language_code, request.target_language_code
         )
 
-    def _check_texts(self, texts: Sequence[str]) -> None:
-        if not texts:
-            raise InvalidArgumentError("contents", "at least one text is needed")
-        if len(texts) > self._limits.max_texts:
-            raise InvalidArgumentError(
-                "contents", f"{len(texts):,} texts, the limit is {self._limits.max_texts:,}"
-            )
-        for index, text in enumerate(texts):
-            self._check_length(f"contents[{index}]", text)
 
-    def _check_length(self, field: str, text: str) -> None:
-        if len(text) > self._limits.max_characters:
-            raise InvalidArgumentError(
-                field, f"{len(text):,} characters, the limit is {self._limits.max_characters:,}"
-            )
-
-    def _describe(self, model: ServedModel) -> pb.Model:
-        return pb.Model(
-            name=model.name,
-            version=model.version,
-            language_pairs=[
-                pb.LanguagePair(
-                    source_language_code=model.source, target_language_code=model.target
-                )
-            ],
-            precision=model.precision,
-            device=model.device,
-            limits=pb.ModelLimits(
-                max_contents=self._limits.max_texts,
-                max_content_characters=self._limits.max_characters,
-                max_source_tokens=model.max_source_tokens,
-                max_target_tokens=model.max_target_tokens,
-                max_rows=model.max_rows,
-            ),
-        )
+def _describe(model: ServedModel) -> pb.Model:
+    limits = model.translator.limits
+    return pb.Model(
+        name=model.name,
+        version=model.version,
+        language_pairs=[
+            pb.LanguagePair(source_language_code=model.source, target_language_code=model.target)
+        ],
+        precision=model.precision,
+        device=model.device,
+        limits=pb.ModelLimits(
+            max_contents=limits.max_texts,
+            max_content_characters=limits.max_characters,
+            max_source_tokens=model.max_source_tokens,
+            max_target_tokens=model.max_target_tokens,
+            max_rows=model.max_rows,
+        ),
+    )
 
 
 def _options(options: pb.TranslateOptions) -> TranslateOptions:

@@ -12,9 +12,9 @@ class FinishReason(enum.Enum):
     """Why generating a translation ended. The values are the contract's numbers."""
 
     UNSPECIFIED = 0
-    """Nothing was generated: the text was blank, or has an error."""
+    """The model was not asked: the text has an error."""
     EOS = 1
-    """The model ended every sentence itself."""
+    """The model ended every sentence itself, or the text was blank."""
     LENGTH = 2
     """At least one sentence was cut off at the largest number of tokens."""
     CANCELLED = 3

@@ -46,9 +46,9 @@ class _FinishReason:
 class _FinishReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_FinishReason.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     FINISH_REASON_UNSPECIFIED: _FinishReason.ValueType  # 0
-    """Nothing was generated: the text was blank, or has an error status."""
+    """The model was not asked: the text has an error status."""
     FINISH_REASON_EOS: _FinishReason.ValueType  # 1
-    """The model ended every sentence itself."""
+    """The model ended every sentence itself (or the text was blank, and there was none)."""
     FINISH_REASON_LENGTH: _FinishReason.ValueType  # 2
     """At least one sentence was cut off at the largest number of tokens."""
     FINISH_REASON_CANCELLED: _FinishReason.ValueType  # 3
@@ -62,9 +62,9 @@ class FinishReason(_FinishReason, metaclass=_FinishReasonEnumTypeWrapper):
     """Why generating a translation ended."""
 
 FINISH_REASON_UNSPECIFIED: FinishReason.ValueType  # 0
-"""Nothing was generated: the text was blank, or has an error status."""
+"""The model was not asked: the text has an error status."""
 FINISH_REASON_EOS: FinishReason.ValueType  # 1
-"""The model ended every sentence itself."""
+"""The model ended every sentence itself (or the text was blank, and there was none)."""
 FINISH_REASON_LENGTH: FinishReason.ValueType  # 2
 """At least one sentence was cut off at the largest number of tokens."""
 FINISH_REASON_CANCELLED: FinishReason.ValueType  # 3
@@ -181,8 +181,9 @@ class TranslateOptions(_message.Message):
     MAX_NEW_TOKENS_FIELD_NUMBER: _builtins.int
     SPLIT_SENTENCES_FIELD_NUMBER: _builtins.int
     max_new_tokens: _builtins.int
-    """The most tokens to generate for each sentence (for the whole text if it is not split). Not
-    set: twice the source's tokens and 50. The model's own limit holds in any case. At least 1.
+    """The most tokens to generate for each sentence (for the whole text if it is not split), the
+    end-of-sentence token included. Not set: twice the source's tokens and 50. The model's own
+    limit holds in any case. At least 1.
     """
     split_sentences: _builtins.bool
     """Whether to split each text into sentences, translate those, and join them with the white
@@ -227,7 +228,7 @@ class Translation(_message.Message):
     finish_reason: Global___FinishReason.ValueType
     """Why generating it ended."""
     source_token_count: _builtins.int
-    """Tokens of the source that the model read, end-of-sentence tokens included."""
+    """Tokens of the source that the model read, end-of-sentence tokens not included."""
     target_token_count: _builtins.int
     """Tokens that the model generated, end-of-sentence tokens not included."""
     was_split: _builtins.bool
@@ -266,11 +267,15 @@ class Timing(_message.Message):
     COMPUTE_DURATION_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def queue_duration(self) -> _duration_pb2.Duration:
-        """From the request's arrival in the queue until its first sentence got a slot."""
+        """From the request's arrival until the model began with the text (of several texts, the one that
+        waited longest).
+        """
 
     @_builtins.property
     def compute_duration(self) -> _duration_pb2.Duration:
-        """From then until its last sentence was finished."""
+        """From there until the last sentence of the text was finished (of several texts, the one that
+        took longest; they are worked on at the same time).
+        """
 
     def __init__(
         self,
