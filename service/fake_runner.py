@@ -127,7 +127,11 @@ class FakeRunner:
             TimeoutError: none came.
         """
         with self._gate:
-            if not self._gate.wait_for(lambda: self._num_blocked > 0, timeout_seconds):
+            # One that may pass, but has not woken up yet, is not held.
+            held = self._gate.wait_for(
+                lambda: self._num_blocked > 0 and not self._permits, timeout_seconds
+            )
+            if not held:
                 raise TimeoutError("no execution reached the gate")
 
     # --- ModelRunner -----------------------------------------------------------------------------

@@ -130,22 +130,17 @@ def _options(options: pb.TranslateOptions) -> TranslateOptions:
     """The domain's options.
 
     Raises:
-        InvalidArgumentError: a value out of range, or an option of a newer contract, which would
-            otherwise be dropped in silence.
+        InvalidArgumentError: an option of a newer contract, which would otherwise be dropped in
+            silence.
     """
     unknown = UnknownFieldSet(options)
     if len(unknown):
         raise InvalidArgumentError(
             "options", f"this server does not know option number {unknown[0].field_number}"
         )
-    max_new_tokens = options.max_new_tokens if options.HasField("max_new_tokens") else None
-    if max_new_tokens is not None and max_new_tokens < 1:
-        raise InvalidArgumentError(
-            "options.max_new_tokens", f"must be at least 1, not {max_new_tokens}"
-        )
     return TranslateOptions(
         split_sentences=options.split_sentences if options.HasField("split_sentences") else True,
-        max_new_tokens=max_new_tokens,
+        max_new_tokens=options.max_new_tokens if options.HasField("max_new_tokens") else None,
     )
 
 

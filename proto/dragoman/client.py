@@ -13,7 +13,7 @@ calls over every address that the name gives (`dns:///dragoman.example:50051`). 
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncGenerator, Generator, Sequence
 from types import TracebackType
 from typing import Any
 
@@ -110,7 +110,7 @@ class Client:
         split_sentences: bool | None = None,
         timeout: float | None = None,
         request_id: str = "",
-    ) -> Iterator[str | StreamEnd]:
+    ) -> Generator[str | StreamEnd, None, None]:
         """Translate one text and give its pieces as they come; the last item is a `StreamEnd`.
 
         Closing the iterator cancels the call. Arguments as for `translate`.
@@ -237,7 +237,7 @@ class AsyncClient:
         split_sentences: bool | None = None,
         timeout: float | None = None,
         request_id: str = "",
-    ) -> AsyncIterator[str | StreamEnd]:
+    ) -> AsyncGenerator[str | StreamEnd, None]:
         """As `Client.stream`.
 
         Raises:

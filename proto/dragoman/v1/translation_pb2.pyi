@@ -182,8 +182,8 @@ class TranslateOptions(_message.Message):
     SPLIT_SENTENCES_FIELD_NUMBER: _builtins.int
     max_new_tokens: _builtins.int
     """The most tokens to generate for each sentence (for the whole text if it is not split), the
-    end-of-sentence token included. Not set: twice the source's tokens and 50. The model's own
-    limit holds in any case. At least 1.
+    end-of-sentence token included: from 1 to the model's ModelLimits.max_target_tokens. Not set:
+    twice the source's tokens and 50, within that limit.
     """
     split_sentences: _builtins.bool
     """Whether to split each text into sentences, translate those, and join them with the white

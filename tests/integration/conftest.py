@@ -1,0 +1,27 @@
+"""The tiny models that the servers of these tests serve."""
+
+from pathlib import Path
+
+import pytest
+
+from model.bundle import Bundle
+from model.tokenizer import Tokenizer
+from tests.factories import tiny_bundle
+
+
+@pytest.fixture(scope="session")
+def bundle(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
+    """A random tiny model, English to German."""
+    return tiny_bundle(tmp_path_factory.mktemp("bundles") / "tiny", name="tiny")
+
+
+@pytest.fixture(scope="session")
+def bundle_path(bundle: Bundle) -> Path:
+    """Its directory."""
+    return bundle.path
+
+
+@pytest.fixture(scope="session")
+def tokenizer(bundle: Bundle) -> Tokenizer:
+    """Its tokenizer."""
+    return bundle.tokenizer()

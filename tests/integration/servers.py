@@ -1,0 +1,205 @@
+"""Servers for the tests: real ports, with a scripted model or a real tiny one."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import sys
+import urllib.request
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dragoman.client import AsyncClient
+from model.tokenizer import Tokenizer
+from service.engine import Engine, EngineConfig
+from service.fake_runner import FakeRunner, Script, echo
+from service.loading import load_models
+from service.metrics import ServerMetrics
+from service.plan import ModelRunner, RunnerLimits
+from service.registry import Registry, ServedModel
+from service.server import Server
+from service.settings import Settings
+from service.translator import Translator, TranslatorLimits
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def any_ports(**values: Any) -> Settings:
+    """Settings for a test: free ports, everything else as given or by default."""
+    return Settings(**{"port": 0, "metrics_port": 0, "threads": 1, **values})
+
+
+def fake_runner(tokenizer: Tokenizer, script: Script = echo, **limits: int) -> FakeRunner:
+    """A scripted model over the vocabulary of `tokenizer`."""
+    sizes = {"max_rows": 4, "max_source_positions": 64, "max_target_positions": 64, **limits}
+    return FakeRunner(RunnerLimits(top_k=4, vocab_size=tokenizer.vocab_size, **sizes), script)
+
+
+def served(
+    runner: ModelRunner,
+    tokenizer: Tokenizer,
+    settings: Settings,
+    metrics: ServerMetrics,
+    *,
+    name: str = "fake",
+    source: str = "en",
+    target: str = "de",
+) -> ServedModel:
+    """A model that runs on `runner`."""
+    observer = metrics.for_model(name)
+    engine = Engine(runner, EngineConfig(max_waiting=settings.max_waiting), observer)
+    limits = runner.limits
+    return ServedModel(
+        name=name,
+        version="1",
+        source=source,
+        target=target,
+        precision="fp32",
+        device="cpu",
+        max_source_tokens=limits.max_source_positions,
+        max_target_tokens=limits.max_target_positions,
+        max_rows=limits.max_rows,
+        engine=engine,
+        translator=Translator(
+            engine,
+            tokenizer,
+            source_language=source,
+            limits=TranslatorLimits(settings.max_texts, settings.max_characters),
+        ),
+    )
+
+
+@dataclass(frozen=True)
+class Running:
+    """A server that runs in this process, and a client of it."""
+
+    server: Server
+    client: AsyncClient
+    metrics: ServerMetrics
+    registry: Registry
+
+    @property
+    def address(self) -> str:
+        """HOST:PORT."""
+        return f"127.0.0.1:{self.server.port}"
+
+    def metric(self, name: str, **labels: str) -> float:
+        """The value of a sample; 0 if there is none yet."""
+        return self.metrics.registry.get_sample_value(name, labels) or 0.0
+
+    async def scrape(self) -> str:
+        """What /metrics gives over HTTP."""
+        url = f"http://127.0.0.1:{self.server.metrics_port}/metrics"
+
+        def get() -> str:
+            with urllib.request.urlopen(url) as response:
+                text: str = response.read().decode()
+                return text
+
+        return await asyncio.to_thread(get)
+
+
+@contextlib.asynccontextmanager
+async def running(
+    settings: Settings, metrics: ServerMetrics, registry: Registry
+) -> AsyncIterator[Running]:
+    """Run a server of `registry`'s models in this process."""
+    server = Server(settings, registry, metrics)
+    async with server, contextlib.AsyncExitStack() as stack:
+        # Only now does the server have a port.
+        client = AsyncClient(f"127.0.0.1:{server.port}", timeout=60)
+        yield Running(server, await stack.enter_async_context(client), metrics, registry)
+
+
+@contextlib.asynccontextmanager
+async def running_fake(
+    runner: FakeRunner, tokenizer: Tokenizer, **settings: Any
+) -> AsyncIterator[Running]:
+    """Run a server of one scripted model."""
+    metrics, chosen = ServerMetrics(), any_ports(**{"drain_seconds": 5.0, **settings})
+    registry = Registry([served(runner, tokenizer, chosen, metrics)])
+    try:
+        async with running(chosen, metrics, registry) as made:
+            yield made
+    finally:
+        runner.release()
+
+
+@contextlib.asynccontextmanager
+async def running_bundle(bundle: Path, **settings: Any) -> AsyncIterator[Running]:
+    """Run a server of the bundle in a directory."""
+    metrics, chosen = ServerMetrics(), any_ports(model=(bundle,), **settings)
+    async with running(chosen, metrics, load_models(chosen, metrics)) as made:
+        yield made
+
+
+@dataclass
+class ServerProcess:
+    """`dragoman serve` in a process of its own."""
+
+    process: asyncio.subprocess.Process
+    log: list[dict[str, Any]]
+
+    @property
+    def address(self) -> str:
+        """HOST:PORT, from its log."""
+        (line,) = [entry for entry in self.log if entry["message"] == "serving"]
+        return str(line["address"])
+
+    async def read_log_until(self, message: str) -> dict[str, Any]:
+        """Read its log until an entry with `message`, and give that."""
+        assert self.process.stderr is not None
+        while line := await self.process.stderr.readline():
+            entry = json.loads(line)
+            self.log.append(entry)
+            if entry["message"] == message:
+                return dict(entry)
+        raise AssertionError(f"the log ended without {message!r}: {self.log}")
+
+    def terminate(self) -> None:
+        """Send SIGTERM."""
+        self.process.send_signal(signal.SIGTERM)
+
+    async def end(self) -> int:
+        """Wait until it has ended; the exit status. The rest of its log is in `log`."""
+        assert self.process.stderr is not None
+        rest = await self.process.stderr.read()
+        self.log += [json.loads(line) for line in rest.splitlines()]
+        return await self.process.wait()
+
+
+def command_environment() -> dict[str, str]:
+    """The environment of a `dragoman` command run from the checkout."""
+    kept = {key: value for key, value in os.environ.items() if not key.startswith("DRAGOMAN_")}
+    return {**kept, "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'proto'}"}
+
+
+async def dragoman(*arguments: str | Path, **streams: Any) -> asyncio.subprocess.Process:
+    """Start a `dragoman` command."""
+    return await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "cli.main", *map(str, arguments), env=command_environment(), **streams
+    )
+
+
+@contextlib.asynccontextmanager
+async def server_process(*arguments: str | Path) -> AsyncIterator[ServerProcess]:
+    """Run `dragoman serve` on free ports, until it serves; kill it in the end if it still runs."""
+    process = await dragoman(
+        "serve",
+        *("--port", "0", "--metrics-port", "0", "--threads", "1"),
+        *arguments,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    made = ServerProcess(process, [])
+    try:
+        await made.read_log_until("serving")
+        yield made
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()

@@ -1,0 +1,334 @@
+"""Everything odd or wrong that can be sent, while other requests go on and get their answers."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from dragoman.client import FinishReason, TranslationError
+from dragoman.v1 import translation_pb2 as pb
+from dragoman.v1 import translation_pb2_grpc
+from model.tokenizer import Tokenizer
+from tests.integration.servers import Running, fake_runner, running_bundle, running_fake
+
+NEIGHBOURS = ["A dog is running.", "Two men are playing the guitar in the street. The lake."]
+
+
+@contextlib.asynccontextmanager
+async def other_requests(server: Running) -> AsyncIterator[None]:
+    """Four clients that translate all the while; in the end all their answers must be right.
+
+    Each answers once before the body begins and once after it, so that they surround it.
+    """
+    expected = (await server.client.translate(NEIGHBOURS)).translations
+    assert all(item.error is None and item.text for item in expected)
+    ended = asyncio.Event()
+    begun = asyncio.Semaphore(0)
+
+    async def client() -> None:
+        last = False
+        while not last:
+            last = ended.is_set()
+            batch = await server.client.translate(NEIGHBOURS)
+            assert batch.translations == expected
+            begun.release()
+
+    async with asyncio.TaskGroup() as group:
+        for _ in range(4):
+            group.create_task(client())
+        for _ in range(4):
+            await begun.acquire()
+        yield
+        ended.set()
+
+
+@pytest.fixture
+async def server(bundle_path: Path) -> AsyncIterator[Running]:
+    """A server of the tiny random model, busy with other requests."""
+    async with (
+        running_bundle(bundle_path, max_message_bytes=1_000_000) as made,
+        other_requests(made),
+    ):
+        yield made
+
+
+def assert_invalid(error: TranslationError | None, field: str, *parts: str) -> None:
+    assert error is not None
+    assert error.code is grpc.StatusCode.INVALID_ARGUMENT
+    assert error.field == field
+    for part in parts:
+        assert part in error.description
+        assert part in error.message
+    assert error.retry_after_seconds is None
+
+
+# --- fine, and answered --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("text", ["", " ", "\n", " \t\r\n  \u00a0\u3000\n", "\u2028"])
+async def test_blank_texts_are_returned_as_they_are(server: Running, text: str) -> None:
+    (item,) = (await server.client.translate([text])).translations
+    assert (item.text, item.error) == (text, None)
+    events = [event async for event in server.client.stream(text)]
+    assert "".join(event for event in events if isinstance(event, str)) == text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "🎉🏳️‍🌈👩‍👩‍👧‍👦",
+        "\x01\x02\x07\x1b[31m\x7f\x85",
+        "漢字かな交じり文 العربية עברית हिन्दी ไทย 한국어 ᚠᛇᚻ 𓀀",
+        "e\u0301\u0323\ufeff\u200b\u202e\ufffd\U0010ffff\ue000",
+        "!!! ... ??? --- ,,,",
+        '<b>&amp;</b> {"json": null} \'; DROP TABLE --',
+    ],
+)
+async def test_any_characters_are_answered(server: Running, text: str) -> None:
+    (item,) = (await server.client.translate([text])).translations
+    assert item.error is None
+    assert item.finish_reason in (FinishReason.EOS, FinishReason.LENGTH)
+
+
+async def test_one_word_of_100_000_letters_is_split_and_says_so(server: Running) -> None:
+    batch = await server.client.translate(["x" * 100_000, "A dog."], max_new_tokens=1)
+    long, short = batch.translations
+    assert long.error is None
+    assert long.was_split
+    assert long.text
+    assert long.num_source_tokens >= 1000
+    assert (short.error, short.was_split) == (None, False)
+
+
+async def test_as_many_texts_as_allowed(server: Running) -> None:
+    batch = await server.client.translate(["A dog."] * 1024, max_new_tokens=2)
+    assert len(batch.translations) == 1024
+    assert len({item.text for item in batch.translations}) == 1
+
+
+# --- invalid arguments ---------------------------------------------------------------------------
+
+
+async def test_nul_fails_its_item_only(server: Running) -> None:
+    expected = (await server.client.translate(["A dog."])).translations[0]
+    batch = await server.client.translate(["A dog.", "a\0b", "A dog."])
+    first, bad, last = batch.translations
+    assert first == last == expected
+    assert_invalid(bad.error, "contents[1]", "NUL")
+    assert (bad.text, bad.finish_reason) == ("", FinishReason.UNSPECIFIED)
+    assert server.metric("dragoman_texts_total", code="INVALID_ARGUMENT") == 1
+
+
+async def test_nul_fails_a_stream(server: Running) -> None:
+    with pytest.raises(TranslationError) as caught:
+        await anext(server.client.stream("a\0b"))
+    assert_invalid(caught.value, "content", "NUL")
+
+
+async def test_too_many_texts(server: Running) -> None:
+    with pytest.raises(TranslationError) as caught:
+        await server.client.translate(["a"] * 1025)
+    assert_invalid(caught.value, "contents", "1,025", "1,024")
+
+
+async def test_no_text_at_all(server: Running) -> None:
+    with pytest.raises(TranslationError) as caught:
+        await server.client.translate([])
+    assert_invalid(caught.value, "contents", "at least one")
+
+
+async def test_too_many_characters(server: Running) -> None:
+    with pytest.raises(TranslationError) as caught:
+        await server.client.translate(["A dog.", "ä" * 100_001])
+    assert_invalid(caught.value, "contents[1]", "100,001", "100,000")
+    with pytest.raises(TranslationError) as caught:
+        await anext(server.client.stream("ä" * 100_001))
+    assert_invalid(caught.value, "content", "100,001", "100,000")
+
+
+@pytest.mark.parametrize("value", [0, -1, -(2**31)])
+async def test_too_few_tokens_to_generate(server: Running, value: int) -> None:
+    with pytest.raises(TranslationError) as caught:
+        await server.client.translate(["A dog."], max_new_tokens=value)
+    assert_invalid(caught.value, "options.max_new_tokens", "between 1 and 64")
+    with pytest.raises(TranslationError) as caught:
+        await anext(server.client.stream("A dog.", max_new_tokens=value))
+    assert_invalid(caught.value, "options.max_new_tokens", "between 1 and 64")
+
+
+async def test_more_tokens_than_the_model_has_positions_for(server: Running) -> None:
+    with pytest.raises(TranslationError) as caught:
+        await server.client.translate(["A dog."], max_new_tokens=2**31 - 1)
+    assert_invalid(caught.value, "options.max_new_tokens", "2,147,483,647", "64")
+
+
+async def test_an_option_of_a_newer_contract_is_refused_not_ignored(server: Running) -> None:
+    options = pb.TranslateOptions.FromString(b"\x90\x03\x05")  # field 50, which is not there yet
+    request = pb.TranslateRequest(contents=["A dog."], options=options)
+    async with grpc.aio.insecure_channel(server.address) as channel:
+        stub = translation_pb2_grpc.TranslationServiceStub(channel)
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await stub.Translate(request)
+    assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert "does not know option number 50" in (caught.value.details() or "")
+
+
+# --- not found -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"model": "x" * 100_000}, "there are: tiny"),
+        ({"model": "../../etc/passwd"}, "there are: tiny"),
+        ({"source": "fr"}, "translates: en to de"),
+        ({"target": "ja", "source": "en"}, "translates: en to de"),
+        ({"source": "ä" * 10_000}, "translates: en to de"),
+    ],
+)
+async def test_unknown_models_and_languages(server: Running, arguments: Any, message: str) -> None:
+    for call in (
+        server.client.translate(["A dog."], **arguments),
+        anext(server.client.stream("A dog.", **arguments)),
+    ):
+        with pytest.raises(TranslationError, match=message) as caught:
+            await call
+        assert caught.value.code is grpc.StatusCode.NOT_FOUND
+
+
+async def test_an_unknown_method_is_unimplemented(server: Running) -> None:
+    async with grpc.aio.insecure_channel(server.address) as channel:
+        call: Any = channel.unary_unary("/dragoman.v1.TranslationService/Nothing")
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await call(b"")
+    assert caught.value.code() is grpc.StatusCode.UNIMPLEMENTED
+
+
+async def test_bytes_that_are_no_message(server: Running) -> None:
+    async with grpc.aio.insecure_channel(server.address) as channel:
+        call: Any = channel.unary_unary("/dragoman.v1.TranslationService/Translate")
+        with pytest.raises(grpc.aio.AioRpcError):
+            await call(b"\xff\xff\xff\xff")
+
+
+# --- too much ------------------------------------------------------------------------------------
+
+
+async def test_a_message_over_grpc_s_limit_has_no_retry_hint(server: Running) -> None:
+    with pytest.raises(TranslationError) as caught:
+        await server.client.translate(["x" * 90_000] * 12)
+    assert caught.value.code is grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert caught.value.retry_after_seconds is None
+
+
+async def test_load_is_refused_with_a_hint_and_recovers(tokenizer: Tokenizer) -> None:
+    runner = fake_runner(tokenizer, max_rows=2)
+    async with running_fake(runner, tokenizer, max_waiting=2) as made:
+        runner.hold()
+        held = [asyncio.ensure_future(made.client.translate(["A dog."])) for _ in range(4)]
+        while made.metric("dragoman_requests_in_flight", method="Translate") < 4:
+            await asyncio.sleep(0)
+        await asyncio.to_thread(runner.wait_until_blocked)
+        with pytest.raises(TranslationError) as caught:
+            await made.client.translate(["A dog."])
+        assert caught.value.code is grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert caught.value.retry_after_seconds is not None
+        assert caught.value.retry_after_seconds > 0
+        runner.release()
+        for batch in await asyncio.gather(*held):
+            assert batch.translations[0].text == "A dog."
+        assert (await made.client.translate(["Two men."])).translations[0].text == "Two men."
+
+
+async def test_a_failing_model_fails_its_texts_only_and_is_not_shown(tokenizer: Tokenizer) -> None:
+    runner = fake_runner(tokenizer)
+    async with running_fake(runner, tokenizer) as made:
+        runner.fail_next(RuntimeError("secret details"))
+        batch = await made.client.translate(["A dog."], request_id="that-one")
+        error = batch.translations[0].error
+        assert error is not None
+        assert error.code is grpc.StatusCode.INTERNAL
+        assert "that-one" in error.message
+        assert "secret" not in error.message
+        assert batch.translations[0].finish_reason is FinishReason.ERROR
+        assert (await made.client.translate(["Two men."])).translations[0].text == "Two men."
+
+
+# --- going away ----------------------------------------------------------------------------------
+
+
+async def test_a_cancelled_call_frees_its_slots_before_the_next_step(
+    tokenizer: Tokenizer,
+) -> None:
+    runner = fake_runner(tokenizer)
+    async with running_fake(runner, tokenizer) as made:
+        runner.hold()
+        gone = asyncio.ensure_future(made.client.translate(["The children.", "The lake."]))
+        stays = asyncio.ensure_future(made.client.translate(["A dog is running."]))
+        while made.metric("dragoman_requests_in_flight", method="Translate") < 2:
+            await asyncio.sleep(0)
+        await asyncio.to_thread(runner.wait_until_blocked)
+        # Two steps: whoever was not in the first joins in the second.
+        runner.allow()
+        await asyncio.to_thread(runner.wait_until_blocked)
+        runner.allow()
+        await asyncio.to_thread(runner.wait_until_blocked)
+        before = len(runner.plans)
+        gone.cancel()
+        while made.metric("dragoman_requests_total", method="Translate", code="CANCELLED") < 1:
+            await asyncio.sleep(0)
+        runner.release()
+        assert (await stays).translations[0].text == "A dog is running."
+        # A plan is noted when it passes the gate: the first is the step that was under way when the
+        # call was cancelled, and the last that has its rows.
+        under_way, *later = [plan.num_rows for plan in runner.plans[before:]]
+        assert under_way == 3
+        assert set(later) == {1}
+        finished = made.metric(
+            "dragoman_finished_sentences_total", model="fake", reason="cancelled"
+        )
+        assert finished == 2
+
+
+async def test_an_expired_call_frees_its_slot_and_others_go_on(tokenizer: Tokenizer) -> None:
+    runner = fake_runner(tokenizer)
+    async with running_fake(runner, tokenizer) as made:
+        runner.hold()
+        late = asyncio.ensure_future(made.client.translate(["The children."], timeout=0.5))
+        stays = asyncio.ensure_future(made.client.translate(["A dog is running."]))
+        with pytest.raises(TranslationError) as caught:
+            await late
+        assert caught.value.code is grpc.StatusCode.DEADLINE_EXCEEDED
+        while not made.metric(
+            "dragoman_requests_total", method="Translate", code="DEADLINE_EXCEEDED"
+        ):
+            await asyncio.sleep(0)
+        before = len(runner.plans)
+        runner.release()
+        assert (await stays).translations[0].text == "A dog is running."
+        later = [plan.num_rows for plan in runner.plans[before + 1 :]]  # all but the one under way
+        assert set(later) == {1}
+
+
+async def test_a_stream_that_is_closed_frees_its_slot(tokenizer: Tokenizer) -> None:
+    runner = fake_runner(tokenizer)
+    async with running_fake(runner, tokenizer) as made:
+        runner.hold()
+        stream = made.client.stream("A dog is running across the green field.")
+        first = asyncio.ensure_future(anext(stream))
+        while not first.done():
+            await asyncio.to_thread(runner.wait_until_blocked)
+            runner.allow()
+            await asyncio.wait({first}, timeout=0.05)
+        await stream.aclose()
+        runner.release()
+        while not made.metric(
+            "dragoman_requests_total", method="StreamTranslate", code="CANCELLED"
+        ):
+            await asyncio.sleep(0)
+        assert (await made.client.translate(["Two men."])).translations[0].text == "Two men."
+        assert made.metric("dragoman_slots_used", model="fake") == 0
