@@ -6,6 +6,7 @@ import numpy as np
 import onnx
 
 from export.arithmetic import Linear
+from export.choice import choose_tokens
 from export.graph_builder import MICROSOFT, GraphBuilder
 from export.layers import Layers, ResidualStream
 from export.precisions import arithmetic_for
@@ -37,12 +38,14 @@ def build_decoder_step(
         ExportError: a weight is missing or has the wrong shape.
     """
     graph = GraphBuilder("decoder_step")
-    column = graph.constant([-1, 1], np.int64)
-    token_ids = graph.op("Reshape", graph.input("token_ids", "int64", ["rows"]), column)
+    column = graph.constant([1], np.int64)
+    # Unsqueeze, not Reshape: it keeps the dimension's name, without which the runtime can't see
+    # that two values have one shape and share a buffer.
+    token_ids = graph.op("Unsqueeze", graph.input("token_ids", "int64", ["rows"]), column)
     arithmetic = arithmetic_for(precision, graph, row_ids=token_ids)
     layers = Layers(graph, arithmetic, weights, config)
     attention = _CachedAttention(layers)
-    position_ids = graph.op("Reshape", attention.positions, column)
+    position_ids = graph.op("Unsqueeze", attention.positions, column)
     states = layers.embed("target", token_ids, position_ids)  # [rows, 1, D]
     names = [f"decoder.layers.{i}" for i in range(config.num_decoder_layers)]
     parts = ("self_attention", "cross_attention", "feed_forward")
@@ -58,7 +61,7 @@ def build_decoder_step(
             stream.add(attention.cross_attention(stream.states, i))
             stream.add(layers.feed_forward(stream.states, f"{name}.feed_forward"))
     with graph.scope("output"):
-        _choose(layers, stream.states, top_k)
+        choose_tokens(layers, stream.states, top_k)
     return graph.build()
 
 
@@ -147,36 +150,3 @@ class _CachedAttention:
         for name in present:
             self._graph.output(name, self._layers.arithmetic.dtype, self._cache_shape(length))
         return outputs[0]
-
-
-def _choose(layers: Layers, states: str, top_k: int) -> None:
-    """Ends the graph: adjusted logits, the best k of them, and log-sum-exp over all."""
-    graph, config = layers.graph, layers.config
-    flat = graph.op("Reshape", states, graph.constant([-1, config.d_model], np.int64))
-    logits = layers.arithmetic.project_to_vocabulary(flat, layers.weights.output_projection())
-    bias = layers.weights.output_bias()
-    if bias is not None:
-        logits = graph.op("Add", logits, layers.arithmetic.constant(bias))
-    if layers.arithmetic.dtype != "float32":
-        logits = graph.cast(logits, "float32")
-    logits = _adjust(graph, logits)
-    k = graph.constant([top_k], np.int64)
-    graph.multi_op("TopK", logits, k, outputs=["top_logits", "top_ids"], axis=-1)
-    axes = graph.constant([-1], np.int64)
-    graph.op("ReduceLogSumExp", logits, axes, keepdims=0, output="log_sum_exp")
-    graph.output("top_ids", "int64", ["rows", top_k])
-    graph.output("top_logits", "float32", ["rows", top_k])
-    graph.output("log_sum_exp", "float32", ["rows"])
-
-
-def _adjust(graph: GraphBuilder, logits: str) -> str:
-    """logits[rows[i], token_ids[i]] += values[i], touching nothing else."""
-    column = graph.constant([-1, 1], np.int64)
-    places = [
-        graph.op("Reshape", graph.input(name, "int64", ["adjustments"]), column)
-        for name in ("adjust_rows", "adjust_token_ids")
-    ]
-    values = graph.input("adjust_values", "float32", ["adjustments"])
-    return graph.op(
-        "ScatterND", logits, graph.op("Concat", *places, axis=1), values, reduction="add"
-    )

@@ -22,14 +22,16 @@ class _Packing:
     Everything but attention runs on the N tokens alone: padding costs nothing there.
 
     Attributes:
-        source_lengths: int32 [B].
+        last_positions: int32 [B], of each source's last token.
         padded_width: S as an int32 scalar.
+        mask: int32 [B, S], 1 at tokens.
         token_places: int64 [N], the flat place in [B * S] of each token.
         tokens_at: int64 [B, S], the token at each place (any token where there is padding).
     """
 
-    source_lengths: str
+    last_positions: str
     padded_width: str
+    mask: str
     token_places: str
     tokens_at: str
 
@@ -85,28 +87,51 @@ def _pack(graph: GraphBuilder, ids: str, lengths: str) -> tuple[_Packing, str, s
         tokens_at = graph.op("Reshape", tokens, graph.op("Shape", ids))
         token_ids = graph.op("Gather", graph.op("Reshape", ids, flat), places)
         positions = graph.op("Mod", places, width)
-    return _Packing(lengths, width32, places, tokens_at), token_ids, positions
+        packing = _Packing(
+            last_positions=graph.op("Sub", lengths, one),
+            padded_width=width32,
+            mask=graph.cast(valid, "int32"),
+            token_places=places,
+            tokens_at=tokens_at,
+        )
+    return packing, token_ids, positions
 
 
 def _self_attention(layers: Layers, packing: _Packing, states: str, block: str) -> Linear:
     graph, config = layers.graph, layers.config
     packed = layers.attention_input(states, block, "query", "key", "value")  # [N, 3D]
     padded = graph.op("Gather", packed, packing.tokens_at, axis=0)  # [B, S, 3D]
-    last = graph.op("Sub", packing.source_lengths, graph.constant(1, np.int32))
-    # GroupQueryAttention follows each row's own length: no mask, no padding in any sum.
-    mixed = graph.op(
-        "GroupQueryAttention",
-        padded,
-        *("", "", "", ""),
-        last,
-        packing.padded_width,
-        domain=MICROSOFT,
-        num_heads=config.num_heads,
-        kv_num_heads=config.num_heads,
-        causal=0,
-    )
+    attend = _attend_masked if layers.arithmetic.dtype == "float16" else _attend_by_length
+    mixed = attend(graph, packing, padded, config.num_heads)  # [B, S, D]
     flat = graph.op("Reshape", mixed, graph.constant([-1, config.d_model], np.int64))
     return layers.attention_output(graph.op("Gather", flat, packing.token_places, axis=0), block)
+
+
+def _attend_by_length(graph: GraphBuilder, packing: _Packing, qkv: str, num_heads: int) -> str:
+    """Attention that follows each row's own length: no mask, and no padding in any sum."""
+    return graph.op(
+        "GroupQueryAttention",
+        qkv,
+        *("", "", "", ""),
+        packing.last_positions,
+        packing.padded_width,
+        domain=MICROSOFT,
+        num_heads=num_heads,
+        kv_num_heads=num_heads,
+        causal=0,
+    )
+
+
+def _attend_masked(graph: GraphBuilder, packing: _Packing, qkv: str, num_heads: int) -> str:
+    """The same with a mask, for GPUs, where GroupQueryAttention has always been causal."""
+    query_key_value = graph.multi_op("Split", qkv, outputs=[None] * 3, axis=2, num_outputs=3)
+    return graph.op(
+        "MultiHeadAttention",
+        *query_key_value,
+        *("", packing.mask),
+        domain=MICROSOFT,
+        num_heads=num_heads,
+    )
 
 
 def _cross_keys_values(layers: Layers, packing: _Packing, memory: str, layer: int) -> None:

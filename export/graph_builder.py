@@ -43,6 +43,7 @@ class GraphBuilder:
         self._constant_names: dict[bytes, str] = {}
         self._inputs: list[onnx.ValueInfoProto] = []
         self._outputs: list[onnx.ValueInfoProto] = []
+        self._described: list[onnx.ValueInfoProto] = []
 
     @contextlib.contextmanager
     def scope(self, name: str) -> Iterator[None]:
@@ -62,6 +63,14 @@ class GraphBuilder:
         """Declares that the value `name` is a graph output."""
         self._outputs.append(helper.make_tensor_value_info(name, _ELEMENT_TYPES[dtype], shape))
         return name
+
+    def describe(self, value: str, dtype: str, shape: Sequence[int | str]) -> str:
+        """Names the dimensions of a value where shape inference would lose them.
+
+        The runtime lets two values share a buffer only if it can see that their shapes are equal.
+        """
+        self._described.append(helper.make_tensor_value_info(value, _ELEMENT_TYPES[dtype], shape))
+        return value
 
     def constant(self, value: npt.ArrayLike, dtype: npt.DTypeLike | None = None) -> str:
         """A constant; equal ones are stored once."""
@@ -107,7 +116,12 @@ class GraphBuilder:
     def build(self) -> onnx.ModelProto:
         """The checked model."""
         graph = helper.make_graph(
-            self._nodes, self._name, self._inputs, self._outputs, list(self._constants.values())
+            self._nodes,
+            self._name,
+            self._inputs,
+            self._outputs,
+            list(self._constants.values()),
+            value_info=self._described,
         )
         model = helper.make_model(
             graph,

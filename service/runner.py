@@ -1,9 +1,10 @@
-"""Runs a bundle's graphs with ONNX Runtime: what a `StepPlan` says, on tensors."""
+"""Runs a bundle's graphs with ONNX Runtime: what a `StepPlan` says, done to tensors."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,9 +12,9 @@ import numpy.typing as npt
 import onnxruntime as ort
 
 from model.bundle import Bundle
-from service.errors import StartupError
-from service.kv_cache import KVCache
-from service.plan import EncodeItem, RunnerLimits, StepOutput, StepPlan
+from service.kv_cache import CacheShape, KVCache
+from service.plan import Adjustments, EncodeItem, RunnerLimits, StepOutput, StepPlan
+from service.sessions import SessionSettings, open_session
 
 Array = npt.NDArray[Any]
 
@@ -21,12 +22,14 @@ Array = npt.NDArray[Any]
 class OnnxRunner:
     """The `ModelRunner` of a bundle. Not for use by two threads at once.
 
+    On a CPU, a row's outputs are the same bits whatever the other rows are, in fp32 and int8.
+
     Args:
         bundle: what to run.
-        device: "cpu" or "cuda".
-        max_rows: rows that can step at once; memory grows with it (`KVCache.bytes_needed`).
-        max_source_positions, max_target_positions: lower limits than the bundle's, for less memory.
-        intra_op_threads: threads that share one operator; None for one a usable core.
+        device: "cpu" or "cuda". On "cuda" the caches still live on the host.
+        max_rows: rows that can step at once; memory grows with it.
+        max_source_positions, max_target_positions: lower limits than the bundle's own.
+        intra_op_threads: threads that share one operator; None for one a core.
         spinning: let idle threads wait for work actively: faster steps, busier cores.
 
     Raises:
@@ -44,8 +47,7 @@ class OnnxRunner:
         intra_op_threads: int | None = None,
         spinning: bool = True,
     ) -> None:
-        providers = _providers(bundle, device)
-        options = _session_options(intra_op_threads, spinning)
+        settings = SessionSettings(device, intra_op_threads, spinning)
         self._limits = RunnerLimits(
             max_rows=max_rows,
             max_source_positions=max_source_positions or bundle.max_source_positions,
@@ -53,24 +55,24 @@ class OnnxRunner:
             top_k=bundle.top_k,
             vocab_size=bundle.config.vocab_size,
         )
-        self._encoder = _Encoder(bundle, options, providers)
-        dtype = np.float16 if bundle.precision == "fp16" else np.float32
-        self._cache = KVCache(
-            bundle.config,
-            max_rows=max_rows,
-            max_source=self._limits.max_source_positions,
-            max_target=self._limits.max_target_positions,
-            dtype=dtype,
-        )
-        self._step = _DecoderStep(bundle, options, providers, self._cache, self._limits)
+        shape = cache_shape(bundle, self._limits)
+        self._encoder = _Encoder(bundle, settings)
+        self._cache = KVCache(shape)
+        self._step = _DecoderStep(bundle, settings, self._cache, self._limits)
+        self._cache_bytes = shape.num_bytes
 
     @property
     def limits(self) -> RunnerLimits:
         """What this runner can hold."""
         return self._limits
 
+    @property
+    def cache_bytes(self) -> int:
+        """Size of the caches: what they can grow to as rows touch them, never more."""
+        return self._cache_bytes
+
     def execute(self, plan: StepPlan) -> StepOutput:
-        """Carry out `plan`: copies, encodes, one step."""
+        """Carry out `plan`: copies, then encodes, then one step."""
         if plan.copies:
             self._cache.copy_rows(plan.copies)
         start = time.perf_counter()
@@ -80,11 +82,7 @@ class OnnxRunner:
         top_ids, top_logits, log_sum_exp = self._step.run(plan)
         stepped = time.perf_counter()
         return StepOutput(
-            top_ids=top_ids,
-            top_logits=top_logits,
-            log_sum_exp=log_sum_exp,
-            encode_seconds=encoded - start,
-            step_seconds=stepped - encoded,
+            top_ids, top_logits, log_sum_exp, encoded - start, stepped - encoded
         )
 
     def close(self) -> None:
@@ -92,45 +90,81 @@ class OnnxRunner:
         del self._encoder, self._step, self._cache
 
 
+def cache_shape(bundle: Bundle, limits: RunnerLimits) -> CacheShape:
+    """The caches of a runner, whose size is thus known before anything is allocated."""
+    return CacheShape(
+        num_layers=bundle.config.num_decoder_layers,
+        num_heads=bundle.config.num_heads,
+        head_dim=bundle.config.head_dim,
+        max_rows=limits.max_rows,
+        max_source=limits.max_source_positions,
+        max_target=limits.max_target_positions,
+        dtype="float16" if bundle.precision == "fp16" else "float32",
+    )
+
+
+def _cache_names(bundle: Bundle) -> list[str]:
+    return [
+        f"{kind}_{layer}"
+        for layer in range(bundle.config.num_decoder_layers)
+        for kind in ("key", "value")
+    ]
+
+
 class _Encoder:
     """The encoder session: sources in, rows of the cache filled."""
 
-    def __init__(self, bundle: Bundle, options: ort.SessionOptions, providers: list[Any]) -> None:
-        self._session = ort.InferenceSession(bundle.encoder_path, options, providers=providers)
-        self._names = [
-            f"cross_{kind}_{layer}"
-            for layer in range(bundle.config.num_decoder_layers)
-            for kind in ("key", "value")
-        ]
+    def __init__(self, bundle: Bundle, settings: SessionSettings) -> None:
+        self._session = open_session(bundle, bundle.encoder_path, settings, rests=True)
+        self._outputs = [f"cross_{name}" for name in _cache_names(bundle)]
         self._pad_id = bundle.config.pad_id
 
     def encode(self, items: Sequence[EncodeItem], cache: KVCache) -> None:
-        lengths = np.array([len(item.source_ids) for item in items], np.int32)
-        source_ids = np.full((len(items), int(lengths.max())), self._pad_id, np.int64)
-        for row, item in enumerate(items):
-            source_ids[row, : len(item.source_ids)] = item.source_ids
-        feeds = {"source_ids": source_ids, "source_lengths": lengths}
-        keys_values = self._session.run(self._names, feeds)
-        for batch_row, item in enumerate(items):
-            for row in item.rows:
-                cache.write_source(row, keys_values, batch_row, len(item.source_ids))
+        for batch in similar_lengths(items):
+            lengths = np.array([len(item.source_ids) for item in batch], np.int32)
+            source_ids = np.full((len(batch), lengths.max()), self._pad_id, np.int64)
+            for row, item in enumerate(batch):
+                source_ids[row, : len(item.source_ids)] = item.source_ids
+            feeds = {"source_ids": source_ids, "source_lengths": lengths}
+            keys_values = self._session.run(self._outputs, feeds)
+            for batch_row, item in enumerate(batch):
+                cache.write_source(item.rows, keys_values, batch_row, len(item.source_ids))
+
+
+def similar_lengths(items: Sequence[EncodeItem]) -> Iterator[list[EncodeItem]]:
+    """Batches whose padding, which attention and the outputs pay for, stays below the tokens."""
+    batch: list[EncodeItem] = []
+    num_tokens = 0
+    for item in sorted(items, key=lambda item: len(item.source_ids)):
+        length = len(item.source_ids)
+        if batch and (len(batch) + 1) * length > 1.5 * (num_tokens + length) + 64:
+            yield batch
+            batch, num_tokens = [], 0
+        batch.append(item)
+        num_tokens += length
+    if batch:
+        yield batch
+
+
+@dataclass
+class _Binding:
+    """The session's inputs and outputs on the first n rows of all arrays."""
+
+    io: ort.IOBinding
+    has_adjustments: bool
 
 
 class _DecoderStep:
     """The decoder-step session, bound by pointer to the first rows of the cache."""
 
     def __init__(
-        self,
-        bundle: Bundle,
-        options: ort.SessionOptions,
-        providers: list[Any],
-        cache: KVCache,
-        limits: RunnerLimits,
+        self, bundle: Bundle, settings: SessionSettings, cache: KVCache, limits: RunnerLimits
     ) -> None:
-        self._session = ort.InferenceSession(bundle.decoder_step_path, options, providers=providers)
+        self._session = open_session(bundle, bundle.decoder_step_path, settings)
         rows, k = limits.max_rows, limits.top_k
         self._token_ids = np.zeros(rows, np.int64)
         self._positions = np.zeros(rows, np.int32)
+        # The buffer's length, not the longest row's: the same to every step, whoever is in it.
         self._buffer_length = np.array(limits.max_target_positions, np.int32)
         self._top_ids = np.empty((rows, k), np.int64)
         self._top_logits = np.empty((rows, k), np.float32)
@@ -145,31 +179,25 @@ class _DecoderStep:
             "top_logits": self._top_logits,
             "log_sum_exp": self._log_sum_exp,
         }
-        for i in range(2 * bundle.config.num_decoder_layers):
-            name = f"{('key', 'value')[i % 2]}_{i // 2}"
+        for i, name in enumerate(_cache_names(bundle)):
             self._inputs[f"past_{name}"] = cache.self_attention[i]
             self._inputs[f"cross_{name}"] = cache.cross_attention[i]
             self._inputs[f"cross_last_{name}"] = cache.cross_last[i]
             self._outputs[f"present_{name}"] = cache.self_attention[i]
             self._outputs[f"present_cross_{name}"] = cache.cross_attention[i]
-        # One binding a row count: rows come and go at any step, and binding takes longer than a
-        # look-up. A binding holds pointers, no data.
-        self._bindings: dict[int, ort.IOBinding] = {}
+        # One a row count, kept: rows come and go at any step, and binding all arrays of a big
+        # model takes longer than a step of a small one. A binding holds pointers, no data.
+        self._bindings: dict[int, _Binding] = {}
 
     def run(self, plan: StepPlan) -> tuple[Array, Array, Array]:
         rows = plan.num_rows
         if rows:
-            binding = self._bindings.get(rows) or self._bind(rows)
             self._token_ids[:rows] = plan.token_ids
             self._positions[:rows] = plan.positions
-            adjustments = plan.adjustments
-            for name, values in (
-                ("adjust_rows", adjustments.rows),
-                ("adjust_token_ids", adjustments.token_ids),
-                ("adjust_values", adjustments.values),
-            ):
-                binding.bind_cpu_input(name, values)
-            self._session.run_with_iobinding(binding)
+            binding = self._bindings.get(rows) or self._bind(rows)
+            if len(plan.adjustments.rows) or binding.has_adjustments:
+                _bind_adjustments(binding, plan.adjustments)
+            self._session.run_with_iobinding(binding.io)
         # Copies: the next step writes into the same arrays.
         return (
             self._top_ids[:rows].copy(),
@@ -177,45 +205,22 @@ class _DecoderStep:
             self._log_sum_exp[:rows].copy(),
         )
 
-    def _bind(self, rows: int) -> ort.IOBinding:
-        binding = self._session.io_binding()
+    def _bind(self, rows: int) -> _Binding:
+        io = self._session.io_binding()
         total = self._buffer_length
-        binding.bind_input(
-            "total_sequence_length", "cpu", 0, total.dtype, total.shape, total.ctypes.data
-        )
-        for bind, arrays in (
-            (binding.bind_input, self._inputs),
-            (binding.bind_output, self._outputs),
-        ):
+        io.bind_input("total_sequence_length", "cpu", 0, total.dtype, (), total.ctypes.data)
+        for bind, arrays in ((io.bind_input, self._inputs), (io.bind_output, self._outputs)):
             for name, array in arrays.items():
                 shape = (rows, *array.shape[1:])
                 bind(name, "cpu", 0, array.dtype, shape, array.ctypes.data)
+        binding = _Binding(io, has_adjustments=False)
+        _bind_adjustments(binding, Adjustments.none())
         self._bindings[rows] = binding
         return binding
 
 
-def _providers(bundle: Bundle, device: str) -> list[Any]:
-    if device == "cpu":
-        return ["CPUExecutionProvider"]
-    if device != "cuda":
-        raise StartupError(f"device must be cpu or cuda, not {device!r}")
-    if bundle.precision != "fp16":
-        raise StartupError(
-            f"{bundle.path} is an {bundle.precision} bundle, which the GPU does not run: "
-            f"make one with `dragoman export CHECKPOINT --precision fp16`, or use --device cpu"
-        )
-    if "CUDAExecutionProvider" not in ort.get_available_providers():
-        raise StartupError(
-            "this ONNX Runtime has no CUDA provider: install dragoman[gpu] instead of "
-            "dragoman[cpu], or use --device cpu"
-        )
-    return ["CUDAExecutionProvider", "CPUExecutionProvider"]
-
-
-def _session_options(intra_op_threads: int | None, spinning: bool) -> ort.SessionOptions:
-    options = ort.SessionOptions()
-    if intra_op_threads is not None:
-        options.intra_op_num_threads = intra_op_threads
-    options.log_severity_level = 3
-    options.add_session_config_entry("session.intra_op.allow_spinning", "1" if spinning else "0")
-    return options
+def _bind_adjustments(binding: _Binding, adjustments: Adjustments) -> None:
+    binding.io.bind_cpu_input("adjust_rows", adjustments.rows)
+    binding.io.bind_cpu_input("adjust_token_ids", adjustments.token_ids)
+    binding.io.bind_cpu_input("adjust_values", adjustments.values)
+    binding.has_adjustments = len(adjustments.rows) > 0

@@ -1,0 +1,92 @@
+"""ONNX Runtime sessions as this service wants them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import onnxruntime as ort
+
+from model.bundle import Bundle
+from service.errors import StartupError
+from service.processor import multiplies_int8_exactly
+
+
+@dataclass(frozen=True)
+class SessionSettings:
+    """How the graphs of one bundle are run.
+
+    Attributes:
+        device: "cpu" or "cuda".
+        intra_op_threads: threads that share one operator; None for one a core.
+        spinning: idle threads wait for work actively: faster steps, busier cores.
+        exact_int8_products: whether the processor has them; None to look.
+    """
+
+    device: str = "cpu"
+    intra_op_threads: int | None = None
+    spinning: bool = True
+    exact_int8_products: bool | None = None
+
+
+def open_session(
+    bundle: Bundle, graph: Path, settings: SessionSettings, *, rests: bool = False
+) -> ort.InferenceSession:
+    """A session of one of the bundle's graphs.
+
+    Args:
+        bundle: what it belongs to.
+        graph: the graph's file.
+        settings: device and threads.
+        rests: the session runs now and then beside a busier one, and must not spin in between.
+
+    Raises:
+        StartupError: the device can't run the bundle, or the file can't be loaded.
+    """
+    providers = _providers(bundle, settings.device)
+    options = ort.SessionOptions()
+    options.log_severity_level = 3
+    if settings.intra_op_threads is not None:
+        options.intra_op_num_threads = settings.intra_op_threads
+    entries = {
+        "session.intra_op.allow_spinning": "1" if settings.spinning else "0",
+        "session.force_spinning_stop": "1" if rests else "0",
+    }
+    # The exported graphs are fused as they should be. The higher levels would put
+    # SkipLayerNormalization back, which is slower on a CPU than what it replaces.
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_BASIC
+    exact = settings.exact_int8_products
+    if bundle.precision == "int8" and not (multiplies_int8_exactly() if exact is None else exact):
+        # Weights become unsigned with a zero point of 128, whose kernels widen before they
+        # multiply: the same integers, slower. It is one of the "extended" optimisations.
+        entries["session.x64quantprecision"] = "1"
+        options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
+    for key, value in entries.items():
+        options.add_session_config_entry(key, value)
+    try:
+        return ort.InferenceSession(
+            graph, options, providers=providers, disabled_optimizers=["SkipLayerNormFusion"]
+        )
+    except Exception as exc:  # ONNX Runtime has no common base class for its errors
+        raise StartupError(
+            f"ONNX Runtime {ort.__version__} cannot load {graph}: {exc}; export the bundle again"
+        ) from exc
+
+
+def _providers(bundle: Bundle, device: str) -> list[str]:
+    if device == "cpu":
+        return ["CPUExecutionProvider"]
+    if device != "cuda":
+        raise StartupError(f"device must be cpu or cuda, not {device!r}")
+    if bundle.precision != "fp16":
+        raise StartupError(
+            f"{bundle.path} is a bundle of precision {bundle.precision}, which a GPU does not "
+            f"run: make one with `dragoman export CHECKPOINT --output DIR --precision fp16`, "
+            f"or use --device cpu"
+        )
+    if "CUDAExecutionProvider" not in ort.get_available_providers():
+        raise StartupError(
+            "this ONNX Runtime has no CUDA provider: install dragoman[gpu] in place of "
+            "dragoman[cpu], or use --device cpu"
+        )
+    return ["CUDAExecutionProvider", "CPUExecutionProvider"]
