@@ -1,0 +1,68 @@
+"""The examples of README.md that talk to a server do what they say."""
+
+import asyncio
+import json
+import re
+import shlex
+import sys
+from pathlib import Path
+from typing import Any
+
+import grpc
+from google.protobuf import descriptor_pool, json_format, message_factory
+from grpc_reflection.v1alpha.proto_reflection_descriptor_database import (
+    ProtoReflectionDescriptorDatabase,
+)
+
+from tests.integration.servers import running_bundle
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+SERVER = "127.0.0.1:50051"
+
+
+async def test_the_python_example_runs(bundle_path: Path, tmp_path: Path) -> None:
+    (example,) = re.findall(r"^```python\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
+    async with running_bundle(bundle_path) as server:
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-c", example.replace(SERVER, server.address)),
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        output, errors = await process.communicate()
+    assert process.returncode == 0, errors.decode()
+    assert re.search(r"^\d+ tokens in \d+\.\d+ s$", output.decode(), re.MULTILINE)
+
+
+async def test_the_grpcurl_examples_are_answered(bundle_path: Path) -> None:
+    calls = [
+        shlex.split(call.split("\n\n")[0])
+        for call in re.findall(r"^grpcurl (.*?)^```", README, re.MULTILINE | re.DOTALL)
+        for call in call.split("\ngrpcurl ")
+    ]
+    assert len(calls) == 2
+    async with running_bundle(bundle_path) as server:
+        answers = [await asyncio.to_thread(as_grpcurl, call, server.address) for call in calls]
+    translated, health = answers
+    assert len(translated["translations"]) == 2
+    assert health == {"status": "SERVING"}
+
+
+def as_grpcurl(arguments: list[str], address: str) -> dict[str, Any]:
+    """What grpcurl does with the arguments: ask for the contract, send JSON, print JSON."""
+    body = json.loads(arguments[arguments.index("-d") + 1]) if "-d" in arguments else {}
+    assert arguments[0] == "-plaintext"
+    assert arguments[-2] == SERVER
+    service, method = arguments[-1].split("/")
+    with grpc.insecure_channel(address) as channel:
+        pool = descriptor_pool.DescriptorPool(ProtoReflectionDescriptorDatabase(channel))
+        described = pool.FindServiceByName(service).methods_by_name[method]
+        request = json_format.ParseDict(
+            body, message_factory.GetMessageClass(described.input_type)()
+        )
+        response = message_factory.GetMessageClass(described.output_type)()
+        call: grpc.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(
+            f"/{service}/{method}"
+        )
+        response.ParseFromString(call(request.SerializeToString(), timeout=30))
+        return json_format.MessageToDict(response)
