@@ -13,21 +13,28 @@ import math
 import signal
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import FrameType
 from typing import Any, Literal, cast
 
 import torch
-from torch import Tensor, distributed, nn
-from torch.nn import functional as F
+from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.parallel import DistributedDataParallel
 
 from model.averaging import average_weights
 from model.checkpoint import load_checkpoint, save_checkpoint
 from model.corpus import Batch
-from model.recipe import Optimization, Recipe
+from model.optimization import SmoothedLoss, learning_rate, make_optimizer
+from model.processes import Processes
+from model.recipe import Recipe
+from model.run_state import (
+    checkpoint_folder,
+    forget_checkpoints_after,
+    recent_checkpoints,
+    restore_state,
+    save_state,
+)
 from model.training_data import EpochBatches, TrainingData, load_training_data
 from model.training_log import TrainingLog
 from model.transformer import Transformer
@@ -35,7 +42,6 @@ from model.validation import Scores, validate
 
 logger = logging.getLogger(__name__)
 
-STATE_FILE = "state.pt"
 _FUSED_ATTENTION = (
     SDPBackend.FLASH_ATTENTION,
     SDPBackend.EFFICIENT_ATTENTION,
@@ -48,74 +54,14 @@ class TrainingError(RuntimeError):
     """Training cannot start or go on. The message says what to do."""
 
 
-@dataclass
-class Progress:
-    """How far a run has come. Part of the saved state.
-
-    Attributes:
-        update: updates made.
-        epoch: the current epoch, from 0.
-        position: groups of batches of this epoch already used; a group makes one update.
-        best_score, validations_without_best: for early stopping.
-        precision: chosen at the start, kept from then on.
-        train_seconds: time spent in updates, over all starts of the run.
-        history: one entry a validation.
-    """
-
-    update: int = 0
-    epoch: int = 0
-    position: int = 0
-    best_score: float = -math.inf
-    validations_without_best: int = 0
-    precision: str = ""
-    train_seconds: float = 0.0
-    tokens: int = 0
-    history: list[dict[str, Any]] = field(default_factory=list)
-
-
-def learning_rate(update: int, optimization: Optimization) -> float:
-    """Section 5.3 with the peak named: linear warm-up, then the inverse square root.
-
-    Args:
-        update: from 1.
-        optimization: gives the peak and the length of the warm-up.
-    """
-    warmup = optimization.warmup_updates
-    return optimization.learning_rate * min(update / warmup, math.sqrt(warmup / update))
-
-
-class SmoothedLoss(nn.Module):
-    """The label-smoothed cross-entropy of a batch (section 5.4), summed over target tokens."""
-
-    def __init__(self, model: Transformer, label_smoothing: float) -> None:
-        super().__init__()
-        self.model = model
-        self.label_smoothing = label_smoothing
-
-    def forward(self, source_ids: Tensor, target_ids: Tensor) -> Tensor:
-        """A scalar for source ids [B, S] and target ids [B, T], BOS first."""
-        pad_id = self.model.config.pad_id
-        source_mask = source_ids != pad_id
-        memory = self.model.encode(source_ids, source_mask)
-        hidden = self.model.decode_hidden(target_ids[:, :-1], memory, source_mask)
-        labels = target_ids[:, 1:]
-        valid = labels != pad_id
-        # The vocabulary projection is the dearest product of a small model: none for padding.
-        logits = self.model.project(hidden[valid])  # [tokens, V]
-        return F.cross_entropy(
-            logits.float(), labels[valid], reduction="sum", label_smoothing=self.label_smoothing
-        )
-
-
 class Trainer:
     """One training run, on one process or one of several that torchrun started."""
 
     def __init__(self, recipe: Recipe, *, device: str = "auto", show_progress: bool = True) -> None:
         self.recipe = recipe
         self.output: Path = recipe.output
-        self.rank = distributed.get_rank() if distributed.is_initialized() else 0
-        self.world = distributed.get_world_size() if distributed.is_initialized() else 1
-        self.device = _device(device, self.rank)
+        self.processes = Processes()
+        self.device = _device(device, self.processes.rank)
         self.output.mkdir(parents=True, exist_ok=True)
         self.data = self._load_data()
         torch.manual_seed(recipe.optimization.seed)
@@ -124,13 +70,16 @@ class Trainer:
         if recipe.optimization.init_from is not None:
             start = load_checkpoint(recipe.optimization.init_from)
             self.model.load_state_dict(start.model.state_dict())
-        self.optimizer = _adam(self.model, recipe.optimization, self.device)
-        self.progress = Progress()
-        self.log = TrainingLog(self.output, recipe, enabled=self.rank == 0, bar=show_progress)
+        self.optimizer = make_optimizer(self.model, recipe.optimization, self.device)
+        self.progress = restore_state(self.output, self.model, self.optimizer, self.device)
+        if self.processes.is_first:
+            forget_checkpoints_after(self.output, self.progress.update)
+        self.log = TrainingLog(
+            self.output, recipe, enabled=self.processes.is_first, bar=show_progress
+        )
         self._stop_requested = False
-        self._restore()
         loss = SmoothedLoss(self.model, recipe.optimization.label_smoothing)
-        self.loss: nn.Module = loss if self.world == 1 else DistributedDataParallel(loss)
+        self.loss: nn.Module = loss if self.processes.count == 1 else DistributedDataParallel(loss)
 
     def run(self) -> Path:
         """Train to the end and give the folder of the final checkpoint.
@@ -145,9 +94,9 @@ class Trainer:
             self.log.started(self.progress, self.model, len(self.data.train))
             while not self._finished():
                 self._run_epoch(self.data.epoch(self.progress.epoch))
-            if self.rank == 0:
+            if self.processes.is_first:
                 self._write_final(final)
-            self._barrier()
+            self.processes.wait_for_all()
         return final
 
     # --- the loop ---------------------------------------------------------------------------------
@@ -159,12 +108,12 @@ class Trainer:
         )
 
     def _run_epoch(self, batches: EpochBatches) -> None:
-        group_size = self.recipe.optimization.accumulate * self.world
+        group_size = self.recipe.optimization.accumulate * self.processes.count
         num_groups = max(1, len(batches) // group_size)
         while self.progress.position < num_groups:
-            first = self.progress.position * group_size + self.rank
+            first = self.progress.position * group_size + self.processes.rank
             last = min((self.progress.position + 1) * group_size, len(batches))
-            self._update([batches[i] for i in range(first, last, self.world)])
+            self._update([batches[i] for i in range(first, last, self.processes.count)])
             self.progress.position += 1
             if self.progress.position == num_groups:
                 self.progress.epoch += 1
@@ -177,7 +126,7 @@ class Trainer:
         started = time.monotonic()
         pad_id = self.model.config.pad_id
         local_tokens = sum(batch.num_target_tokens(pad_id) for batch in batches)
-        num_tokens = self._sum_over_processes(local_tokens)
+        num_tokens = self.processes.sum(local_tokens, self.device)
         rate = learning_rate(self.progress.update + 1, self.recipe.optimization)
         for group in self.optimizer.param_groups:
             group["lr"] = rate
@@ -186,14 +135,14 @@ class Trainer:
         for index, batch in enumerate(batches):
             last = index == len(batches) - 1
             # DistributedDataParallel averages over processes; we want the sum over all tokens.
-            scale = self.world / num_tokens
+            scale = self.processes.count / num_tokens
             with self._gradients_shared(last):
                 total += self._forward_backward(batch, scale)
         clip = self.recipe.optimization.clip_norm
         norm = nn.utils.clip_grad_norm_(self.model.parameters(), clip or math.inf)
         self.optimizer.step()
         self.optimizer.zero_grad()
-        mean_loss = self._sum_over_processes(float(total)) / num_tokens
+        mean_loss = self.processes.sum(float(total), self.device) / num_tokens
         if not math.isfinite(mean_loss):
             raise TrainingError(
                 f"the loss became {mean_loss} at update {self.progress.update + 1}; lower "
@@ -218,14 +167,14 @@ class Trainer:
     def _after_update(self) -> None:
         update = self.progress.update
         if update % self.recipe.validation.every_updates == 0 or self._finished():
-            if self.rank == 0:
+            if self.processes.is_first:
                 self._validate()
             self._share_verdict()
-        stopping = self._sum_over_processes(int(self._stop_requested)) > 0
+        stopping = self.processes.sum(int(self._stop_requested), self.device) > 0
         if update % self.recipe.saving.every_updates == 0 or self._finished() or stopping:
-            if self.rank == 0:
+            if self.processes.is_first:
                 self._save()
-            self._barrier()
+            self.processes.wait_for_all()
         if stopping:
             raise KeyboardInterrupt
 
@@ -247,42 +196,15 @@ class Trainer:
     # --- saving -----------------------------------------------------------------------------------
 
     def _save(self) -> None:
-        """Write the state whole or not at all, then forget checkpoints too old to average."""
-        folder = self.output / "checkpoints"
-        self._save_checkpoint(folder / f"update-{self.progress.update:07d}", self.model)
-        state = {
-            "progress": asdict(self.progress),
-            "model": self.model.state_dict(),
-            "optimizer": self.optimizer.state_dict(),
-            "random": torch.get_rng_state(),
-            "random_cuda": torch.cuda.get_rng_state_all() if self.device.type == "cuda" else [],
-        }
-        temporary = self.output / (STATE_FILE + ".partial")
-        torch.save(state, temporary)
-        temporary.replace(self.output / STATE_FILE)
-        for old in sorted(folder.iterdir())[: -self.recipe.saving.average_last]:
-            for file in old.iterdir():
-                file.unlink()
-            old.rmdir()
-
-    def _restore(self) -> None:
-        path = self.output / STATE_FILE
-        if not path.exists():
-            return
-        state = torch.load(path, map_location=self.device, weights_only=True)
-        self.model.load_state_dict(state["model"])
-        self.optimizer.load_state_dict(state["optimizer"])
-        torch.set_rng_state(state["random"].cpu())
-        if state["random_cuda"] and self.device.type == "cuda":
-            torch.cuda.set_rng_state_all([s.cpu() for s in state["random_cuda"]])
-        self.progress = Progress(**state["progress"])
-        # Checkpoints of updates that this state has not seen would be averaged twice over.
-        newest = f"update-{self.progress.update:07d}"
-        for folder in (self.output / "checkpoints").glob("update-*"):
-            if folder.name > newest:
-                for file in folder.iterdir():
-                    file.unlink()
-                folder.rmdir()
+        self._save_checkpoint(checkpoint_folder(self.output, self.progress.update), self.model)
+        save_state(
+            self.output,
+            self.progress,
+            self.model,
+            self.optimizer,
+            self.device,
+            keep=self.recipe.saving.average_last,
+        )
 
     def _save_checkpoint(
         self, folder: Path, model: Transformer, dtype: Literal["fp32", "fp16"] = "fp32"
@@ -311,7 +233,7 @@ class Trainer:
 
     def _write_final(self, folder: Path) -> None:
         """The mean of the last checkpoints (section 6.1), unless a single one was better."""
-        recent = sorted((self.output / "checkpoints").glob("update-*"))
+        recent = recent_checkpoints(self.output)
         self.model.load_state_dict(average_weights(recent))
         scores = self._scores()
         metric = self.recipe.validation.metric
@@ -325,31 +247,19 @@ class Trainer:
 
     def _load_data(self) -> TrainingData:
         # The first process makes the vocabulary, the others read it.
-        if self.rank > 0:
-            self._barrier()
+        if not self.processes.is_first:
+            self.processes.wait_for_all()
         data = load_training_data(self.recipe)
-        if self.rank == 0:
-            self._barrier()
+        if self.processes.is_first:
+            self.processes.wait_for_all()
         return data
-
-    def _barrier(self) -> None:
-        if self.world > 1:
-            distributed.barrier()
-
-    def _sum_over_processes(self, value: float) -> float:
-        if self.world == 1:
-            return value
-        tensor = torch.tensor(float(value), dtype=torch.float64, device=self.device)
-        distributed.all_reduce(tensor)
-        return float(tensor)
 
     def _share_verdict(self) -> None:
         """Give every process the first one's view of early stopping."""
-        if self.world > 1:
-            verdict = [self.progress.best_score, self.progress.validations_without_best]
-            distributed.broadcast_object_list(verdict, src=0)
-            self.progress.best_score = float(verdict[0])
-            self.progress.validations_without_best = int(verdict[1])
+        progress = self.progress
+        progress.best_score, progress.validations_without_best = self.processes.from_first(
+            [progress.best_score, progress.validations_without_best]
+        )
 
     def _gradients_shared(self, last: bool) -> contextlib.AbstractContextManager[None]:
         """Several batches of one update exchange gradients once, with the last of them."""
@@ -383,10 +293,7 @@ class Trainer:
             self.optimizer.zero_grad()
         torch.set_rng_state(random)
         chosen = min(seconds, key=lambda p: seconds[p])
-        if self.world > 1:
-            choice = [chosen]
-            distributed.broadcast_object_list(choice, src=0)
-            chosen = choice[0]
+        chosen = str(self.processes.from_first([chosen])[0])
         logger.info(
             "precision %s: fp32 takes %.2f s a batch, bf16 %.2f s",
             chosen,
@@ -406,17 +313,6 @@ class Trainer:
         finally:
             for number, handler in previous.items():
                 signal.signal(number, handler)
-
-
-def _adam(model: nn.Module, optimization: Optimization, device: torch.device) -> torch.optim.Adam:
-    return torch.optim.AdamW(
-        model.parameters(),
-        lr=optimization.learning_rate,
-        betas=(optimization.adam_beta1, optimization.adam_beta2),
-        eps=optimization.adam_epsilon,
-        weight_decay=optimization.weight_decay,
-        fused=device.type in ("cpu", "cuda"),
-    )
 
 
 def _device(name: str, rank: int) -> torch.device:

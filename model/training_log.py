@@ -8,7 +8,7 @@ import sys
 import time
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 from rich.console import Console
 from rich.progress import (
@@ -22,11 +22,9 @@ from rich.progress import (
 from torch.utils.tensorboard import SummaryWriter
 
 from model.recipe import Recipe
+from model.run_state import Progress as RunProgress
 from model.transformer import Transformer
 from model.validation import Scores
-
-if TYPE_CHECKING:
-    from model import training
 
 logger = logging.getLogger(__name__)
 
@@ -74,7 +72,7 @@ class TrainingLog:
         if self._writer:
             self._writer.close()
 
-    def started(self, progress: training.Progress, model: Transformer, num_pairs: int) -> None:
+    def started(self, progress: RunProgress, model: Transformer, num_pairs: int) -> None:
         """The run begins, or goes on."""
         if not self._enabled:
             return
@@ -94,7 +92,7 @@ class TrainingLog:
         )
 
     def updated(
-        self, progress: training.Progress, loss: float, rate: float, norm: float, num_tokens: int
+        self, progress: RunProgress, loss: float, rate: float, norm: float, num_tokens: int
     ) -> None:
         """One update is done."""
         if not self._enabled or self._writer is None:
@@ -120,7 +118,7 @@ class TrainingLog:
             self._last_line = time.monotonic()
             self._line(progress, loss, seconds)
 
-    def _line(self, progress: training.Progress, loss: float, seconds: float) -> None:
+    def _line(self, progress: RunProgress, loss: float, seconds: float) -> None:
         mean_seconds = progress.train_seconds / progress.update
         left = (self._recipe.optimization.max_updates - progress.update) * mean_seconds
         logger.info(
@@ -132,7 +130,7 @@ class TrainingLog:
             left / 60,
         )
 
-    def validated(self, progress: training.Progress, scores: Scores, better: bool) -> None:
+    def validated(self, progress: RunProgress, scores: Scores, better: bool) -> None:
         """A validation is done."""
         logger.info(
             "update %d: %s%s", progress.update, scores.summary(), " (best)" if better else ""

@@ -4,3 +4,6 @@ import os
 
 # onnxruntime reads it when it is imported: before any test module is.
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
+# Tiny models gain nothing from a second thread, and on a busy machine threads that spin for each
+# other take minutes. torch reads it when it is imported.
+os.environ.setdefault("OMP_NUM_THREADS", "1")

@@ -1,0 +1,41 @@
+"""The processes of one training run: a single one, or those that torchrun started."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import distributed
+
+
+class Processes:
+    """This process among those that train together. With one, every method does nothing."""
+
+    def __init__(self) -> None:
+        initialized = distributed.is_initialized()
+        self.rank = distributed.get_rank() if initialized else 0
+        self.count = distributed.get_world_size() if initialized else 1
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this is the process that validates, saves and speaks."""
+        return self.rank == 0
+
+    def wait_for_all(self) -> None:
+        """Go on when every process has come here."""
+        if self.count > 1:
+            distributed.barrier()
+
+    def sum(self, value: float, device: torch.device) -> float:
+        """The sum of every process's `value`."""
+        if self.count == 1:
+            return value
+        tensor = torch.tensor(float(value), dtype=torch.float64, device=device)
+        distributed.all_reduce(tensor)
+        return float(tensor)
+
+    def from_first(self, values: list[Any]) -> list[Any]:
+        """The first process's `values`, for everyone."""
+        if self.count > 1:
+            distributed.broadcast_object_list(values, src=0)
+        return values
