@@ -1,127 +1,78 @@
-"""From a checkpoint to a bundle: graphs, manifest, and the proof that they agree."""
+"""From a checkpoint to a bundle that is proven to translate alike."""
 
 from __future__ import annotations
 
+import contextlib
+import os
 import shutil
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+import tempfile
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
-import numpy.typing as npt
-import onnx
-
-from export.decoder_step_graph import build_decoder_step
-from export.encoder_graph import build_encoder
+from export.bundle_writer import ExportOptions, ExportSource, write_bundle
 from export.errors import ExportError
-from export.weights import Weights
-from model.bundle import installed_runtime_version, write_manifest
-from model.config import ModelConfig
+from export.proof import SENTENCES, Proof, prove
+from model.bundle import MANIFEST_FILE, Bundle
+from model.checkpoint import load_checkpoint
 from model.tokenizer import TOKENIZER_FILE
 
-DEFAULT_TOP_K = 8
-ENCODER_FILE = "encoder.onnx"
-DECODER_STEP_FILE = "decoder_step.onnx"
 
+def export_checkpoint(
+    checkpoint: Path,
+    output: Path,
+    options: ExportOptions,
+    sentences: Sequence[str] | None = None,
+) -> Proof:
+    """Make a bundle of a checkpoint and prove that it translates alike.
 
-@dataclass(frozen=True)
-class ExportSource:
-    """What a bundle is made from.
+    `output` appears whole and proven, or not at all; an older bundle there is replaced.
 
-    Attributes:
-        config: the architecture.
-        arrays: the state dict of `model.transformer.Transformer` as arrays.
-        tokenizer_file: a SentencePiece model with `config.vocab_size` pieces.
-        source_language, target_language: BCP-47 codes.
-        provenance: where the weights came from; stored in the bundle as it is.
-    """
-
-    config: ModelConfig
-    arrays: Mapping[str, npt.NDArray[Any]]
-    tokenizer_file: Path
-    source_language: str
-    target_language: str
-    provenance: Mapping[str, Any] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class ExportOptions:
-    """How the bundle is made.
-
-    Attributes:
-        precision: fp32, fp16 or int8.
-        name, version: how the model is called; the name defaults to "<source>-<target>".
-        top_k: candidates that each step returns. Beam search needs twice the beam size.
-        model_card: a file to put into the bundle as MODEL_CARD.md.
-    """
-
-    precision: str = "fp32"
-    name: str | None = None
-    version: str = "1"
-    top_k: int = DEFAULT_TOP_K
-    model_card: Path | None = None
-
-
-def write_bundle(source: ExportSource, options: ExportOptions, directory: Path) -> None:
-    """Write an unproven bundle into the existing, empty `directory`.
-
-    The same source and options give the same bytes.
+    Args:
+        checkpoint: a directory that `model.checkpoint.save_checkpoint` wrote.
+        output: the bundle's directory.
+        options: precision and names.
+        sentences: to prove it on; by default `export.proof.SENTENCES`.
 
     Raises:
-        ExportError: the model can't be exported; names the field or weight.
+        CheckpointError: the checkpoint can't be read.
+        ExportError: the model can't be exported, `output` is something else than a bundle, or the
+            bundle does not agree with the checkpoint.
     """
-    _check_exportable(source.config, options)
-    weights = Weights(source.arrays, source.config)
-    encoder = build_encoder(source.config, weights, options.precision)
-    _save(encoder, directory / ENCODER_FILE)
-    step = build_decoder_step(source.config, weights, options.precision, options.top_k)
-    _save(step, directory / DECODER_STEP_FILE)
-    shutil.copyfile(source.tokenizer_file, directory / TOKENIZER_FILE)
-    if options.model_card is not None:
-        shutil.copyfile(options.model_card, directory / "MODEL_CARD.md")
-    write_manifest(directory, _manifest(source, options))
+    loaded = load_checkpoint(checkpoint)
+    source = ExportSource(
+        loaded.config,
+        {name: tensor.numpy() for name, tensor in loaded.model.state_dict().items()},
+        checkpoint / TOKENIZER_FILE,
+        loaded.languages["source"],
+        loaded.languages["target"],
+        loaded.provenance,
+    )
+    with new_directory(output) as directory:
+        write_bundle(source, options, directory)
+        return prove(Bundle.load(directory), loaded.model, sentences or SENTENCES)
 
 
-def _check_exportable(config: ModelConfig, options: ExportOptions) -> None:
-    if config.head_dim % 8:
-        raise ExportError(
-            f"d_model / num_heads is {config.head_dim}, but the attention operator of the served "
-            f"graphs needs a multiple of 8: train with another num_heads or d_model"
-        )
-    if not 1 <= options.top_k <= config.vocab_size:
-        raise ExportError(f"top_k must be between 1 and vocab_size, not {options.top_k}")
+@contextlib.contextmanager
+def new_directory(path: Path) -> Iterator[Path]:
+    """A directory beside `path` that takes its place at the end, or vanishes after an exception.
+
+    Raises:
+        ExportError: `path` is there and not a bundle.
+    """
+    if path.exists() and not (path / MANIFEST_FILE).is_file() and _holds_something(path):
+        raise ExportError(f"{path} is in the way: it is not a bundle; name another directory")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
+    try:
+        yield temporary
+        temporary.chmod(0o755)  # mkdtemp makes private ones
+        if path.exists():
+            shutil.rmtree(path)
+        os.replace(temporary, path)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
 
 
-def _manifest(source: ExportSource, options: ExportOptions) -> dict[str, Any]:
-    config = source.config
-    runtime = installed_runtime_version()
-    if runtime is None:
-        raise ExportError("ONNX Runtime is not installed: install dragoman[cpu]")
-    major, minor = runtime.split(".")[:2]
-    return {
-        "name": options.name or f"{source.source_language}-{source.target_language}",
-        "version": options.version,
-        "architecture": config.to_dict(),
-        "languages": {"source": source.source_language, "target": source.target_language},
-        "special_ids": {
-            "pad": config.pad_id,
-            "unk": config.unk_id,
-            "bos": config.bos_id,
-            "eos": config.eos_id,
-        },
-        "limits": {
-            "max_source_positions": config.max_positions,
-            "max_target_positions": config.max_positions,
-        },
-        "precision": options.precision,
-        "top_k": options.top_k,
-        "graphs": {"encoder": ENCODER_FILE, "decoder_step": DECODER_STEP_FILE},
-        "tokenizer": {"kind": "sentencepiece", "files": [TOKENIZER_FILE]},
-        # Contrib operators carry no version of their own: only what was tried is promised.
-        "onnxruntime": {"min": f"{major}.{minor}", "below": f"{major}.{int(minor) + 1}"},
-        "provenance": dict(source.provenance),
-    }
-
-
-def _save(model: onnx.ModelProto, file: Path) -> None:
-    file.write_bytes(model.SerializeToString(deterministic=True))
+def _holds_something(path: Path) -> bool:
+    """Whether `path` is a file, or a directory that isn't empty."""
+    return not path.is_dir() or any(path.iterdir())

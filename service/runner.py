@@ -11,10 +11,11 @@ import numpy as np
 import numpy.typing as npt
 import onnxruntime as ort
 
-from model.bundle import Bundle
+from model.bundle import Bundle, BundleError
+from model.sessions import SessionSettings, open_session
+from service.errors import StartupError
 from service.kv_cache import CacheShape, KVCache
 from service.plan import Adjustments, EncodeItem, RunnerLimits, StepOutput, StepPlan
-from service.sessions import SessionSettings, open_session
 
 Array = npt.NDArray[Any]
 
@@ -56,10 +57,13 @@ class OnnxRunner:
             vocab_size=bundle.config.vocab_size,
         )
         shape = cache_shape(bundle, self._limits)
-        self._encoder = _Encoder(bundle, settings)
-        self._cache = KVCache(shape)
-        self._step = _DecoderStep(bundle, settings, self._cache, self._limits)
         self._cache_bytes = shape.num_bytes
+        self._cache = _allocate(shape)
+        try:
+            self._encoder = _Encoder(bundle, settings)
+            self._step = _DecoderStep(bundle, settings, self._cache, self._limits)
+        except BundleError as exc:
+            raise StartupError(str(exc)) from exc
 
     @property
     def limits(self) -> RunnerLimits:
@@ -101,6 +105,16 @@ def cache_shape(bundle: Bundle, limits: RunnerLimits) -> CacheShape:
         max_target=limits.max_target_positions,
         dtype="float16" if bundle.precision == "fp16" else "float32",
     )
+
+
+def _allocate(shape: CacheShape) -> KVCache:
+    try:
+        return KVCache(shape)
+    except (OSError, OverflowError) as exc:  # the address space is limited, or the sizes absurd
+        raise StartupError(
+            f"the attention caches need {shape.num_bytes:,} bytes for {shape.max_rows} rows, "
+            f"which this machine does not give: set fewer rows (--max-rows)"
+        ) from exc
 
 
 def _cache_names(bundle: Bundle) -> list[str]:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from export.exporter import ExportOptions, ExportSource, write_bundle
+from export.bundle_writer import ExportOptions, ExportSource, write_bundle
 from model.bundle import Bundle
 from model.config import ModelConfig
 from model.tokenizer import TOKENIZER_FILE, Tokenizer, train_tokenizer

@@ -1,4 +1,7 @@
-"""ONNX Runtime sessions as this service wants them."""
+"""How the graphs of a bundle are opened, for serving and for proving an export alike.
+
+One place for both: what is proven has to be what is served.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +10,12 @@ from pathlib import Path
 
 import onnxruntime as ort
 
-from model.bundle import Bundle
-from service.errors import StartupError
-from service.processor import multiplies_int8_exactly
+from model.bundle import Bundle, BundleError
+from model.processor import multiplies_int8_exactly
+
+
+class BundleDeviceError(BundleError):
+    """This device or ONNX Runtime can't run the bundle."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +47,7 @@ def open_session(
         rests: the session runs now and then beside a busier one, and must not spin in between.
 
     Raises:
-        StartupError: the device can't run the bundle, or the file can't be loaded.
+        BundleDeviceError: the device can't run the bundle, or the file can't be loaded.
     """
     providers = _providers(bundle, settings.device)
     options = ort.SessionOptions()
@@ -68,7 +74,7 @@ def open_session(
             graph, options, providers=providers, disabled_optimizers=["SkipLayerNormFusion"]
         )
     except Exception as exc:  # ONNX Runtime has no common base class for its errors
-        raise StartupError(
+        raise BundleDeviceError(
             f"ONNX Runtime {ort.__version__} cannot load {graph}: {exc}; export the bundle again"
         ) from exc
 
@@ -77,15 +83,15 @@ def _providers(bundle: Bundle, device: str) -> list[str]:
     if device == "cpu":
         return ["CPUExecutionProvider"]
     if device != "cuda":
-        raise StartupError(f"device must be cpu or cuda, not {device!r}")
+        raise BundleDeviceError(f"device must be cpu or cuda, not {device!r}")
     if bundle.precision != "fp16":
-        raise StartupError(
+        raise BundleDeviceError(
             f"{bundle.path} is a bundle of precision {bundle.precision}, which a GPU does not "
             f"run: make one with `dragoman export CHECKPOINT --output DIR --precision fp16`, "
             f"or use --device cpu"
         )
     if "CUDAExecutionProvider" not in ort.get_available_providers():
-        raise StartupError(
+        raise BundleDeviceError(
             "this ONNX Runtime has no CUDA provider: install dragoman[gpu] in place of "
             "dragoman[cpu], or use --device cpu"
         )
