@@ -1,0 +1,24 @@
+"""A small tokenizer that the tests of texts share."""
+
+import pytest
+
+from model.tokenizer import Tokenizer, train_tokenizer
+
+_SENTENCES = (
+    "A dog is running across the green field, and nobody stops it.",
+    "Two men are playing the guitar in the street; it is 12 o'clock.",
+    "Ein Hund rennt über die grüne Wiese, und niemand hält ihn auf.",
+    "Zwei Männer spielen auf der Straße Gitarre: es ist schön!",
+    "Où est-ce que la petite fille a trouvé ces fleurs-là ?",
+    "Где живёт этот человек? Он живёт здесь.",
+    "你好，世界。 今天天气很好。",
+)
+
+
+@pytest.fixture(scope="session")
+def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
+    """A vocabulary with byte pieces, in which some letters of several scripts have none."""
+    path = tmp_path_factory.mktemp("tokenizer") / "tokenizer.model"
+    return train_tokenizer(
+        iter(_SENTENCES), path, vocab_size=400, kind="bpe", character_coverage=0.98
+    )

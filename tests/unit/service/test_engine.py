@@ -1,0 +1,579 @@
+"""The engine on a runner that checks every plan: what requests see of it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from model.limits import default_max_new_tokens
+from service.engine import Engine, EngineConfig
+from service.errors import (
+    DeadlineExceededError,
+    InternalError,
+    InvalidArgumentError,
+    RequestCancelledError,
+    ResourceExhaustedError,
+    UnavailableError,
+)
+from service.fake_runner import FakeRunner
+from service.generation import Generation
+from service.observer import EngineObserver, SilentObserver
+from service.plan import RunnerLimits, StepOutput, StepPlan
+from service.requests import FinishReason, GenerationRequest, GenerationResult, SearchOptions
+
+EOS = 3
+LIMITS = RunnerLimits(
+    max_rows=4, max_source_positions=32, max_target_positions=40, top_k=2, vocab_size=512
+)
+
+
+class Clock:
+    """A time that passes when the test says so."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Recorder(SilentObserver):
+    """Remembers what it was told."""
+
+    def __init__(self) -> None:
+        self.rows: list[int] = []
+        self.encodes = 0
+        self.most_waiting = 0
+        self.admitted: list[float] = []
+        self.first_tokens: list[float] = []
+        self.finished: list[FinishReason] = []
+
+    def on_step(self, rows: int, encodes: int, encode_seconds: float, step_seconds: float) -> None:
+        self.rows.append(rows)
+        self.encodes += encodes
+
+    def on_queue(self, waiting: int, running: int) -> None:
+        self.most_waiting = max(self.most_waiting, waiting)
+
+    def on_admitted(self, queue_seconds: float) -> None:
+        self.admitted.append(queue_seconds)
+
+    def on_first_token(self, seconds: float) -> None:
+        self.first_tokens.append(seconds)
+
+    def on_finished(self, result: GenerationResult, request: GenerationRequest) -> None:
+        self.finished.append(result.finish_reason)
+
+
+@asynccontextmanager
+async def serving(
+    runner: FakeRunner,
+    config: EngineConfig | None = None,
+    observer: EngineObserver | None = None,
+    clock: Callable[[], float] | None = None,
+) -> AsyncIterator[Engine]:
+    engine = Engine(runner, config, observer, clock=clock or Clock())
+    await engine.start()
+    try:
+        yield engine
+    finally:
+        runner.release()
+        await engine.stop()
+        assert runner.closed
+
+
+def request(*source_ids: int, **fields: Any) -> GenerationRequest:
+    return GenerationRequest((*source_ids, EOS), **fields)
+
+
+def endless(source_ids: tuple[int, ...]) -> list[int]:
+    return [10 + position for position in range(100)]
+
+
+async def held(runner: FakeRunner) -> None:
+    """Wait until a step is under way that will not end before the test lets it."""
+    await asyncio.to_thread(runner.wait_until_blocked)
+
+
+async def settled() -> None:
+    """Let everything run that can."""
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+
+def check_prediction(
+    runner: FakeRunner, asked: GenerationRequest, result: GenerationResult
+) -> None:
+    length = asked.options.max_new_tokens or default_max_new_tokens(
+        len(asked.source_ids), runner.limits.max_target_positions
+    )
+    predicted = runner.predict(asked.source_ids, length)
+    assert (result.token_ids, result.finish_reason) == predicted
+
+
+async def test_each_gets_the_answer_it_gets_alone() -> None:
+    runner, recorder = FakeRunner(LIMITS), Recorder()
+    requests = [request(*range(10, 10 + i % 20)) for i in range(200)]
+    async with serving(runner, observer=recorder) as engine:
+        generations = engine.submit_many(requests)
+        for asked, generation in zip(requests, generations, strict=True):
+            check_prediction(runner, asked, await generation.result())
+    assert sum(recorder.rows) / len(recorder.rows) > 3.5
+    assert recorder.encodes == len(recorder.admitted) == len(recorder.first_tokens) == 200
+    assert len(recorder.finished) == 200
+
+
+async def test_tokens_come_as_they_are_chosen() -> None:
+    runner = FakeRunner(LIMITS, lambda source_ids: [11, 12, 13, EOS])
+    runner.hold()
+    async with serving(runner) as engine:
+        generation = engine.submit(request(10))
+        tokens = aiter(generation)
+        for expected in ([11], [12], [13]):
+            following = asyncio.ensure_future(anext(tokens))
+            runner.allow()
+            assert await following == expected
+        runner.allow()
+        assert await anext(tokens, None) is None
+        assert (await generation.result()).token_ids == [11, 12, 13]
+
+
+async def test_who_listens_late_misses_nothing() -> None:
+    runner = FakeRunner(LIMITS, lambda source_ids: [11, 12, 13, 14, EOS])
+    async with serving(runner) as engine:
+        generation = engine.submit(request(10))
+        await generation.result()
+        assert [token async for tokens in generation for token in tokens] == [11, 12, 13, 14]
+        runner.hold()
+        generation = engine.submit(request(10))
+        await held(runner)
+        runner.allow(2)
+        while len(runner.plans) < 7:
+            await asyncio.sleep(0)
+        runner.release()
+        assert [token async for tokens in generation for token in tokens] == [11, 12, 13, 14]
+
+
+async def test_a_request_joins_the_step_after_it_came() -> None:
+    runner = FakeRunner(LIMITS, endless)
+    runner.hold()
+    async with serving(runner) as engine:
+        engine.submit(request(10))
+        await held(runner)
+        second = engine.submit(request(11))
+        runner.allow()
+        await held(runner)
+        runner.allow()
+        await held(runner)
+        assert [plan.num_rows for plan in runner.plans] == [1, 2]
+        second.cancel()
+
+
+async def test_what_does_not_fit_is_refused_at_once() -> None:
+    runner = FakeRunner(LIMITS, endless)
+    runner.hold()
+    async with serving(runner, EngineConfig(max_waiting=3)) as engine:
+        taken = engine.submit_many([request(10)] * 6)
+        with pytest.raises(ResourceExhaustedError) as caught:
+            engine.submit_many([request(11)] * 2)
+        assert caught.value.retry_after_seconds > 0
+        taken.append(engine.submit(request(11)))  # nothing of the refused two is inside
+        with pytest.raises(ResourceExhaustedError):
+            engine.submit(request(12))
+        runner.release()
+        await asyncio.gather(*(generation.result() for generation in taken))
+        check_prediction(runner, asked := request(12), await engine.submit(asked).result())
+
+
+async def test_waiting_is_bounded() -> None:
+    runner, recorder = FakeRunner(LIMITS), Recorder()
+    async with serving(runner, EngineConfig(max_waiting=5), recorder) as engine:
+        accepted: list[Generation] = []
+        refused = 0
+        for i in range(300):
+            try:
+                accepted.append(engine.submit(request(10 + i % 50)))
+            except ResourceExhaustedError:
+                refused += 1
+                await asyncio.sleep(0)
+            assert engine.num_waiting + engine.num_running <= 9
+        results = await asyncio.gather(*(generation.result() for generation in accepted))
+    assert refused > 0
+    assert len(results) == 300 - refused
+    assert recorder.most_waiting <= 9
+
+
+@pytest.mark.parametrize(
+    ("source_length", "max_new_tokens", "field"),
+    [(0, None, "source_ids"), (33, None, "source_ids"), (3, 41, "max_new_tokens")],
+)
+async def test_what_the_model_cannot_do_is_refused(
+    source_length: int, max_new_tokens: int | None, field: str
+) -> None:
+    asked = GenerationRequest((10,) * source_length, SearchOptions(max_new_tokens))
+    async with serving(FakeRunner(LIMITS)) as engine:
+        with pytest.raises(InvalidArgumentError) as caught:
+            engine.submit_many([request(10), asked])
+        assert caught.value.field == field
+        assert engine.num_waiting == 0
+
+
+def test_no_tokens_at_all_is_not_an_option() -> None:
+    with pytest.raises(InvalidArgumentError, match="max_new_tokens"):
+        SearchOptions(max_new_tokens=0)
+
+
+async def test_cancelled_while_it_waits_ends_at_once() -> None:
+    runner = FakeRunner(LIMITS, endless)
+    runner.hold()
+    async with serving(runner) as engine:
+        engine.submit_many([request(10)] * 4)
+        await held(runner)
+        waiting = engine.submit(request(11))
+        waiting.cancel()
+        result = await waiting.result()  # the step under way is still held
+        assert result.finish_reason is FinishReason.CANCELLED
+        assert isinstance(result.error, RequestCancelledError)
+        assert engine.num_waiting == 0
+
+
+async def test_cancelled_while_it_runs_frees_its_row_before_the_next_step() -> None:
+    runner = FakeRunner(LIMITS, endless)
+    runner.hold()
+    async with serving(runner) as engine:
+        running = engine.submit_many([request(10), request(11), request(12)])
+        await held(runner)
+        running[0].cancel()
+        running[0].cancel()
+        runner.allow()
+        await held(runner)
+        result = await running[0].result()
+        assert result.finish_reason is FinishReason.CANCELLED
+        assert result.token_ids == [10]
+        runner.allow()
+        await held(runner)
+        assert [plan.num_rows for plan in runner.plans] == [3, 2]
+
+
+async def test_cancelling_one_who_waits_for_the_result_cancels_nothing_else() -> None:
+    runner = FakeRunner(LIMITS)
+    runner.hold()
+    async with serving(runner) as engine:
+        generation = engine.submit(asked := request(10))
+        impatient = asyncio.create_task(generation.result())
+        patient = asyncio.create_task(generation.result())
+        await held(runner)
+        impatient.cancel()
+        runner.release()
+        check_prediction(runner, asked, await patient)
+
+
+async def test_deadlines_end_those_that_run_and_those_that_wait() -> None:
+    runner, clock = FakeRunner(LIMITS, endless), Clock()
+    runner.hold()
+    async with serving(runner, clock=clock) as engine:
+        running = engine.submit_many([request(10, deadline=clock.now + 5)] * 2)
+        others = engine.submit_many([request(11)] * 2)
+        await held(runner)
+        waiting = engine.submit(request(12, deadline=clock.now + 5))
+        late = engine.submit(request(13, deadline=clock.now + 50))
+        clock.now += 5
+        runner.allow()
+        await held(runner)
+        for generation in (*running, waiting):
+            result = await generation.result()
+            assert result.finish_reason is FinishReason.DEADLINE
+            assert isinstance(result.error, DeadlineExceededError)
+        runner.release()
+        for generation in (*others, late):
+            assert (await generation.result()).finish_reason is FinishReason.LENGTH
+
+
+async def test_a_failing_step_fails_its_requests_and_no_others(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    runner = FakeRunner(LIMITS)
+    runner.hold()
+    async with serving(runner) as engine:
+        running = engine.submit_many([request(10, request_id=f"r{i}") for i in range(4)])
+        await held(runner)
+        waiting = engine.submit(asked := request(11))
+        runner.fail_next(RuntimeError("out of memory at 0xdeadbeef"))
+        runner.release()
+        for generation in running:
+            result = await generation.result()
+            assert result.finish_reason is FinishReason.ERROR
+            assert isinstance(result.error, InternalError)
+            assert "0xdeadbeef" not in str(result.error)  # the client learns nothing of our inside
+        check_prediction(runner, asked, await waiting.result())
+        check_prediction(runner, asked, await engine.submit(asked).result())
+    [record] = [r for r in caplog.records if r.name == "service.engine"]
+    assert all(f"r{i}" in record.getMessage() for i in range(4))
+    assert record.exc_info is not None
+
+
+async def test_an_idle_engine_does_nothing() -> None:
+    runner, recorder = FakeRunner(LIMITS), Recorder()
+    async with serving(runner, observer=recorder) as engine:
+        await engine.submit(request(10)).result()
+        await settled()
+        steps, told = len(runner.plans), len(recorder.rows)
+        await asyncio.sleep(0.05)  # time in which a loop that polls would show
+        assert (len(runner.plans), len(recorder.rows)) == (steps, told)
+
+
+async def test_draining_answers_those_inside_and_refuses_others() -> None:
+    runner = FakeRunner(LIMITS)
+    runner.hold()
+    async with serving(runner) as engine:
+        inside = engine.submit_many(asked := [request(10 + i) for i in range(9)])
+        draining = asyncio.create_task(engine.drain(60.0))
+        await settled()
+        with pytest.raises(UnavailableError, match="shutting down"):
+            engine.submit(request(10))
+        with pytest.raises(UnavailableError):
+            engine.admit(3)
+        runner.release()
+        assert await draining
+        assert not engine.is_serving
+        for one, generation in zip(asked, inside, strict=True):
+            check_prediction(runner, one, await generation.result())
+
+
+async def test_a_drain_has_a_bound_and_stop_ends_the_rest() -> None:
+    runner = FakeRunner(LIMITS, endless)
+    runner.hold()
+    engine = Engine(runner)
+    await engine.start()
+    inside = engine.submit_many([request(10 + i) for i in range(9)])
+    await held(runner)
+    assert not await engine.drain(0.0)
+    stopping = asyncio.create_task(engine.stop())
+    await settled()
+    assert not runner.closed  # not under the feet of a step
+    runner.release()
+    await stopping
+    for generation in inside:
+        result = await generation.result()
+        assert result.finish_reason is FinishReason.CANCELLED
+        assert isinstance(result.error, UnavailableError)
+    assert runner.closed
+    with pytest.raises(UnavailableError, match="stopped"):
+        engine.submit(request(10))
+    await engine.stop()
+
+
+async def test_before_its_start_it_refuses() -> None:
+    runner = FakeRunner(LIMITS)
+    engine = Engine(runner)
+    with pytest.raises(UnavailableError, match="not started"):
+        engine.submit(request(10))
+    await engine.stop()
+
+
+async def test_a_bug_of_our_own_leaves_nobody_waiting(caplog: pytest.LogCaptureFixture) -> None:
+    class Broken(SilentObserver):
+        def on_first_token(self, seconds: float) -> None:
+            raise ZeroDivisionError
+
+    runner = FakeRunner(LIMITS, endless)
+    async with serving(runner, observer=Broken()) as engine:
+        inside = engine.submit_many([request(10)] * 9)
+        for generation in inside:
+            assert isinstance((await generation.result()).error, UnavailableError)
+        with pytest.raises(UnavailableError, match="failed"):
+            engine.submit(request(10))
+    assert "ZeroDivisionError" in caplog.text
+
+
+# --- admission -----------------------------------------------------------------------------------
+
+
+async def test_a_call_larger_than_the_queue_gets_through() -> None:
+    runner, recorder = FakeRunner(LIMITS), Recorder()
+    async with serving(runner, EngineConfig(max_waiting=4), recorder) as engine:
+        admission = engine.admit(max_in_flight=100)
+        requests = [request(10 + i % 40, 60 + i % 7) for i in range(500)]
+        generations = [await admission.submit(asked) for asked in requests]
+        for asked, generation in zip(requests, generations, strict=True):
+            check_prediction(runner, asked, await generation.result())
+        admission.close()
+        assert recorder.most_waiting <= 8
+        assert await engine.drain(10.0)
+
+
+async def test_a_large_call_leaves_room_for_newcomers() -> None:
+    runner = FakeRunner(LIMITS, endless)
+    runner.hold()
+    async with serving(runner, EngineConfig(max_waiting=6)) as engine:
+        large = engine.admit(max_in_flight=100)
+        inside = 0
+        while large.try_submit(request(10)) is not None:
+            inside += 1
+        assert inside == 7  # 4 rows and half of the 6 places
+        admissions = [engine.admit(5) for _ in range(3)]
+        with pytest.raises(ResourceExhaustedError):
+            engine.admit(5)
+        # Each of those that are in gets one in, however full it is.
+        assert all(admission.try_submit(request(11)) for admission in admissions)
+        assert all(admission.try_submit(request(11)) is None for admission in admissions)
+        assert engine.num_waiting + engine.num_running == 10
+        for admission in admissions:
+            admission.close()
+        large.close()
+
+
+async def test_in_flight_keeps_to_the_callers_bound() -> None:
+    runner = FakeRunner(LIMITS, endless)
+    runner.hold()
+    async with serving(runner) as engine:
+        admission = engine.admit(max_in_flight=2)
+        first = admission.try_submit(request(10))
+        assert first is not None
+        assert admission.try_submit(request(11)) is not None
+        assert admission.try_submit(request(12)) is None
+        following = asyncio.create_task(admission.submit(request(12)))
+        await held(runner)
+        first.cancel()
+        runner.release()
+        assert (await (await following).result()).finish_reason is FinishReason.LENGTH
+        admission.close()
+
+
+async def test_closing_a_call_frees_everything_it_held() -> None:
+    runner = FakeRunner(LIMITS, endless)
+    runner.hold()
+    async with serving(runner, EngineConfig(max_waiting=6)) as engine:
+        admission = engine.admit(max_in_flight=100)
+        generations = [
+            generation for _ in range(7) if (generation := admission.try_submit(request(10)))
+        ]
+        await held(runner)
+        admission.close()
+        admission.close()
+        runner.release()
+        for generation in generations:
+            assert (await generation.result()).finish_reason is FinishReason.CANCELLED
+        engine.submit_many([request(11)] * 10)  # every place is free again
+
+
+async def test_a_refused_request_costs_its_call_no_place() -> None:
+    runner = FakeRunner(LIMITS, endless)
+    runner.hold()
+    async with serving(runner, EngineConfig(max_waiting=6)) as engine:
+        admission = engine.admit(max_in_flight=100)
+        assert admission.try_submit(request(10)) is not None
+        for _ in range(20):
+            with pytest.raises(InvalidArgumentError):
+                admission.try_submit(GenerationRequest((10,) * 33))
+        assert admission.try_submit(request(10)) is not None
+        admission.close()
+        runner.release()
+        assert await engine.drain(10.0)
+
+
+# --- any mixture ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Client:
+    """What one client does. Turns are turns of the event loop."""
+
+    source: list[int]
+    turns_before: int
+    max_new_tokens: int | None
+    streams: bool
+    cancelled_after: int | None
+    patience: int | None
+    num_sequences: int
+
+
+clients_of_any_kind = st.lists(
+    st.builds(
+        Client,
+        source=st.lists(st.integers(10, 99), max_size=20),
+        turns_before=st.integers(0, 12),
+        max_new_tokens=st.none() | st.integers(1, 40),
+        streams=st.booleans(),
+        cancelled_after=st.none() | st.integers(0, 12),
+        patience=st.none() | st.integers(0, 30),
+        num_sequences=st.sampled_from([1, 1, 3, 30]),
+    ),
+    min_size=1,
+    max_size=25,
+)
+
+
+class FailingRunner(FakeRunner):
+    """Every step takes a second of the clock, and some fail."""
+
+    def __init__(self, clock: Clock, failing: set[int]) -> None:
+        super().__init__(LIMITS)
+        self.clock = clock
+        self.failing = failing
+        self.num_executed = 0
+
+    def execute(self, plan: StepPlan) -> StepOutput:
+        self.num_executed += 1
+        self.clock.now += 1.0
+        if self.num_executed in self.failing:
+            raise RuntimeError("broken")
+        return super().execute(plan)
+
+
+@settings(max_examples=60, deadline=None)
+@given(clients=clients_of_any_kind, failing=st.sets(st.integers(0, 40)))
+def test_any_mixture_of_clients(clients: list[Client], failing: set[int]) -> None:
+    asyncio.run(_serve_mixture(clients, failing))
+
+
+async def _serve_mixture(clients: list[Client], failing: set[int]) -> None:
+    clock, recorder = Clock(), Recorder()
+    runner = FailingRunner(clock, failing)
+    async with serving(runner, EngineConfig(max_waiting=6), recorder, clock) as engine:
+        await asyncio.gather(*(_use(engine, runner, client) for client in clients))
+        assert await engine.drain(10.0), "a place was lost"
+        assert engine.num_running == engine.num_waiting == 0
+        assert recorder.most_waiting <= 10
+
+
+async def _use(engine: Engine, runner: FailingRunner, client: Client) -> None:
+    for _ in range(client.turns_before):
+        await asyncio.sleep(0)
+    deadline = None if client.patience is None else runner.clock.now + client.patience
+    asked = request(*client.source, options=SearchOptions(client.max_new_tokens), deadline=deadline)
+    try:
+        if client.num_sequences == 1:
+            await _follow(engine.submit(asked), runner, client)
+            return
+        admission = engine.admit(5)
+    except ResourceExhaustedError:
+        return
+    try:
+        generations = [await admission.submit(asked) for _ in range(client.num_sequences)]
+        for generation in generations:
+            await _follow(generation, runner, client)
+    finally:
+        admission.close()
+
+
+async def _follow(generation: Generation, runner: FakeRunner, client: Client) -> None:
+    if client.cancelled_after is not None:
+        for _ in range(client.cancelled_after):
+            await asyncio.sleep(0)
+        generation.cancel()
+    streamed = [t async for tokens in generation for t in tokens] if client.streams else None
+    result = await generation.result()
+    assert streamed is None or streamed == result.token_ids
+    if result.finish_reason in (FinishReason.EOS, FinishReason.LENGTH):
+        check_prediction(runner, generation.request, result)
+        assert result.error is None
+    else:
+        assert result.error is not None
