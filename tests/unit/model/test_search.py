@@ -283,6 +283,26 @@ def play(beam: Beam, choose: Callable[[tuple[int, ...]], dict[int, float]]) -> i
     return steps
 
 
+@pytest.mark.parametrize("options", OPTIONS, ids=lambda options: f"beam{options.beam_size}")
+@pytest.mark.parametrize("seed", range(6))
+def test_search_is_what_the_rules_give_on_all_the_vocabulary(
+    options: BeamOptions, seed: int
+) -> None:
+    """Without a cache, without a batch, and without taking only the best tokens of a row."""
+    model = make(9, seed, sharpness=2.0).double()
+    source = random_batch(1, 1, 9, seed)[0]
+
+    def choose(tokens: tuple[int, ...]) -> dict[int, float]:
+        target = torch.tensor([[model.config.bos_id, *tokens]])
+        with torch.no_grad():
+            return dict(enumerate(model(source, target)[0, -1].log_softmax(-1).tolist()))
+
+    beam = Beam(options, 8, EOS)
+    play(beam, choose)
+    (found,) = beam_search(model, source, None, options, 8)
+    assert all(map(close, found, beam.finished))
+
+
 def test_equal_candidates_go_by_beam_and_then_by_token() -> None:
     beam = Beam(BeamOptions(2), 9, EOS)
     assert beam.advance([[A, B, C]], [[-1.0, -1.0, -1.0]]) == [(0, A), (0, B)]
@@ -320,6 +340,15 @@ def test_when_a_sentence_stops(
     best = beam.finished[0]
     assert best.token_ids == ((A, B) if steps == 3 else ())
     assert best.score == pytest.approx(-1.4 / 3 if steps == 3 else -1.0)
+
+
+@pytest.mark.parametrize("early_stopping", ["heuristic", "never"])
+def test_a_sentence_stops_when_the_best_running_one_is_only_as_good(
+    early_stopping: EarlyStopping,
+) -> None:
+    beam = Beam(BeamOptions(1, 1, 0.0, "power", early_stopping), 9, EOS)
+    assert beam.advance([[EOS, A]], [[-1.0, -1.0]]) == []
+    assert beam.done
 
 
 def test_heuristic_goes_on_while_a_running_hypothesis_is_better() -> None:

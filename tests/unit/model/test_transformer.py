@@ -222,6 +222,17 @@ def test_every_dropout_is_wired(field: str) -> None:
     assert not torch.equal(noisy(source, target), noisy(source, target))
 
 
+def test_dropout_falls_on_embeddings_with_positions() -> None:
+    """Section 5.4: on the sums, on both sides."""
+    model = make(dropout=0.5).train()
+    seen: list[Tensor] = []
+    for stack in (model.encoder, model.decoder):
+        stack.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
+    model(random_ids(4, 20), random_ids(4, 20, seed=2))
+    for states in seen:
+        assert 0.4 < (states == 0).double().mean().item() < 0.6
+
+
 @pytest.mark.parametrize(
     ("tying", "shared"), [("all", 3), ("target", 2), ("none", 1)], ids=["all", "target", "none"]
 )
