@@ -1,0 +1,293 @@
+"""The highest Poisson rate that a server carries within a promise, and the search for it.
+
+Capacity means: the promise was kept for at least 60 seconds, with enough samples to say so, without
+a single error. Short probes find the neighbourhood; only long trials count.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bench.load.errors import LoadError, PlanError
+from bench.load.plan import LoadPlan
+from bench.load.results import Results
+from bench.load.session import Progress, Session
+from bench.load.statistics import Summary
+from bench.load.units import Slo
+
+CONFIRM_SECONDS = 60.0
+PROBE_SECONDS = 10.0
+_PROBE_RATIO = 1.25
+_STEP = 1.1
+_MIN_RATE = 0.01
+
+
+class Stage(enum.Enum):
+    """How much a trial's outcome is worth."""
+
+    PROBE = "probe"
+    CONFIRM = "confirm"
+
+
+class CapacitySearch:
+    """Which rate to try next: doubling and halving, then bisecting on a geometric scale.
+
+    Pure: `next` says what to try, `observe` is told what came of it.
+
+    Args:
+        start: the rate to begin with, in requests a second.
+        resolution: the search ends when a rate that broke the promise is at most this share above
+            one that kept it.
+    """
+
+    def __init__(self, start: float, resolution: float = 0.05) -> None:
+        self._start = start
+        self._resolution = resolution
+        self._kept: dict[Stage, float | None] = dict.fromkeys(Stage)
+        self._broken: dict[Stage, float | None] = dict.fromkeys(Stage)
+
+    @property
+    def capacity(self) -> float | None:
+        """The highest rate that a long trial has kept so far."""
+        return self._kept[Stage.CONFIRM]
+
+    def next(self) -> tuple[float, Stage] | None:
+        """The rate to try and for how long; None when the search is over."""
+        rate = self._next_probe()
+        if rate is not None:
+            return rate, Stage.PROBE
+        rate = self._next_trial()
+        return None if rate is None else (rate, Stage.CONFIRM)
+
+    def observe(self, rate: float, stage: Stage, kept: bool) -> None:
+        """Take in whether `rate` kept the promise."""
+        if kept:
+            self._kept[stage] = max(rate, self._kept[stage] or 0.0)
+        else:
+            self._broken[stage] = min(rate, self._broken[stage] or math.inf)
+
+    def _next_probe(self) -> float | None:
+        kept, broken = self._kept[Stage.PROBE], self._broken[Stage.PROBE]
+        if kept is None and broken is None:
+            return self._start
+        if broken is None:
+            assert kept is not None, "one of the two is known"
+            return 2 * kept
+        if kept is None:
+            return broken / 2 if broken > _MIN_RATE else None
+        # A probe is short, so chance may make a lower rate fail where a higher one passed.
+        return math.sqrt(kept * broken) if broken / kept > _PROBE_RATIO else None
+
+    def _next_trial(self) -> float | None:
+        kept, broken = self._kept[Stage.CONFIRM], self._broken[Stage.CONFIRM]
+        if kept is None and broken is None:
+            return self._kept[Stage.PROBE]  # None: not even the lowest rate was carried
+        if broken is None:
+            assert kept is not None, "one of the two is known"
+            return kept * _STEP
+        if kept is None:
+            return broken / _STEP if broken > _MIN_RATE else None
+        return math.sqrt(kept * broken) if broken / kept > 1 + self._resolution else None
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One rate, tried.
+
+    Attributes:
+        rate: requests a second.
+        stage: how long it was tried.
+        kept: whether the promise was kept.
+        why: what broke it; "" if nothing did.
+        summary: the figures.
+    """
+
+    rate: float
+    stage: Stage
+    kept: bool
+    why: str
+    summary: Summary
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON values."""
+        return {
+            "rate": self.rate,
+            "stage": self.stage.value,
+            "kept": self.kept,
+            "why": self.why,
+            "summary": self.summary.to_dict(),
+        }
+
+
+@dataclass(frozen=True)
+class Capacity:
+    """What a search found.
+
+    Attributes:
+        slo: the promise.
+        rate: the capacity in requests a second; None if no rate was carried.
+        trials: all, in order.
+        ended_early: why the search was broken off; "" if it was not.
+    """
+
+    slo: Slo
+    rate: float | None
+    trials: Sequence[Trial]
+    ended_early: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON values."""
+        return {
+            "slo": {"percentile": self.slo.percentile, "seconds": self.slo.seconds},
+            "capacity": self.rate,
+            "ended_early": self.ended_early,
+            "trials": [trial.to_dict() for trial in self.trials],
+        }
+
+
+@dataclass(frozen=True)
+class CapacityTest:
+    """Runs a search.
+
+    Attributes:
+        session: what the trials have in common; has a promise.
+        plan: of the trials; its rate is where the search begins.
+        confirm_seconds, probe_seconds: how long the two kinds of trials are measured.
+        resolution: as in `CapacitySearch`.
+        max_trials: most trials of both kinds.
+    """
+
+    session: Session
+    plan: LoadPlan
+    confirm_seconds: float = CONFIRM_SECONDS
+    probe_seconds: float = PROBE_SECONDS
+    resolution: float = 0.05
+    max_trials: int = 40
+
+    def __post_init__(self) -> None:
+        if self.session.slo is None:
+            raise PlanError("--find-capacity needs a promise, such as --slo p99=500ms")
+        if self.plan.rate is None or self.plan.arrivals != "poisson":
+            raise PlanError("--find-capacity searches for a Poisson rate: no other arrivals")
+
+    def run(
+        self,
+        output: Path | None = None,
+        observer: Callable[[Progress], bool] = lambda progress: False,
+        on_trial: Callable[[Trial], None] = lambda trial: None,
+    ) -> Capacity:
+        """Search. Trials are stored under `output`/trials.
+
+        Raises:
+            LoadError: a trial could not be made; only the first one raises, later ones end the
+                search.
+        """
+        assert self.plan.rate is not None, "checked"
+        assert self.session.slo is not None, "checked"
+        search = CapacitySearch(self.plan.rate, self.resolution)
+        trials: list[Trial] = []
+        ended_early = ""
+        while (wanted := search.next()) is not None and not ended_early:
+            if len(trials) == self.max_trials:
+                ended_early = f"no end after {self.max_trials} trials"
+                break
+            rate, stage = wanted
+            try:
+                results = self._try(rate, stage, len(trials) + 1, output, observer)
+            except LoadError as exc:
+                if not trials:
+                    raise
+                ended_early = str(exc)
+                break
+            trial = _judge(results, stage)
+            trials.append(trial)
+            on_trial(trial)
+            ended_early = _reason_to_end(results)
+            if not ended_early:
+                search.observe(rate, stage, trial.kept)
+        return Capacity(self.session.slo, search.capacity, trials, ended_early)
+
+    def _try(
+        self,
+        rate: float,
+        stage: Stage,
+        number: int,
+        output: Path | None,
+        observer: Callable[[Progress], bool],
+    ) -> Results:
+        slo = self.session.slo
+        assert slo is not None, "checked"
+        seconds = self.probe_seconds
+        if stage is Stage.CONFIRM:
+            # So many that chance does not leave it with too few samples to say.
+            enough = slo.min_samples + 4 * math.sqrt(slo.min_samples)
+            seconds = max(self.confirm_seconds, enough / rate)
+        # Another seed for each trial: one unlucky order of arrivals shall not decide them all.
+        plan = dataclasses.replace(
+            self.plan, rate=rate, duration=seconds, seed=self.plan.seed + number
+        )
+        watch = _Watch(plan, slo, observer)
+        directory = None if output is None else output / "trials" / f"{number:02d}-{rate:.4g}"
+        return self.session.run(plan, directory, watch)
+
+
+class _Watch:
+    """Ends a trial as soon as nothing can save it: no need to load a server that is lost."""
+
+    def __init__(self, plan: LoadPlan, slo: Slo, observer: Callable[[Progress], bool]) -> None:
+        self._plan = plan
+        self._slo = slo
+        self._observer = observer
+        self._num_seen = 0
+        self._num_late = 0
+        assert plan.rate is not None, "an open loop"
+        expected = plan.rate * plan.duration
+        most = expected + 4 * math.sqrt(expected)
+        self._allowed = most * (1 - slo.percentile / 100)
+
+    def __call__(self, progress: Progress) -> bool:
+        for sample in progress.samples[self._num_seen :]:
+            if sample.scheduled >= self._plan.warmup:
+                self._num_late += sample.latency > self._slo.seconds
+                if sample.failed:
+                    self._num_late += math.ceil(self._allowed) + 1
+        self._num_seen = len(progress.samples)
+        stop = self._observer(progress)
+        return stop or self._num_late > self._allowed
+
+
+def _judge(results: Results, stage: Stage) -> Trial:
+    summary = results.summary()
+    slo, rate = results.slo, results.run.plan.rate
+    assert slo is not None, "a capacity test has one"
+    assert rate is not None, "and an open loop"
+    measured = results.run.measured()
+    late = sum(s.ok and s.latency > slo.seconds for s in measured)
+    share = late / max(1, summary.num_ok)
+    why = ""
+    if summary.errors:
+        why = ", ".join(f"{count} {code}" for code, count in summary.errors.items())
+    elif share > 1 - slo.percentile / 100 + 1e-12 or results.run.broken_off:
+        why = f"{share:.1%} were later than {slo.seconds * 1e3:g} ms"
+    elif summary.num_ok == 0:
+        why = "no answers"
+    elif stage is Stage.CONFIRM and summary.slo_kept is None:
+        why = "too few samples to say"
+    return Trial(rate, stage, not why, why, summary)
+
+
+def _reason_to_end(results: Results) -> str:
+    """Why the search can't go on after this trial; "" if it can."""
+    broken_off = results.run.broken_off
+    if broken_off and broken_off != "stopped":
+        return broken_off
+    if broken_off:
+        return ""  # ended by `_Watch`: the rest of the problems follow from that
+    problems = results.summary().problems
+    return problems[0] if problems else ""

@@ -1,0 +1,199 @@
+"""Runs a load test: starts the generator's processes, collects what they report, stops them."""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from types import FrameType
+
+from bench.load.errors import LoadError
+from bench.load.plan import LoadPlan
+from bench.load.sample import Sample
+from bench.load.worker import Done, Progress, Ready, Share, run
+
+_START_DELAY_SECONDS = 0.2
+_POLL_SECONDS = 0.25
+_START_SECONDS = 60.0
+_GONE_SECONDS = 5.0
+_STOP_SECONDS = 10.0
+
+
+@dataclass
+class Outcome:
+    """What a run brought.
+
+    Attributes:
+        samples: every request that ended or was broken off, in the order of their ends.
+        lags: how late the generators' event loops were, in seconds.
+        seconds: how long it went on, warm-up included; less than planned if it was broken off.
+        broken_off: why; "" if it was not.
+        cpu_seconds: of each process of the generator.
+        num_in_flight: calls in progress at the last report.
+    """
+
+    samples: list[Sample] = field(default_factory=list)
+    lags: list[float] = field(default_factory=list)
+    seconds: float = 0.0
+    broken_off: str = ""
+    cpu_seconds: list[float] = field(default_factory=list)
+    num_in_flight: int = 0
+
+
+Observer = Callable[[Outcome, list[Sample], float], bool]
+"""Is told what there is, what is new, and the seconds since the start; True stops the run."""
+
+
+class Coordinator:
+    """One run of a plan.
+
+    Args:
+        plan: what to do.
+        texts: what to send.
+        observer: is called several times a second.
+    """
+
+    def __init__(self, plan: LoadPlan, texts: Sequence[str], observer: Observer) -> None:
+        self._plan = plan
+        self._texts = texts
+        self._observer = observer
+        self._outcome = Outcome()
+        self._in_flight: dict[Connection, int] = {}
+        self._last_sign_of_life = 0.0
+        self._interrupted = False
+        self._worker_died = False
+
+    def run(self, on_start: Callable[[float], None] = lambda start: None) -> Outcome:
+        """Run to the end, or until the observer, Ctrl-C or a dead server ends it.
+
+        Args:
+            on_start: is told when the run begins, in `time.monotonic` seconds.
+
+        Raises:
+            ServerError: no server answers.
+            LoadError: a process of the generator did not start.
+        """
+        context = multiprocessing.get_context("spawn")
+        processes: list[BaseProcess] = []
+        connections: list[Connection] = []
+        try:
+            for index in range(self._plan.processes):
+                ours, theirs = context.Pipe()
+                share = Share(self._plan, self._texts, index, self._plan.processes)
+                process: BaseProcess = context.Process(
+                    target=run, args=(theirs, share), daemon=True
+                )
+                process.start()
+                theirs.close()
+                processes.append(process)
+                connections.append(ours)
+            self._await_ready(connections)
+            start = time.monotonic() + _START_DELAY_SECONDS
+            on_start(start)
+            for connection in connections:
+                connection.send(start)
+            with self._signals_noted():
+                self._collect(connections, start)
+        finally:
+            for connection in connections:
+                connection.close()
+            for process in processes:
+                process.join(_STOP_SECONDS)
+                if process.is_alive():
+                    process.terminate()
+        return self._outcome
+
+    def _await_ready(self, connections: list[Connection]) -> None:
+        for connection in connections:
+            if not connection.poll(_START_SECONDS):
+                raise LoadError("a process of the load generator did not start")
+            try:
+                message = connection.recv()
+            except EOFError:
+                raise LoadError("a process of the load generator died at its start") from None
+            assert isinstance(message, Ready), "a worker's first message says that it is ready"
+            if message.error is not None:
+                raise message.error
+
+    def _collect(self, connections: list[Connection], start: float) -> None:
+        alive = list(connections)
+        stopped_at: float | None = None
+        while alive:
+            new = self._take(alive)
+            now = time.monotonic() - start
+            reason = self._reason_to_stop(new, now)
+            if reason and stopped_at is None:
+                stopped_at = now
+                self._outcome.broken_off = reason
+                _stop(alive)
+            elif stopped_at is not None and now > stopped_at + _STOP_SECONDS:
+                break
+        planned = self._plan.total_seconds
+        self._outcome.seconds = planned if stopped_at is None else min(planned, stopped_at)
+
+    def _take(self, alive: list[Connection]) -> list[Sample]:
+        """Wait a moment for messages and take them in; the new samples."""
+        new: list[Sample] = []
+        for ready in wait(alive, _POLL_SECONDS):
+            assert isinstance(ready, Connection)
+            try:
+                message = ready.recv()
+            except (EOFError, ConnectionResetError):
+                alive.remove(ready)
+                self._worker_died = True
+                continue
+            if isinstance(message, Done):
+                self._outcome.cpu_seconds.append(message.cpu_seconds)
+                alive.remove(ready)
+                continue
+            assert isinstance(message, Progress)
+            new += message.samples
+            self._outcome.lags += message.lags
+            self._in_flight[ready] = message.num_in_flight
+        self._outcome.samples += new
+        self._outcome.num_in_flight = sum(self._in_flight.values())
+        return new
+
+    def _reason_to_stop(self, new: list[Sample], now: float) -> str:
+        """Why to break off; "" to go on."""
+        if self._observer(self._outcome, new, now):
+            return "stopped"
+        if self._interrupted:
+            return "interrupted"
+        if self._worker_died:
+            return "a process of the load generator died"
+        for sample in new:
+            if sample.reply.code != "UNAVAILABLE":
+                self._last_sign_of_life = max(self._last_sign_of_life, sample.ended)
+        if new and new[-1].ended > self._last_sign_of_life + _GONE_SECONDS:
+            return f"the server is gone: {_GONE_SECONDS:g} seconds of nothing but UNAVAILABLE"
+        return ""
+
+    @contextlib.contextmanager
+    def _signals_noted(self) -> Iterator[None]:
+        """Let Ctrl-C and SIGTERM be noticed between two messages, and never inside one."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+
+        def note(number: int, frame: FrameType | None) -> None:
+            self._interrupted = True
+
+        before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+
+def _stop(alive: list[Connection]) -> None:
+    for connection in alive:
+        with contextlib.suppress(OSError):  # it has ended by itself
+            connection.send("stop")

@@ -1,0 +1,159 @@
+"""Requests over gRPC, without the retries of a good client: an error is a result here."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+from collections.abc import Sequence
+from types import TracebackType
+
+import grpc
+
+from bench.load.errors import ServerError
+from bench.load.plan import LoadPlan
+from bench.load.sample import Reply
+from dragoman import conversions
+from dragoman.results import StreamEnd
+from dragoman.v1 import translation_pb2 as pb
+from dragoman.v1.translation_pb2_grpc import TranslationServiceStub
+
+CONNECT_SECONDS = 10.0
+
+_OPTIONS: list[tuple[str, str | int]] = [
+    ("grpc.enable_retries", 0),
+    ("grpc.service_config", json.dumps({"loadBalancingConfig": [{"round_robin": {}}]})),
+    ("grpc.max_receive_message_length", -1),
+    ("grpc.max_send_message_length", -1),
+]
+
+
+class GrpcCall:
+    """Sends requests as a plan wants them, on one connection. An asynchronous context manager."""
+
+    def __init__(self, plan: LoadPlan) -> None:
+        self._plan = plan
+        self._channel = grpc.aio.insecure_channel(plan.server, options=_OPTIONS)
+        self._stub = TranslationServiceStub(self._channel)
+        self._options = conversions.options(plan.max_new_tokens, plan.split_sentences)
+
+    async def connect(self) -> None:
+        """Connect, so that no request pays for it.
+
+        Raises:
+            ServerError: nobody answers.
+        """
+        try:
+            async with asyncio.timeout(CONNECT_SECONDS):
+                await self._channel.channel_ready()
+        except TimeoutError:
+            raise ServerError(f"no server answers at {self._plan.server}") from None
+
+    async def models(self) -> list[dict[str, str]]:
+        """What the server says about its models; nothing if it does not know the method.
+
+        Raises:
+            ServerError: it does not answer, or with an error.
+        """
+        try:
+            response = await self._stub.ListModels(
+                pb.ListModelsRequest(), timeout=CONNECT_SECONDS, wait_for_ready=False
+            )
+        except grpc.aio.AioRpcError as exc:
+            if exc.code() is grpc.StatusCode.UNIMPLEMENTED:
+                return []
+            raise ServerError(
+                f"no usable server at {self._plan.server}: {exc.code().name}: {exc.details()}"
+            ) from exc
+        return [
+            {"name": m.name, "version": m.version, "precision": m.precision, "device": m.device}
+            for m in response.models
+        ]
+
+    async def __call__(self, texts: Sequence[str]) -> Reply:
+        """Send the texts in one request, or the only one as a stream."""
+        try:
+            if self._plan.stream:
+                return await self._stream(texts[0])
+            return await self._translate(texts)
+        except grpc.aio.AioRpcError as exc:
+            trailing = tuple(exc.trailing_metadata() or ())
+            error = conversions.error(exc.code(), exc.details() or "", trailing)
+            return Reply(error.code.name, error.message, retry_after=error.retry_after_seconds)
+
+    async def _translate(self, texts: Sequence[str]) -> Reply:
+        plan = self._plan
+        request = pb.TranslateRequest(
+            contents=texts,
+            source_language_code=plan.source_language,
+            target_language_code=plan.target_language,
+            model=plan.model,
+            options=self._options,
+        )
+        response = await self._stub.Translate(request, timeout=plan.timeout)
+        batch = conversions.batch(response, ())
+        error = next((item.error for item in batch.translations if item.error), None)
+        return Reply(
+            code=error.code.name if error else "OK",
+            message=error.message if error else "",
+            source_tokens=sum(item.num_source_tokens for item in batch.translations),
+            target_tokens=sum(item.num_target_tokens for item in batch.translations),
+            queue_seconds=batch.queue_seconds,
+            compute_seconds=batch.compute_seconds,
+        )
+
+    async def _stream(self, text: str) -> Reply:
+        plan = self._plan
+        request = pb.StreamTranslateRequest(
+            content=text,
+            source_language_code=plan.source_language,
+            target_language_code=plan.target_language,
+            model=plan.model,
+            options=self._options,
+        )
+        now = asyncio.get_running_loop().time
+        times: list[float] = []
+        end: StreamEnd | None = None
+        async for response in self._stub.StreamTranslate(request, timeout=plan.timeout):
+            if not response.HasField("summary"):
+                times.append(now())
+                continue
+            end = conversions.stream_end(response.summary)
+        if end is None:
+            return Reply("INTERNAL", "the stream ended without its summary")
+        gaps = tuple(later - before for before, later in itertools.pairwise(times))
+        return Reply(
+            first=times[0] if times else None,
+            gaps=gaps,
+            source_tokens=end.num_source_tokens,
+            target_tokens=end.num_target_tokens,
+            queue_seconds=end.queue_seconds,
+            compute_seconds=end.compute_seconds,
+        )
+
+    async def __aenter__(self) -> GrpcCall:
+        """The call itself."""
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Close the connection."""
+        await self._channel.close()
+
+
+def find_server(plan: LoadPlan) -> list[dict[str, str]]:
+    """Ask the server what it serves, and so make sure that there is one.
+
+    Raises:
+        ServerError: there is none, or it is not one of ours.
+    """
+
+    async def ask() -> list[dict[str, str]]:
+        async with GrpcCall(plan) as call:
+            return await call.models()
+
+    return asyncio.run(ask())

@@ -1,0 +1,104 @@
+"""One request's fate: what is recorded, and all that results are made of."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any
+
+OK = "OK"
+UNFINISHED = "UNFINISHED"
+"""Not gRPC's: the run was broken off while the call was in progress. Neither answer nor error."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """How a call ended.
+
+    Attributes:
+        code: the name of the gRPC code; a text's own error makes the whole call that.
+        message: what the server said, if it is an error.
+        first: the time of the first piece of text (streams only).
+        gaps: seconds between one piece of text and the next (streams only).
+        source_tokens, target_tokens: read and generated, as the server says.
+        queue_seconds, compute_seconds: as the server says.
+        retry_after: seconds after which the server would have us try again; None without a hint.
+    """
+
+    code: str = OK
+    message: str = ""
+    first: float | None = None
+    gaps: tuple[float, ...] = ()
+    source_tokens: int = 0
+    target_tokens: int = 0
+    queue_seconds: float = 0.0
+    compute_seconds: float = 0.0
+    retry_after: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One request. Times are seconds from the beginning of the run, warm-up included.
+
+    Attributes:
+        number: which request; the texts follow from it.
+        scheduled: when it was to be sent. In a closed loop that is when it was.
+        sent: when it was sent.
+        ended: when its answer, or its error, was there.
+        reply: how it ended; `reply.first` is in the same time.
+    """
+
+    number: int
+    scheduled: float
+    sent: float
+    ended: float
+    reply: Reply
+
+    @property
+    def ok(self) -> bool:
+        """Whether it was answered without any error."""
+        return self.reply.code == OK
+
+    @property
+    def failed(self) -> bool:
+        """Whether it ended in an error."""
+        return self.reply.code not in (OK, UNFINISHED)
+
+    @property
+    def latency(self) -> float:
+        """Seconds from when it was to be sent to its end."""
+        return self.ended - self.scheduled
+
+    @property
+    def first_latency(self) -> float | None:
+        """Seconds from when it was to be sent to the first piece of text."""
+        return None if self.reply.first is None else self.reply.first - self.scheduled
+
+
+_REPLY_FIELDS = tuple(field.name for field in dataclasses.fields(Reply))
+COLUMNS = ("number", "scheduled", "sent", "ended", *_REPLY_FIELDS)
+
+
+def to_row(sample: Sample) -> list[Any]:
+    """The sample as plain JSON values in the order of `COLUMNS`, times to the microsecond."""
+    reply = [getattr(sample.reply, name) for name in _REPLY_FIELDS]
+    values = [sample.number, sample.scheduled, sample.sent, sample.ended, *reply]
+    return [_rounded(value) for value in values]
+
+
+def from_row(columns: list[str], row: list[Any]) -> Sample:
+    """The sample that `to_row` gave; columns of other versions are left out or take defaults."""
+    values = dict(zip(columns, row, strict=True))
+    reply = {name: values[name] for name in _REPLY_FIELDS if name in values}
+    reply["gaps"] = tuple(reply.get("gaps", ()))
+    return Sample(
+        values["number"], values["scheduled"], values["sent"], values["ended"], Reply(**reply)
+    )
+
+
+def _rounded(value: Any) -> Any:
+    if isinstance(value, float):
+        return round(value, 6)
+    if isinstance(value, tuple):
+        return [round(item, 6) for item in value]
+    return value

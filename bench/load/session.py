@@ -1,0 +1,135 @@
+"""One run from the first check to the files: what the command line and the benchmarks call."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from bench.load.arrivals import arrival_times
+from bench.load.coordinator import Coordinator, Outcome
+from bench.load.grpc_call import find_server
+from bench.load.html_report import render
+from bench.load.plan import LoadPlan
+from bench.load.results import Results, ResultsWriter, about_machine
+from bench.load.sample import Sample
+from bench.load.scrape import Scraper, Snapshot
+from bench.load.statistics import Run
+from bench.load.units import Slo
+
+
+@dataclass(frozen=True)
+class Progress:
+    """A run so far.
+
+    Attributes:
+        plan: what is to be done.
+        seconds: since its beginning, warm-up included.
+        samples: every request that ended.
+        num_in_flight: calls in progress.
+        snapshots: of the server's metrics.
+    """
+
+    plan: LoadPlan
+    seconds: float
+    samples: Sequence[Sample]
+    num_in_flight: int
+    snapshots: Sequence[Snapshot]
+
+
+def _go_on(progress: Progress) -> bool:
+    return False
+
+
+@dataclass(frozen=True)
+class Session:
+    """What runs have in common.
+
+    Attributes:
+        texts: what to send.
+        slo: the promise; None without one.
+        metrics_url: where the server's metrics are; None to leave them out.
+        about: facts to store with the results.
+    """
+
+    texts: Sequence[str]
+    slo: Slo | None = None
+    metrics_url: str | None = None
+    about: dict[str, Any] = field(default_factory=dict)
+
+    def run(
+        self,
+        plan: LoadPlan,
+        output: Path | None = None,
+        observer: Callable[[Progress], bool] = _go_on,
+    ) -> Results:
+        """Run `plan`. What was measured is written whatever ends the run.
+
+        Args:
+            plan: what to do.
+            output: a directory for the results; None to write nothing.
+            observer: is called several times a second; True ends the run.
+
+        Raises:
+            ServerError: there is no server.
+            ResultsError: the directory can't be written.
+            LoadError: the generator did not start.
+        """
+        about = {**about_machine(), **self.about, "models": find_server(plan)}
+        writer = ResultsWriter(output, plan, self.slo, about) if output else None
+        scrapers: list[Scraper] = []
+
+        def observe(outcome: Outcome, new: list[Sample], seconds: float) -> bool:
+            if writer and new:
+                writer.add(outcome.samples)
+            snapshots = scrapers[0].snapshots if scrapers else []
+            return observer(
+                Progress(plan, seconds, outcome.samples, outcome.num_in_flight, snapshots)
+            )
+
+        def begin(start: float) -> None:
+            if self.metrics_url is not None:
+                scrapers.append(Scraper(self.metrics_url, start))
+
+        try:
+            outcome = Coordinator(plan, self.texts, observe).run(begin)
+        finally:
+            for scraper in scrapers:
+                scraper.stop()
+        if scrapers and scrapers[0].error:
+            about["metrics_error"] = scrapers[0].error
+        snapshots = tuple(scrapers[0].snapshots) if scrapers else ()
+        results = Results(_as_run(plan, outcome), self.slo, snapshots, about)
+        if writer:
+            writer.finish(results, render(results))
+        return results
+
+
+def about_source(path: Path, texts: Sequence[str]) -> dict[str, Any]:
+    """What identifies the texts of a run."""
+    digest = hashlib.sha256("\n".join(texts).encode()).hexdigest()
+    return {"source": {"file": path.name, "texts": len(texts), "sha256": digest}}
+
+
+def _as_run(plan: LoadPlan, outcome: Outcome) -> Run:
+    scheduled: int | None = None
+    if plan.rate is not None:
+        times = arrival_times(
+            plan.arrivals,
+            plan.rate,
+            plan.total_seconds,
+            seed=plan.seed,
+            burstiness=plan.burstiness,
+        )
+        scheduled = int(((times >= plan.warmup) & (times < outcome.seconds)).sum())
+    return Run(
+        plan=plan,
+        samples=outcome.samples,
+        lags=outcome.lags,
+        seconds=outcome.seconds,
+        broken_off=outcome.broken_off,
+        cpu_seconds=sum(outcome.cpu_seconds),
+        num_scheduled=scheduled,
+    )

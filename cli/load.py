@@ -1,0 +1,223 @@
+"""`dragoman load`: how much a server carries, and how long its answers take."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cli.exits import fail
+from cli.options import DEFAULT_SERVER, Server
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from bench.load.plan import LoadPlan
+    from bench.load.session import Session
+
+EXIT_INVALID = 3
+_START_RATE = 4.0
+
+load_app = typer.Typer(
+    help="Put a server under load and measure it.",
+    invoke_without_command=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+@load_app.callback()
+def load(
+    context: typer.Context,
+    server: Server = DEFAULT_SERVER,
+    source: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Texts to send, one a line. Needed.", show_default=False),
+    ] = None,
+    rate: Annotated[
+        float | None,
+        typer.Option(help="Open loop: so many requests arrive a second, answered or not."),
+    ] = None,
+    concurrency: Annotated[
+        int | None,
+        typer.Option(help="Closed loop: so many users, each waiting for the last answer."),
+    ] = None,
+    arrivals: Annotated[
+        str, typer.Option(help="How an open loop's requests arrive: poisson, constant or gamma.")
+    ] = "poisson",
+    burstiness: Annotated[
+        float,
+        typer.Option(help="With gamma: variance of a gap over its squared mean. 1 is Poisson."),
+    ] = 1.0,
+    duration: Annotated[str, typer.Option(help="How long to measure, such as 60s or 2m.")] = "60s",
+    warmup: Annotated[str, typer.Option(help="How long to load without measuring first.")] = "5s",
+    timeout: Annotated[str, typer.Option(help="How long a call may take.")] = "60s",
+    stream: Annotated[
+        bool, typer.Option("--stream", help="Use StreamTranslate; measure the first piece of text.")
+    ] = False,
+    texts_per_request: Annotated[int, typer.Option(help="Texts in each request.")] = 1,
+    seed: Annotated[int, typer.Option(help="Of the arrivals and of the order of the texts.")] = 0,
+    processes: Annotated[int, typer.Option(help="Processes that make the load.")] = 1,
+    source_language: Annotated[
+        str, typer.Option("--from", metavar="CODE", help="Language of the texts, such as en.")
+    ] = "",
+    target_language: Annotated[
+        str, typer.Option("--to", metavar="CODE", help="Language to translate into, such as de.")
+    ] = "",
+    model: Annotated[str, typer.Option(metavar="NAME", help="A model of `dragoman models`.")] = "",
+    max_new_tokens: Annotated[
+        int | None, typer.Option(help="The most tokens to write for each sentence.")
+    ] = None,
+    slo: Annotated[
+        str | None,
+        typer.Option(metavar="pN=TIME", help="A promise such as p99=500ms; gives the goodput."),
+    ] = None,
+    find_capacity: Annotated[
+        bool,
+        typer.Option(
+            "--find-capacity", help="Search for the highest Poisson rate that keeps the promise."
+        ),
+    ] = False,
+    metrics: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="The server's metrics; `none` leaves them out. "
+            "Default: port 9464 of the server's host.",
+            show_default=False,
+        ),
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="An empty or new directory for the results: JSON, raw samples, an HTML report.",
+            show_default=False,
+        ),
+    ] = None,
+) -> None:
+    """Put a server under load and measure it.
+
+    Latency counts from the time that a request was to be sent, so that a server that stalls can't
+    hide the requests that it held up. Exit status: 0, or 1 if there is an error, 3 if the load
+    generator itself could not keep up or the run was broken off, so that the figures say nothing.
+    """
+    if context.invoked_subcommand is not None:
+        return
+    from rich.console import Console
+
+    from bench.load.errors import LoadError
+    from bench.load.plan import LoadPlan
+    from bench.load.session import Session, about_source
+    from bench.load.source import read_texts
+    from bench.load.units import parse_duration, parse_slo
+
+    try:
+        if find_capacity and concurrency is not None:
+            fail("--find-capacity searches for a rate: leave --concurrency out", 2)
+        if source is None:
+            fail("--source FILE is needed: texts to send, one a line", 2)
+        plan = LoadPlan(
+            server=server,
+            rate=_START_RATE if find_capacity and rate is None else rate,
+            concurrency=concurrency,
+            arrivals=arrivals,  # type: ignore[arg-type]  # the plan checks it
+            burstiness=burstiness,
+            duration=parse_duration(duration, "--duration"),
+            warmup=parse_duration(warmup, "--warmup"),
+            timeout=parse_duration(timeout, "--timeout"),
+            stream=stream,
+            texts_per_request=texts_per_request,
+            seed=seed,
+            processes=processes,
+            source_language=source_language,
+            target_language=target_language,
+            model=model,
+            max_new_tokens=max_new_tokens,
+        )
+        texts = read_texts(source)
+        session = Session(
+            texts,
+            None if slo is None else parse_slo(slo),
+            _metrics_url(server, metrics),
+            about_source(source, texts),
+        )
+        console = Console(stderr=True)
+        run = _find_capacity if find_capacity else _run
+        run(session, plan, output, console)
+    except LoadError as exc:
+        fail(str(exc))
+
+
+@load_app.command("compare")
+def compare(
+    a: Annotated[Path, typer.Argument(metavar="A", help="Results of one run, or of several.")],
+    b: Annotated[Path, typer.Argument(metavar="B", help="Likewise.")],
+) -> None:
+    """Say whether two runs differ beyond their noise.
+
+    A and B are directories that --output wrote, or directories of such directories.
+    """
+    from rich.console import Console
+
+    from bench.load.compare_report import print_comparison
+    from bench.load.errors import LoadError
+
+    try:
+        print_comparison(Console(), a, b)
+    except LoadError as exc:
+        fail(str(exc))
+
+
+def _run(session: Session, plan: LoadPlan, output: Path | None, console: Console) -> None:
+    from rich.console import Console
+
+    from bench.load.terminal import live_view, print_results
+
+    with live_view(console) as observer:
+        results = session.run(plan, output, observer)
+    print_results(Console(), results)
+    if output is not None:
+        console.print(f"Written to {output}")
+    if results.run.broken_off == "interrupted":
+        raise typer.Exit(130)
+    if results.run.broken_off:
+        raise typer.Exit(1)
+    if not results.summary().valid:
+        raise typer.Exit(EXIT_INVALID)
+
+
+def _find_capacity(session: Session, plan: LoadPlan, output: Path | None, console: Console) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    from bench.load import capacity_report
+    from bench.load.capacity import CapacityTest, Trial
+    from bench.load.terminal import live_view
+
+    def tell(trial: Trial) -> None:
+        outcome = "kept" if trial.kept else f"broken ({trial.why})"
+        console.print(f"{trial.rate:.4g}/s, {trial.stage.value}: promise {outcome}")
+
+    with live_view(console) as observer:
+        capacity = CapacityTest(session, plan).run(output, observer, tell)
+    table = Table(*capacity_report.HEADER)
+    for row in capacity_report.rows(capacity):
+        table.add_row(*row)
+    Console().print(table)
+    Console().print(capacity_report.sentence(capacity), style="bold")
+    if output is not None:
+        capacity_report.write(output, capacity, {"plan": plan.to_dict(), **session.about})
+        console.print(f"Written to {output}")
+    if capacity.ended_early == "interrupted":
+        raise typer.Exit(130)
+    if capacity.ended_early or capacity.rate is None:
+        raise typer.Exit(EXIT_INVALID)
+
+
+def _metrics_url(server: str, given: str | None) -> str | None:
+    if given is not None:
+        return None if given == "none" else given
+    # dns:///host:port and the like name a host at their end.
+    host = server.rpartition("/")[2].rpartition(":")[0] or "127.0.0.1"
+    return f"http://{host}:9464/metrics"
