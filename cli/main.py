@@ -6,10 +6,13 @@ import os
 
 # onnxruntime reports usage to its makers unless this is set before it is imported.
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
+# gRPC's core writes to standard error by itself; what matters of it we say, in our own words.
+os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
 import typer
 
 from cli.evaluate import evaluate
+from cli.load import load_app
 from cli.models import models
 from cli.serve import serve
 from cli.train import train
@@ -24,6 +27,7 @@ app = typer.Typer(
 )
 for command in (serve, translate, models, train, evaluate):
     app.command()(command)
+app.add_typer(load_app, name="load")
 
 if __name__ == "__main__":
     app()

@@ -112,6 +112,17 @@ class Boundary(grpc.aio.ServerInterceptor):
         self._prefix = f"/{service}/"
         self._max_calls = max_calls
         self._num_calls = 0
+        self._started = asyncio.Event()
+
+    async def quiet(self, seconds: float) -> None:
+        """Wait until no call has started for so long."""
+        while True:
+            self._started.clear()
+            try:
+                async with asyncio.timeout(seconds):
+                    await self._started.wait()
+            except TimeoutError:
+                return
 
     async def intercept_service(
         self,
@@ -165,6 +176,7 @@ class Boundary(grpc.aio.ServerInterceptor):
         context.set_trailing_metadata(trailing)
         self._metrics.call_started(method)
         self._num_calls += 1
+        self._started.set()
         started, code = time.perf_counter(), grpc.StatusCode.OK
         try:
             if self._num_calls > self._max_calls:

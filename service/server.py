@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import signal
 from types import TracebackType
@@ -19,6 +20,12 @@ from service.metrics import MetricsEndpoint, ServerMetrics
 from service.registry import Registry
 from service.servicer import SERVICE, TranslationServicer
 from service.settings import Settings
+
+# While draining: how long no call must have come, and how long to wait for that.
+_QUIET_SECONDS = 0.25
+_LAST_ARRIVALS_SECONDS = 5.0
+# For the last answers to go out, after the bound.
+_GOODBYE_SECONDS = 1.0
 
 _log = logging.getLogger("dragoman.server")
 
@@ -42,9 +49,10 @@ class Server:
         self._metrics = metrics
         self._endpoint: MetricsEndpoint | None = None
         self._health: HealthService
+        self._boundary: Boundary
         self._grpc: grpc.aio.Server
         self._cut_short = asyncio.Event()
-        self._drained = False
+        self._draining = False
 
     async def start(self) -> None:
         """Bind both ports, start the engines, then say SERVING.
@@ -81,27 +89,36 @@ class Server:
 
         Calls that outlast the bound end with UNAVAILABLE, so that their clients try elsewhere.
         """
-        if self._drained:
+        if self._draining:
             return
+        self._draining = True
         self._health.start_draining()
         self._metrics.serving.set(0)
         _log.info("draining", extra={"seconds": self._settings.drain_seconds})
-        # A little more grace than the bound, for the UNAVAILABLE to go out.
-        stopping = asyncio.ensure_future(self._grpc.stop(self._settings.drain_seconds + 1.0))
+        ending = asyncio.ensure_future(self._end_calls())
         cut_short = asyncio.ensure_future(self._cut_short.wait())
         await asyncio.wait(
-            {stopping, cut_short},
+            {ending, cut_short},
             timeout=self._settings.drain_seconds,
             return_when=asyncio.FIRST_COMPLETED,
         )
-        cut_short.cancel()
-        if not stopping.done():
+        if not ending.done():
             _log.warning("calls were still in progress at the end of the drain and are cut off")
-        await self._registry.stop()
-        await stopping
+        cut_short.cancel()
+        ending.cancel()
+        await self._registry.stop()  # what still runs ends with UNAVAILABLE
+        await self._grpc.stop(_GOODBYE_SECONDS)
         await self._close_endpoint()
-        self._drained = True
         _log.info("stopped")
+
+    async def _end_calls(self) -> None:
+        """Wait for calls on their way to arrive, then for all to end, taking no new ones."""
+        # gRPC resets what has come over the wire but was not taken yet when it stops. So it goes on
+        # taking calls until none has come for a moment; who looks at the health service has gone.
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_LAST_ARRIVALS_SECONDS):
+                await self._boundary.quiet(_QUIET_SECONDS)
+        await self._grpc.stop(self._settings.drain_seconds)
 
     async def serve(self) -> None:
         """Serve until SIGTERM or SIGINT, then drain. A second signal cuts the drain short."""
@@ -140,8 +157,9 @@ class Server:
     def _create_grpc_server(self) -> None:
         settings = self._settings
         self._health = HealthService((SERVICE,))
+        self._boundary = Boundary(self._metrics, SERVICE, settings.max_concurrent_requests)
         self._grpc = grpc.aio.server(
-            interceptors=[Boundary(self._metrics, SERVICE, settings.max_concurrent_requests)],
+            interceptors=[self._boundary],
             options=[
                 # Otherwise a second server would share the port and take half of the calls.
                 ("grpc.so_reuseport", 0),

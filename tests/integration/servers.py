@@ -109,11 +109,11 @@ async def running(
     settings: Settings, metrics: ServerMetrics, registry: Registry
 ) -> AsyncIterator[Running]:
     """Run a server of `registry`'s models in this process."""
-    server = Server(settings, registry, metrics)
-    async with server, contextlib.AsyncExitStack() as stack:
-        # Only now does the server have a port.
-        client = AsyncClient(f"127.0.0.1:{server.port}", timeout=60)
-        yield Running(server, await stack.enter_async_context(client), metrics, registry)
+    async with (
+        Server(settings, registry, metrics) as server,
+        AsyncClient(f"127.0.0.1:{server.port}", timeout=60) as client,
+    ):
+        yield Running(server, client, metrics, registry)
 
 
 @contextlib.asynccontextmanager

@@ -1,0 +1,225 @@
+"""`dragoman serve` as a process: what it refuses to start with, and how it ends."""
+
+import asyncio
+import json
+import shutil
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from dragoman.client import AsyncClient, StreamEnd, TranslationError
+from tests.integration.servers import dragoman, server_process
+
+Damage = Callable[[Path], None]
+
+
+async def fails_to_start(*arguments: str | Path) -> str:
+    """What `dragoman serve` says on standard error when it can't start."""
+    process = await dragoman(
+        "serve",
+        *("--port", "0", "--metrics-port", "0", "--threads", "1"),
+        *arguments,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    output, errors = await process.communicate()
+    assert process.returncode == 1
+    assert output == b""
+    message = errors.decode()
+    assert "Traceback" not in message
+    assert len(message.splitlines()) == 1
+    return message
+
+
+# --- start-up errors -----------------------------------------------------------------------------
+
+
+def flip_a_byte(bundle: Path) -> None:
+    file = bundle / "decoder_step.onnx"
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 1
+    file.write_bytes(content)
+
+
+def remove_a_file(bundle: Path) -> None:
+    (bundle / "tokenizer.model").unlink()
+
+
+def remove_the_manifest(bundle: Path) -> None:
+    (bundle / "bundle.json").unlink()
+
+
+def change(**fields: Any) -> Damage:
+    def damage(bundle: Path) -> None:
+        file = bundle / "bundle.json"
+        file.write_text(json.dumps({**json.loads(file.read_text()), **fields}))
+
+    return damage
+
+
+@pytest.mark.parametrize(
+    ("damage", "parts"),
+    [
+        (flip_a_byte, ["decoder_step.onnx", "damaged", "again"]),
+        (remove_a_file, ["tokenizer.model", "missing", "again"]),
+        (remove_the_manifest, ["bundle.json", "missing", "dragoman export"]),
+        (change(format_version=999), ["format version 999", "update dragoman"]),
+        (
+            change(onnxruntime={"min": "99.0", "below": "99.1"}),
+            ["ONNX Runtime from 99.0", "install a version in that range"],
+        ),
+    ],
+)
+async def test_a_bundle_that_can_t_be_used(
+    bundle_path: Path, tmp_path: Path, damage: Damage, parts: list[str]
+) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(bundle_path, copy)
+    damage(copy)
+    message = await fails_to_start("--model", copy)
+    for part in parts:
+        assert part in message
+
+
+async def test_a_bundle_that_is_not_there(tmp_path: Path) -> None:
+    assert str(tmp_path / "none") in await fails_to_start("--model", tmp_path / "none")
+
+
+async def test_two_bundles_of_one_name(bundle_path: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(bundle_path, copy)
+    message = await fails_to_start("--model", bundle_path, "--model", copy)
+    assert "two models are called 'tiny'" in message
+
+
+@pytest.mark.parametrize("flag", ["--port", "--metrics-port"])
+async def test_a_port_in_use(bundle_path: Path, flag: str) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        # The last of a repeated flag counts.
+        message = await fails_to_start("--model", bundle_path, flag, str(port))
+    assert f"127.0.0.1:{port}" in message
+    assert flag in message
+
+
+async def test_a_port_that_another_server_of_ours_uses(bundle_path: Path) -> None:
+    async with server_process("--model", bundle_path) as server:
+        port = server.address.rpartition(":")[2]
+        assert "in use" in await fails_to_start("--model", bundle_path, "--port", port)
+
+
+async def test_a_setting_out_of_range() -> None:
+    assert "--max-rows: must be from 1 to" in await fails_to_start("--max-rows", "0")
+
+
+# --- the end -------------------------------------------------------------------------------------
+
+
+async def test_sigterm_loses_nothing_and_ends_with_0(bundle_path: Path) -> None:
+    text = "A dog is running across the green field. " * 40
+    async with (
+        server_process("--model", bundle_path, "--max-rows", "2") as server,
+        AsyncClient(server.address, timeout=100) as client,
+    ):
+        expected = (await client.translate([text])).translations
+        calls = [asyncio.ensure_future(client.translate([text])) for _ in range(20)]
+        stream = client.stream(text)
+        first = await anext(stream)
+        server.terminate()
+        answers = await asyncio.gather(*calls)
+        rest = [event async for event in stream]
+        assert await server.end() == 0
+    assert [answer.translations for answer in answers] == [expected] * 20
+    assert isinstance(rest[-1], StreamEnd)
+    pieces = [str(first), *(str(piece) for piece in rest[:-1])]
+    assert "".join(pieces) == expected[0].text
+    messages = [entry["message"] for entry in server.log]
+    assert messages[-1] == "stopped"
+    assert "calls were still in progress at the end of the drain and are cut off" not in messages
+
+
+async def test_a_draining_server_says_so_first_and_takes_nothing_new(bundle_path: Path) -> None:
+    text = "A dog is running across the green field. " * 200
+    async with (
+        server_process("--model", bundle_path, "--max-rows", "1") as server,
+        grpc.aio.insecure_channel(server.address) as channel,
+        AsyncClient(server.address, timeout=100) as client,
+    ):
+        health: Any = health_pb2_grpc.HealthStub(channel)
+        watch = health.Watch(health_pb2.HealthCheckRequest())
+        assert (await watch.read()).status == health_pb2.HealthCheckResponse.SERVING
+        stream = client.stream(text)
+        await anext(stream)
+        server.terminate()
+        assert (await watch.read()).status == health_pb2.HealthCheckResponse.NOT_SERVING
+        assert await watch.read() is grpc.aio.EOF
+        await server.read_log_until("draining")
+        async with AsyncClient(server.address) as late:
+            with pytest.raises(TranslationError) as caught:
+                await late.translate(["A dog."])
+        assert caught.value.code is grpc.StatusCode.UNAVAILABLE
+        rest = [event async for event in stream]
+        assert isinstance(rest[-1], StreamEnd)
+        assert await server.end() == 0
+
+
+async def test_the_drain_has_a_bound_and_what_it_cuts_off_is_unavailable(
+    bundle_path: Path,
+) -> None:
+    text = "A dog is running across the green field. " * 2000
+    async with (
+        server_process(
+            "--model", bundle_path, "--max-rows", "1", "--drain-seconds", "0.1"
+        ) as server,
+        AsyncClient(server.address, timeout=100) as client,
+    ):
+        stream = client.stream(text)
+        await anext(stream)
+        server.terminate()
+        with pytest.raises(TranslationError) as caught:
+            async for _ in stream:
+                pass
+        assert caught.value.code is grpc.StatusCode.UNAVAILABLE
+        assert await server.end() == 0
+
+
+async def test_a_second_signal_cuts_the_drain_short(bundle_path: Path) -> None:
+    text = "A dog is running across the green field. " * 2000
+    async with (
+        server_process("--model", bundle_path, "--max-rows", "1") as server,
+        AsyncClient(server.address, timeout=100) as client,
+    ):
+        stream = client.stream(text)
+        await anext(stream)
+        server.terminate()
+        await server.read_log_until("draining")
+        server.terminate()
+        with pytest.raises(TranslationError) as caught:
+            async for _ in stream:
+                pass
+        assert caught.value.code is grpc.StatusCode.UNAVAILABLE
+        assert await server.end() == 0
+
+
+async def test_the_log_is_json_with_request_ids_and_without_texts(bundle_path: Path) -> None:
+    async with (
+        server_process("--model", bundle_path, "--log-level", "debug") as server,
+        AsyncClient(server.address) as client,
+    ):
+        await client.translate(["A very private text."], request_id="mine-1")
+        with pytest.raises(TranslationError):
+            await client.translate(["A very private text."], model="none", request_id="mine-2")
+        server.terminate()
+        assert await server.end() == 0
+    calls = {entry["request_id"]: entry for entry in server.log if entry["message"] == "call"}
+    assert calls["mine-1"]["code"] == "OK"
+    assert calls["mine-1"]["texts"] == 1
+    assert calls["mine-2"]["code"] == "NOT_FOUND"
+    assert "private" not in json.dumps(server.log)
