@@ -12,6 +12,7 @@ os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 import typer
 
 from cli.evaluate import evaluate
+from cli.export import export
 from cli.load import load_app
 from cli.models import models
 from cli.serve import serve
@@ -25,7 +26,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,  # a traceback is for a defect, and then in plain
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (serve, translate, models, train, evaluate):
+for command in (serve, translate, models, train, export, evaluate):
     app.command()(command)
 app.add_typer(load_app, name="load")
 
