@@ -357,14 +357,14 @@ async def test_a_drain_has_a_bound_and_stop_ends_the_rest() -> None:
     assert not await engine.drain(0.0)
     stopping = asyncio.create_task(engine.stop())
     await settled()
-    assert not runner.closed  # not under the feet of a step
+    closed_early = runner.closed  # under the feet of a step
     runner.release()
     await stopping
     for generation in inside:
         result = await generation.result()
         assert result.finish_reason is FinishReason.CANCELLED
         assert isinstance(result.error, UnavailableError)
-    assert runner.closed
+    assert (closed_early, runner.closed) == (False, True)
     with pytest.raises(UnavailableError, match="stopped"):
         engine.submit(request(10))
     await engine.stop()
