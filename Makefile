@@ -68,10 +68,11 @@ $(venv)/.created:
 	$(PYTHON) -m venv $(venv)
 	@touch $@
 
-# What the server, the client and the evaluation need: no torch.
+# What serving, translating, evaluating and load testing need: no torch.
 $(venv)/.serve: $(venv)/.created pyproject.toml constraints.txt
 	$(pip_install) hatchling editables
-	$(install_this) '.[cpu,evaluate]'
+	@# On some platforms (Linux on ARM) hdrhistogram has to be compiled: serving does without it.
+	$(install_this) '.[cpu,evaluate,bench]' || $(install_this) '.[cpu,evaluate]'
 	@touch $@
 
 # PyTorch's builds for Linux that carry no CUDA have "+cpu" in their version and lie on an index of

@@ -46,10 +46,10 @@ def declared(*extras: str) -> set[str]:
     [
         ("proto/dragoman", []),
         ("service", ["cpu"]),
-        ("model", ["train", "evaluate"]),
+        ("model", ["cpu", "train", "evaluate"]),
         ("export", ["cpu", "train"]),
-        ("cli", ["cpu", "train", "evaluate"]),
-        ("bench", ["cpu", "train", "evaluate"]),
+        ("cli", ["cpu", "train", "evaluate", "bench"]),
+        ("bench", ["cpu", "train", "evaluate", "bench", "peers"]),
     ],
 )
 def test_imports_are_declared(folder: str, extras: list[str]) -> None:
