@@ -528,7 +528,7 @@ class FailingRunner(FakeRunner):
         return super().execute(plan)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(clients=clients_of_any_kind, failing=st.sets(st.integers(0, 40)))
 def test_any_mixture_of_clients(clients: list[Client], failing: set[int]) -> None:
     asyncio.run(_serve_mixture(clients, failing))

@@ -317,9 +317,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         assert self.scheduler.num_running == self.scheduler.num_waiting == 0
 
 
-SchedulerMachine.TestCase.settings = settings(
-    max_examples=150, stateful_step_count=40, deadline=None
-)
+SchedulerMachine.TestCase.settings = settings(max_examples=150, stateful_step_count=40)
 TestScheduler = pytest.mark.timeout(300)(SchedulerMachine.TestCase)
 
 
