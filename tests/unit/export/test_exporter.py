@@ -1,0 +1,136 @@
+"""Export as a whole: reproducible, proven, all or nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from export.bundle_writer import ExportOptions
+from export.errors import ExportError
+from export.exporter import export_checkpoint
+from export.proof import prove
+from model.bundle import Bundle
+from model.checkpoint import CheckpointError, save_checkpoint
+from model.transformer import Transformer
+from tests.factories import VOCAB_SIZE, random_model, tiny_bundle, tiny_config, tiny_tokenizer
+
+
+def save(directory: Path, model: Transformer) -> Path:
+    tokenizer = tiny_tokenizer(directory.parent / "tokenizer", model.config.vocab_size)
+    languages = {"source": "en", "target": "de"}
+    save_checkpoint(
+        directory, model, tokenizer, languages=languages, provenance={"hours": 0.5}
+    )
+    return directory
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """As training begins: small weights, which 8 bits hold well."""
+    torch.manual_seed(0)
+    model = Transformer(tiny_config()).eval()
+    return save(tmp_path_factory.mktemp("export") / "checkpoint", model)
+
+
+@pytest.mark.parametrize("precision", ["fp32", "fp16", "int8"])
+def test_the_bundle_is_proven_and_reproducible(
+    checkpoint: Path, tmp_path: Path, precision: str
+) -> None:
+    card = tmp_path / "card.md"
+    card.write_text("# A model\n")
+    options = ExportOptions(precision, "mine", "7", top_k=4, model_card=card)
+    proof = export_checkpoint(checkpoint, tmp_path / "first", options)
+    assert proof.num_sentences > 0
+    assert proof.num_tokens >= proof.num_sentences
+    export_checkpoint(checkpoint, tmp_path / "second", options)
+    names = sorted(file.name for file in (tmp_path / "first").iterdir())
+    assert names == [
+        "MODEL_CARD.md",
+        "bundle.json",
+        "decoder_step.onnx",
+        "encoder.onnx",
+        "tokenizer.model",
+    ]
+    for name in names:
+        first, second = (tmp_path / which / name for which in ("first", "second"))
+        assert first.read_bytes() == second.read_bytes()
+    bundle = Bundle.load(tmp_path / "first")
+    assert (bundle.name, bundle.version, bundle.top_k) == ("mine", "7", 4)
+    assert bundle.manifest["provenance"] == {"hours": 0.5}
+
+
+def test_an_older_bundle_is_replaced_whole(checkpoint: Path, tmp_path: Path) -> None:
+    output = tmp_path / "bundle"
+    export_checkpoint(checkpoint, output, ExportOptions("fp32"))
+    (output / "left over").write_text("x")
+    export_checkpoint(checkpoint, output, ExportOptions("int8"))
+    assert Bundle.load(output).precision == "int8"
+    assert not (output / "left over").exists()
+    assert [path.name for path in tmp_path.iterdir()] == ["bundle"]
+
+
+def test_anything_else_is_not_overwritten(checkpoint: Path, tmp_path: Path) -> None:
+    (tmp_path / "thesis").mkdir()
+    (tmp_path / "thesis" / "chapter.tex").write_text("precious")
+    (tmp_path / "file").write_text("precious")
+    for name in ("thesis", "file"):
+        with pytest.raises(ExportError, match="is in the way"):
+            export_checkpoint(checkpoint, tmp_path / name, ExportOptions("fp32"))
+    assert (tmp_path / "thesis" / "chapter.tex").read_text() == "precious"
+
+
+def test_a_failed_proof_leaves_nothing_and_keeps_the_old(tmp_path: Path) -> None:
+    model = random_model(tiny_config())
+    with torch.no_grad():  # a few huge weights in every row leave no bits for the others
+        model.decoder.get_parameter("layers.0.feed_forward.outer.weight")[:, ::16] *= 3_000.0
+        model.decoder.get_parameter("layers.1.feed_forward.inner.weight")[:, ::16] *= 3_000.0
+    checkpoint = save(tmp_path / "checkpoint", model)
+    output = tmp_path / "bundles" / "bundle"
+    with pytest.raises(ExportError, match="the int8 bundle"):
+        export_checkpoint(checkpoint, output, ExportOptions("int8"))
+    assert list(output.parent.iterdir()) == []
+    old = tiny_bundle(output)
+    with pytest.raises(ExportError):
+        export_checkpoint(checkpoint, output, ExportOptions("int8"))
+    assert Bundle.load(output).manifest == old.manifest
+
+
+def test_the_proof_notices_one_wrong_weight_matrix(tmp_path: Path) -> None:
+    model = random_model(tiny_config())
+    bundle = tiny_bundle(tmp_path / "bundle", model=model)
+    assert prove(bundle, model).num_identical > 0
+    with torch.no_grad():
+        model.decoder.get_parameter("layers.1.cross_attention.value.weight")[0] += 0.05
+    with pytest.raises(ExportError, match="report a defect if this is fp32"):
+        prove(bundle, model)
+
+
+def test_a_head_of_the_wrong_width_is_refused(tmp_path: Path) -> None:
+    config = tiny_config(d_model=36, num_heads=3)
+    checkpoint = save(tmp_path / "checkpoint", Transformer(config).eval())
+    with pytest.raises(ExportError, match=r"d_model / num_heads is 12, .*multiple of 8"):
+        export_checkpoint(checkpoint, tmp_path / "bundle", ExportOptions("fp32"))
+
+
+def test_bad_options_are_named(checkpoint: Path, tmp_path: Path) -> None:
+    with pytest.raises(ExportError, match="precision must be one of fp32, fp16, int8, not 'int4'"):
+        export_checkpoint(checkpoint, tmp_path / "bundle", ExportOptions("int4"))
+    with pytest.raises(ExportError, match="top_k must be between"):
+        export_checkpoint(
+            checkpoint, tmp_path / "bundle", ExportOptions("fp32", top_k=VOCAB_SIZE + 1)
+        )
+    with pytest.raises(CheckpointError, match="nowhere"):
+        export_checkpoint(tmp_path / "nowhere", tmp_path / "bundle", ExportOptions("fp32"))
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_weight_too_large_for_half_precision_is_refused(tmp_path: Path) -> None:
+    model = Transformer(tiny_config()).eval()
+    with torch.no_grad():
+        model.encoder.get_parameter("layers.0.feed_forward.inner.weight")[0, 0] = 1e5
+    with pytest.raises(ExportError, match="too large for float16"):
+        export_checkpoint(
+            save(tmp_path / "checkpoint", model), tmp_path / "bundle", ExportOptions("fp16")
+        )
