@@ -265,6 +265,19 @@ def test_best_tokens_orders_equals_by_id(data: st.DataObject, vocab_size: int, c
         assert row_log_probs == pytest.approx(expected, abs=1e-6)
 
 
+def test_an_ending_does_not_take_a_place_in_the_beam() -> None:
+    """That is what the pool of 2k is for: k can go on, whatever ends."""
+    model = make(8)
+    with torch.no_grad():  # the same probabilities at every step: EOS, then 4, then 5
+        assert model.output_projection.bias is not None
+        model.output_projection.weight.zero_()
+        model.output_projection.bias.fill_(-5.0)
+        model.output_projection.bias[[EOS, 4, 5]] = torch.tensor([0.0, -0.1, -0.15])
+    options = BeamOptions(2, 2, length_penalty=2.0, early_stopping="first")
+    (found,) = beam_search(model, torch.tensor([[4, EOS]]), None, options, 5)
+    assert [hypothesis.token_ids for hypothesis in found] == [(4,), (5,)]
+
+
 # --- One sentence's beam, with scripted probabilities ---------------------------------------------
 
 A, B, C = 4, 5, 6
@@ -290,7 +303,10 @@ def test_search_is_what_the_rules_give_on_all_the_vocabulary(
 ) -> None:
     """Without a cache, without a batch, and without taking only the best tokens of a row."""
     model = make(9, seed, sharpness=2.0).double()
-    source = random_batch(1, 1, 9, seed)[0]
+    with torch.no_grad():
+        assert model.output_projection.bias is not None
+        model.output_projection.bias[EOS] = 1.0  # endings in the midst of the candidates
+    source = torch.tensor([[4, 5, EOS]])
 
     def choose(tokens: tuple[int, ...]) -> dict[int, float]:
         target = torch.tensor([[model.config.bos_id, *tokens]])
