@@ -77,14 +77,13 @@ def _translate_with_checkpoint(
     from model.checkpoint import CheckpointError, load_checkpoint
     from model.evaluation import translate_sentences
     from model.search import BeamOptions
-    from model.tokenizer import TokenizerError
 
     if options.threads:
         torch.set_num_threads(options.threads)
     try:
         checkpoint = load_checkpoint(path)
         network = checkpoint.model.to(_torch_device(options.device))
-    except (CheckpointError, TokenizerError) as exc:
+    except CheckpointError as exc:
         fail(str(exc))
     beam = BeamOptions(options.beam_size, length_penalty=options.length_penalty)
     translations = translate_sentences(

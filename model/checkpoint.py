@@ -21,7 +21,7 @@ from safetensors import SafetensorError
 from torch import Tensor
 
 from model.config import ConfigError, ModelConfig
-from model.tokenizer import TOKENIZER_FILE, Tokenizer
+from model.tokenizer import TOKENIZER_FILE, Tokenizer, TokenizerError
 from model.transformer import Transformer
 
 CONFIG_FILE = "config.json"
@@ -120,9 +120,14 @@ def load_checkpoint(folder: Path) -> Checkpoint:
         languages = fields["languages"]
     except OSError as exc:
         raise CheckpointError(f"{config_path}: {exc.strerror}; is this a checkpoint?") from exc
-    except (json.JSONDecodeError, UnicodeDecodeError, KeyError, TypeError, ConfigError) as exc:
-        raise CheckpointError(f"{config_path}: {exc!s}") from exc
-    tokenizer = Tokenizer.load(folder / TOKENIZER_FILE)
+    except KeyError as exc:
+        raise CheckpointError(f"{config_path}: there is no field {exc}") from exc
+    except (json.JSONDecodeError, UnicodeDecodeError, TypeError, ConfigError) as exc:
+        raise CheckpointError(f"{config_path}: {exc}") from exc
+    try:
+        tokenizer = Tokenizer.load(folder / TOKENIZER_FILE)
+    except TokenizerError as exc:
+        raise CheckpointError(str(exc)) from exc
     if tokenizer.vocab_size != config.vocab_size:
         raise CheckpointError(
             f"{folder / TOKENIZER_FILE} has {tokenizer.vocab_size} pieces, "

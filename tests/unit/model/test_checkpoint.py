@@ -12,7 +12,7 @@ import torch
 from safetensors import safe_open
 
 from model.checkpoint import CheckpointError, load_checkpoint, save_checkpoint
-from model.tokenizer import Tokenizer, TokenizerError
+from model.tokenizer import Tokenizer
 from tests.factories import random_model, tiny_config, tiny_tokenizer
 
 LANGUAGES = {"source": "en", "target": "de"}
@@ -128,7 +128,7 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
         edit_config(lambda c: c.update(format_version=99)),
         r"config\.json: format_version is 99, this program reads 1",
     ),
-    "no model": (edit_config(lambda c: c.pop("model")), r"config\.json: .*'model'"),
+    "no model": (edit_config(lambda c: c.pop("model")), r"config\.json: there is no field 'model'"),
     "unknown field": (
         edit_config(lambda c: c["model"].update(rotary=True)),
         r"config\.json: unknown field 'rotary'",
@@ -160,5 +160,5 @@ def test_a_damaged_checkpoint_names_the_file(
     save_checkpoint(folder, random_model(tiny_config()), tokenizer, languages=LANGUAGES)
     act, message = DAMAGES[damage]
     act(folder)
-    with pytest.raises((CheckpointError, TokenizerError), match=message):
+    with pytest.raises(CheckpointError, match=message):
         load_checkpoint(folder)
