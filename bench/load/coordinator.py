@@ -15,7 +15,7 @@ from types import FrameType
 
 from bench.load.errors import LoadError
 from bench.load.plan import LoadPlan
-from bench.load.sample import Sample
+from bench.load.sample import Sample, rounded
 from bench.load.worker import Done, Progress, Ready, Share, run
 
 _START_DELAY_SECONDS = 0.2
@@ -153,8 +153,8 @@ class Coordinator:
                 alive.remove(ready)
                 continue
             assert isinstance(message, Progress)
-            new += message.samples
-            self._outcome.lags += message.lags
+            new += [rounded(sample) for sample in message.samples]
+            self._outcome.lags += [round(lag, 6) for lag in message.lags]
             self._in_flight[ready] = message.num_in_flight
         self._outcome.samples += new
         self._outcome.num_in_flight = sum(self._in_flight.values())

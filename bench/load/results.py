@@ -133,7 +133,7 @@ class ResultsWriter:
             "broken_off": run.broken_off,
             "cpu_seconds": run.cpu_seconds,
             "num_scheduled": run.num_scheduled,
-            "lags": [round(lag, 6) for lag in run.lags],
+            "lags": list(run.lags),
         }
         lines = (json.dumps(snapshot.to_dict()) for snapshot in results.snapshots)
         self._write(METRICS_FILE, "".join(line + "\n" for line in lines))

@@ -80,10 +80,14 @@ COLUMNS = ("number", "scheduled", "sent", "ended", *_REPLY_FIELDS)
 
 
 def to_row(sample: Sample) -> list[Any]:
-    """The sample as plain JSON values in the order of `COLUMNS`, times to the microsecond."""
+    """The sample as plain JSON values in the order of `COLUMNS`."""
     reply = [getattr(sample.reply, name) for name in _REPLY_FIELDS]
-    values = [sample.number, sample.scheduled, sample.sent, sample.ended, *reply]
-    return [_rounded(value) for value in values]
+    return [sample.number, sample.scheduled, sample.sent, sample.ended, *reply]
+
+
+def rounded(sample: Sample) -> Sample:
+    """The sample to the microsecond: what is computed from it and from its file is the same."""
+    return from_row(list(COLUMNS), [_rounded(value) for value in to_row(sample)])
 
 
 def from_row(columns: list[str], row: list[Any]) -> Sample:
@@ -100,5 +104,5 @@ def _rounded(value: Any) -> Any:
     if isinstance(value, float):
         return round(value, 6)
     if isinstance(value, tuple):
-        return [round(item, 6) for item in value]
+        return tuple(round(item, 6) for item in value)
     return value

@@ -50,13 +50,10 @@ def figures(results: Results, summary: Summary) -> Rows:
         rows.append([f"error {code}", f"{count:,} requests, such as: {example}"])
     if not summary.errors:
         rows.append(["errors", "none"])
-    rows.append(
-        [
-            "generator",
-            f"{summary.generator_cpu:.2f} cores; requests sent late by at most "
-            f"{_seconds(summary.send_lag.max)}, wake-ups by {_seconds(summary.wake_lag.max)}",
-        ]
-    )
+    late = f"wake-ups late by at most {_seconds(summary.wake_lag.max)}"
+    if summary.send_lag.count:
+        late += f", requests by {_seconds(summary.send_lag.max)}"
+    rows.append(["generator", f"{summary.generator_cpu:.2f} cores; {late}"])
     return rows
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator
 
+from rich import box
 from rich.console import Console, Group
 from rich.live import Live
 from rich.table import Table
@@ -85,12 +86,12 @@ def print_results(console: Console, results: Results) -> None:
         _plain(tables.figures(results, summary)),
     ]
     if rows := tables.latencies(summary):
-        table = Table(*tables.LATENCY_HEADER, caption=tables.footnote(), caption_justify="left")
-        for column in table.columns[1:]:
-            column.justify = "right"
+        table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+        for name in tables.LATENCY_HEADER:
+            table.add_column(name, justify="right" if name else "left", no_wrap=True)
         for row in rows:
             table.add_row(*row)
-        parts.append(table)
+        parts += [table, Text(tables.footnote(), style="dim")]
     if server is not None:
         parts += [Text("What the server says"), _plain(tables.server(server))]
     elif "metrics_error" in results.about:

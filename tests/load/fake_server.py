@@ -1,0 +1,95 @@
+"""A gRPC server with our contract whose delays a test prescribes."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import grpc
+
+from dragoman.v1 import translation_pb2 as pb
+from dragoman.v1 import translation_pb2_grpc
+
+Behaviour = Callable[["FakeServer", int, Any], None]
+"""Is given the server, the number of the call and its context; delays or aborts the call."""
+
+
+class FakeServer(translation_pb2_grpc.TranslationServiceServicer):
+    """Answers every text with itself, after what `behaviour` does."""
+
+    def __init__(self, behaviour: Behaviour) -> None:
+        self._behaviour = behaviour
+        self._lock = threading.Lock()
+        self.started = time.monotonic()
+        self.num_calls = 0
+        self.texts: list[list[str]] = []
+        self.server = grpc.server(ThreadPoolExecutor(128), options=[("grpc.so_reuseport", 0)])
+        translation_pb2_grpc.add_TranslationServiceServicer_to_server(self, self.server)
+        self.port = self.server.add_insecure_port("127.0.0.1:0")
+        self.server.start()
+
+    @property
+    def address(self) -> str:
+        """HOST:PORT."""
+        return f"127.0.0.1:{self.port}"
+
+    def ListModels(self, request: pb.ListModelsRequest, context: Any) -> pb.ListModelsResponse:
+        return pb.ListModelsResponse(models=[pb.Model(name="fake", precision="none")])
+
+    def GetModel(self, request: pb.GetModelRequest, context: Any) -> pb.Model:
+        return pb.Model(name="fake", precision="none")
+
+    def Translate(self, request: pb.TranslateRequest, context: Any) -> pb.TranslateResponse:
+        self._behaviour(self, self._count(list(request.contents)), context)
+        return pb.TranslateResponse(
+            translations=[
+                pb.Translation(translated_text=text, source_token_count=2, target_token_count=3)
+                for text in request.contents
+            ]
+        )
+
+    def StreamTranslate(
+        self, request: pb.StreamTranslateRequest, context: Any
+    ) -> Iterator[pb.StreamTranslateResponse]:
+        number = self._count([request.content])
+        for word in request.content.split():
+            self._behaviour(self, number, context)
+            yield pb.StreamTranslateResponse(delta=pb.TextDelta(text=word))
+        yield pb.StreamTranslateResponse(summary=pb.StreamSummary(target_token_count=3))
+
+    def _count(self, texts: list[str]) -> int:
+        with self._lock:
+            self.num_calls += 1
+            self.texts.append(texts)
+            return self.num_calls - 1
+
+
+class Stall:
+    """Every call takes `service` seconds; those within a second after the n-th wait for its end."""
+
+    def __init__(self, service: float, first: int, seconds: float) -> None:
+        self._service = service
+        self._first = first
+        self._seconds = seconds
+        self._until: float | None = None
+
+    def __call__(self, server: FakeServer, number: int, context: Any) -> None:
+        if number == self._first:
+            self._until = time.monotonic() + self._seconds
+        if self._until is not None:
+            time.sleep(max(0.0, self._until - time.monotonic()))
+        time.sleep(self._service)
+
+
+@contextlib.contextmanager
+def fake_server(behaviour: Behaviour) -> Iterator[FakeServer]:
+    """Run one on a free port."""
+    server = FakeServer(behaviour)
+    try:
+        yield server
+    finally:
+        server.server.stop(None).wait()

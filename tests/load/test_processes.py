@@ -1,0 +1,129 @@
+"""The generator in its own processes against servers on real ports."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from bench.load.errors import ServerError
+from bench.load.plan import LoadPlan
+from bench.load.results import read_results
+from bench.load.session import Progress, Session
+from tests.load.fake_server import FakeServer, Stall, fake_server
+
+TEXTS = ["one two three", "four five", "six"]
+
+
+def answer_at_once(server: FakeServer, number: int, context: Any) -> None:
+    """No delay."""
+
+
+def test_a_stall_shows_in_the_open_loop_and_hides_in_the_closed_one() -> None:
+    """As in the virtual-time tests, with a real server, sockets and processes.
+
+    40 requests arrive in the second of the stall, a quarter of all. A single user sends one.
+    """
+    plan = LoadPlan("", rate=40, arrivals="constant", duration=4.0, warmup=0.0)
+    with fake_server(Stall(0.002, first=60, seconds=1.0)) as server:
+        opened = Session(TEXTS).run(dataclasses.replace(plan, server=server.address)).summary()
+    with fake_server(Stall(0.002, first=60, seconds=1.0)) as server:
+        plan = LoadPlan(server.address, concurrency=1, duration=2.5, warmup=0.0)
+        closed = Session(TEXTS).run(plan).summary()
+    assert opened.num_requests == 160
+    assert opened.num_ok == 160
+    assert opened.latency.max == pytest.approx(1.0, abs=0.5)
+    # Of the open loop's, one in ten waited for 0.6 s or more: (1 - 0.6) * 40 = 16 of 160.
+    assert opened.latency.at(90) == pytest.approx(0.6, abs=0.2)
+    assert closed.latency.max == pytest.approx(1.0, abs=0.5)
+    median, ninety = closed.latency.at(50), closed.latency.at(90)
+    assert median is not None
+    assert ninety is None or ninety < 0.3
+
+
+def test_several_processes_send_each_request_once(tmp_path: Path) -> None:
+    with fake_server(answer_at_once) as server:
+        plan = LoadPlan(
+            server.address, rate=50, duration=1.0, warmup=0.2, processes=2, texts_per_request=2
+        )
+        results = Session(TEXTS, about={"note": "mine"}).run(plan, tmp_path / "run")
+    numbers = [sample.number for sample in results.run.samples]
+    assert sorted(numbers) == list(range(len(numbers)))
+    assert len(numbers) == server.num_calls
+    assert results.run.num_scheduled == results.summary().num_requests
+    assert all(len(texts) == 2 for texts in server.texts)
+    stored = read_results(tmp_path / "run")
+    assert stored.summary() == results.summary()
+    assert stored.about["note"] == "mine"
+    assert stored.about["models"][0]["name"] == "fake"
+
+
+def test_streams_are_timed_piece_by_piece() -> None:
+    def pause(server: FakeServer, number: int, context: Any) -> None:
+        time.sleep(0.05)
+
+    with fake_server(pause) as server:
+        plan = LoadPlan(server.address, concurrency=2, stream=True, duration=1.0, warmup=0.0)
+        results = Session(["one two three"]).run(plan)
+    summary = results.summary()
+    assert summary.num_ok >= 4
+    assert summary.first_token.count == summary.num_ok
+    assert summary.token_gap.count == 2 * summary.num_ok
+    assert summary.first_token.mean is not None
+    assert summary.token_gap.mean is not None
+    assert summary.latency.mean is not None
+    assert summary.token_gap.mean == pytest.approx(0.05, abs=0.04)
+    assert summary.first_token.mean + 2 * summary.token_gap.mean <= summary.latency.mean + 1e-6
+
+
+def test_errors_are_counted_by_code() -> None:
+    def refuse_every_other(server: FakeServer, number: int, context: Any) -> None:
+        if number % 2:
+            context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "too much")
+
+    with fake_server(refuse_every_other) as server:
+        plan = LoadPlan(server.address, rate=40, arrivals="constant", duration=1.0, warmup=0.0)
+        summary = Session(TEXTS).run(plan).summary()
+    assert summary.errors == {"RESOURCE_EXHAUSTED": 20}
+    assert summary.error_messages == {"RESOURCE_EXHAUSTED": "too much"}
+    assert summary.num_ok == 20
+
+
+def test_a_server_that_dies_ends_the_run_and_what_was_measured_is_written(tmp_path: Path) -> None:
+    def die_after_twenty(server: FakeServer, number: int, context: Any) -> None:
+        if number == 20:
+            server.server.stop(None)
+
+    with fake_server(die_after_twenty) as server:
+        plan = LoadPlan(server.address, rate=20, arrivals="constant", duration=60.0, warmup=0.0)
+        results = Session(TEXTS).run(plan, tmp_path / "run")
+    assert "the server is gone" in results.run.broken_off
+    assert results.run.seconds < 30
+    stored = read_results(tmp_path / "run").summary()
+    assert stored.num_ok >= 15
+    assert stored.errors["UNAVAILABLE"] > 0
+    assert not stored.valid
+    assert (tmp_path / "run" / "report.html").exists()
+
+
+def test_an_observer_can_end_a_run() -> None:
+    def enough(progress: Progress) -> bool:
+        return len(progress.samples) >= 10
+
+    with fake_server(answer_at_once) as server:
+        plan = LoadPlan(server.address, rate=50, duration=60.0, warmup=0.0)
+        results = Session(TEXTS).run(plan, observer=enough)
+    assert results.run.broken_off == "stopped"
+    assert 10 <= len(results.run.samples) < 500
+    assert results.summary().num_unfinished == 0
+
+
+def test_no_server_is_an_error_that_names_the_address() -> None:
+    with fake_server(answer_at_once) as server:
+        address = server.address
+    with pytest.raises(ServerError, match=address):
+        Session(TEXTS).run(LoadPlan(address, rate=1))

@@ -1,0 +1,79 @@
+from __future__ import annotations
+
+import pytest
+
+from bench.load.errors import ServerError
+from bench.load.scrape import Snapshot, bucket_percentile, scrape, server_figures
+from service.metrics import MetricsEndpoint, ServerMetrics
+
+
+def page(metrics: ServerMetrics) -> str:
+    from prometheus_client import generate_latest
+
+    return generate_latest(metrics.registry).decode()
+
+
+def test_the_figures_of_a_run_from_the_servers_own_metrics() -> None:
+    """Against the server's own class, so that a renamed metric is noticed here."""
+    metrics = ServerMetrics()
+    observer = metrics.for_model("m")
+    observer.set_capacity(slots=8, max_waiting=10, cache_bytes=1)
+    observer.on_step(8, 1, 0.1, 0.1)  # before the run
+    before = Snapshot.parse(page(metrics), 10.0)
+    for _ in range(10):
+        observer.on_step(2, 1, encode_seconds=0.01, step_seconds=0.05)
+        observer.on_admitted(0.02)
+    observer.on_queue(waiting=5, running=2)
+    during = Snapshot.parse(page(metrics), 15.0)
+    observer.on_queue(waiting=0, running=0)
+    after = Snapshot.parse(page(metrics), 20.0)
+    figures = server_figures([before, during, after], begin=10.0, end=20.0)
+    assert figures is not None
+    assert figures.seconds == 10.0
+    assert figures.rows_per_step == pytest.approx(2.0)
+    assert figures.slot_use == pytest.approx(0.25)
+    assert figures.steps_per_second == pytest.approx(1.0)
+    assert figures.step_share == pytest.approx(0.05)
+    assert figures.encode_share == pytest.approx(0.01)
+    assert figures.queue_mean == pytest.approx(0.02)
+    assert figures.queue_p50 is not None
+    assert 0.01 <= figures.queue_p50 <= 0.025
+    assert figures.max_waiting == 5
+    assert figures.wasted_tokens == 0
+    assert figures.padding_tokens is None
+    assert figures.cpu_cores is not None
+    assert figures.max_memory_bytes is not None
+
+
+def test_too_few_scrapes_say_nothing() -> None:
+    one = Snapshot(3.0, {}, {}, {})
+    assert server_figures([], 0, 10) is None
+    assert server_figures([one], 0, 10) is None
+
+
+def test_scrapes_nearest_to_the_measured_time_bound_it() -> None:
+    shots = [
+        Snapshot(float(s), {"dragoman_target_tokens_total": s * 10.0}, {}, {}) for s in range(9)
+    ]
+    figures = server_figures(shots, begin=2.5, end=6.5)
+    assert figures is not None
+    assert figures.seconds == 5.0
+    assert figures.target_tokens_per_second == pytest.approx(10.0)
+
+
+def test_percentiles_within_buckets() -> None:
+    buckets = {"0.1": 50.0, "0.2": 90.0, "1.0": 100.0, "+Inf": 100.0}
+    assert bucket_percentile(buckets, 50) == pytest.approx(0.1)
+    assert bucket_percentile(buckets, 70) == pytest.approx(0.15)
+    assert bucket_percentile(buckets, 99) == pytest.approx(0.92)
+    assert bucket_percentile({"0.1": 0.0, "+Inf": 5.0}, 50) == pytest.approx(0.1)
+    assert bucket_percentile({}, 50) is None
+
+
+def test_scraping_a_port_where_nothing_is() -> None:
+    endpoint = MetricsEndpoint(ServerMetrics(), "127.0.0.1", 0)
+    url = f"http://127.0.0.1:{endpoint.port}/metrics"
+    assert scrape(url, start=0.0).values["process_resident_memory_bytes"] > 0
+    endpoint.close()
+    with pytest.raises(ServerError, match="no metrics at"):
+        scrape(url, start=0.0)
