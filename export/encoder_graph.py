@@ -144,6 +144,6 @@ def _cross_keys_values(layers: Layers, packing: _Packing, memory: str, layer: in
         split = graph.op("Transpose", graph.op("Reshape", padded, heads), perm=[0, 2, 1, 3])
         names = [f"cross_key_{layer}", f"cross_value_{layer}"]
         graph.multi_op("Split", split, outputs=names, axis=1, num_outputs=2)
-    shape = ["batch", config.num_heads, "source", config.head_dim]
+    shape: list[int | str] = ["batch", config.num_heads, "source", config.head_dim]
     for name in names:
         graph.output(name, layers.arithmetic.dtype, shape)

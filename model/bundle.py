@@ -150,12 +150,12 @@ class Bundle:
     @property
     def encoder_path(self) -> Path:
         """The encoder graph."""
-        return self.path / self.manifest["graphs"]["encoder"]
+        return self.path / str(self.manifest["graphs"]["encoder"])
 
     @property
     def decoder_step_path(self) -> Path:
         """The decoder-step graph."""
-        return self.path / self.manifest["graphs"]["decoder_step"]
+        return self.path / str(self.manifest["graphs"]["decoder_step"])
 
     def tokenizer(self) -> Tokenizer:
         """The tokenizer, newly loaded.
@@ -243,7 +243,7 @@ def file_sha256(file: Path) -> str:
 
 
 def installed_runtime_version() -> str | None:
-    """The version of the installed ONNX Runtime, found without importing it; None if there is none."""
+    """The installed ONNX Runtime's version, found without importing it; None without one."""
     for package in _RUNTIME_PACKAGES:
         try:
             return importlib.metadata.version(package)

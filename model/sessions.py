@@ -36,7 +36,12 @@ class SessionSettings:
 
 
 def open_session(
-    bundle: Bundle, graph: Path, settings: SessionSettings, *, rests: bool = False
+    bundle: Bundle,
+    graph: Path,
+    settings: SessionSettings,
+    *,
+    rests: bool = False,
+    optimized_graph: Path | None = None,
 ) -> ort.InferenceSession:
     """A session of one of the bundle's graphs.
 
@@ -45,6 +50,7 @@ def open_session(
         graph: the graph's file.
         settings: device and threads.
         rests: the session runs now and then beside a busier one, and must not spin in between.
+        optimized_graph: where to write what ONNX Runtime makes of the graph, to look at it.
 
     Raises:
         BundleDeviceError: the device can't run the bundle, or the file can't be loaded.
@@ -67,6 +73,8 @@ def open_session(
         # multiply: the same integers, slower. It is one of the "extended" optimisations.
         entries["session.x64quantprecision"] = "1"
         options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
+    if optimized_graph is not None:
+        options.optimized_model_filepath = str(optimized_graph)
     for key, value in entries.items():
         options.add_session_config_entry(key, value)
     try:

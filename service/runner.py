@@ -31,10 +31,10 @@ class OnnxRunner:
         max_rows: rows that can step at once; memory grows with it.
         max_source_positions, max_target_positions: lower limits than the bundle's own.
         intra_op_threads: threads that share one operator; None for one a core.
-        spinning: let idle threads wait for work actively: faster steps, busier cores.
+        sessions: all that can be set about sessions, in place of `device` and `intra_op_threads`.
 
     Raises:
-        StartupError: the device or the processor can't run this bundle; says what to do.
+        StartupError: this device can't run the bundle, or has too little memory; says what to do.
     """
 
     def __init__(
@@ -46,9 +46,9 @@ class OnnxRunner:
         max_source_positions: int | None = None,
         max_target_positions: int | None = None,
         intra_op_threads: int | None = None,
-        spinning: bool = True,
+        sessions: SessionSettings | None = None,
     ) -> None:
-        settings = SessionSettings(device, intra_op_threads, spinning)
+        settings = sessions or SessionSettings(device, intra_op_threads)
         self._limits = RunnerLimits(
             max_rows=max_rows,
             max_source_positions=max_source_positions or bundle.max_source_positions,
@@ -85,9 +85,7 @@ class OnnxRunner:
         encoded = time.perf_counter()
         top_ids, top_logits, log_sum_exp = self._step.run(plan)
         stepped = time.perf_counter()
-        return StepOutput(
-            top_ids, top_logits, log_sum_exp, encoded - start, stepped - encoded
-        )
+        return StepOutput(top_ids, top_logits, log_sum_exp, encoded - start, stepped - encoded)
 
     def close(self) -> None:
         """Free sessions and memory."""

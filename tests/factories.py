@@ -77,8 +77,11 @@ def _draw(name: str, parameter: torch.Tensor, config: ModelConfig) -> None:
 
 def tiny_tokenizer(directory: Path, vocab_size: int = VOCAB_SIZE) -> Tokenizer:
     """A SentencePiece vocabulary of a few sentences, written to directory/tokenizer.model."""
+    # The sentences hold some 650 pieces; invented words make up for the rest.
+    letters = np.random.default_rng(0).integers(97, 123, (max(0, vocab_size - 600), 4))
+    text = [*SENTENCES, *("".join(map(chr, word)) for word in letters)]
     return train_tokenizer(
-        iter(SENTENCES), directory / TOKENIZER_FILE, vocab_size=vocab_size, kind="bpe"
+        iter(text), directory / TOKENIZER_FILE, vocab_size=vocab_size, kind="bpe"
     )
 
 

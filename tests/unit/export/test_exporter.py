@@ -20,9 +20,7 @@ from tests.factories import VOCAB_SIZE, random_model, tiny_bundle, tiny_config, 
 def save(directory: Path, model: Transformer) -> Path:
     tokenizer = tiny_tokenizer(directory.parent / "tokenizer", model.config.vocab_size)
     languages = {"source": "en", "target": "de"}
-    save_checkpoint(
-        directory, model, tokenizer, languages=languages, provenance={"hours": 0.5}
-    )
+    save_checkpoint(directory, model, tokenizer, languages=languages, provenance={"hours": 0.5})
     return directory
 
 

@@ -23,9 +23,7 @@ def test_sinusoids_are_the_models() -> None:
     assert np.abs(sinusoidal_positions(64, 32) - expected).max() < 1e-6
 
 
-@pytest.mark.parametrize(
-    "stored", ["source_embedding", "target_embedding", "output_projection"]
-)
+@pytest.mark.parametrize("stored", ["source_embedding", "target_embedding", "output_projection"])
 def test_a_matrix_tied_three_ways_is_found_under_any_name(stored: str) -> None:
     config = tiny_config(embedding_tying="all")
     state = arrays(config)

@@ -112,12 +112,29 @@ def test_unknown_fields_and_files_are_left_alone(directory: Path) -> None:
     assert Bundle.load(directory).name == "en-de"
 
 
-FIELDS = (
-    "name version architecture languages special_ids limits precision top_k graphs tokenizer "
-    "onnxruntime sha256 provenance languages.source languages.target special_ids.eos "
-    "limits.max_source_positions graphs.encoder graphs.decoder_step tokenizer.files "
-    "onnxruntime.below"
-).split()
+FIELDS = [
+    "name",
+    "version",
+    "architecture",
+    "languages",
+    "special_ids",
+    "limits",
+    "precision",
+    "top_k",
+    "graphs",
+    "tokenizer",
+    "onnxruntime",
+    "sha256",
+    "provenance",
+    "languages.source",
+    "languages.target",
+    "special_ids.eos",
+    "limits.max_source_positions",
+    "graphs.encoder",
+    "graphs.decoder_step",
+    "tokenizer.files",
+    "onnxruntime.below",
+]
 
 
 @pytest.mark.parametrize("field", FIELDS)

@@ -49,12 +49,14 @@ def test_a_source_fills_its_rows_and_leaves_padding_out(cache: KVCache) -> None:
 
 def test_copies_happen_as_if_all_at_once(cache: KVCache) -> None:
     before = [array.copy() for array in cache.self_attention]
-    swap_and_chain = [RowCopy(0, 1, 2, 6), RowCopy(1, 0, 2, 6), RowCopy(3, 4, 0, 9), RowCopy(4, 5, 1, 3)]
-    cache.copy_rows(swap_and_chain)
+    swap = [RowCopy(0, 1, 2, 6), RowCopy(1, 0, 2, 6)]
+    chain = [RowCopy(3, 4, 0, 9), RowCopy(4, 5, 1, 3)]
+    cache.copy_rows(swap + chain)
     for array, old in zip(cache.self_attention, before, strict=True):
         expected = old.copy()
-        for copy in swap_and_chain:
-            expected[copy.target, :, copy.start : copy.stop] = old[copy.source, :, copy.start : copy.stop]
+        for copy in swap + chain:
+            span = slice(copy.start, copy.stop)
+            expected[copy.target, :, span] = old[copy.source, :, span]
         assert (array == expected).all()
 
 

@@ -1,0 +1,32 @@
+"""Greedy loops over a `ModelRunner`, for tests that are not about the engine."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from service.plan import EncodeItem, ModelRunner, StepOutput, StepPlan
+
+
+def greedy_steps(
+    runner: ModelRunner, sources: Sequence[tuple[int, ...]], num_steps: int, bos_id: int = 2
+) -> list[StepOutput]:
+    """Sources into rows 0, 1, ..., then greedy steps that no EOS stops."""
+    rows = len(sources)
+    encodes = [EncodeItem((row,), source) for row, source in enumerate(sources)]
+    token_ids = np.full(rows, bos_id, np.int64)
+    outputs = []
+    for step in range(num_steps):
+        positions = np.full(rows, step, np.int32)
+        outputs.append(runner.execute(StepPlan((), encodes, token_ids, positions)))
+        encodes, token_ids = [], outputs[-1].top_ids[:, 0]
+    return outputs
+
+
+def rows_equal(first: StepOutput, i: int, second: StepOutput, j: int) -> bool:
+    """Whether row i of one output is row j of another, bit by bit."""
+    return all(
+        getattr(first, name)[i].tobytes() == getattr(second, name)[j].tobytes()
+        for name in ("top_ids", "top_logits", "log_sum_exp")
+    )
