@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 from google.protobuf import descriptor_pb2
-from grpc_tools import protoc  # type: ignore[import-untyped]
+from grpc_tools import protoc
 
 ROOT = Path(__file__).resolve().parents[3]
 PROTO = ROOT / "proto"
