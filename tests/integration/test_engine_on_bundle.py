@@ -1,0 +1,88 @@
+"""The engine with real graphs: nobody's answer depends on who else is there."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+
+import pytest
+
+from model.bundle import Bundle
+from model.config import ModelConfig
+from service.engine import Engine, EngineConfig
+from service.observer import SilentObserver
+from service.requests import FinishReason, GenerationRequest, GenerationResult
+from service.runner import OnnxRunner
+from tests.factories import random_sources, tiny_bundle
+
+NUM_REQUESTS = 200
+MAX_ROWS = 16
+
+
+class RowCounter(SilentObserver):
+    def __init__(self) -> None:
+        self.rows: list[int] = []
+
+    def on_step(self, rows: int, encodes: int, encode_seconds: float, step_seconds: float) -> None:
+        self.rows.append(rows)
+
+
+@pytest.fixture(scope="module", params=["fp32", "int8"])
+def bundle(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Bundle:
+    directory = tmp_path_factory.mktemp("bundle") / request.param
+    return tiny_bundle(directory, precision=request.param)
+
+
+async def answers(
+    bundle: Bundle, sources: list[tuple[int, ...]], *, together: bool
+) -> tuple[list[GenerationResult], float]:
+    """Each source's result, and the mean number of rows in a step."""
+    counter = RowCounter()
+    runner = OnnxRunner(bundle, max_rows=MAX_ROWS, intra_op_threads=1)
+    config = EngineConfig(encode_token_budget=64)
+    engine = Engine(runner, config, counter)
+    await engine.start()
+    if together:
+        results = list(await asyncio.gather(*(late(engine, source) for source in sources)))
+    else:
+        results = [await engine.submit(GenerationRequest(source)).result() for source in sources]
+    await engine.stop()
+    return results, sum(counter.rows) / len(counter.rows)
+
+
+async def late(engine: Engine, source: tuple[int, ...]) -> GenerationResult:
+    """One client of many: it comes at some time, and some give up or listen."""
+    chance = random.Random(hash(source))
+    for _ in range(chance.randrange(60)):
+        await asyncio.sleep(0)
+    if chance.random() < 0.3:
+        # Somebody else's request that leaves a hole in the middle of its translation.
+        impatient = engine.submit(GenerationRequest(source[::-1]))
+        async for _ in impatient:
+            break
+        impatient.cancel()
+    generation = engine.submit(GenerationRequest(source))
+    if chance.random() < 0.5:
+        streamed = [token for tokens in [t async for t in generation] for token in tokens]
+        assert streamed == (await generation.result()).token_ids
+    return await generation.result()
+
+
+def sources_of(config: ModelConfig) -> list[tuple[int, ...]]:
+    return random_sources(config, NUM_REQUESTS, seed=1, max_length=40)
+
+
+async def test_two_hundred_at_once_get_bit_by_bit_what_each_gets_alone(bundle: Bundle) -> None:
+    sources = sources_of(bundle.config)
+    alone, rows_alone = await answers(bundle, sources, together=False)
+    together, rows_together = await answers(bundle, sources, together=True)
+    assert rows_alone == 1
+    assert rows_together > MAX_ROWS / 2
+    for one, other in zip(alone, together, strict=True):
+        assert one.token_ids == other.token_ids
+        assert one.finish_reason is other.finish_reason
+        assert one.log_probability == other.log_probability  # the same bits, not nearly the same
+    # Otherwise the model would be too dull for this test to mean much.
+    assert len({tuple(result.token_ids) for result in alone}) > NUM_REQUESTS / 2
+    assert len({len(result.token_ids) for result in alone}) > 10
+    assert {result.finish_reason for result in alone} == {FinishReason.EOS, FinishReason.LENGTH}
