@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import random
+from pathlib import Path
 
 import pytest
+import torch
 
 from model.bundle import Bundle
 from model.config import ModelConfig
+from model.search import greedy_search
 from service.engine import Engine, EngineConfig
 from service.observer import SilentObserver
 from service.requests import FinishReason, GenerationRequest, GenerationResult
 from service.runner import OnnxRunner
-from tests.factories import random_sources, tiny_bundle
+from tests.factories import random_model, random_sources, tiny_bundle, tiny_config
 
 NUM_REQUESTS = 200
 MAX_ROWS = 16
@@ -86,3 +89,16 @@ async def test_two_hundred_at_once_get_bit_by_bit_what_each_gets_alone(bundle: B
     assert len({tuple(result.token_ids) for result in alone}) > NUM_REQUESTS / 2
     assert len({len(result.token_ids) for result in alone}) > 10
     assert {result.finish_reason for result in alone} == {FinishReason.EOS, FinishReason.LENGTH}
+
+
+async def test_the_answers_are_those_of_the_reference_search(tmp_path: Path) -> None:
+    model = random_model(tiny_config(), seed=5)
+    sources = random_sources(model.config, 60, seed=2, max_length=40)
+    results, _ = await answers(
+        tiny_bundle(tmp_path / "bundle", model=model), sources, together=True
+    )
+    for source, result in zip(sources, results, strict=True):
+        [expected] = greedy_search(model, torch.tensor([source]))
+        assert tuple(result.token_ids) == expected.token_ids
+        assert (result.finish_reason is FinishReason.EOS) == expected.finished
+        assert result.log_probability == pytest.approx(sum(expected.log_probs), abs=1e-3)
