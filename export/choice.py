@@ -22,8 +22,7 @@ def choose_tokens(layers: Layers, states: str, top_k: int) -> None:
     logits before the choice.
     """
     graph, config = layers.graph, layers.config
-    flat = graph.op("Squeeze", states, graph.constant([1], np.int64))
-    logits = layers.arithmetic.project_to_vocabulary(flat, layers.weights.output_projection())
+    logits = layers.arithmetic.project_to_vocabulary(states, layers.weights.output_projection())
     bias = layers.weights.output_bias()
     if bias is not None:
         logits = graph.op("Add", logits, layers.arithmetic.constant(bias))
@@ -38,7 +37,7 @@ def choose_tokens(layers: Layers, states: str, top_k: int) -> None:
 
 
 def _adjust(graph: GraphBuilder, logits: str, vocab_size: int) -> str:
-    """logits[rows[i], token_ids[i]] += values[i], touching nothing else."""
+    """logits[rows[i], 0, token_ids[i]] += values[i], touching nothing else: [rows, V]."""
     rows = graph.input("adjust_rows", "int64", ["adjustments"])
     token_ids = graph.input("adjust_token_ids", "int64", ["adjustments"])
     values = graph.input("adjust_values", "float32", ["adjustments"])

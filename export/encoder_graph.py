@@ -50,7 +50,7 @@ def build_encoder(config: ModelConfig, weights: Weights, precision: str) -> onnx
     ids = graph.input("source_ids", "int64", ["batch", "source"])
     lengths = graph.input("source_lengths", "int32", ["batch"])
     packing, token_ids, positions = _pack(graph, ids, lengths)
-    arithmetic = arithmetic_for(precision, graph, row_ids=token_ids)
+    arithmetic = arithmetic_for(precision, graph, token_ids)
     layers = Layers(graph, arithmetic, weights, config)
     states = layers.embed("source", token_ids, positions)  # [N, D]
     names = [f"encoder.layers.{i}" for i in range(config.num_encoder_layers)]

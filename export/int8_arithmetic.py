@@ -25,16 +25,16 @@ class Int8Arithmetic(Float32Arithmetic):
 
     Args:
         graph: where to add nodes.
-        row_ids: any value [rows, ...] whose first axis is that of all activations.
+        token_ids: the ids [...] whose states [..., D] the graph computes.
     """
 
-    def __init__(self, graph: GraphBuilder, row_ids: str) -> None:
+    def __init__(self, graph: GraphBuilder, token_ids: str) -> None:
         super().__init__(graph)
         self._quantized: dict[tuple[str, bool], tuple[str, str]] = {}
-        count = graph.op("Shape", row_ids, start=0, end=1)
-        # MatMulInteger kernels want unsigned activations: signed ones go the slow general way.
-        self._middle = graph.op("ConstantOfShape", count, value=_uint8(128))  # [rows]
-        self._zero = graph.op("ConstantOfShape", count, value=_uint8(0))
+        shape = graph.op("Shape", graph.op("Unsqueeze", token_ids, graph.constant([-1], np.int64)))
+        # MatMulInteger's fast kernels want unsigned activations: hence a zero point of 128.
+        self._middle = graph.op("ConstantOfShape", shape, value=_uint8(128))  # [..., 1]
+        self._zero = graph.op("ConstantOfShape", shape, value=_uint8(0))
 
     def embed(self, table: Float32, ids: str, scale: float) -> str:
         """Gathers 8-bit rows and their scales, and dequantises only those."""
@@ -62,14 +62,15 @@ class Int8Arithmetic(Float32Arithmetic):
         """states times the transposed table, from the same 8-bit numbers as the embedding."""
         values, scales = quantize_rows(table)
         weight = transposed(self._graph, self._graph.constant(values))
-        quantized, scale = self._quantize(states, non_negative=False)
+        quantized, scale = self._quantize(states, table.shape[1])
         product = self._multiply(quantized, weight, scales, non_negative=False)
         return self._graph.op("Mul", product, scale)
 
     def _scaled_product(self, linear: Linear) -> tuple[str, str]:
         """The product but for the rows' scales, and those."""
         values, scales = quantize_rows(linear.weight)
-        quantized, scale = self._quantize(linear.states, linear.non_negative)
+        width = linear.weight.shape[1]
+        quantized, scale = self._quantize(linear.states, width, linear.non_negative)
         weight = self._graph.constant(values.T)
         return self._multiply(quantized, weight, scales, linear.non_negative), scale
 
@@ -84,8 +85,8 @@ class Int8Arithmetic(Float32Arithmetic):
             domain=MICROSOFT,
         )
 
-    def _quantize(self, states: str, non_negative: bool) -> tuple[str, str]:
-        """uint8 values and float32 scales [..., 1] of the rows of `states`, computed once.
+    def _quantize(self, states: str, width: int, non_negative: bool = False) -> tuple[str, str]:
+        """uint8 values and float32 scales [..., 1] of rows of `width` states, computed once.
 
         A signed row maps its largest magnitude to 127 around a zero point of 128. A non-negative
         one has all 255 steps above zero, and what is below zero saturates there: ReLU for free.
@@ -101,9 +102,11 @@ class Int8Arithmetic(Float32Arithmetic):
                 largest = graph.op("Max", largest, self.constant(0.0))
             levels = 255.0 if non_negative else 127.0
             scale = graph.op("Mul", largest, self.constant(1.0 / levels))
-            flat = graph.op("Reshape", scale, axis)
             zero_point = self._zero if non_negative else self._middle
-            values = graph.op("QuantizeLinear", states, flat, zero_point, axis=0)
+            # A block as long as a row: one scale for each row.
+            values = graph.op(
+                "QuantizeLinear", states, scale, zero_point, axis=-1, block_size=width
+            )
             self._quantized[key] = values, scale
         return self._quantized[key]
 

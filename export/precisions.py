@@ -10,13 +10,13 @@ from export.int8_arithmetic import Int8Arithmetic
 PRECISIONS = ("fp32", "fp16", "int8")
 
 
-def arithmetic_for(precision: str, graph: GraphBuilder, row_ids: str) -> Arithmetic:
+def arithmetic_for(precision: str, graph: GraphBuilder, token_ids: str) -> Arithmetic:
     """The arithmetic of `precision` for one graph.
 
     Args:
         precision: fp32, fp16 or int8.
         graph: where it adds its nodes.
-        row_ids: any value [rows, ...] whose first axis is that of the graph's activations.
+        token_ids: the ids [...] whose states [..., D] the graph computes.
 
     Raises:
         ExportError: no such precision.
@@ -26,5 +26,5 @@ def arithmetic_for(precision: str, graph: GraphBuilder, row_ids: str) -> Arithme
     if precision == "fp16":
         return Float16Arithmetic(graph)
     if precision == "int8":
-        return Int8Arithmetic(graph, row_ids)
+        return Int8Arithmetic(graph, token_ids)
     raise ExportError(f"precision must be one of {', '.join(PRECISIONS)}, not {precision!r}")

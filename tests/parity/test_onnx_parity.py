@@ -85,6 +85,25 @@ def test_other_precisions_are_near(
     assert np.mean(differences) < tolerance / 5
 
 
+@pytest.mark.parametrize("precision", ["fp32", "int8"])
+def test_a_layer_whose_hidden_units_are_all_off(tmp_path: Path, precision: str) -> None:
+    """Rows of zeros: a scale of zero must not make anything undefined."""
+    torch.manual_seed(0)
+    model = Transformer(tiny_config()).eval()
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if name.endswith("inner.bias"):
+                parameter.fill_(-100.0)
+    bundle = tiny_bundle(tmp_path / "bundle", model=model, precision=precision)
+    source = random_sources(model.config, 1)[0]
+    outputs = greedy_steps(OnnxRunner(bundle, intra_op_threads=1), [source], 4)
+    chosen = np.array([output.top_ids[0, 0] for output in outputs])
+    expected = reference_log_probabilities(model, source, chosen)
+    for step, output in enumerate(outputs):
+        found = output.top_logits[0] - output.log_sum_exp[0]
+        assert np.abs(found - expected[step, output.top_ids[0]]).max() < 0.2
+
+
 @pytest.mark.parametrize("vocab_size", [331, 2048])
 def test_adjusted_logits_choose_other_tokens(tmp_path: Path, vocab_size: int) -> None:
     """One row loses its best two tokens and gains a bad one; its neighbour keeps all."""

@@ -122,7 +122,8 @@ def test_similar_lengths_share_a_batch() -> None:
     for batch in batches:
         sizes = [len(item.source_ids) for item in batch]
         assert len(sizes) * max(sizes) <= 1.5 * sum(sizes) + 64
-    assert len(batches) < 8
+        assert len(sizes) == 1 or len(sizes) * max(sizes) <= 512
+    assert len(batches) <= 10
 
 
 def test_int8_without_exact_products_takes_unsigned_weights(tmp_path: Path) -> None:
