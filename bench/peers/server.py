@@ -1,0 +1,135 @@
+"""A server of our contract over another engine. `python -m bench.peers.server --help`."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import os
+from pathlib import Path
+from typing import Annotated, cast
+
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
+
+import typer
+
+from bench.peers.batch_engine import Backend, BatchEngine, BatchPolicy
+from bench.peers.ctranslate2_backend import CTranslate2Backend, CTranslate2Options
+from bench.peers.engine_backend import EngineBackend
+from model.bundle import Bundle
+from service import logs
+from service.engine import Engine
+from service.loading import load_model
+from service.metrics import ServerMetrics
+from service.plan import RunnerLimits
+from service.registry import Registry, ServedModel
+from service.server import Server
+from service.settings import Settings
+from service.translator import Translator
+
+KINDS = ("ctranslate2", "static", "per-request")
+
+
+def peer_model(
+    bundle: Bundle,
+    backend: Backend,
+    policy: BatchPolicy,
+    metrics: ServerMetrics,
+    name: str,
+) -> ServedModel:
+    """A model with the bundle's vocabulary and limits, translated by `backend`."""
+    config = bundle.config
+    limits = RunnerLimits(
+        max_rows=policy.max_batch * policy.num_workers,
+        max_source_positions=config.max_positions,
+        max_target_positions=config.max_positions,
+        top_k=1,
+        vocab_size=config.vocab_size,
+    )
+    observer = metrics.for_model(name)
+    observer.set_capacity(limits.max_rows, policy.max_waiting, 0)
+    # It has all that the translator and the registry use of an engine.
+    engine = cast(Engine, BatchEngine(backend, policy, limits, observer))
+    return ServedModel(
+        name=name,
+        version=bundle.version,
+        source=bundle.source_language,
+        target=bundle.target_language,
+        precision=bundle.precision,
+        device="cpu",
+        max_source_tokens=limits.max_source_positions,
+        max_target_tokens=limits.max_target_positions,
+        max_rows=limits.max_rows,
+        engine=engine,
+        translator=Translator(engine, bundle.tokenizer(), source_language=bundle.source_language),
+    )
+
+
+def ctranslate2_model(
+    bundle: Bundle,
+    converted: Path,
+    options: CTranslate2Options,
+    policy: BatchPolicy,
+    metrics: ServerMetrics,
+) -> ServedModel:
+    """The bundle's model in CTranslate2, from a directory that `conversion.convert` wrote."""
+    policy = dataclasses.replace(policy, num_workers=options.inter_threads)
+    backend = CTranslate2Backend(converted, bundle.config, options)
+    return peer_model(bundle, backend, policy, metrics, "ctranslate2")
+
+
+def own_engine_model(
+    bundle: Path, settings: Settings, policy: BatchPolicy, metrics: ServerMetrics, name: str
+) -> ServedModel:
+    """Our engine behind request-level batching."""
+    # The inner engine's own figures would be counted twice: it gets metrics that nobody reads.
+    own = load_model(bundle, settings, ServerMetrics())
+    return peer_model(Bundle.load(bundle), EngineBackend(own.engine), policy, metrics, name)
+
+
+def main(
+    kind: Annotated[str, typer.Option(help=f"One of {', '.join(KINDS)}.")],
+    bundle: Annotated[
+        Path, typer.Option(help="The bundle: vocabulary, and weights of our engine.")
+    ],
+    converted: Annotated[Path | None, typer.Option(help="The CTranslate2 model.")] = None,
+    port: int = 50061,
+    metrics_port: int = 9474,
+    max_batch: int = 32,
+    window_ms: float = 2.0,
+    max_waiting: int = 4096,
+    compute_type: str = "int8",
+    inter_threads: int = 1,
+    intra_threads: int = 1,
+    isa: str = "",
+    beam_size: int = 1,
+    threads: Annotated[int, typer.Option(help="Of our own engine; 0: one for each core.")] = 0,
+) -> None:
+    """Serve until SIGTERM."""
+    if kind not in KINDS or (kind == "ctranslate2" and converted is None):
+        raise typer.BadParameter("--kind ctranslate2 needs --converted; see --help")
+    logs.configure("info", "json")
+    settings = Settings(
+        model=(bundle,),
+        port=port,
+        metrics_port=metrics_port,
+        threads=threads,
+        max_rows=max_batch,
+        max_waiting=max_waiting,
+    )
+    policy = BatchPolicy(max_batch, window_ms / 1e3, max_waiting=max_waiting)
+    metrics = ServerMetrics()
+    if converted is not None and kind == "ctranslate2":
+        options = CTranslate2Options(compute_type, inter_threads, intra_threads, isa, beam_size)
+        model = ctranslate2_model(Bundle.load(bundle), converted, options, policy, metrics)
+    else:
+        policy = dataclasses.replace(policy, per_request=kind == "per-request")
+        model = own_engine_model(bundle, settings, policy, metrics, kind)
+
+    async def run() -> None:
+        await Server(settings, Registry([model]), metrics).serve()
+
+    asyncio.run(run())
+
+
+if __name__ == "__main__":
+    typer.run(main)
