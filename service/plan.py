@@ -126,7 +126,9 @@ class ModelRunner(Protocol):
     """Runs the model. The only one who touches cache contents; called from one thread at a time."""
 
     @property
-    def limits(self) -> RunnerLimits: ...
+    def limits(self) -> RunnerLimits:
+        """What it can hold; the same for its whole life."""
+        ...
 
     def execute(self, plan: StepPlan) -> StepOutput:
         """Carry out `plan`. An exception fails the requests in it, not the engine."""
