@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from cli.exits import fail
+
 
 def train(
     recipe: Annotated[Path, typer.Argument(help="The recipe, a TOML file.")],
@@ -29,8 +31,11 @@ def train(
     import logging
     import os
 
-    import torch
-    from torch import distributed
+    try:
+        import torch
+        from torch import distributed
+    except ModuleNotFoundError:
+        fail("training needs PyTorch: pip install 'dragoman[train]'")
 
     from model.checkpoint import CheckpointError
     from model.corpus import CorpusError
