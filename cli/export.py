@@ -24,7 +24,8 @@ def export(
     top_k: Annotated[
         int,
         typer.Option(
-            help="Best tokens that a step returns; beam search needs twice its beam size.", min=1
+            help="Best tokens that a step returns by default; a beam needs twice its size.",
+            min=1,
         ),
     ] = 8,
     model_card: Annotated[

@@ -14,6 +14,7 @@ import onnx
 from export.decoder_step_graph import build_decoder_step
 from export.encoder_graph import build_encoder
 from export.errors import ExportError
+from export.graph_builder import MAX_PROTOBUF_BYTES
 from export.weights import Weights
 from model.bundle import installed_runtime_version, write_manifest
 from model.config import ModelConfig
@@ -51,7 +52,8 @@ class ExportOptions:
     Attributes:
         precision: fp32, fp16 or int8.
         name, version: how the model is called; the name defaults to "<source>-<target>".
-        top_k: candidates that each step returns. Beam search needs twice the beam size.
+        top_k: tokens that a step returns for each row unless the server is told otherwise. Beam
+            search needs twice its beam size.
         model_card: a file to put into the bundle as MODEL_CARD.md.
     """
 
@@ -62,10 +64,17 @@ class ExportOptions:
     model_card: Path | None = None
 
 
-def write_bundle(source: ExportSource, options: ExportOptions, directory: Path) -> None:
+def write_bundle(
+    source: ExportSource,
+    options: ExportOptions,
+    directory: Path,
+    *,
+    max_graph_bytes: int = MAX_PROTOBUF_BYTES,
+) -> None:
     """Write an unproven bundle into the existing, empty `directory`.
 
-    The same source and options give the same bytes.
+    The same source and options give the same bytes. A graph of `max_graph_bytes` or more keeps
+    its weights in a file of their own.
 
     Raises:
         ExportError: the model can't be exported; names the field or weight.
@@ -73,9 +82,9 @@ def write_bundle(source: ExportSource, options: ExportOptions, directory: Path) 
     _check_exportable(source.config, options)
     weights = Weights(source.arrays, source.config)
     encoder = build_encoder(source.config, weights, options.precision)
-    _save(encoder, directory / ENCODER_FILE)
-    step = build_decoder_step(source.config, weights, options.precision, options.top_k)
-    _save(step, directory / DECODER_STEP_FILE)
+    _save(encoder, directory / ENCODER_FILE, max_graph_bytes)
+    step = build_decoder_step(source.config, weights, options.precision)
+    _save(step, directory / DECODER_STEP_FILE, max_graph_bytes)
     shutil.copyfile(source.tokenizer_file, directory / TOKENIZER_FILE)
     if options.model_card is not None:
         shutil.copyfile(options.model_card, directory / "MODEL_CARD.md")
@@ -123,5 +132,10 @@ def _manifest(source: ExportSource, options: ExportOptions) -> dict[str, Any]:
     }
 
 
-def _save(model: onnx.ModelProto, file: Path) -> None:
-    file.write_bytes(model.SerializeToString(deterministic=True))
+def _save(model: onnx.ModelProto, file: Path, max_bytes: int) -> None:
+    if model.ByteSize() < max_bytes:
+        file.write_bytes(model.SerializeToString(deterministic=True))
+    else:
+        onnx.save_model(
+            model, file, save_as_external_data=True, location=f"{file.name}.data", size_threshold=0
+        )

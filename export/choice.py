@@ -12,14 +12,16 @@ import numpy as np
 from export.graph_builder import GraphBuilder
 from export.layers import Layers
 
+# Sizes of groups of neighbouring tokens, the fastest first; one has to divide the vocabulary.
 _GROUP_SIZES = (128, 64, 160, 96, 80, 100, 125, 50, 48, 40, 32, 256, 200, 250)
+_MIN_GROUPS = 32  # with fewer, two stages are not faster than one
 
 
-def choose_tokens(layers: Layers, states: str, top_k: int) -> None:
+def choose_tokens(layers: Layers, states: str) -> None:
     """Adds the outputs `top_ids`, `top_logits` and `log_sum_exp` for states [rows, 1, D].
 
-    Also adds the inputs adjust_rows, adjust_token_ids and adjust_values: sparse additions to the
-    logits before the choice.
+    Also adds the inputs `top_k`, which is how many, and adjust_rows, adjust_token_ids and
+    adjust_values, which are sparse additions to the logits before the choice.
     """
     graph, config = layers.graph, layers.config
     logits = layers.arithmetic.project_to_vocabulary(states, layers.weights.output_projection())
@@ -29,10 +31,10 @@ def choose_tokens(layers: Layers, states: str, top_k: int) -> None:
     if layers.arithmetic.dtype != "float32":
         logits = graph.cast(logits, "float32")
     logits = _adjust(graph, logits, config.vocab_size)
-    _top_k(graph, logits, config.vocab_size, top_k)
+    _top_k(graph, logits, config.vocab_size)
     _log_sum_exp(graph, logits)
-    graph.output("top_ids", "int64", ["rows", top_k])
-    graph.output("top_logits", "float32", ["rows", top_k])
+    graph.output("top_ids", "int64", ["rows", "k"])
+    graph.output("top_logits", "float32", ["rows", "k"])
     graph.output("log_sum_exp", "float32", ["rows"])
 
 
@@ -51,7 +53,7 @@ def _adjust(graph: GraphBuilder, logits: str, vocab_size: int) -> str:
     return graph.describe(shaped, "float32", ["rows", vocab_size])
 
 
-def _top_k(graph: GraphBuilder, logits: str, vocab_size: int, top_k: int) -> None:
+def _top_k(graph: GraphBuilder, logits: str, vocab_size: int) -> None:
     """The best k logits of each row, best first.
 
     Equal logits come in the order of their tokens, as TopK itself has it.
@@ -59,18 +61,19 @@ def _top_k(graph: GraphBuilder, logits: str, vocab_size: int, top_k: int) -> Non
     In two stages: the k groups of neighbouring tokens with the highest maxima hold the k best
     tokens, since a token of any other group has k group maxima before it.
     """
-    k = graph.constant([top_k], np.int64)
-    size = next((s for s in _GROUP_SIZES if vocab_size % s == 0 and vocab_size >= 4 * s * top_k), 0)
-    if not size:
+    k = graph.input("top_k", "int64", [1])
+    size = next((size for size in _GROUP_SIZES if vocab_size % size == 0), 0)
+    if vocab_size < _MIN_GROUPS * size or not size:
         graph.multi_op("TopK", logits, k, outputs=["top_logits", "top_ids"], axis=-1)
         return
     last = graph.constant([-1], np.int64)
     groups = graph.op("Reshape", logits, graph.constant([0, -1, size], np.int64))
     maxima = graph.op("ReduceMax", groups, last, keepdims=0)  # [rows, V / size]
-    _, best_groups = graph.multi_op("TopK", maxima, k, outputs=[None, None], axis=-1)
+    num_groups = graph.op("Min", k, graph.constant([vocab_size // size], np.int64))
+    _, best_groups = graph.multi_op("TopK", maxima, num_groups, outputs=[None, None], axis=-1)
     # In the order of the vocabulary again, so that equal logits stay in it.
     best_groups, _ = graph.multi_op(
-        "TopK", best_groups, k, outputs=[None, None], axis=-1, largest=0
+        "TopK", best_groups, num_groups, outputs=[None, None], axis=-1, largest=0
     )
     candidates = graph.op(  # [rows, k, size]
         "GatherND", groups, graph.op("Unsqueeze", best_groups, last), batch_dims=1

@@ -14,9 +14,7 @@ from export.weights import Weights
 from model.config import ModelConfig
 
 
-def build_decoder_step(
-    config: ModelConfig, weights: Weights, precision: str, top_k: int
-) -> onnx.ModelProto:
+def build_decoder_step(config: ModelConfig, weights: Weights, precision: str) -> onnx.ModelProto:
     """The graph that is run once for every generated token.
 
     Inputs:
@@ -24,6 +22,8 @@ def build_decoder_step(
         positions int32 [rows]: its position, which is the number of positions already cached.
         total_sequence_length int32 scalar: length of the self-attention buffers, on the host.
         source_lengths int32 [rows].
+        top_k int64 [1]: how many tokens to return for each row, on the host. A small k gives the
+            first of what a larger one gives.
         adjust_rows, adjust_token_ids int64 [n], adjust_values float32 [n]: sparse additions to the
             logits; n may be 0.
         past_key_{i}, past_value_{i} [rows, H, target, Dh]: self-attention cache.
@@ -61,7 +61,7 @@ def build_decoder_step(
             stream.add(attention.cross_attention(stream.states, i))
             stream.add(layers.feed_forward(stream.states, f"{name}.feed_forward"))
     with graph.scope("output"):
-        choose_tokens(layers, stream.states, top_k)
+        choose_tokens(layers, stream.states)
     return graph.build()
 
 

@@ -17,6 +17,8 @@ MICROSOFT = "com.microsoft"
 ONNX_OPSET = 21
 IR_VERSION = 10
 
+MAX_PROTOBUF_BYTES = 2**31 - 1  # a limit of the format; larger graphs keep their weights beside
+
 _ELEMENT_TYPES = {
     "float32": TensorProto.FLOAT,
     "float16": TensorProto.FLOAT16,
@@ -129,7 +131,8 @@ class GraphBuilder:
             ir_version=IR_VERSION,
             producer_name="dragoman",
         )
-        onnx.checker.check_model(model)
+        if model.ByteSize() < MAX_PROTOBUF_BYTES:  # the checker can't take larger ones
+            onnx.checker.check_model(model)
         return model
 
     def _fresh(self, path: str) -> str:

@@ -190,6 +190,7 @@ class _Probe:
         feeds = {
             "source_lengths": lengths,
             "total_sequence_length": np.array(len(target_ids), np.int32),
+            "top_k": np.array([self._bundle.top_k]),
             "adjust_rows": np.zeros(0, np.int64),
             "adjust_token_ids": np.zeros(0, np.int64),
             "adjust_values": np.zeros(0, np.float32),

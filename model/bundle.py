@@ -134,7 +134,7 @@ class Bundle:
 
     @property
     def top_k(self) -> int:
-        """Candidates that each step returns for each row."""
+        """Tokens that a step returns for each row, unless the runner is told otherwise."""
         return int(self.manifest["top_k"])
 
     @property

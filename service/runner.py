@@ -30,6 +30,7 @@ class OnnxRunner:
         device: "cpu" or "cuda". On "cuda" the caches still live on the host.
         max_rows: rows that can step at once; memory grows with it.
         max_source_positions, max_target_positions: lower limits than the bundle's own.
+        top_k: tokens that a step returns for each row; None for the bundle's choice.
         intra_op_threads: threads that share one operator; None for one a core.
         sessions: all that can be set about sessions, in place of `device` and `intra_op_threads`.
 
@@ -45,6 +46,7 @@ class OnnxRunner:
         max_rows: int = 64,
         max_source_positions: int | None = None,
         max_target_positions: int | None = None,
+        top_k: int | None = None,
         intra_op_threads: int | None = None,
         sessions: SessionSettings | None = None,
     ) -> None:
@@ -53,7 +55,7 @@ class OnnxRunner:
             max_rows=max_rows,
             max_source_positions=max_source_positions or bundle.max_source_positions,
             max_target_positions=max_target_positions or bundle.max_target_positions,
-            top_k=bundle.top_k,
+            top_k=min(top_k or bundle.top_k, bundle.config.vocab_size),
             vocab_size=bundle.config.vocab_size,
         )
         shape = cache_shape(bundle, self._limits)
@@ -183,7 +185,10 @@ class _DecoderStep:
         self._token_ids = np.zeros(rows, np.int64)
         self._positions = np.zeros(rows, np.int32)
         # The buffer's length, not the longest row's: the same to every step, whoever is in it.
-        self._buffer_length = np.array(limits.max_target_positions, np.int32)
+        self._constants: dict[str, Array] = {
+            "total_sequence_length": np.array(limits.max_target_positions, np.int32),
+            "top_k": np.array([k]),
+        }
         self._top_ids = np.empty((rows, k), np.int64)
         self._top_logits = np.empty((rows, k), np.float32)
         self._log_sum_exp = np.empty(rows, np.float32)
@@ -225,8 +230,8 @@ class _DecoderStep:
 
     def _bind(self, rows: int) -> _Binding:
         io = self._session.io_binding()
-        total = self._buffer_length
-        io.bind_input("total_sequence_length", "cpu", 0, total.dtype, (), total.ctypes.data)
+        for name, constant in self._constants.items():
+            io.bind_cpu_input(name, constant)
         for bind, arrays in ((io.bind_input, self._inputs), (io.bind_output, self._outputs)):
             for name, array in arrays.items():
                 shape = (rows, *array.shape[1:])

@@ -149,6 +149,22 @@ def test_equal_logits_come_in_the_order_of_their_tokens(
             assert ids[0] < 12
 
 
+@pytest.mark.parametrize("vocab_size", [331, 2048])
+def test_fewer_tokens_are_the_first_of_more(tmp_path: Path, vocab_size: int) -> None:
+    bundle = tiny_bundle(tmp_path / "bundle", vocab_size=vocab_size)
+    sources = random_sources(bundle.config, 5)
+    by_k = {
+        k: greedy_steps(OnnxRunner(bundle, top_k=k, intra_op_threads=1), sources, 3)
+        for k in (1, 8, 50, 256, vocab_size)
+    }
+    for k, outputs in by_k.items():
+        for output, everything in zip(outputs, by_k[vocab_size], strict=True):
+            assert output.top_ids.shape == (5, k)
+            assert (output.top_ids == everything.top_ids[:, :k]).all()
+            assert (output.top_logits == everything.top_logits[:, :k]).all()
+            assert (output.log_sum_exp == everything.log_sum_exp).all()
+
+
 def test_log_sum_exp_is_over_the_whole_vocabulary(tmp_path: Path) -> None:
     model = random_model(tiny_config())
     bundle = tiny_bundle(tmp_path / "bundle", model=model, top_k=320)

@@ -7,14 +7,21 @@ from pathlib import Path
 import pytest
 import torch
 
-from export.bundle_writer import ExportOptions
+from export.bundle_writer import ExportOptions, write_bundle
 from export.errors import ExportError
 from export.exporter import export_checkpoint
 from export.proof import prove
 from model.bundle import Bundle
 from model.checkpoint import CheckpointError, save_checkpoint
 from model.transformer import Transformer
-from tests.factories import VOCAB_SIZE, random_model, tiny_bundle, tiny_config, tiny_tokenizer
+from tests.factories import (
+    VOCAB_SIZE,
+    export_source,
+    random_model,
+    tiny_bundle,
+    tiny_config,
+    tiny_tokenizer,
+)
 
 
 def save(directory: Path, model: Transformer) -> Path:
@@ -57,6 +64,19 @@ def test_the_bundle_is_proven_and_reproducible(
     bundle = Bundle.load(tmp_path / "first")
     assert (bundle.name, bundle.version, bundle.top_k) == ("mine", "7", 4)
     assert bundle.manifest["provenance"] == {"hours": 0.5}
+
+
+def test_a_graph_past_the_formats_limit_keeps_its_weights_beside(tmp_path: Path) -> None:
+    model = random_model(tiny_config())
+    source = export_source(model, tmp_path / "source")
+    for name in ("bundle", "again"):
+        (tmp_path / name).mkdir()
+        write_bundle(source, ExportOptions("fp32"), tmp_path / name, max_graph_bytes=50_000)
+    bundle = Bundle.load(tmp_path / "bundle")
+    assert set(bundle.manifest["sha256"]) > {"encoder.onnx.data", "decoder_step.onnx.data"}
+    assert bundle.encoder_path.stat().st_size < 50_000
+    assert prove(bundle, model).num_identical > 0
+    assert Bundle.load(tmp_path / "again").manifest == bundle.manifest
 
 
 def test_an_older_bundle_is_replaced_whole(checkpoint: Path, tmp_path: Path) -> None:
