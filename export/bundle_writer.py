@@ -136,6 +136,4 @@ def _save(model: onnx.ModelProto, file: Path, max_bytes: int) -> None:
     if model.ByteSize() < max_bytes:
         file.write_bytes(model.SerializeToString(deterministic=True))
     else:
-        onnx.save_model(
-            model, file, save_as_external_data=True, location=f"{file.name}.data", size_threshold=0
-        )
+        onnx.save_model(model, file, save_as_external_data=True, location=f"{file.name}.data")

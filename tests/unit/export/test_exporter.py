@@ -74,7 +74,7 @@ def test_a_graph_past_the_formats_limit_keeps_its_weights_beside(tmp_path: Path)
         write_bundle(source, ExportOptions("fp32"), tmp_path / name, max_graph_bytes=50_000)
     bundle = Bundle.load(tmp_path / "bundle")
     assert set(bundle.manifest["sha256"]) > {"encoder.onnx.data", "decoder_step.onnx.data"}
-    assert bundle.encoder_path.stat().st_size < 50_000
+    assert bundle.encoder_path.stat().st_size < 50_000  # shapes and small vectors stay
     assert prove(bundle, model).num_identical > 0
     assert Bundle.load(tmp_path / "again").manifest == bundle.manifest
 
