@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import threading
 from collections.abc import AsyncIterator
@@ -10,27 +11,42 @@ from collections.abc import AsyncIterator
 _CHUNK_BYTES = 65_536
 
 
+class InputError(Exception):
+    """Standard input can't be read. The message is for the user."""
+
+
 async def read_lines(descriptor: int) -> AsyncIterator[list[bytes]]:
     r"""The lines that come from a file descriptor, as many at a time as are there.
 
     Lines end with \n, which is taken off, and with nothing else: a carriage return or a Unicode
     line separator belongs to its line. A last line without \n is a line too.
+
+    Raises:
+        InputError: it can't be read.
     """
     loop = asyncio.get_running_loop()
-    chunks: asyncio.Queue[bytes] = asyncio.Queue(maxsize=1)
+    chunks: asyncio.Queue[bytes | OSError] = asyncio.Queue()
+    wanted = threading.Semaphore(1)  # chunks that may be read before one is asked for
 
     def read() -> None:
         # os.read, since a thread that hangs in a buffered reader blocks the interpreter's exit.
-        while True:
-            chunk = os.read(descriptor, _CHUNK_BYTES)
-            asyncio.run_coroutine_threadsafe(chunks.put(chunk), loop).result()
-            if not chunk:
-                return
+        chunk: bytes | OSError = b"begin"
+        while chunk and not isinstance(chunk, OSError):
+            wanted.acquire()
+            try:
+                chunk = os.read(descriptor, _CHUNK_BYTES)
+            except OSError as exc:
+                chunk = exc
+            with contextlib.suppress(RuntimeError):  # the loop was closed: nobody wants it
+                loop.call_soon_threadsafe(chunks.put_nowait, chunk)
 
     # A daemon: at a terminal it may wait for a line that never comes.
     threading.Thread(target=read, daemon=True, name="standard input").start()
     begun: list[bytes] = []  # parts of a line whose end has not come
     while chunk := await chunks.get():
+        if isinstance(chunk, OSError):
+            raise InputError(f"standard input: {chunk.strerror or chunk}") from chunk
+        wanted.release()
         first, *rest = chunk.split(b"\n")
         begun.append(first)
         if rest:

@@ -52,7 +52,10 @@ def translate(
     import asyncio
 
     from cli.line_translation import CallFailedError, Job
+    from cli.standard_input import InputError
 
+    if not texts and sys.stdin is None:
+        fail("standard input: it is closed")
     job = Job(
         server=server,
         source=source,
@@ -64,7 +67,7 @@ def translate(
     )
     try:
         num_failed = asyncio.run(_run(job, texts or [], stream))
-    except CallFailedError as exc:
+    except (CallFailedError, InputError) as exc:
         fail(str(exc))
     except KeyboardInterrupt:
         raise typer.Exit(130) from None
@@ -72,6 +75,8 @@ def translate(
         # Whoever read our output has gone; what Python still wants to flush goes nowhere.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise typer.Exit(1) from None
+    except OSError as exc:
+        fail(f"standard output: {exc.strerror or exc}")
     if num_failed:
         raise typer.Exit(1)
 

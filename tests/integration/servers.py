@@ -123,11 +123,11 @@ async def running_fake(
     """Run a server of one scripted model."""
     metrics, chosen = ServerMetrics(), any_ports(**{"drain_seconds": 5.0, **settings})
     registry = Registry([served(runner, tokenizer, chosen, metrics)])
-    try:
-        async with running(chosen, metrics, registry) as made:
+    async with running(chosen, metrics, registry) as made:
+        try:
             yield made
-    finally:
-        runner.release()
+        finally:
+            runner.release()  # a step that is held holds the drain
 
 
 @contextlib.asynccontextmanager

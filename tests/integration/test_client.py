@@ -1,0 +1,111 @@
+"""What the client does by itself: try again, and spread its calls."""
+
+import asyncio
+from pathlib import Path
+
+import grpc
+import pytest
+
+from dragoman.client import AsyncClient, StreamEnd, TranslationError
+from model.tokenizer import Tokenizer
+from tests.integration.servers import fake_runner, running_fake, server_process
+
+BOTH = "ipv4:127.0.0.1:{},127.0.0.1:{}"  # what a DNS name with two addresses comes to
+
+
+async def test_calls_go_round_all_addresses(tokenizer: Tokenizer) -> None:
+    async with (
+        running_fake(fake_runner(tokenizer), tokenizer) as first,
+        running_fake(fake_runner(tokenizer), tokenizer) as second,
+        AsyncClient(BOTH.format(first.server.port, second.server.port)) as client,
+    ):
+        servers = (first, second)
+
+        def calls() -> list[float]:
+            labels = {"method": "Translate", "code": "OK"}
+            return [server.metric("dragoman_requests_total", **labels) for server in servers]
+
+        while 0 in calls():  # until it is connected to both
+            await client.translate(["A dog."])
+        before = calls()
+        for _ in range(10):
+            await client.translate(["A dog."])
+        assert [after - count for after, count in zip(calls(), before, strict=True)] == [5, 5]
+
+
+async def test_a_replica_that_is_killed_under_load_costs_no_unary_call(bundle_path: Path) -> None:
+    texts = ["A dog is running across the green field."]
+    async with (
+        server_process("--model", bundle_path) as lives,
+        server_process("--model", bundle_path) as dies,
+    ):
+        ports = [server.address.rpartition(":")[2] for server in (lives, dies)]
+        async with AsyncClient(BOTH.format(*ports), timeout=60) as client:
+            expected = (await client.translate(texts)).translations
+            done = asyncio.Semaphore(0)
+
+            async def work() -> None:
+                for _ in range(30):
+                    assert (await client.translate(texts)).translations == expected
+                    done.release()
+
+            async with asyncio.TaskGroup() as group:
+                for _ in range(8):
+                    group.create_task(work())
+                for _ in range(60):
+                    await done.acquire()
+                dies.process.kill()
+
+
+async def test_a_rolling_restart_loses_no_call_and_cuts_no_stream(bundle_path: Path) -> None:
+    texts = ["A dog is running across the green field. Two men are playing the guitar."]
+    async with (
+        server_process("--model", bundle_path) as stays,
+        server_process("--model", bundle_path) as goes,
+    ):
+        ports = [server.address.rpartition(":")[2] for server in (stays, goes)]
+        async with AsyncClient(BOTH.format(*ports), timeout=60) as client:
+            (expected,) = (await client.translate(texts)).translations
+            done = asyncio.Semaphore(0)
+
+            async def unary() -> None:
+                for _ in range(30):
+                    assert (await client.translate(texts)).translations == [expected]
+                    done.release()
+
+            async def streaming() -> None:
+                for _ in range(30):
+                    *pieces, end = [event async for event in client.stream(texts[0])]
+                    assert "".join(map(str, pieces)) == expected.text
+                    assert isinstance(end, StreamEnd)
+
+            async with asyncio.TaskGroup() as group:
+                for _ in range(6):
+                    group.create_task(unary())
+                    group.create_task(streaming())
+                for _ in range(60):
+                    await done.acquire()
+                goes.terminate()
+            assert await goes.end() == 0
+
+
+async def test_a_server_that_is_not_there_is_unavailable_within_the_deadline() -> None:
+    async with AsyncClient("127.0.0.1:1", timeout=60) as client:
+        with pytest.raises(TranslationError) as caught:
+            await client.translate(["A dog."])
+        assert caught.value.code is grpc.StatusCode.UNAVAILABLE
+        assert caught.value.request_id == ""
+        with pytest.raises(TranslationError):
+            await anext(client.stream("A dog."))
+
+
+async def test_a_deadline_of_the_client_ends_its_call(tokenizer: Tokenizer) -> None:
+    runner = fake_runner(tokenizer)
+    async with running_fake(runner, tokenizer) as server:
+        runner.hold()
+        with pytest.raises(TranslationError) as caught:
+            await server.client.translate(["A dog."], timeout=0.1)
+        assert caught.value.code is grpc.StatusCode.DEADLINE_EXCEEDED
+        with pytest.raises(TranslationError) as caught:
+            await anext(server.client.stream("A dog.", timeout=0.1))
+        assert caught.value.code is grpc.StatusCode.DEADLINE_EXCEEDED

@@ -1,0 +1,323 @@
+"""The `dragoman` command against a server."""
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+
+import pytest
+
+from model.tokenizer import Tokenizer
+from service.fake_runner import FakeRunner
+from tests.integration.servers import (
+    ROOT,
+    Running,
+    command_environment,
+    dragoman,
+    fake_runner,
+    running_fake,
+)
+
+
+@dataclass(frozen=True)
+class Done:
+    """How a command ended."""
+
+    status: int
+    output: bytes
+    errors: str
+
+
+@pytest.fixture
+def runner(tokenizer: Tokenizer) -> FakeRunner:
+    return fake_runner(tokenizer)
+
+
+@pytest.fixture
+async def server(runner: FakeRunner, tokenizer: Tokenizer) -> AsyncIterator[Running]:
+    """A server whose translations are the texts themselves."""
+    async with running_fake(runner, tokenizer, max_characters=1000) as made:
+        yield made
+
+
+async def run(
+    server: Running | str, *arguments: str, given: bytes | None = None, command: str = "translate"
+) -> Done:
+    """Run a command against `server`, with `given` on standard input."""
+    address = server if isinstance(server, str) else server.address
+    process = await dragoman(
+        command,
+        *("--server", address),
+        *arguments,
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    output, errors = await process.communicate(given)
+    assert process.returncode is not None
+    assert b"Traceback" not in errors
+    return Done(process.returncode, output, errors.decode())
+
+
+async def test_texts_from_the_command_line(server: Running) -> None:
+    done = await run(server, "A dog is running.", "Two\nmen.", "--from", "en", "--to", "de")
+    assert done == Done(0, b"A dog is running.\nTwo\nmen.\n", "")
+
+
+@pytest.mark.parametrize("stream", [(), ("--stream",)])
+@pytest.mark.parametrize(
+    "lines",
+    [
+        b"",
+        b"\n",
+        b"A dog.\n",
+        b"A dog.",
+        b"\n  \nA dog.\n\n\t\nTwo men.\n\n",
+        b"A dog.\r\nTwo\xe2\x80\xa8men.\x0bThe lake.\n",
+    ],
+)
+async def test_one_line_out_for_each_line_in(
+    server: Running, lines: bytes, stream: tuple[str, ...]
+) -> None:
+    done = await run(server, *stream, given=lines)
+    ending = b"" if lines.endswith(b"\n") or not lines else b"\n"
+    assert done == Done(0, lines + ending, "")
+
+
+async def test_a_long_input_keeps_its_order_over_many_calls(server: Running) -> None:
+    lines = b"".join(b"A dog %d.\n" % number * (number % 3 + 1) for number in range(600))
+    done = await run(server, given=lines)
+    assert done == Done(0, lines, "")
+    calls = server.metric("dragoman_requests_total", method="Translate", code="OK")
+    assert len(lines.splitlines()) / 64 <= calls <= 60
+
+
+async def test_an_endless_input_is_read_no_further_than_it_is_translated(
+    server: Running, runner: FakeRunner
+) -> None:
+    runner.hold()
+    process = await dragoman(
+        "translate",
+        *("--server", server.address),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.transport.set_write_buffer_limits(high=1)
+    written = 0
+    # The command stops reading; then the pipe is full and `drain` waits.
+    try:
+        while written < 50_000_000:
+            process.stdin.write(b"A dog is running.\n" * 1000)
+            async with asyncio.timeout(1):
+                await process.stdin.drain()
+            written += 18_000
+    except TimeoutError:
+        pass
+    assert written < 10_000_000
+    runner.release()
+    process.stdin.close()
+    output = await process.stdout.read()
+    assert await process.wait() == 0
+    assert set(output.splitlines()) == {b"A dog is running."}
+    assert len(output) >= written
+
+
+async def test_lines_are_answered_while_more_may_come(server: Running) -> None:
+    process = await dragoman(
+        "translate",
+        *("--server", server.address),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    for line in (b"A dog.\n", b"\n", b"Two men.\n"):
+        process.stdin.write(line)
+        assert await process.stdout.readline() == line
+    process.stdin.close()
+    assert await process.wait() == 0
+
+
+@pytest.mark.parametrize("stream", [(), ("--stream",)])
+async def test_a_bad_line_is_empty_reported_and_counts_in_the_status(
+    server: Running, stream: tuple[str, ...]
+) -> None:
+    lines = [b"A dog.", b"nu\0l", b"Two men.", b"x" * 1001, b"\xff\xfe", b"The lake."]
+    done = await run(server, *stream, given=b"\n".join(lines) + b"\n")
+    assert done.status == 1
+    assert done.output == b"A dog.\n\nTwo men.\n\n\nThe lake.\n"
+    nul, long, bytes_ = done.errors.splitlines()
+    assert nul.startswith("dragoman: line 2: ")
+    assert "NUL" in nul
+    assert long == "dragoman: line 4: 1,001 characters, the limit is 1,000"
+    assert bytes_ == "dragoman: line 5: not valid UTF-8 at byte 1"
+
+
+async def test_lines_too_long_for_grpc_are_found_among_good_ones(tokenizer: Tokenizer) -> None:
+    async with running_fake(fake_runner(tokenizer), tokenizer, max_message_bytes=2000) as server:
+        lines = b"A dog.\n" * 300 + b"x" * 3000 + b"\nTwo men.\n"
+        done = await run(server, given=lines)
+    assert done.status == 1
+    assert done.output == b"A dog.\n" * 300 + b"\nTwo men.\n"
+    assert done.errors.startswith("dragoman: line 301: ")
+    assert len(done.errors.splitlines()) == 1
+
+
+async def test_a_busy_server_is_asked_again(runner: FakeRunner, tokenizer: Tokenizer) -> None:
+    async with running_fake(runner, tokenizer, max_waiting=2) as server:
+
+        def calls(code: str) -> float:
+            return server.metric("dragoman_requests_total", method="Translate", code=code)
+
+        runner.hold()
+        held = [asyncio.ensure_future(server.client.translate(["A dog."])) for _ in range(6)]
+        while server.metric("dragoman_requests_in_flight", method="Translate") < 6:
+            await asyncio.sleep(0)
+        asked = asyncio.ensure_future(run(server, "Two men."))
+        while not calls("RESOURCE_EXHAUSTED"):
+            await asyncio.sleep(0)
+        runner.release()
+        assert await asked == Done(0, b"Two men.\n", "")
+        await asyncio.gather(*held)
+        assert calls("OK") == 7
+
+
+@pytest.mark.parametrize("stream", [(), ("--stream",)])
+async def test_what_concerns_every_line_ends_the_run(
+    server: Running, stream: tuple[str, ...]
+) -> None:
+    done = await run(server, *stream, "--to", "fr", given=b"A dog.\nTwo men.\n")
+    assert (done.status, done.output) == (1, b"")
+    assert "NOT_FOUND" in done.errors
+    assert "it translates: en to de" in done.errors
+    assert "stopped at line 1" in done.errors
+    assert len(done.errors.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("command", "arguments"),
+    [("translate", ["A dog."]), ("translate", ["--stream", "A dog."]), ("models", [])],
+)
+async def test_a_server_that_is_not_there(command: str, arguments: list[str]) -> None:
+    done = await run("127.0.0.1:1", *arguments, command=command)
+    assert (done.status, done.output) == (1, b"")
+    assert done.errors.startswith("dragoman: 127.0.0.1:1: UNAVAILABLE: ")
+    assert len(done.errors.splitlines()) == 1
+
+
+async def test_a_server_that_goes_away_in_the_middle(
+    runner: FakeRunner, tokenizer: Tokenizer
+) -> None:
+    async with running_fake(runner, tokenizer, drain_seconds=0.0) as server:
+        process = await dragoman(
+            "translate",
+            *("--server", server.address),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(b"A dog.\n")
+        assert await process.stdout.readline() == b"A dog.\n"
+    output, errors = await process.communicate(b"Two men.\nThe lake.\n")
+    assert process.returncode == 1
+    assert output == b""
+    assert b"UNAVAILABLE" in errors
+    assert b"stopped at line 2" in errors
+    assert b"Traceback" not in errors
+
+
+async def test_a_reader_that_stops_reading(server: Running) -> None:
+    command = f"{sys.executable} -m cli.main translate --server {server.address}"
+    process = await asyncio.create_subprocess_shell(
+        f"yes 'A dog.' | {command} | head -1",
+        env=command_environment(),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    output, errors = await process.communicate()
+    assert output == b"A dog.\n"
+    assert errors == b""
+
+
+@pytest.mark.parametrize(
+    ("redirection", "reason"), [("0>/dev/null", "Bad file descriptor"), ("0<&-", "it is closed")]
+)
+async def test_an_input_that_can_t_be_read(server: Running, redirection: str, reason: str) -> None:
+    process = await asyncio.create_subprocess_shell(
+        f"{sys.executable} -m cli.main translate --server {server.address} {redirection}",
+        env=command_environment(),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    output, errors = await process.communicate()
+    assert (process.returncode, output) == (1, b"")
+    assert errors.decode() == f"dragoman: standard input: {reason}\n"
+
+
+async def test_models_as_a_table_and_as_json(server: Running) -> None:
+    table = await run(server, command="models")
+    assert table.status == 0
+    assert "fake" in table.output.decode()
+    assert "en to de" in table.output.decode()
+    (model,) = json.loads((await run(server, "--json", command="models")).output)
+    assert model["name"] == "fake"
+    assert model["language_pairs"] == [["en", "de"]]
+    assert model["limits"]["max_characters"] == 1000
+
+
+@pytest.mark.parametrize(
+    "arguments", [("--max-new-tokens", "0"), ("--timeout", "0"), ("--nonsense",)]
+)
+async def test_wrong_arguments_are_a_usage_error(arguments: tuple[str, ...]) -> None:
+    done = await run("127.0.0.1:1", *arguments, "A dog.")
+    assert done.status == 2
+    assert "Usage:" in done.errors
+
+
+def test_help_is_quick_because_it_imports_nothing_heavy() -> None:
+    code = (
+        "import sys, cli.main\n"
+        "heavy = {'torch', 'onnxruntime', 'onnx', 'grpc', 'numpy', 'sentencepiece', 'sacrebleu'}\n"
+        "print(*sorted(heavy & set(sys.modules)))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env=command_environment(),
+        cwd=ROOT,
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    assert done.stdout.strip() == ""
+
+
+@pytest.mark.skipif(not hasattr(os, "openpty"), reason="needs pseudo-terminals")
+async def test_progress_on_a_terminal_only(
+    server: Running, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    text = tmp_path_factory.mktemp("input") / "text"
+    text.write_bytes(b"A dog is running.\n" * 200)
+    ours, theirs = os.openpty()
+    with text.open("rb") as given:
+        process = await dragoman(
+            "translate",
+            *("--server", server.address),
+            stdin=given,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=theirs,
+        )
+    os.close(theirs)
+    output, _ = await process.communicate()
+    shown = os.read(ours, 100_000).decode()
+    os.close(ours)
+    assert process.returncode == 0
+    assert output == text.read_bytes()
+    assert "200 lines" in shown
+    assert "100 %" in shown

@@ -1,0 +1,65 @@
+import io
+import json
+import logging
+from collections.abc import Iterator
+
+import pytest
+
+from service import logs
+
+
+@pytest.fixture
+def root() -> Iterator[logging.Logger]:
+    """The root logger, put back afterwards as it was."""
+    logger = logging.getLogger()
+    handlers, level = logger.handlers[:], logger.level
+    yield logger
+    for handler in logger.handlers[:]:
+        if handler not in handlers:
+            logger.removeHandler(handler)
+    logger.handlers[:] = handlers
+    logger.setLevel(level)
+
+
+def written(log_format: str, level: str, log: logging.Logger) -> list[str]:
+    stream = io.StringIO()
+    logs.configure(level, log_format, stream)
+    log.debug("too little")
+    log.warning("two\nlines %d", 7, extra={"seconds": 0.5, "name_of": "ü"})
+    try:
+        raise ValueError("inner")
+    except ValueError:
+        log.exception("failed")
+    return stream.getvalue().splitlines()
+
+
+def test_json_is_one_object_a_line(root: logging.Logger) -> None:
+    first, second = map(json.loads, written("json", "info", logging.getLogger("a.b")))
+    assert first["message"] == "two\nlines 7"
+    assert (first["level"], first["logger"]) == ("warning", "a.b")
+    assert (first["seconds"], first["name_of"]) == (0.5, "ü")
+    assert first["time"].endswith("Z")
+    assert "request_id" not in first
+    assert "ValueError: inner" in second["exception"]
+
+
+def test_the_request_s_id_is_on_every_line_of_its_task(root: logging.Logger) -> None:
+    token = logs.request_id.set("r-1")
+    try:
+        lines = written("json", "info", logging.getLogger("a.b"))
+        text = written("text", "info", logging.getLogger("a.b"))
+    finally:
+        logs.request_id.reset(token)
+    assert {json.loads(line)["request_id"] for line in lines} == {"r-1"}
+    assert "request_id=r-1" in "\n".join(text)
+
+
+def test_text_is_for_people(root: logging.Logger) -> None:
+    lines = written("text", "info", logging.getLogger("a.b"))
+    assert "warning" in lines[0]
+    assert "seconds=0.5" in "\n".join(lines)
+    assert lines[-1] == "ValueError: inner"
+
+
+def test_the_level_holds(root: logging.Logger) -> None:
+    assert len(written("json", "error", logging.getLogger("a.b"))) == 1
