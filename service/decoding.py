@@ -82,10 +82,10 @@ class GreedyRows:
         """Whether the model itself ended the row's sequence: its last token is EOS."""
         return int(self.token_ids[row]) == self._eos_id
 
-    def generated(self, row: int, start: int = 0) -> list[int]:
-        """The tokens generated in `row` from the position `start`, without EOS."""
+    def generated(self, row: int) -> list[int]:
+        """The tokens generated in `row` so far, without EOS."""
         stop = int(self.positions[row])
         if stop and self.ended(row):
             stop -= 1
-        tokens: list[int] = self._generated[row, start:stop].tolist()
+        tokens: list[int] = self._generated[row, :stop].tolist()
         return tokens

@@ -1,23 +1,21 @@
-"""The step loop: schedule, execute, update.
+"""The engine as its clients see it: requests in, generations out, and a visible life cycle.
 
-The event loop owns the scheduler and every request; a thread of its own runs the model. They hand
-each other one plan and one output at a time, so there is nothing to lock.
+Everything here belongs to the event loop. The work is done by the step loop, on its own thread.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import enum
-import logging
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from model.limits import default_max_new_tokens
 from service.admission import Admission, Places
 from service.errors import (
     DragomanError,
-    InternalError,
     InvalidArgumentError,
     ResourceExhaustedError,
     UnavailableError,
@@ -25,12 +23,10 @@ from service.errors import (
 from service.generation import Generation
 from service.jobs import Job
 from service.observer import EngineObserver, SilentObserver
-from service.plan import ModelRunner, RunnerLimits, StepOutput
-from service.requests import GenerationRequest
-from service.scheduler import Finished, Schedule, Scheduler, Update
-from service.step_thread import StepThread
-
-logger = logging.getLogger(__name__)
+from service.plan import ModelRunner, RunnerLimits
+from service.requests import FinishReason, GenerationRequest, GenerationResult
+from service.scheduler import Finished, Scheduler
+from service.step_loop import Iteration, StepLoop
 
 
 @dataclass(frozen=True)
@@ -67,15 +63,15 @@ class _State(enum.Enum):
 
 
 class Engine:
-    """Generates for many requests at once on one runner, which it owns from `start` to `stop`.
+    """Generates for many requests at once on one runner.
 
     All methods belong to the event loop that called `start`.
 
     Args:
-        runner: runs the model.
+        runner: runs the model; the engine's own from now on, and closed by `stop`.
         config: limits and special ids.
         observer: told about steps, queue and results.
-        clock: seconds; deadlines are in its time.
+        clock: seconds; deadlines are in its time. Called from two threads.
     """
 
     def __init__(
@@ -87,27 +83,24 @@ class Engine:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.config = config or EngineConfig()
-        self._runner = runner
+        self.limits: RunnerLimits = runner.limits
         self._observer: EngineObserver = observer or SilentObserver()
         self._clock = clock
-        self._scheduler = Scheduler(
+        scheduler = Scheduler(
             runner.limits,
             bos_id=self.config.bos_id,
             eos_id=self.config.eos_id,
             encode_token_budget=self.config.encode_token_budget,
         )
+        self._steps = StepLoop(runner, scheduler, clock, self)
         self._places = Places(
             runner.limits.max_rows + self.config.max_waiting, self.config.max_waiting // 2
         )
+        self._generations: set[Generation] = set()
         self._state = _State.NEW
-        self._work_arrived = asyncio.Event()
-        self._task: asyncio.Task[None] | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._ended = asyncio.Event()
         self._mean_compute_seconds = 0.0
-
-    @property
-    def limits(self) -> RunnerLimits:
-        """What its runner can hold."""
-        return self._runner.limits
 
     @property
     def is_serving(self) -> bool:
@@ -115,14 +108,9 @@ class Engine:
         return self._state is _State.SERVING
 
     @property
-    def num_waiting(self) -> int:
-        """Sequences that wait for a row."""
-        return self._scheduler.num_waiting
-
-    @property
-    def num_running(self) -> int:
-        """Rows in use."""
-        return self._scheduler.num_running
+    def num_inside(self) -> int:
+        """Places taken: by sequences that wait or run, and by calls that have been let in."""
+        return self._places.num_taken
 
     def now(self) -> float:
         """The time on its clock, in seconds."""
@@ -131,8 +119,9 @@ class Engine:
     async def start(self) -> None:
         """Begin to serve."""
         assert self._state is _State.NEW, "an engine starts once"
+        self._loop = asyncio.get_running_loop()
+        self._steps.start()
         self._state = _State.SERVING
-        self._task = asyncio.create_task(self._run(), name="engine")
 
     async def drain(self, timeout_seconds: float) -> bool:
         """Refuse new requests and wait until those inside are answered.
@@ -150,13 +139,15 @@ class Engine:
         return True
 
     async def stop(self) -> None:
-        """Cancel what is left, once the step under way has ended, and close the runner."""
-        if self._state is not _State.FAILED:
+        """End what is left, once the step under way has ended, and close the runner."""
+        if self._state is _State.NEW:  # its thread runs just long enough to close the runner
+            self._loop = asyncio.get_running_loop()
+            self._steps.start()
+        if self._state not in (_State.STOPPED, _State.FAILED):
             self._state = _State.STOPPED
-        self._work_arrived.set()
-        if self._task is not None:
-            await self._task
-            self._task = None
+            self._steps.stop()
+        await self._ended.wait()
+        self._steps.join()
 
     # --- requests --------------------------------------------------------------------------------
 
@@ -173,10 +164,12 @@ class Engine:
     def submit_many(self, requests: Sequence[GenerationRequest]) -> list[Generation]:
         """Accept all of the requests or none. Raises what `submit` raises."""
         self._check_serving()
-        for request in requests:
-            self._max_new_tokens(request)
-        self._take_places(len(requests))
-        return [self._enqueue(request, self._release_place) for request in requests]
+        generations = [
+            self._generation(request, lambda _: self._places.release()) for request in requests
+        ]
+        self._take_places(len(generations))
+        self._enqueue(generations)
+        return generations
 
     def admit(self, max_in_flight: int) -> Admission:
         """Let a call in that has many sequences to submit; close what is returned.
@@ -190,7 +183,17 @@ class Engine:
         """
         self._check_serving()
         self._take_places(1)
-        return Admission(self._places, max_in_flight, self._enqueue)
+        return Admission(self._places, max_in_flight, self._submit_admitted)
+
+    def _submit_admitted(
+        self, request: GenerationRequest, on_end: Callable[[Generation], None]
+    ) -> Generation:
+        # Those inside are served while the engine drains.
+        if self._state not in (_State.SERVING, _State.DRAINING):
+            raise UnavailableError(f"the engine {self._state.value}")
+        generation = self._generation(request, on_end)
+        self._enqueue([generation])
+        return generation
 
     def _check_serving(self) -> None:
         if self._state is not _State.SERVING:
@@ -207,11 +210,11 @@ class Engine:
 
     def _retry_after_seconds(self) -> float:
         """How long the rows take to work off what waits now, judged by recent sequences."""
-        rounds = self._scheduler.num_waiting / self._runner.limits.max_rows
+        rounds = self._places.num_taken / self.limits.max_rows
         return min(60.0, max(0.1, rounds * self._mean_compute_seconds))
 
     def _max_new_tokens(self, request: GenerationRequest) -> int:
-        limits = self._runner.limits
+        limits = self.limits
         num_source = len(request.source_ids)
         if not 1 <= num_source <= limits.max_source_positions:
             raise InvalidArgumentError(
@@ -227,109 +230,91 @@ class Engine:
             )
         return wanted
 
-    def _enqueue(
+    def _generation(
         self, request: GenerationRequest, on_end: Callable[[Generation], None]
     ) -> Generation:
-        if self._state not in (_State.SERVING, _State.DRAINING):
-            raise UnavailableError(f"the engine {self._state.value}")
-        generation = Generation(
+        def ended(generation: Generation) -> None:
+            self._generations.discard(generation)
+            on_end(generation)
+
+        return Generation(
             request,
             max_new_tokens=self._max_new_tokens(request),
             submitted_at=self._clock(),
             control=self,
-            on_end=on_end,
+            on_end=ended,
         )
-        self._scheduler.add(generation.job)
-        self._work_arrived.set()
-        return generation
 
-    def _release_place(self, _: Generation) -> None:
-        self._places.release()
+    def _enqueue(self, generations: Sequence[Generation]) -> None:
+        self._generations.update(generations)
+        self._steps.add([generation.job for generation in generations])
 
     # --- what generations ask (generation.JobControl) --------------------------------------------
 
     def stream(self, job: Job) -> None:
-        """Push the job's tokens at every step from now on."""
-        self._scheduler.stream(job)
+        """Push the job's tokens, those it has and each new one."""
+        self._steps.stream(job)
 
     def cancel(self, job: Job, error: DragomanError) -> None:
         """End the job before the next step."""
-        finished = self._scheduler.cancel(job, error, self._clock())
-        if finished is not None:
-            self._finish([finished])
+        self._steps.cancel(job, error)
 
-    # --- the loop --------------------------------------------------------------------------------
+    # --- what the step loop tells, from its thread (step_loop.Listener) --------------------------
 
-    async def _run(self) -> None:
-        thread = StepThread(self._runner)
+    def streamed(self, job: Job, token_ids: list[int]) -> None:
+        """Pass on the tokens of a job that began to stream."""
+        self._on_loop(lambda: job.reply.push(token_ids))
+
+    def finished(self, finished: Sequence[Finished]) -> None:
+        """Pass on that jobs left."""
+        self._on_loop(lambda: self._finish(finished))
+
+    def iterated(self, iteration: Iteration) -> None:
+        """Pass on what an iteration brought."""
+        self._on_loop(lambda: self._hand_out(iteration))
+
+    def ended(self, failed: bool) -> None:
+        """Pass on that no iteration will follow."""
+        self._on_loop(lambda: self._end(failed))
+
+    def _on_loop(self, call: Callable[[], None]) -> None:
+        assert self._loop is not None
+        # The loop is closed already if it was torn down without stopping the engine.
+        with contextlib.suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(call)
+
+    def _hand_out(self, iteration: Iteration) -> None:
+        for job, token_ids in iteration.streamed:
+            job.reply.push(token_ids)
+        observer = self._observer
         try:
-            await self._serve(thread)
-        except Exception:
-            self._state = _State.FAILED
-            logger.exception("the engine failed; it takes no more requests")
-        finally:
-            error = UnavailableError(f"the engine {self._state.value}")
-            self._finish(self._scheduler.cancel_all(error, self._clock()))
-            await thread.close()
+            for seconds in iteration.queue_seconds:
+                observer.on_admitted(seconds)
+            for seconds in iteration.first_token_seconds:
+                observer.on_first_token(seconds)
+            if iteration.num_rows:
+                observer.on_step(
+                    iteration.num_rows,
+                    iteration.num_encodes,
+                    iteration.encode_seconds,
+                    iteration.step_seconds,
+                )
+            observer.on_queue(iteration.num_waiting, iteration.num_running)
+        finally:  # an observer that raises must not cost anybody an answer
+            self._finish(iteration.finished)
 
-    async def _serve(self, thread: StepThread) -> None:
-        update: Update | None = None
-        while self._state in (_State.SERVING, _State.DRAINING):
-            schedule = self._scheduler.schedule(self._clock())
-            step = None if schedule.plan is None else thread.execute(schedule.plan)
-            # From here on the model runs. What happened before it is told meanwhile.
-            self._hand_out(update, schedule)
-            update = None
-            if step is not None:
-                update = await self._complete(step, schedule)
-            else:
-                await self._work_arrived.wait()
-                self._work_arrived.clear()
-        self._hand_out(update, None)
-
-    async def _complete(
-        self, step: asyncio.Future[StepOutput], schedule: Schedule
-    ) -> Update | None:
-        """Wait for a step and take in its output; None if it failed."""
-        try:
-            output = await step
-        except Exception as exc:
-            error = InternalError("the model failed while it worked on this request")
-            finished = self._scheduler.fail_running(error, self._clock())
-            ids = sorted({ended.job.request.request_id for ended in finished})
-            logger.error("a step failed and with it the requests %s", ids, exc_info=exc)
-            self._finish(finished)
-            return None
-        assert schedule.plan is not None
-        self._observer.on_step(
-            schedule.plan.num_rows,
-            len(schedule.plan.encodes),
-            output.encode_seconds,
-            output.step_seconds,
-        )
-        return self._scheduler.update(output, self._clock())
-
-    def _hand_out(self, update: Update | None, schedule: Schedule | None) -> None:
-        """Tell the requests and the observer what the last step and the new plan brought."""
-        if update is not None:
-            for job in update.first_tokens:
-                assert job.first_token_at is not None
-                self._observer.on_first_token(job.first_token_at - job.submitted_at)
-            for job, token_ids in update.streamed:
-                job.reply.push(token_ids)
-            self._finish(update.finished)
-        if schedule is not None:
-            self._finish(schedule.dropped)
-            for job in schedule.admitted:
-                assert job.admitted_at is not None
-                self._observer.on_admitted(job.admitted_at - job.submitted_at)
-            self._observer.on_queue(self._scheduler.num_waiting, self._scheduler.num_running)
-
-    def _finish(self, finished: Iterable[Finished]) -> None:
+    def _finish(self, finished: Sequence[Finished]) -> None:
         for ended in finished:
-            result = ended.result
-            self._mean_compute_seconds += 0.05 * (
-                result.compute_seconds - self._mean_compute_seconds
-            )
-            self._observer.on_finished(result, ended.job.request)
-            ended.job.reply.finish(result)
+            change = ended.result.compute_seconds - self._mean_compute_seconds
+            self._mean_compute_seconds += 0.05 * change
+            ended.job.reply.finish(ended.result)
+        for ended in finished:
+            self._observer.on_finished(ended.result, ended.job.request)
+
+    def _end(self, failed: bool) -> None:
+        if failed:
+            self._state = _State.FAILED
+        error = UnavailableError(f"the engine {self._state.value}")
+        for generation in list(self._generations):
+            generation.finish(GenerationResult([], FinishReason.CANCELLED, error=error))
+        self._ended.set()

@@ -15,7 +15,7 @@ class JobControl(Protocol):
     """What a generation asks of the engine."""
 
     def stream(self, job: Job) -> None:
-        """Push the job's tokens at every step from now on."""
+        """Push the job's tokens, those it has and each new one."""
         ...
 
     def cancel(self, job: Job, error: DragomanError) -> None:
@@ -45,6 +45,7 @@ class Generation:
         self._result: GenerationResult | None = None
         self._tokens: list[int] = []
         self._num_pushed = 0
+        self._streams = False
         self._waiters: list[asyncio.Future[None]] = []
 
     @property
@@ -67,7 +68,8 @@ class Generation:
         return self._result
 
     async def __aiter__(self) -> AsyncIterator[list[int]]:
-        if self._result is None and not self.job.streams:
+        if self._result is None and not self._streams:
+            self._streams = True
             self._control.stream(self.job)
         while True:
             if self._tokens:

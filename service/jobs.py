@@ -36,8 +36,8 @@ class Job:
         admitted_at: when it joined the batch; None while it waits.
         first_token_at: when its first token was chosen.
         streams: whether somebody wants tokens before the end.
-        num_streamed: tokens handed out so far.
         cancelled: why it shall leave before the next step; None if it shall not.
+        has_ended: whether its result has been written.
     """
 
     request: GenerationRequest
@@ -48,8 +48,8 @@ class Job:
     admitted_at: float | None = None
     first_token_at: float | None = None
     streams: bool = False
-    num_streamed: int = 0
     cancelled: DragomanError | None = None
+    has_ended: bool = False
 
     @property
     def num_rows(self) -> int:
@@ -60,6 +60,18 @@ class Job:
     def deadline(self) -> float:
         """When its answer becomes worthless."""
         return float("inf") if self.request.deadline is None else self.request.deadline
+
+    @property
+    def queue_seconds(self) -> float:
+        """How long it waited; for a job that has joined the batch."""
+        assert self.admitted_at is not None
+        return self.admitted_at - self.submitted_at
+
+    @property
+    def first_token_seconds(self) -> float:
+        """From its submission to its first token; for a job that has one."""
+        assert self.first_token_at is not None
+        return self.first_token_at - self.submitted_at
 
 
 class WaitingQueue:

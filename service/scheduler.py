@@ -1,7 +1,7 @@
 """Who joins the batch, who steps, who leaves: iteration-level scheduling (Yu et al., Orca, 2022).
 
-Pure policy: no tensors of the model, no clock, no asyncio. The engine asks `schedule` for a plan,
-has it executed, and hands the output to `update`.
+Pure policy: no tensors of the model, no clock, no threads. The step loop asks `schedule` for a
+plan, has it executed, and hands the output to `update`.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Update:
 
     Attributes:
         first_tokens: jobs that got their first token.
-        streamed: new tokens of the jobs that stream; may be none yet.
+        streamed: new tokens of the jobs that stream, EOS never among them.
         finished: jobs that reached EOS or their length.
     """
 
@@ -58,7 +58,7 @@ class Update:
 
 
 class Scheduler:
-    """Decides every iteration; owned by the event loop, touched by nobody else.
+    """Decides every iteration; owned by the step loop, touched by nobody else.
 
     Args:
         limits: what the runner can hold.
@@ -71,6 +71,7 @@ class Scheduler:
         self, limits: RunnerLimits, *, bos_id: int, eos_id: int, encode_token_budget: int
     ) -> None:
         self._max_rows = limits.max_rows
+        self._eos_id = eos_id
         self._encode_token_budget = encode_token_budget
         self._states = GreedyRows(
             limits.max_rows, limits.max_target_positions, bos_id=bos_id, eos_id=eos_id
@@ -91,33 +92,38 @@ class Scheduler:
         return len(self._waiting)
 
     @property
+    def is_idle(self) -> bool:
+        """Whether there is nothing to schedule."""
+        return self.num_running == 0 and self.num_waiting == 0
+
+    @property
     def num_running(self) -> int:
         """Rows in use."""
         return len(self._owners) - len(self._holes)
 
-    def add(self, job: Job) -> None:
-        """Let a job wait for its turn."""
-        self._waiting.push(job)
-        self._next_deadline = min(self._next_deadline, job.deadline)
+    def add(self, jobs: Iterable[Job]) -> None:
+        """Let jobs wait for their turn."""
+        for job in jobs:
+            self._waiting.push(job)
+            self._next_deadline = min(self._next_deadline, job.deadline)
 
-    def stream(self, job: Job) -> None:
-        """From now on report the job's tokens at every step."""
-        job.streams = True
-        if job.rows:
-            self._streaming[job] = None
-
-    def cancel(self, job: Job, error: DragomanError, now: float) -> Finished | None:
-        """Let the job leave before the next step.
+    def stream(self, job: Job) -> list[int]:
+        """From now on report the job's tokens at every step.
 
         Returns:
-            Its end if it was still waiting. None if it runs: the next `schedule` reports its end,
-            unless the step under way brings it first.
+            Its tokens so far.
         """
-        if self._waiting.discard(job):
-            return self._end(job, FinishReason.CANCELLED, now, error)
-        job.cancelled = error
-        self._cancelled.append(job)
-        return None
+        job.streams = True
+        if not job.rows:
+            return []
+        self._streaming[job] = None
+        return self._states.generated(job.rows[0])
+
+    def cancel(self, job: Job, error: DragomanError) -> None:
+        """Let the job leave before the next step, unless it has ended."""
+        if not job.has_ended:
+            job.cancelled = error
+            self._cancelled.append(job)
 
     def schedule(self, now: float) -> Schedule:
         """Choose who steps next. The plan must be executed and `update`d before the next call."""
@@ -146,11 +152,7 @@ class Scheduler:
         finished_rows = states.advance(output).tolist()
         for job in self._newcomers:
             job.first_token_at = now
-        streamed = []
-        for job in self._streaming:
-            tokens = states.generated(job.rows[0], job.num_streamed)
-            job.num_streamed += len(tokens)
-            streamed.append((job, tokens))
+        streamed = self._new_tokens()
         finished = []
         for row in finished_rows:
             job = self._owner(row)
@@ -158,23 +160,25 @@ class Scheduler:
             finished.append(self._end(job, reason, now))
         return Update(self._newcomers, streamed, finished)
 
+    def _new_tokens(self) -> list[tuple[Job, list[int]]]:
+        """The last step's token for every job that streams."""
+        if not self._streaming:
+            return []
+        last_tokens = self._states.token_ids.tolist()
+        return [
+            (job, [token])
+            for job in self._streaming
+            if (token := last_tokens[job.rows[0]]) != self._eos_id
+        ]
+
     def fail_running(self, error: DragomanError, now: float) -> list[Finished]:
         """End every job of the last plan: its step failed, and the cache cannot be trusted."""
         running = list(dict.fromkeys(job for job in self._owners if job is not None))
         return [self._end(job, FinishReason.ERROR, now, error) for job in running]
 
-    def cancel_all(self, error: DragomanError, now: float) -> list[Finished]:
-        """End every job, waiting or running. There must be no step under way."""
-        jobs: Iterable[Job] = [*self._waiting.jobs(), *filter(None, self._owners)]
-        finished = []
-        for job in dict.fromkeys(jobs):
-            self._waiting.discard(job)
-            finished.append(self._end(job, FinishReason.CANCELLED, now, error))
-        return finished
-
     def _drop_cancelled(self, now: float) -> list[Finished]:
-        # Some may have ended by themselves in the step that was under way: they have no rows left.
-        jobs = dict.fromkeys(job for job in self._cancelled if job.rows)
+        # A job can have been cancelled twice, or have ended since, in the step then under way.
+        jobs = [job for job in dict.fromkeys(self._cancelled) if not job.has_ended]
         self._cancelled.clear()
         return [self._end(job, FinishReason.CANCELLED, now, job.cancelled) for job in jobs]
 
@@ -185,7 +189,6 @@ class Scheduler:
         self._next_deadline = min(later, default=_NEVER)
         finished = []
         for job in expired:
-            self._waiting.discard(job)
             where = "while it ran" if job.rows else "while it waited for a slot"
             error = DeadlineExceededError(f"the deadline passed {where}")
             finished.append(self._end(job, FinishReason.DEADLINE, now, error))
@@ -265,6 +268,9 @@ class Scheduler:
             self._holes += job.rows
             job.rows = []
             self._streaming.pop(job, None)
+        else:
+            self._waiting.discard(job)
+        job.has_ended = True
         admitted_at = now if job.admitted_at is None else job.admitted_at
         result = GenerationResult(
             token_ids=token_ids,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -137,9 +138,8 @@ async def test_tokens_come_as_they_are_chosen() -> None:
         generation = engine.submit(request(10))
         tokens = aiter(generation)
         for expected in ([11], [12], [13]):
-            following = asyncio.ensure_future(anext(tokens))
             runner.allow()
-            assert await following == expected
+            assert await anext(tokens) == expected
         runner.allow()
         assert await anext(tokens, None) is None
         assert (await generation.result()).token_ids == [11, 12, 13]
@@ -203,7 +203,7 @@ async def test_waiting_is_bounded() -> None:
             except ResourceExhaustedError:
                 refused += 1
                 await asyncio.sleep(0)
-            assert engine.num_waiting + engine.num_running <= 9
+            assert engine.num_inside <= 9
         results = await asyncio.gather(*(generation.result() for generation in accepted))
     assert refused > 0
     assert len(results) == 300 - refused
@@ -222,7 +222,7 @@ async def test_what_the_model_cannot_do_is_refused(
         with pytest.raises(InvalidArgumentError) as caught:
             engine.submit_many([request(10), asked])
         assert caught.value.field == field
-        assert engine.num_waiting == 0
+        assert engine.num_inside == 0
 
 
 def test_no_tokens_at_all_is_not_an_option() -> None:
@@ -230,7 +230,7 @@ def test_no_tokens_at_all_is_not_an_option() -> None:
         SearchOptions(max_new_tokens=0)
 
 
-async def test_cancelled_while_it_waits_ends_at_once() -> None:
+async def test_cancelled_while_it_waits_never_runs() -> None:
     runner = FakeRunner(LIMITS, endless)
     runner.hold()
     async with serving(runner) as engine:
@@ -238,10 +238,14 @@ async def test_cancelled_while_it_waits_ends_at_once() -> None:
         await held(runner)
         waiting = engine.submit(request(11))
         waiting.cancel()
-        result = await waiting.result()  # the step under way is still held
+        runner.allow()
+        result = await waiting.result()
         assert result.finish_reason is FinishReason.CANCELLED
         assert isinstance(result.error, RequestCancelledError)
-        assert engine.num_waiting == 0
+        assert engine.num_inside == 4
+        runner.release()
+        assert await engine.drain(10.0)
+    assert sum(len(plan.encodes) for plan in runner.plans) == 4
 
 
 async def test_cancelled_while_it_runs_frees_its_row_before_the_next_step() -> None:
@@ -314,7 +318,7 @@ async def test_a_failing_step_fails_its_requests_and_no_others(
             assert "0xdeadbeef" not in str(result.error)  # the client learns nothing of our inside
         check_prediction(runner, asked, await waiting.result())
         check_prediction(runner, asked, await engine.submit(asked).result())
-    [record] = [r for r in caplog.records if r.name == "service.engine"]
+    [record] = [r for r in caplog.records if r.name == "service.step_loop"]
     assert all(f"r{i}" in record.getMessage() for i in range(4))
     assert record.exc_info is not None
 
@@ -379,18 +383,40 @@ async def test_before_its_start_it_refuses() -> None:
 
 
 async def test_a_bug_of_our_own_leaves_nobody_waiting(caplog: pytest.LogCaptureFixture) -> None:
-    class Broken(SilentObserver):
-        def on_first_token(self, seconds: float) -> None:
-            raise ZeroDivisionError
+    class BrokenClock(Clock):
+        is_broken = False
 
-    runner = FakeRunner(LIMITS, endless)
-    async with serving(runner, observer=Broken()) as engine:
+        def __call__(self) -> float:
+            if self.is_broken and threading.current_thread() is not threading.main_thread():
+                raise ZeroDivisionError
+            return super().__call__()
+
+    runner, clock = FakeRunner(LIMITS, endless), BrokenClock()
+    runner.hold()
+    async with serving(runner, clock=clock) as engine:
         inside = engine.submit_many([request(10)] * 9)
+        await held(runner)
+        clock.is_broken = True
+        runner.release()
         for generation in inside:
             assert isinstance((await generation.result()).error, UnavailableError)
         with pytest.raises(UnavailableError, match="failed"):
             engine.submit(request(10))
+        assert engine.num_inside == 0
     assert "ZeroDivisionError" in caplog.text
+
+
+async def test_an_observer_that_raises_costs_nobody_an_answer() -> None:
+    class Broken(SilentObserver):
+        def on_admitted(self, queue_seconds: float) -> None:
+            raise ZeroDivisionError
+
+    runner, asked = FakeRunner(LIMITS), request(10)
+    complaints: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context))
+    async with serving(runner, observer=Broken()) as engine:
+        check_prediction(runner, asked, await engine.submit(asked).result())
+    assert complaints
 
 
 # --- admission -----------------------------------------------------------------------------------
@@ -424,7 +450,7 @@ async def test_a_large_call_leaves_room_for_newcomers() -> None:
         # Each of those that are in gets one in, however full it is.
         assert all(admission.try_submit(request(11)) for admission in admissions)
         assert all(admission.try_submit(request(11)) is None for admission in admissions)
-        assert engine.num_waiting + engine.num_running == 10
+        assert engine.num_inside == 10
         for admission in admissions:
             admission.close()
         large.close()
@@ -540,7 +566,7 @@ async def _serve_mixture(clients: list[Client], failing: set[int]) -> None:
     async with serving(runner, EngineConfig(max_waiting=6), recorder, clock) as engine:
         await asyncio.gather(*(_use(engine, runner, client) for client in clients))
         assert await engine.drain(10.0), "a place was lost"
-        assert engine.num_running == engine.num_waiting == 0
+        assert engine.num_inside == 0
         assert recorder.most_waiting <= 10
 
 

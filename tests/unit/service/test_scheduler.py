@@ -65,7 +65,7 @@ def test_rows_join_and_leave_between_steps() -> None:
     scheduler = make_scheduler(runner)
     jobs = [make_job(10), make_job(11), make_job(12)]
     for job in jobs:
-        scheduler.add(job)
+        scheduler.add([job])
     ended = [{finished.job for finished in step(scheduler, runner)} for _ in range(4)]
     # The third joins in the very step after the first has left, while the second goes on.
     assert ended == [set(), {jobs[0]}, set(), {jobs[1], jobs[2]}]
@@ -77,9 +77,9 @@ def test_newcomer_takes_the_hole_and_nothing_is_copied() -> None:
     runner = scripted(3, s10=[EOS], s11=[5, 6, EOS], s12=[5, 6, EOS], s13=[7, EOS])
     scheduler = make_scheduler(runner)
     for source in (10, 11, 12):
-        scheduler.add(make_job(source))
+        scheduler.add([make_job(source)])
     step(scheduler, runner)
-    scheduler.add(make_job(13))
+    scheduler.add([make_job(13)])
     plan = plan_of(scheduler)
     assert plan.copies == []
     assert [item.rows for item in plan.encodes] == [(0,)]
@@ -90,7 +90,7 @@ def test_last_row_moves_into_a_hole_that_nobody_takes() -> None:
     runner = scripted(3, s10=[EOS], s11=[5, 6, EOS], s12=[7, 8, EOS])
     scheduler = make_scheduler(runner)
     for source in (10, 11, 12):
-        scheduler.add(make_job(source))
+        scheduler.add([make_job(source)])
     step(scheduler, runner)
     plan = plan_of(scheduler)
     assert plan.copies == [RowCopy(source=2, target=0, start=0, stop=1)]
@@ -101,8 +101,8 @@ def test_last_row_moves_into_a_hole_that_nobody_takes() -> None:
 def test_last_row_leaving_needs_no_copy() -> None:
     runner = scripted(2, s10=[5, 6, EOS], s11=[EOS])
     scheduler = make_scheduler(runner)
-    scheduler.add(make_job(10))
-    scheduler.add(make_job(11))
+    scheduler.add([make_job(10)])
+    scheduler.add([make_job(11)])
     step(scheduler, runner)
     plan = plan_of(scheduler)
     assert plan.copies == []
@@ -114,7 +114,7 @@ def test_encoding_keeps_to_the_token_budget_and_to_the_order() -> None:
     scheduler = make_scheduler(runner, encode_token_budget=10)
     lengths = [30, 4, 4, 4]  # the first exceeds the budget all alone
     for length in lengths:
-        scheduler.add(make_job(*range(10, 10 + length - 1)))
+        scheduler.add([make_job(*range(10, 10 + length - 1))])
     encoded = []
     for _ in range(3):
         schedule = scheduler.schedule(0.0)
@@ -128,7 +128,7 @@ def test_encodes_come_shortest_first() -> None:
     runner = FakeRunner(RunnerLimits(8, 64, 64, 2, 512))
     scheduler = make_scheduler(runner)
     for length in (9, 3, 7):
-        scheduler.add(make_job(*range(10, 10 + length)))
+        scheduler.add([make_job(*range(10, 10 + length))])
     plan = plan_of(scheduler)
     assert [len(item.source_ids) for item in plan.encodes] == [4, 8, 10]
 
@@ -137,8 +137,8 @@ def test_length_limit_counts_eos() -> None:
     runner = scripted(2, s10=[5, 6, EOS], s11=[5, 6, EOS])
     scheduler = make_scheduler(runner)
     long_enough, too_short = make_job(10, max_new_tokens=3), make_job(11, max_new_tokens=2)
-    scheduler.add(long_enough)
-    scheduler.add(too_short)
+    scheduler.add([long_enough])
+    scheduler.add([too_short])
     results = {f.job: f.result for _ in range(3) for f in step(scheduler, runner)}
     assert results[long_enough].finish_reason is FinishReason.EOS
     assert results[too_short].finish_reason is FinishReason.LENGTH
@@ -149,8 +149,8 @@ def test_log_probability_is_the_sum_over_all_tokens_with_eos() -> None:
     runner = scripted(2, s10=[5, 6, EOS], s11=[EOS])
     scheduler = make_scheduler(runner)
     long, short = make_job(10), make_job(11)
-    scheduler.add(long)
-    scheduler.add(short)
+    scheduler.add([long])
+    scheduler.add([short])
     results = {f.job: f.result for _ in range(3) for f in step(scheduler, runner)}
     # FakeRunner gives every best token the logit 0 and a log-sum-exp of 0.5.
     assert results[short].log_probability == -0.5
@@ -160,9 +160,9 @@ def test_log_probability_is_the_sum_over_all_tokens_with_eos() -> None:
 def test_times_are_told_apart() -> None:
     runner = scripted(1, s10=[5, EOS], s11=[EOS])
     scheduler = make_scheduler(runner)
-    scheduler.add(make_job(10, now=1.0))
+    scheduler.add([make_job(10, now=1.0)])
     waiting = make_job(11, now=2.0)
-    scheduler.add(waiting)
+    scheduler.add([waiting])
     for now in (3.0, 4.0):
         step(scheduler, runner, now)
     [finished] = step(scheduler, runner, 6.0)
@@ -199,7 +199,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         deadline = None if patience is None else self.now + patience
         job = make_job(*source, max_new_tokens=max_new_tokens, now=self.now, deadline=deadline)
         self.arrived.append(job)
-        self.scheduler.add(job)
+        self.scheduler.add([job])
         if streams:
             self.stream(job)
 
@@ -208,15 +208,19 @@ class SchedulerMachine(RuleBasedStateMachine):
     def start_to_stream(self, data: st.DataObject) -> None:
         self.stream(data.draw(st.sampled_from(self.alive())))
 
+    @precondition(lambda self: self.ended)
+    @rule(data=st.data())
+    def ask_too_late(self, data: st.DataObject) -> None:
+        job = data.draw(st.sampled_from(list(self.ended)))
+        self.scheduler.cancel(job, RequestCancelledError("no more"))
+        self.scheduler.stream(job)
+
     @precondition(lambda self: self.alive())
     @rule(data=st.data())
     def cancel(self, data: st.DataObject) -> None:
         job = data.draw(st.sampled_from(self.alive()))
         self.cancelled.add(job)
-        finished = self.scheduler.cancel(job, RequestCancelledError("no more"), self.now)
-        assert (finished is None) == (job.admitted_at is not None)
-        if finished is not None:
-            self.end(finished)
+        self.scheduler.cancel(job, RequestCancelledError("no more"))
 
     @rule(seconds=st.integers(1, 5))
     def pass_time(self, seconds: int) -> None:
@@ -261,7 +265,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         running = [job for job in self.alive() if job.rows]
         # Whoever cancelled or ran out of time is gone before the step.
         assert all(job.deadline > self.now for job in self.alive())
-        assert not self.cancelled & set(running)
+        assert not self.cancelled & set(self.alive())
         plan = schedule.plan
         assert (plan.num_rows if plan else 0) == len(running) == self.scheduler.num_running
         encoded = sum(len(job.request.source_ids) for job in schedule.admitted)
@@ -273,8 +277,10 @@ class SchedulerMachine(RuleBasedStateMachine):
         return plan
 
     def stream(self, job: Job) -> None:
-        self.scheduler.stream(job)
-        self.streamed.setdefault(job, [])
+        so_far = self.scheduler.stream(job)
+        if job in self.streamed:
+            assert self.streamed[job] == so_far
+        self.streamed[job] = so_far
 
     def end(self, finished: Finished) -> None:
         job, result = finished.job, finished.result
@@ -300,6 +306,7 @@ class SchedulerMachine(RuleBasedStateMachine):
     def nobody_is_lost(self) -> None:
         in_scheduler = self.scheduler.num_waiting + self.scheduler.num_running
         assert in_scheduler == len(self.alive())
+        assert self.scheduler.is_idle == (not self.alive())
         rows = [row for job in self.alive() for row in job.rows]
         assert len(set(rows)) == len(rows), "two jobs share a row"
 
@@ -321,24 +328,10 @@ SchedulerMachine.TestCase.settings = settings(max_examples=150, stateful_step_co
 TestScheduler = pytest.mark.timeout(300)(SchedulerMachine.TestCase)
 
 
-def test_all_are_cancelled_at_the_end() -> None:
-    runner = FakeRunner(RunnerLimits(2, 64, 64, 2, 512), lambda source_ids: [5] * 60)
-    scheduler = make_scheduler(runner)
-    jobs = [make_job(source) for source in range(10, 15)]
-    for job in jobs:
-        scheduler.add(job)
-    step(scheduler, runner)
-    finished = scheduler.cancel_all(RequestCancelledError("the end"), 1.0)
-    assert {f.job for f in finished} == set(jobs)
-    assert all(f.result.finish_reason is FinishReason.CANCELLED for f in finished)
-    assert sorted(len(f.result.token_ids) for f in finished) == [0, 0, 0, 1, 1]
-    assert scheduler.schedule(1.0).plan is None
-
-
 def test_a_plan_is_a_value() -> None:
     runner = scripted(1, s10=[5, 6, EOS])
     scheduler = make_scheduler(runner)
-    scheduler.add(make_job(10))
+    scheduler.add([make_job(10)])
     for _ in range(3):
         step(scheduler, runner)
     fed = np.concatenate([plan.token_ids for plan in runner.plans])

@@ -320,7 +320,6 @@ async def test_cancelling_a_call_frees_all_its_slots(tokenizer: Tokenizer) -> No
         call.cancel()
         with pytest.raises(asyncio.CancelledError):
             await call
-        assert setup.engine.num_waiting == 0
         setup.runner.release()
         assert await setup.engine.drain(10.0)
         assert len(setup.runner.plans) == 1
@@ -333,7 +332,6 @@ async def test_closing_a_stream_frees_all_its_slots(tokenizer: Tokenizer) -> Non
             break
         setup.runner.hold()
         await stream.aclose()  # type: ignore[attr-defined]  # it is a generator
-        assert setup.engine.num_waiting == 0
         setup.runner.release()
         assert await setup.engine.drain(10.0)
 
