@@ -66,7 +66,7 @@ def about_machine() -> dict[str, Any]:
         "machine": platform.machine(),
         "processor": _processor(),
         "cpus": os.cpu_count(),
-        "system": f"{platform.system()} {platform.release()}",
+        "operating_system": f"{platform.system()} {platform.release()}",
         "python": platform.python_version(),
         # What else ran here when it began: figures of a busy machine are worth little.
         "load_average": os.getloadavg()[0],

@@ -18,7 +18,6 @@ from bench.peers.engine_backend import EngineBackend
 from model.bundle import Bundle
 from service import logs
 from service.engine import Engine
-from service.loading import load_model
 from service.metrics import ServerMetrics
 from service.plan import RunnerLimits
 from service.registry import Registry, ServedModel
@@ -81,6 +80,9 @@ def own_engine_model(
     bundle: Path, settings: Settings, policy: BatchPolicy, metrics: ServerMetrics, name: str
 ) -> ServedModel:
     """Our engine behind request-level batching."""
+    # Only here: a peer's memory shall not hold an ONNX Runtime that it does not use.
+    from service.loading import load_model
+
     # The inner engine's own figures would be counted twice: it gets metrics that nobody reads.
     own = load_model(bundle, settings, ServerMetrics())
     return peer_model(Bundle.load(bundle), EngineBackend(own.engine), policy, metrics, name)

@@ -1,0 +1,136 @@
+"""The systems under test, each a server process of its own with our contract."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from bench.load.errors import LoadError
+from bench.suite.artifacts import Artifacts
+
+ROOT = Path(__file__).resolve().parents[2]
+_START_SECONDS = 180.0
+_STOP_SECONDS = 60.0
+
+
+@dataclass(frozen=True)
+class System:
+    """A system and its settings.
+
+    Attributes:
+        name: "dragoman", "ctranslate2", "static" or "per-request".
+        settings: options of its command line, by name; stored with every result.
+    """
+
+    name: str
+    settings: dict[str, Any] = field(default_factory=dict)
+
+    def command(self, artifacts: Artifacts) -> list[str]:
+        """The command line of its server, on any ports."""
+        ports = ["--port", "0", "--metrics-port", "0"]
+        options = [
+            part
+            for name, value in self.settings.items()
+            for part in (f"--{name.replace('_', '-')}", str(value))
+        ]
+        if self.name == "dragoman":
+            return ["-m", "cli.main", "serve", "--model", str(artifacts.bundle), *ports, *options]
+        command = ["-m", "bench.peers.server", "--kind", self.name]
+        command += ["--bundle", str(artifacts.bundle), *ports, *options]
+        if self.name == "ctranslate2":
+            command += ["--converted", str(artifacts.converted)]
+            command += ["--compute-type", artifacts.compute_type]
+        return command
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON values."""
+        return {"name": self.name, "settings": dict(self.settings)}
+
+
+@dataclass(frozen=True)
+class Running:
+    """A server that serves.
+
+    Attributes:
+        address: HOST:PORT.
+        metrics_url: of its metrics.
+    """
+
+    address: str
+    metrics_url: str
+
+
+@contextlib.contextmanager
+def running(system: System, artifacts: Artifacts, log: Path) -> Iterator[Running]:
+    """Run a system's server until the end of the context; its log goes to a file.
+
+    Raises:
+        LoadError: it did not come up; the message has the end of its log.
+    """
+    environment = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'proto'}"}
+    process = subprocess.Popen(
+        [sys.executable, *system.command(artifacts)],
+        env=environment,
+        stderr=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        text=True,
+        # Ctrl-C is for the suite, which then stops the servers in order.
+        start_new_session=True,
+    )
+    reader = _LogReader(process, log)
+    try:
+        if not reader.serving.wait(_START_SECONDS) or reader.started is None:
+            raise LoadError(f"{system.name} did not start; its log ends: {reader.tail()}")
+        started = reader.started
+        yield Running(started["address"], started["metrics"])
+    finally:
+        process.terminate()
+        try:
+            process.wait(_STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        reader.join()
+
+
+class _LogReader(threading.Thread):
+    """Copies a server's log to a file and notices when it serves or ends."""
+
+    def __init__(self, process: subprocess.Popen[str], log: Path) -> None:
+        super().__init__(name="server log", daemon=True)
+        self.serving = threading.Event()
+        self.started: dict[str, str] | None = None
+        self._process = process
+        self._log = log
+        self._last: list[str] = []
+        log.parent.mkdir(parents=True, exist_ok=True)
+        self.start()
+
+    def tail(self) -> str:
+        """The last lines."""
+        return "".join(self._last[-10:])
+
+    def run(self) -> None:
+        """Read until the server closes its log."""
+        assert self._process.stderr is not None, "it was asked for"
+        with self._log.open("a", encoding="utf-8") as file:
+            for line in self._process.stderr:
+                file.write(line)
+                self._last = [*self._last[-20:], line]
+                self._notice(line)
+        self.serving.set()  # or it never will: whoever waits need not wait longer
+
+    def _notice(self, line: str) -> None:
+        with contextlib.suppress(json.JSONDecodeError):
+            entry = json.loads(line)
+            if isinstance(entry, dict) and entry.get("message") == "serving":
+                self.started = entry
+                self.serving.set()

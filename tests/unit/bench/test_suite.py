@@ -1,0 +1,177 @@
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+
+import pytest
+
+from bench.load.errors import LoadError
+from bench.load.html_report import render
+from bench.load.results import Results, ResultsWriter
+from bench.speed_model import speed_config
+from bench.suite import recompute
+from bench.suite.artifacts import Artifacts, speed_texts
+from bench.suite.points import FULL, PLANS, QUICK, Load, own_system, sweep_settings
+from bench.suite.run import _completed
+from bench.suite.systems import System, running
+from tests.unit.bench.samples import open_run
+
+
+def store(report: Path, load: str, system: System, latency: float, repetition: int = 0) -> Path:
+    run = open_run([latency] * 1000)
+    about = {
+        "model": "base", "precision": "int8", "load": load, "system": system.to_dict(),
+        "processor": "a processor", "cpus": 2, "operating_system": "Linux", "python": "3",
+        "started_at": "today", "load_average": 0.0,
+    }  # fmt: skip
+    results = Results(run, about=about)
+    directory = report / "runs" / "base-int8" / load / system.name / str(repetition)
+    writer = ResultsWriter(directory, run.plan, None, about)
+    writer.finish(results, render(results))
+    return directory
+
+
+@pytest.fixture
+def report(tmp_path: Path) -> Path:
+    peer = System("ctranslate2", {"inter_threads": 2, "max_batch": 64})
+    for repetition in range(2):
+        store(tmp_path, "open-80pct", own_system("dragoman"), 0.1, repetition)
+        store(tmp_path, "open-80pct", peer, 0.2, repetition)
+    store(tmp_path, "closed-8", own_system("dragoman"), 0.1)
+    store(tmp_path, "closed-64", own_system("dragoman"), 0.3)
+    store(tmp_path, "closed-64", peer, 0.15)
+    facts = {"rate": 12.5, "what": "CTranslate2's capacity"}
+    (tmp_path / "runs" / "base-int8" / "reference.json").write_text(json.dumps(facts))
+    return tmp_path
+
+
+def test_tables_come_from_the_raw_samples_alone(report: Path) -> None:
+    for file in report.glob("runs/*/*/*/*/summary.json"):
+        file.unlink()  # what is derived is not needed
+    recompute.main(report)
+    text = (report / "report.md").read_text()
+    rows = [line.split(" | ") for line in text.splitlines() if line.startswith("| ")][1:]
+    assert [row[0].strip("| ") for row in rows[1:]] == [
+        "closed-8", "closed-64", "closed-64", "open-80pct", "open-80pct"
+    ]  # fmt: skip
+    ours = next(row for row in rows if row[:2] == ["| open-80pct", "dragoman"])
+    assert ours[2] == "99.00" or ours[2].startswith("9")  # answered within the second
+    assert ours[4] == "100 ms"
+    assert ours[-1].startswith("2")
+    assert "12.50 requests/s" in text
+    assert "inter_threads 2, max_batch 64" in text
+
+
+def test_the_report_says_where_we_lose(report: Path) -> None:
+    text = recompute.render(report)
+    losses = text.partition("### Where we lose")[2].partition("###")[0]
+    assert "closed-64: ctranslate2's p50 is 0.50 of ours" in losses
+    assert "open-80pct" not in losses
+
+
+def test_the_readme_gets_the_tables_between_its_marks(report: Path, tmp_path: Path) -> None:
+    readme = tmp_path / "README.md"
+    readme.write_text(f"before\n{recompute.README_BEGIN}\nold\n{recompute.README_END}\nafter\n")
+    recompute.update_readme(readme, report)
+    text = readme.read_text()
+    assert text.startswith("before\n")
+    assert text.endswith("after\n")
+    assert "old" not in text
+    assert "| open-80pct | dragoman |" in text
+    recompute.update_readme(readme, report)
+    assert readme.read_text() == text
+    readme.write_text("no marks")
+    with pytest.raises(ValueError, match="benchmark: begin"):
+        recompute.update_readme(readme, report)
+
+
+def test_only_runs_that_came_to_their_end_are_not_made_again(tmp_path: Path) -> None:
+    directory = store(tmp_path, "closed-8", own_system("dragoman"), 0.1)
+    assert _completed(directory) is not None
+    file = directory / "run.json"
+    header = json.loads(file.read_text())
+    header["ended"]["broken_off"] = "interrupted"
+    file.write_text(json.dumps(header))
+    assert _completed(directory) is None
+    header["ended"] = None
+    file.write_text(json.dumps(header))
+    assert _completed(directory) is None
+    assert _completed(tmp_path / "nothing") is None
+
+
+def test_loads_become_plans() -> None:
+    closed = Load(concurrency=8).plan("server:1", 20.0, 3.0, reference=99.0)
+    assert (closed.concurrency, closed.rate, closed.duration) == (8, None, 20.0)
+    opened = Load(share=0.8).plan("server:1", 20.0, 3.0, reference=10.0)
+    assert (opened.concurrency, opened.rate, opened.arrivals) == (None, 8.0, "poisson")
+    assert [load.name for load in QUICK.loads] == [
+        "closed-1",
+        "closed-8",
+        "closed-64",
+        "open-80pct",
+    ]
+
+
+def test_the_full_benchmark_covers_what_is_promised() -> None:
+    assert set(FULL.closed) == {1, 4, 16, 64}
+    assert set(FULL.shares) == {0.25, 0.5, 0.8, 1.0, 1.5}
+    assert set(FULL.precisions) == {"int8", "fp32"}
+    tried = {(s["inter_threads"], s["intra_threads"]) for s in FULL.sweep}
+    assert tried == {(2, 1), (1, 2)}
+    assert {s["max_batch"] for s in FULL.sweep} == {8, 16, 32, 64}
+    assert {s["window_ms"] for s in FULL.sweep} == {0.0, 2.0, 5.0}
+    assert {s.get("isa", "") for s in FULL.sweep} == {"", "AVX512"}
+    assert FULL.measure_capacity
+    assert set(PLANS) == {"quick", "full", "smoke"}
+
+
+def test_the_quick_benchmark_takes_less_than_fifteen_minutes() -> None:
+    """By its plan, with ten seconds for each start of a server."""
+    start = 10.0
+    loads = len(QUICK.closed) + len(QUICK.shares)
+    sweep = loads * len(QUICK.sweep) * (QUICK.sweep_seconds + QUICK.warmup + start)
+    each = len(QUICK.systems) * QUICK.repetitions
+    runs = each * (
+        len(QUICK.closed) * (QUICK.seconds + QUICK.warmup + start)
+        + len(QUICK.shares) * (QUICK.open_seconds + QUICK.warmup + start)
+    )
+    assert sweep + runs < 15 * 60
+
+
+def test_sweeps_try_every_combination() -> None:
+    assert len(sweep_settings((8, 64), (0.0, 2.0, 5.0), ("", "AVX512"))) == 2 * 2 * 3 * 2
+
+
+def test_texts_have_the_lengths_of_real_sentences() -> None:
+    texts = speed_texts(speed_config("small", 2000))
+    assert len(texts) == 2000
+    assert texts == speed_texts(speed_config("small", 2000))
+    mean = sum(len(text.split()) for text in texts) / len(texts)
+    assert 25 < mean < 40
+
+
+def artifacts(tmp_path: Path) -> Artifacts:
+    return Artifacts("base", "int8", tmp_path / "bundle", tmp_path / "ct2", tmp_path / "texts")
+
+
+def test_command_lines(tmp_path: Path) -> None:
+    made = artifacts(tmp_path)
+    ours = System("dragoman", {"max_rows": 32}).command(made)
+    assert ours[:3] == ["-m", "cli.main", "serve"]
+    assert ours[-2:] == ["--max-rows", "32"]
+    peer = System("ctranslate2", {"inter_threads": 2}).command(made)
+    assert str(made.converted) in peer
+    assert peer[-1] == "int8"
+    fp32 = dataclasses.replace(made, precision="fp32")
+    assert System("ctranslate2").command(fp32)[-1] == "float32"
+
+
+def test_a_system_that_does_not_start_is_an_error_with_its_log(tmp_path: Path) -> None:
+    log = tmp_path / "logs" / "log"
+    with (
+        pytest.raises(LoadError, match=r"did not start.*bundle"),
+        running(System("dragoman"), artifacts(tmp_path), log),
+    ):
+        pytest.fail("there is no bundle to serve")
+    assert "bundle" in log.read_text()
