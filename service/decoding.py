@@ -1,91 +1,135 @@
-"""Token choice: what a step's candidates mean for every running row.
-
-The state is arrays over rows, not objects: a step of a small model takes well under a millisecond,
-so one Python statement per row and step would show.
-"""
+"""Token choice: what a step's candidates mean for every running row."""
 
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
-from service.plan import Int32, Int64, StepOutput
+from service.beams import Beam, BeamGroup
+from service.candidates import Candidates
+from service.plan import RowCopy, StepOutput
+from service.requests import Hypothesis, SearchOptions
+from service.row_states import RowStates, total
 
-IntIndex = npt.NDArray[np.intp]
 
+class Decoding:
+    """The search of every request in the batch: greedy ones a row each, beams of several rows.
 
-class GreedyRows:
-    """The state of greedy decoding for each row of the batch.
-
-    The best token is taken as it is, whatever it is: suppressing padding or BOS here would differ
-    from the reference search, and a trained model gives them no probability worth speaking of.
+    In a greedy row the best token is taken as it is, whatever it is: suppressing padding or BOS
+    here would differ from the reference search, and a trained model gives them no probability worth
+    speaking of.
 
     Attributes:
-        token_ids: [max_rows] the last token of each row; what the next step is fed.
-        positions: [max_rows] the position of that token; also the number of tokens generated, and
-            the number of positions in the row's self-attention cache before the next step.
-        log_probabilities: [max_rows] of the tokens generated so far, in float64, added up in the
-            order of the positions, so that a row's sum does not depend on its neighbours.
+        states: what each row has generated.
+        top_k: candidates of each row that the next step must bring.
     """
 
     def __init__(
         self, max_rows: int, max_target_positions: int, *, bos_id: int, eos_id: int
     ) -> None:
-        self.token_ids: Int64 = np.zeros(max_rows, np.int64)
-        self.positions: Int32 = np.zeros(max_rows, np.int32)
-        self.log_probabilities = np.zeros(max_rows, np.float64)
-        self._max_new_tokens: Int32 = np.zeros(max_rows, np.int32)
-        self._generated: Int64 = np.zeros((max_rows, max_target_positions), np.int64)
-        self._row_numbers: IntIndex = np.arange(max_rows)
-        self._bos_id = bos_id
+        self.states = RowStates(max_rows, max_target_positions, bos_id=bos_id, eos_id=eos_id)
+        self.top_k = 1
         self._eos_id = eos_id
+        # Of greedy rows only: beams see to their ends themselves.
+        self._limits = np.zeros(max_rows, np.int32)
+        self._is_greedy = np.ones(max_rows, np.bool_)
+        self._groups: dict[int, BeamGroup] = {}
+        self._group_of: dict[int, BeamGroup] = {}  # by row
+        # By target. What a row needs before it steps again.
+        self._copies: dict[int, RowCopy] = {}
 
-    def begin(self, row: int, max_new_tokens: int) -> None:
-        """Start a new sequence in `row`: BOS at position 0."""
-        self.token_ids[row] = self._bos_id
-        self.positions[row] = 0
-        self.log_probabilities[row] = 0.0
-        self._max_new_tokens[row] = max_new_tokens
+    def begin(self, rows: list[int], options: SearchOptions, max_new_tokens: int) -> None:
+        """Start a search in `rows`, as many as its beam is wide."""
+        for row in rows:
+            self.states.begin(row)
+        self._is_greedy[rows] = options.beam_size == 1
+        if options.beam_size == 1:
+            self._limits[rows] = max_new_tokens
+            return
+        group = self._groups.get(options.beam_size)
+        if group is None:
+            group = BeamGroup(options.beam_size, self.states, self._eos_id)
+            self._groups[options.beam_size] = group
+            self._update_top_k()
+        group.begin(Beam(options, max_new_tokens), rows)
+        self._group_of.update(dict.fromkeys(rows, group))
 
     def move(self, source: int, target: int) -> None:
-        """Let `target` be what `source` was."""
-        length = self.positions[source]
-        self._generated[target, :length] = self._generated[source, :length]
-        self.token_ids[target] = self.token_ids[source]
-        self.positions[target] = length
-        self.log_probabilities[target] = self.log_probabilities[source]
-        self._max_new_tokens[target] = self._max_new_tokens[source]
+        """Let the row `target`, which is nobody's, be what `source` was, its cache included."""
+        pending = self._copies.pop(source, None)
+        stop = int(self.states.positions[source])
+        origin = source if pending is None else pending.source
+        # Beginning at 0, since the target has nothing of it. What the source itself would have
+        # kept is the same in its origin.
+        self._copies[target] = RowCopy(origin, target, 0, stop)
+        self.states.move(source, target)
+        for array in (self._limits, self._is_greedy):
+            array[target] = array[source]
+        group = self._group_of.pop(source, None)
+        if group is not None:
+            self._group_of[target] = group
+            group.move(source, target)
 
-    def advance(self, output: StepOutput) -> IntIndex:
-        """Take the best candidate of every row that stepped.
-
-        Args:
-            output: candidates [num_rows, top_k] for rows 0 .. num_rows-1.
+    def end(self, rows: list[int]) -> list[Hypothesis]:
+        """Forget the search in `rows`.
 
         Returns:
-            The rows that are finished, by EOS or by length.
+            What it came to, best first: as many hypotheses as were asked for if it is done, the
+            best one, incomplete, if it is not; none before its first step.
         """
-        num_rows = len(output.top_ids)
+        group = self._group_of.get(rows[0])
+        if group is None:
+            length = int(self.states.positions[rows[0]])
+            score = total(self.states.log_probabilities[rows[0], :length])
+            return [self.states.hypothesis(rows[0], length, score)] if length else []
+        for row in rows:
+            del self._group_of[row]
+            self._copies.pop(row, None)
+        hypotheses = group.end(rows[0])
+        if not len(group):
+            self._groups = {size: group for size, group in self._groups.items() if len(group)}
+            self._update_top_k()
+        return hypotheses
+
+    def take_copies(self) -> list[RowCopy]:
+        """What has to be copied before the next step; to be carried out all at once."""
+        if not self._copies:
+            return []
+        copies = list(self._copies.values())
+        self._copies.clear()
+        return copies
+
+    def advance(self, output: StepOutput) -> list[int]:
+        """Let every row that stepped go on.
+
+        Args:
+            output: candidates [num_rows, at least `top_k`] for rows 0 .. num_rows-1.
+
+        Returns:
+            A row of each search that is done, by EOS, by length, or because it can't improve.
+        """
         chosen = output.top_ids[:, 0]
-        positions = self.positions[:num_rows]
-        self._generated[self._row_numbers[:num_rows], positions] = chosen
-        self.token_ids[:num_rows] = chosen
-        self.log_probabilities[:num_rows] += np.subtract(
+        log_probabilities = np.subtract(
             output.top_logits[:, 0], output.log_sum_exp, dtype=np.float64
         )
-        positions += 1
-        finished = (chosen == self._eos_id) | (positions >= self._max_new_tokens[:num_rows])
-        rows: IntIndex = finished.nonzero()[0]
-        return rows
+        done = []
+        if self._groups:
+            chosen = chosen.copy()
+            candidates = Candidates.of(output)
+            for group in self._groups.values():
+                beams_done, copies = group.advance(candidates, chosen, log_probabilities)
+                done += beams_done
+                self._copies.update((copy.target, copy) for copy in copies)
+        states = self.states
+        states.append(chosen, log_probabilities)
+        num_rows = len(chosen)
+        finished = states.positions[:num_rows] >= self._limits[:num_rows]
+        finished |= chosen == self._eos_id
+        if self._groups:
+            finished &= self._is_greedy[:num_rows]
+        rows: list[int] = finished.nonzero()[0].tolist()
+        return rows + done
 
-    def ended(self, row: int) -> bool:
-        """Whether the model itself ended the row's sequence: its last token is EOS."""
-        return int(self.token_ids[row]) == self._eos_id
-
-    def generated(self, row: int) -> list[int]:
-        """The tokens generated in `row` so far, without EOS."""
-        stop = int(self.positions[row])
-        if stop and self.ended(row):
-            stop -= 1
-        tokens: list[int] = self._generated[row, :stop].tolist()
-        return tokens
+    def _update_top_k(self) -> None:
+        wanted = max([1, *(2 * size for size in self._groups)])
+        # A power of two: the runner prepares itself for every value that it meets.
+        self.top_k = 1 << (wanted - 1).bit_length()

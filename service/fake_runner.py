@@ -15,10 +15,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from service.plan import EncodeItem, RowCopy, RunnerLimits, StepOutput, StepPlan
+from service.plan import EncodeItem, Float32, Int64, RowCopy, RunnerLimits, StepOutput, StepPlan
 from service.requests import FinishReason
 
 Script = Callable[[tuple[int, ...]], Sequence[int]]
+Scores = Callable[[tuple[int, ...], tuple[int, ...]], Float32]
 
 
 class PlanError(AssertionError):
@@ -36,6 +37,19 @@ def babble(source_ids: tuple[int, ...]) -> Sequence[int]:
     return [*(4 + (seed >> i) % 28 for i in range(seed % 25)), 3]
 
 
+def moody(vocab_size: int, eos_id: int = 3) -> Scores:
+    """Logits that follow from source and tokens as if by chance, many of them equal."""
+
+    @functools.lru_cache(maxsize=100_000)
+    def logits(source_ids: tuple[int, ...], token_ids: tuple[int, ...]) -> Float32:
+        seed = zlib.crc32(np.array([*source_ids, -1, *token_ids], np.int64).tobytes())
+        drawn = np.random.default_rng(seed).integers(-8, 9, vocab_size)
+        drawn[eos_id] += 2 * min(len(token_ids), 6)  # so that texts end
+        return (drawn / 4).astype(np.float32)
+
+    return logits
+
+
 @dataclass
 class _Row:
     """What the cache of one row holds."""
@@ -50,6 +64,8 @@ class FakeRunner:
     Args:
         limits: what it pretends to hold; `top_k` at least 2 and `vocab_size` at least 32.
         script: target tokens for a source.
+        scores: logits of all tokens for a source and the tokens generated so far; in place of the
+            script.
         bos_id, eos_id: as the engine is told.
 
     Attributes:
@@ -62,6 +78,7 @@ class FakeRunner:
         limits: RunnerLimits | None = None,
         script: Script = babble,
         *,
+        scores: Scores | None = None,
         bos_id: int = 2,
         eos_id: int = 3,
     ) -> None:
@@ -69,6 +86,7 @@ class FakeRunner:
             max_rows=4, max_source_positions=64, max_target_positions=64, top_k=4, vocab_size=512
         )
         self._script = functools.lru_cache(maxsize=4096)(script)
+        self._scores = scores
         self._bos_id = bos_id
         self._eos_id = eos_id
         self._rows = [_Row() for _ in range(self._limits.max_rows)]
@@ -152,12 +170,12 @@ class FakeRunner:
         for item in plan.encodes:
             self._encode(item)
         encoded = time.perf_counter()
-        top_ids = self._step(plan)
-        top_logits = np.tile(-np.arange(self._limits.top_k, dtype=np.float32), (len(top_ids), 1))
+        self._step(plan)
+        top_ids, top_logits, log_sum_exp = self._choose(plan)
         return StepOutput(
             top_ids=top_ids,
             top_logits=top_logits,
-            log_sum_exp=np.full(len(top_ids), 0.5, np.float32),
+            log_sum_exp=log_sum_exp,
             encode_seconds=encoded - started,
             step_seconds=time.perf_counter() - encoded,
         )
@@ -216,13 +234,12 @@ class FakeRunner:
             self._check_row(row)
             self._rows[row] = _Row(item.source_ids)
 
-    def _step(self, plan: StepPlan) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
+    def _step(self, plan: StepPlan) -> None:
         num_rows = plan.num_rows
         self._check(num_rows <= self._limits.max_rows, f"{num_rows} rows are too many")
         self._check(len(plan.positions) == num_rows, "positions and token_ids differ in length")
         for item in plan.encodes:
             self._check(max(item.rows) < num_rows, f"row {max(item.rows)} does not step")
-        top_ids = np.empty((num_rows, self._limits.top_k), np.int64)
         for row in range(num_rows):
             content = self._rows[row]
             position, token = int(plan.positions[row]), int(plan.token_ids[row])
@@ -239,10 +256,25 @@ class FakeRunner:
             if content.source_ids is None:
                 raise PlanError(f"row {row} steps before it was encoded")
             content.tokens += (token,)
-            best = self._next_token(content.source_ids, position)
-            others = (best + 1 + np.arange(self._limits.top_k - 1)) % self._limits.vocab_size
-            top_ids[row] = [best, *others]
-        return top_ids
+
+    def _choose(self, plan: StepPlan) -> tuple[Int64, Float32, Float32]:
+        """The best k tokens of each row, their logits, and the rows' log-sum-exp."""
+        k = min(plan.top_k or self._limits.top_k, self._limits.vocab_size)
+        top_ids = np.empty((plan.num_rows, k), np.int64)
+        top_logits = np.tile(-np.arange(k, dtype=np.float32), (plan.num_rows, 1))
+        log_sum_exp = np.full(plan.num_rows, 0.5, np.float32)
+        for row, content in enumerate(self._rows[: plan.num_rows]):
+            assert content.source_ids is not None
+            if self._scores is None:
+                best = self._next_token(content.source_ids, len(content.tokens) - 1)
+                others = (best + 1 + np.arange(k - 1)) % self._limits.vocab_size
+                top_ids[row] = [best, *others]
+            else:
+                logits = self._scores(content.source_ids, content.tokens[1:])
+                top_ids[row] = np.argsort(-logits, kind="stable")[:k]
+                top_logits[row] = logits[top_ids[row]]
+                log_sum_exp[row] = np.logaddexp.reduce(logits)
+        return top_ids, top_logits, log_sum_exp
 
     def _next_token(self, source_ids: tuple[int, ...], position: int) -> int:
         script = self._script(source_ids)

@@ -53,8 +53,8 @@ class Job:
 
     @property
     def num_rows(self) -> int:
-        """Rows it needs: one for its only hypothesis."""
-        return 1
+        """Rows it needs, one a hypothesis."""
+        return self.request.options.beam_size
 
     @property
     def deadline(self) -> float:

@@ -93,8 +93,11 @@ class KVCache:
 
     def copy_rows(self, copies: Sequence[RowCopy]) -> None:
         """Carry out `copies` as if all at once: everything is read before anything is written."""
+        overlap = not {c.source for c in copies}.isdisjoint(c.target for c in copies)
         for array in self.self_attention:
-            spans = [array[c.source, :, c.start : c.stop].copy() for c in copies]
+            spans = [array[c.source, :, c.start : c.stop] for c in copies]
+            if overlap:
+                spans = [span.copy() for span in spans]
             for copy, span in zip(copies, spans, strict=True):
                 array[copy.target, :, copy.start : copy.stop] = span
         crossing = [copy for copy in copies if copy.cross]

@@ -26,7 +26,7 @@ class RunnerLimits:
         max_rows: rows (hypotheses) that can step at once; the number of slots.
         max_source_positions: longest source in tokens, its EOS included.
         max_target_positions: longest target in tokens, BOS not counted and EOS included.
-        top_k: candidates that each step returns for each row.
+        top_k: candidates that a step returns for each row if its plan doesn't say how many.
         vocab_size: entries in the vocabulary.
     """
 
@@ -88,6 +88,8 @@ class StepPlan:
         positions: [num_rows] the position of that token, 0 for BOS. Equals the number of
             positions already in the row's self-attention cache.
         adjustments: sparse additions to the logits.
+        top_k: candidates to return for each row, fewer only if the vocabulary is smaller; None for
+            the runner's own choice. Whatever it is, the first of them are the same.
 
     With num_rows == 0 there is no step.
     """
@@ -97,6 +99,7 @@ class StepPlan:
     token_ids: Int64
     positions: Int32
     adjustments: Adjustments = field(default_factory=Adjustments.none)
+    top_k: int | None = None
 
     @property
     def num_rows(self) -> int:

@@ -30,7 +30,8 @@ class OnnxRunner:
         device: "cpu" or "cuda". On "cuda" the caches still live on the host.
         max_rows: rows that can step at once; memory grows with it.
         max_source_positions, max_target_positions: lower limits than the bundle's own.
-        top_k: tokens that a step returns for each row; None for the bundle's choice.
+        top_k: tokens that a step returns for each row if its plan doesn't say how many; None for
+            the bundle's choice.
         intra_op_threads: threads that share one operator; None for one a core.
         sessions: all that can be set about sessions, in place of `device` and `intra_op_threads`.
 
@@ -166,6 +167,15 @@ def similar_lengths(items: Sequence[EncodeItem]) -> Iterator[list[EncodeItem]]:
         yield batch
 
 
+@dataclass(frozen=True)
+class _Choices:
+    """Where a step leaves its best k tokens: [max_rows, k]."""
+
+    top_k: Array
+    top_ids: Array
+    top_logits: Array
+
+
 @dataclass
 class _Binding:
     """The session's inputs and outputs on the first n rows of all arrays."""
@@ -181,64 +191,67 @@ class _DecoderStep:
         self, bundle: Bundle, settings: SessionSettings, cache: KVCache, limits: RunnerLimits
     ) -> None:
         self._session = open_session(bundle, bundle.decoder_step_path, settings)
-        rows, k = limits.max_rows, limits.top_k
+        self._limits = limits
+        rows = limits.max_rows
         self._token_ids = np.zeros(rows, np.int64)
         self._positions = np.zeros(rows, np.int32)
         # The buffer's length, not the longest row's: the same to every step, whoever is in it.
-        self._constants: dict[str, Array] = {
-            "total_sequence_length": np.array(limits.max_target_positions, np.int32),
-            "top_k": np.array([k]),
-        }
-        self._top_ids = np.empty((rows, k), np.int64)
-        self._top_logits = np.empty((rows, k), np.float32)
+        self._buffer_length = np.array(limits.max_target_positions, np.int32)
+        self._choices: dict[int, _Choices] = {}
         self._log_sum_exp = np.empty(rows, np.float32)
         self._inputs: dict[str, Array] = {
             "token_ids": self._token_ids,
             "positions": self._positions,
             "source_lengths": cache.source_lengths,
         }
-        self._outputs: dict[str, Array] = {
-            "top_ids": self._top_ids,
-            "top_logits": self._top_logits,
-            "log_sum_exp": self._log_sum_exp,
-        }
+        self._outputs: dict[str, Array] = {"log_sum_exp": self._log_sum_exp}
         for i, name in enumerate(_cache_names(bundle)):
             self._inputs[f"past_{name}"] = cache.self_attention[i]
             self._inputs[f"cross_{name}"] = cache.cross_attention[i]
             self._inputs[f"cross_last_{name}"] = cache.cross_last[i]
             self._outputs[f"present_{name}"] = cache.self_attention[i]
             self._outputs[f"present_cross_{name}"] = cache.cross_attention[i]
-        # One a row count, kept: rows come and go at any step, and binding all arrays of a big
+        # One a row count and k, kept: rows come and go at any step, and binding all arrays of a big
         # model takes longer than a step of a small one. A binding holds pointers, no data.
-        self._bindings: dict[int, _Binding] = {}
+        self._bindings: dict[tuple[int, int], _Binding] = {}
 
     def run(self, plan: StepPlan) -> tuple[Array, Array, Array]:
         rows = plan.num_rows
+        k = min(plan.top_k or self._limits.top_k, self._limits.vocab_size)
+        choices = self._choices.get(k) or self._prepare(k)
         if rows:
             self._token_ids[:rows] = plan.token_ids
             self._positions[:rows] = plan.positions
-            binding = self._bindings.get(rows) or self._bind(rows)
+            binding = self._bindings.get((rows, k)) or self._bind(rows, choices)
             if len(plan.adjustments.rows) or binding.has_adjustments:
                 _bind_adjustments(binding, plan.adjustments)
             self._session.run_with_iobinding(binding.io)
         # Copies: the next step writes into the same arrays.
         return (
-            self._top_ids[:rows].copy(),
-            self._top_logits[:rows].copy(),
+            choices.top_ids[:rows].copy(),
+            choices.top_logits[:rows].copy(),
             self._log_sum_exp[:rows].copy(),
         )
 
-    def _bind(self, rows: int) -> _Binding:
+    def _prepare(self, k: int) -> _Choices:
+        shape = (self._limits.max_rows, k)
+        choices = _Choices(np.array([k]), np.empty(shape, np.int64), np.empty(shape, np.float32))
+        self._choices[k] = choices
+        return choices
+
+    def _bind(self, rows: int, choices: _Choices) -> _Binding:
         io = self._session.io_binding()
-        for name, constant in self._constants.items():
-            io.bind_cpu_input(name, constant)
-        for bind, arrays in ((io.bind_input, self._inputs), (io.bind_output, self._outputs)):
+        io.bind_cpu_input("total_sequence_length", self._buffer_length)
+        io.bind_cpu_input("top_k", choices.top_k)
+        chosen = {"top_ids": choices.top_ids, "top_logits": choices.top_logits}
+        outputs = {**chosen, **self._outputs}
+        for bind, arrays in ((io.bind_input, self._inputs), (io.bind_output, outputs)):
             for name, array in arrays.items():
                 shape = (rows, *array.shape[1:])
                 bind(name, "cpu", 0, array.dtype, shape, array.ctypes.data)
         binding = _Binding(io, has_adjustments=False)
         _bind_adjustments(binding, Adjustments.none())
-        self._bindings[rows] = binding
+        self._bindings[rows, int(choices.top_k[0])] = binding
         return binding
 
 

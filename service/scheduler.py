@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from service.decoding import GreedyRows
+from service.decoding import Decoding
 from service.errors import DeadlineExceededError, DragomanError
 from service.jobs import Job, WaitingQueue
-from service.plan import Adjustments, EncodeItem, RowCopy, RunnerLimits, StepOutput, StepPlan
-from service.requests import FinishReason, GenerationResult
+from service.plan import Adjustments, EncodeItem, RunnerLimits, StepOutput, StepPlan
+from service.requests import FinishReason, GenerationResult, Hypothesis
 
 _NO_ADJUSTMENTS = Adjustments.none()
+_NO_HYPOTHESIS = Hypothesis([], [], log_probability=0.0, score=0.0, ended=False)
 _NEVER = float("inf")
 
 
@@ -73,9 +74,10 @@ class Scheduler:
         self._max_rows = limits.max_rows
         self._eos_id = eos_id
         self._encode_token_budget = encode_token_budget
-        self._states = GreedyRows(
+        self._decoding = Decoding(
             limits.max_rows, limits.max_target_positions, bos_id=bos_id, eos_id=eos_id
         )
+        self._states = self._decoding.states
         self._waiting = WaitingQueue()
         # Who is in each row of the last plan; None where somebody has left since.
         self._owners: list[Job | None] = []
@@ -117,7 +119,7 @@ class Scheduler:
         if not job.rows:
             return []
         self._streaming[job] = None
-        return self._states.generated(job.rows[0])
+        return self._states.tokens(job.rows[0])
 
     def cancel(self, job: Job, error: DragomanError) -> None:
         """Let the job leave before the next step, unless it has ended."""
@@ -132,32 +134,28 @@ class Scheduler:
             dropped += self._drop_expired(now)
         self._newcomers = self._admit(now)
         encodes = self._place(self._newcomers)
-        copies = self._close_holes()
+        self._close_holes()
         if not self._owners:
             return Schedule(None, self._newcomers, dropped)
         num_rows = len(self._owners)
         # Copies of the arrays, since `update` writes them and a plan is a value.
         plan = StepPlan(
-            copies=copies,
+            copies=self._decoding.take_copies(),
             encodes=encodes,
             token_ids=self._states.token_ids[:num_rows].copy(),
             positions=self._states.positions[:num_rows].copy(),
             adjustments=_NO_ADJUSTMENTS,
+            top_k=self._decoding.top_k,
         )
         return Schedule(plan, self._newcomers, dropped)
 
     def update(self, output: StepOutput, now: float) -> Update:
         """Take in what the last plan's step brought."""
-        states = self._states
-        finished_rows = states.advance(output).tolist()
+        finished_rows = self._decoding.advance(output)
         for job in self._newcomers:
             job.first_token_at = now
         streamed = self._new_tokens()
-        finished = []
-        for row in finished_rows:
-            job = self._owner(row)
-            reason = FinishReason.EOS if states.ended(row) else FinishReason.LENGTH
-            finished.append(self._end(job, reason, now))
+        finished = [self._end(self._owner(row), None, now) for row in finished_rows]
         return Update(self._newcomers, streamed, finished)
 
     def _new_tokens(self) -> list[tuple[Job, list[int]]]:
@@ -223,15 +221,14 @@ class Scheduler:
                     row = len(self._owners)
                     self._owners.append(job)
                 job.rows.append(row)
-                self._states.begin(row, job.max_new_tokens)
+            self._decoding.begin(job.rows, job.request.options, job.max_new_tokens)
             if job.streams:
                 self._streaming[job] = None
             encodes.append(EncodeItem(tuple(job.rows), job.request.source_ids))
         return encodes
 
-    def _close_holes(self) -> list[RowCopy]:
+    def _close_holes(self) -> None:
         """Move the last rows into the holes that are left, so that rows stay dense."""
-        copies = []
         holes = self._holes  # descending, as `_place` left them
         while holes:
             if self._owners[-1] is None:
@@ -244,9 +241,7 @@ class Scheduler:
             self._owners[target] = job
             self._owners.pop()
             job.rows[job.rows.index(source)] = target
-            self._states.move(source, target)
-            copies.append(RowCopy(source, target, 0, int(self._states.positions[source])))
-        return copies
+            self._decoding.move(source, target)
 
     def _owner(self, row: int) -> Job:
         owner = self._owners[row]
@@ -254,15 +249,16 @@ class Scheduler:
         return owner
 
     def _end(
-        self, job: Job, reason: FinishReason, now: float, error: DragomanError | None = None
+        self,
+        job: Job,
+        reason: FinishReason | None,
+        now: float,
+        error: DragomanError | None = None,
     ) -> Finished:
-        """Free what the job holds and write its result."""
-        token_ids: list[int] = []
-        log_probability = 0.0
+        """Free what the job holds and write its result; None is the search's own reason."""
+        hypotheses: list[Hypothesis] = []
         if job.rows:
-            row = job.rows[0]
-            token_ids = self._states.generated(row)
-            log_probability = float(self._states.log_probabilities[row])
+            hypotheses = self._decoding.end(job.rows)
             for row in job.rows:
                 self._owners[row] = None
             self._holes += job.rows
@@ -272,10 +268,14 @@ class Scheduler:
             self._waiting.discard(job)
         job.has_ended = True
         admitted_at = now if job.admitted_at is None else job.admitted_at
+        best = hypotheses[0] if hypotheses else _NO_HYPOTHESIS
+        if reason is None:
+            reason = FinishReason.EOS if best.ended else FinishReason.LENGTH
         result = GenerationResult(
-            token_ids=token_ids,
+            token_ids=best.token_ids,
             finish_reason=reason,
-            log_probability=log_probability,
+            log_probability=best.log_probability,
+            hypotheses=hypotheses,
             queue_seconds=admitted_at - job.submitted_at,
             compute_seconds=now - admitted_at,
             first_token_seconds=(

@@ -47,14 +47,20 @@ def test_a_source_fills_its_rows_and_leaves_padding_out(cache: KVCache) -> None:
     assert cache.source_lengths.tolist() == [4, 10, 1, 7, 4, 2]
 
 
-def test_copies_happen_as_if_all_at_once(cache: KVCache) -> None:
+@pytest.mark.parametrize(
+    "copies",
+    [
+        [RowCopy(0, 1, 2, 6), RowCopy(1, 0, 2, 6), RowCopy(3, 4, 0, 9), RowCopy(4, 5, 1, 3)],
+        [RowCopy(0, 1, 2, 6, cross=False), RowCopy(0, 4, 1, 9, cross=False), RowCopy(3, 2, 0, 5)],
+    ],
+    ids=["swap and chain", "nothing read is written"],
+)
+def test_copies_happen_as_if_all_at_once(cache: KVCache, copies: list[RowCopy]) -> None:
     before = [array.copy() for array in cache.self_attention]
-    swap = [RowCopy(0, 1, 2, 6), RowCopy(1, 0, 2, 6)]
-    chain = [RowCopy(3, 4, 0, 9), RowCopy(4, 5, 1, 3)]
-    cache.copy_rows(swap + chain)
+    cache.copy_rows(copies)
     for array, old in zip(cache.self_attention, before, strict=True):
         expected = old.copy()
-        for copy in swap + chain:
+        for copy in copies:
             span = slice(copy.start, copy.stop)
             expected[copy.target, :, span] = old[copy.source, :, span]
         assert (array == expected).all()

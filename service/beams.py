@@ -1,0 +1,247 @@
+"""Beam search for many requests at once (Graves, 2012; Wu et al., 2016).
+
+The search, its ties included, is that of the PyTorch reference in `model/search.py`; here the beams
+of one size advance together, as arrays, and say which cache rows have to follow.
+
+A step draws the best 2k continuations of a beam of k hypotheses. Those that end and are among the
+best k are finished, the first k that don't end go on. A hypothesis that goes on stays in its
+parent's row of the batch if it is the parent's best child; its siblings take the rows of parents
+that have no children. So only what changed is copied, and no row is read that is written.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from service.candidates import Candidates
+from service.plan import Int64, RowCopy
+from service.requests import Hypothesis, SearchOptions
+from service.row_states import Float64, Indices, RowStates
+
+Bools = npt.NDArray[np.bool_]
+
+_NOBODY = -np.inf  # the total of a hypothesis that does not exist
+
+
+@dataclass(eq=False)
+class Beam:
+    """The search of one request.
+
+    Attributes:
+        options: how.
+        max_new_tokens: longest hypothesis, EOS included.
+        finished: the best `beam_size` hypotheses that have ended, best first.
+    """
+
+    options: SearchOptions
+    max_new_tokens: int
+    finished: list[Hypothesis] = field(default_factory=list)
+
+    def finish(self, hypothesis: Hypothesis) -> None:
+        """Take a hypothesis in. Among equals the one that came first stays first."""
+        self.finished.append(hypothesis)
+        self.finished.sort(key=lambda finished: -finished.score)
+        del self.finished[self.options.beam_size :]
+
+    def cannot_improve(self, best_total: float, length: int) -> bool:
+        """Whether it is over although hypotheses still run, the best of them of `length`."""
+        options = self.options
+        if len(self.finished) < options.beam_size:
+            return False
+        if options.early_stopping == "first":
+            return True
+        if options.early_stopping == "never" and options.length_penalty > 0:
+            length = self.max_new_tokens
+        return self.finished[-1].score >= options.score(best_total, length)
+
+
+@dataclass
+class _Pool:
+    """The best 2k continuations of each of J beams, best first.
+
+    Attributes:
+        parents: [J, 2k] ranks among the hypotheses of before.
+        columns: [J, 2k] which of the parent's candidates.
+        token_ids: [J, 2k].
+        totals: [J, 2k] scores so far; `_NOBODY` where there are fewer continuations.
+    """
+
+    parents: Indices
+    columns: Indices
+    token_ids: Int64
+    totals: Float64
+
+
+class BeamGroup:
+    """The beams of one size.
+
+    Args:
+        beam_size: k, more than 1.
+        states: of all rows of the batch.
+        eos_id: ends a hypothesis.
+    """
+
+    def __init__(self, beam_size: int, states: RowStates, eos_id: int) -> None:
+        self._size = beam_size
+        self._states = states
+        self._eos_id = eos_id
+        self._beams: list[Beam] = []
+        # One line a beam. Hypotheses are in the order of their totals, so that equal candidates
+        # come in the order of their parents.
+        self._rows: Indices = np.zeros((0, beam_size), np.intp)
+        self._totals: Float64 = np.zeros((0, beam_size))
+        self._limits: Indices = np.zeros(0, np.intp)
+        self._earlier: Bools = np.tri(beam_size, k=-1, dtype=bool)
+
+    def __len__(self) -> int:
+        return len(self._beams)
+
+    def begin(self, beam: Beam, rows: list[int]) -> None:
+        """Start a beam in `rows`: one empty hypothesis; the other rows step along with it."""
+        totals = [0.0] + [_NOBODY] * (self._size - 1)
+        self._beams.append(beam)
+        self._rows = np.vstack([self._rows, np.array(rows, np.intp)])
+        self._totals = np.vstack([self._totals, totals])
+        self._limits = np.append(self._limits, beam.max_new_tokens)
+
+    def move(self, source: int, target: int) -> None:
+        """What was in the row `source` is in the row `target` now."""
+        self._rows[self._rows == source] = target
+
+    def end(self, row: int) -> list[Hypothesis]:
+        """Forget the beam that `row` belongs to.
+
+        Returns:
+            As many of its hypotheses as were asked for, best first; the best running one if none
+            is finished.
+        """
+        index = int((self._rows == row).any(axis=1).argmax())
+        beam = self._beams.pop(index)
+        best_row, best_total = int(self._rows[index, 0]), float(self._totals[index, 0])
+        self._rows = np.delete(self._rows, index, axis=0)
+        self._totals = np.delete(self._totals, index, axis=0)
+        self._limits = np.delete(self._limits, index)
+        if beam.finished:
+            return beam.finished[: beam.options.num_hypotheses]
+        length = int(self._states.positions[best_row])
+        return [self._hypothesis(beam, best_row, length, best_total)] if length else []
+
+    def advance(
+        self, candidates: Candidates, chosen: Int64, log_probabilities: Float64
+    ) -> tuple[list[int], list[RowCopy]]:
+        """Take one step with every beam.
+
+        Args:
+            candidates: of all rows, 2k of each or more.
+            chosen: [n] filled with what each row of a beam appends.
+            log_probabilities: [n] likewise.
+
+        Returns:
+            One row of each beam that is done, and the copies that the others' rows need before
+            they step again.
+        """
+        pool = self._pool(candidates)
+        lengths = self._states.positions[self._rows[:, 0]].astype(np.intp) + 1
+        exists = pool.totals > _NOBODY
+        ends = (pool.token_ids == self._eos_id) | (lengths >= self._limits)[:, None]
+        for index, rank in zip(*(exists & ends)[:, : self._size].nonzero(), strict=True):
+            self._finish(int(index), int(rank), pool, candidates)
+        for index in np.flatnonzero(~exists.any(axis=1)):
+            self._give_up(int(index))
+        goes_on = exists & ~ends
+        # The first k that go on, in front of all others.
+        kept = np.argsort(~goes_on, axis=1, kind="stable")[:, : self._size]
+        runs = np.take_along_axis(goes_on, kept, axis=1)
+        totals = np.where(runs, np.take_along_axis(pool.totals, kept, axis=1), _NOBODY)
+        done = self._done(totals[:, 0], lengths)
+        parents = np.take_along_axis(pool.parents, kept, axis=1)
+        columns = np.take_along_axis(pool.columns, kept, axis=1)
+        token_ids = np.take_along_axis(pool.token_ids, kept, axis=1)
+        # Rows without a hypothesis step along with the best one.
+        token_ids = np.where(runs, token_ids, token_ids[:, :1])
+        parent_rows = np.take_along_axis(self._rows, parents, axis=1)
+        rows, moved = self._assign(parents, parent_rows, runs)
+        copies = self._follow(parent_rows[moved], rows[moved])
+        chosen[rows] = token_ids
+        log_probabilities[rows] = candidates.log_probabilities[parent_rows, columns]
+        self._rows, self._totals = rows, totals
+        return [int(rows[index, 0]) for index in done], copies
+
+    def _pool(self, candidates: Candidates) -> _Pool:
+        width = 2 * self._size
+        scores = candidates.scores[self._rows, :width] + self._totals[:, :, None]  # [J, k, 2k]
+        flat = scores.reshape(len(scores), -1)
+        # Stable: equals stay in the order of hypotheses, and of candidates within one.
+        order = np.argsort(-flat, axis=1, kind="stable")[:, :width]
+        parents, columns = np.divmod(order, scores.shape[2])
+        rows = np.take_along_axis(self._rows, parents, axis=1)
+        totals = np.take_along_axis(flat, order, axis=1)
+        return _Pool(parents, columns, candidates.token_ids[rows, columns], totals)
+
+    def _finish(self, index: int, rank: int, pool: _Pool, candidates: Candidates) -> None:
+        beam = self._beams[index]
+        row = self._rows[index, pool.parents[index, rank]]
+        length = int(self._states.positions[row])
+        # What the row appends is not in it yet; the place is free.
+        states, column = self._states, pool.columns[index, rank]
+        states.generated[row, length] = pool.token_ids[index, rank]
+        states.log_probabilities[row, length] = candidates.log_probabilities[row, column]
+        beam.finish(self._hypothesis(beam, row, length + 1, float(pool.totals[index, rank])))
+
+    def _give_up(self, index: int) -> None:
+        """Nothing may be said any more: what runs is finished as it stands."""
+        for row, total in zip(self._rows[index], self._totals[index], strict=True):
+            if total > _NOBODY:
+                length = int(self._states.positions[row])
+                self._beams[index].finish(self._hypothesis(self._beams[index], row, length, total))
+
+    def _hypothesis(self, beam: Beam, row: int, length: int, total: float) -> Hypothesis:
+        return self._states.hypothesis(row, length, beam.options.score(total, max(length, 1)))
+
+    def _done(self, best_totals: Float64, lengths: Indices) -> list[int]:
+        done = []
+        for index, beam in enumerate(self._beams):
+            best = float(best_totals[index])
+            if best == _NOBODY or beam.cannot_improve(best, int(lengths[index])):
+                done.append(index)
+        return done
+
+    def _assign(self, parents: Indices, parent_rows: Indices, runs: Bools) -> tuple[Indices, Bools]:
+        """The row of each hypothesis [J, k], and whether it is another than its parent's."""
+        same = parents[:, :, None] == parents[:, None, :]
+        has_elder = (same & runs[:, None, :] & self._earlier).any(axis=2)
+        stays = runs & ~has_elder
+        in_use = np.zeros_like(stays)
+        in_use[stays.nonzero()[0], parents[stays]] = True
+        # Line by line as many rows are free as hypotheses need one.
+        rows = parent_rows.copy()
+        rows[~stays] = self._rows[~in_use]
+        return rows, runs & ~stays
+
+    def _follow(self, sources: Indices, targets: Indices) -> list[RowCopy]:
+        """Let the rows `targets` be what `sources` are, up to the token that is appended next.
+
+        The caches of two rows of a beam are equal, bit by bit, where their tokens are: what comes
+        before their last common ancestor need not be copied.
+        """
+        if not len(sources):
+            return []
+        generated = self._states.generated
+        lengths = self._states.positions[sources]
+        columns = np.arange(lengths.max() + 1)
+        differs = generated[sources, : len(columns)] != generated[targets, : len(columns)]
+        starts = (differs | (columns >= lengths[:, None])).argmax(axis=1)
+        for array in (generated, self._states.log_probabilities):
+            array[targets, : len(columns) - 1] = array[sources, : len(columns) - 1]
+        # The cache holds BOS too, so that a token is one position further there.
+        spans = zip(
+            sources.tolist(), targets.tolist(), starts.tolist(), lengths.tolist(), strict=True
+        )
+        return [
+            RowCopy(source, target, start + 1, length + 1, cross=False)
+            for source, target, start, length in spans
+            if start < length
+        ]

@@ -1,0 +1,34 @@
+"""What each row may say next."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from service.plan import Int64, StepOutput
+from service.row_states import Float64
+
+
+@dataclass
+class Candidates:
+    """The best tokens of every row, best first.
+
+    Attributes:
+        token_ids: [n, m].
+        log_probabilities: [n, m] as the model gives them, in float64: raw logit minus log-sum-exp.
+        scores: [n, m] what a search goes by; -inf for a token that may not be said. The same array
+            as `log_probabilities` where no row asks for anything else.
+    """
+
+    token_ids: Int64
+    log_probabilities: Float64
+    scores: Float64
+
+    @classmethod
+    def of(cls, output: StepOutput) -> Candidates:
+        """What a step brought, as it is."""
+        log_probabilities = np.subtract(
+            output.top_logits, output.log_sum_exp[:, None], dtype=np.float64
+        )
+        return cls(output.top_ids, log_probabilities, log_probabilities)

@@ -1,0 +1,89 @@
+"""What every running row has generated so far, as arrays over rows.
+
+Arrays, not objects: a step of a small model takes well under a millisecond, so one Python statement
+per row and step would show.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from service.plan import Int32, Int64
+from service.requests import Hypothesis
+
+Float64 = npt.NDArray[np.float64]
+Indices = npt.NDArray[np.intp]
+
+
+class RowStates:
+    """Tokens, and their log-probabilities, of each row of the batch.
+
+    Attributes:
+        token_ids: [max_rows] the last token of each row; what the next step is fed.
+        positions: [max_rows] the position of that token; also the number of tokens generated, and
+            the number of positions in the row's self-attention cache before the next step.
+        generated: [max_rows, max_target] the tokens.
+        log_probabilities: [max_rows, max_target] of each token, as the model gave it.
+    """
+
+    def __init__(
+        self, max_rows: int, max_target_positions: int, *, bos_id: int, eos_id: int
+    ) -> None:
+        self.token_ids: Int64 = np.zeros(max_rows, np.int64)
+        self.positions: Int32 = np.zeros(max_rows, np.int32)
+        self.generated: Int64 = np.zeros((max_rows, max_target_positions), np.int64)
+        self.log_probabilities: Float64 = np.zeros((max_rows, max_target_positions), np.float64)
+        self._row_numbers: Indices = np.arange(max_rows)
+        self._bos_id = bos_id
+        self._eos_id = eos_id
+
+    def begin(self, row: int) -> None:
+        """Start a new sequence in `row`: BOS at position 0."""
+        self.token_ids[row] = self._bos_id
+        self.positions[row] = 0
+
+    def move(self, source: int, target: int) -> None:
+        """Let `target` be what `source` was."""
+        length = self.positions[source]
+        for array in (self.generated, self.log_probabilities):
+            array[target, :length] = array[source, :length]
+        self.token_ids[target] = self.token_ids[source]
+        self.positions[target] = length
+
+    def append(self, token_ids: Int64, log_probabilities: Float64) -> None:
+        """Give each of the first rows one more token.
+
+        Args:
+            token_ids: [n], for rows 0 .. n-1.
+            log_probabilities: [n].
+        """
+        num_rows = len(token_ids)
+        rows, positions = self._row_numbers[:num_rows], self.positions[:num_rows]
+        self.generated[rows, positions] = token_ids
+        self.log_probabilities[rows, positions] = log_probabilities
+        self.token_ids[:num_rows] = token_ids
+        positions += 1
+
+    def hypothesis(self, row: int, length: int, score: float) -> Hypothesis:
+        """The first `length` tokens of `row` as an answer."""
+        token_ids: list[int] = self.generated[row, :length].tolist()
+        log_probabilities = self.log_probabilities[row, :length]
+        ended = length > 0 and token_ids[-1] == self._eos_id
+        return Hypothesis(
+            token_ids=token_ids[:-1] if ended else token_ids,
+            token_log_probabilities=log_probabilities.tolist(),
+            log_probability=total(log_probabilities),
+            score=score,
+            ended=ended,
+        )
+
+    def tokens(self, row: int, start: int = 0) -> list[int]:
+        """The tokens generated in `row` from the position `start`."""
+        tokens: list[int] = self.generated[row, start : self.positions[row]].tolist()
+        return tokens
+
+
+def total(log_probabilities: Float64) -> float:
+    """Their sum, added up in the order of the positions, as the search adds them."""
+    return float(np.add.accumulate(log_probabilities)[-1]) if len(log_probabilities) else 0.0
