@@ -21,10 +21,10 @@ export ORT_DISABLE_TELEMETRY := 1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test check proto venv lock clean
+.PHONY: help serve test check proto bench bench-full venv lock clean
 
 help:  ## show these targets
-	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 16
+	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 20
 
 serve: $(venv)/.serve  ## start the server (gRPC 127.0.0.1:50051, metrics 127.0.0.1:9464)
 	@$(venv)/bin/dragoman serve $(ARGS)
@@ -40,6 +40,12 @@ check: $(venv)/.dev  ## lint, formatting, types, who may import whom
 
 proto: $(venv)/.dev  ## generate the stubs from proto/dragoman/v1/*.proto
 	$(python) proto/generate.py
+
+bench: $(venv)/.dev  ## measure against CTranslate2 (under 15 minutes, on a machine left alone)
+	$(python) -m bench.suite.run quick $(ARGS)
+
+bench-full: $(venv)/.dev  ## measure everything (hours; goes on where it was interrupted)
+	$(python) -m bench.suite.run full $(ARGS)
 
 venv: $(venv)/.dev  ## only create .venv, with everything that test and check need
 

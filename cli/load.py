@@ -104,6 +104,7 @@ def load(
     """
     if context.invoked_subcommand is not None:
         return
+    _check_installed()
     from rich.console import Console
 
     from bench.load.errors import LoadError
@@ -158,6 +159,7 @@ def compare(
 
     A and B are directories that --output wrote, or directories of such directories.
     """
+    _check_installed()
     from rich.console import Console
 
     from bench.load.compare_report import print_comparison
@@ -213,6 +215,14 @@ def _find_capacity(session: Session, plan: LoadPlan, output: Path | None, consol
         raise typer.Exit(130)
     if capacity.ended_early or capacity.rate is None:
         raise typer.Exit(EXIT_INVALID)
+
+
+def _check_installed() -> None:
+    """A server's installation may leave out what load tests need."""
+    import importlib.util
+
+    if importlib.util.find_spec("hdrh") is None:
+        fail("load tests need the extra `bench`: pip install 'dragoman[bench]'")
 
 
 def _metrics_url(server: str, given: str | None) -> str | None:
