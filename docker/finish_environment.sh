@@ -1,0 +1,34 @@
+#!/bin/sh
+# Makes an environment with its locked packages ready to ship: installs the project's own wheel,
+# writes the list of what is in it (SBOM), takes out what a server never reads, compiles bytecode.
+#
+#   finish_environment.sh ENVIRONMENT WHEELS
+set -eu
+environment=$1
+wheels=$2
+python=$environment/bin/python
+packages=$("$python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
+
+/build/bin/python -m pip --python "$python" install --no-index --no-deps "$wheels"/dragoman-*.whl
+/build/bin/python -m pip --python "$python" check
+
+# CycloneDX, from the packages' own metadata.
+/build/bin/cyclonedx-py environment --output-reproducible --of JSON \
+    --output-file "$environment/sbom.cdx.json" "$python"
+
+# Tests, headers, Fortran's and ONNX Runtime's converters, type stubs: never imported by a server.
+rm -rf "$packages"/numpy/f2py "$packages"/numpy/_core/include "$packages"/numpy/_core/lib \
+    "$packages"/numpy/distutils \
+    "$packages"/onnxruntime/transformers "$packages"/onnxruntime/quantization \
+    "$packages"/onnxruntime/tools "$packages"/onnxruntime/backend "$packages"/onnxruntime/datasets
+find "$packages" -type d \( -name tests -o -name test \) -prune -exec rm -rf {} +
+find "$packages" -name '*.pyi' -delete
+
+# One folder for the dynamic linker, wherever the CUDA packages put their libraries.
+if [ -d "$packages/nvidia" ]; then
+    mkdir -p "$environment/lib/cuda"
+    find "$packages/nvidia" -name 'lib*.so*' -exec ln -s {} "$environment/lib/cuda/" \;
+fi
+
+# Unchecked: nobody edits the sources of an image, and modification times may not survive copying.
+"$python" -m compileall -q -j 0 --invalidation-mode unchecked-hash "$packages"

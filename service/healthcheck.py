@@ -1,0 +1,70 @@
+"""Asks a server's gRPC health service whether it is serving; for a container's HEALTHCHECK.
+
+    python -m service.healthcheck [--server HOST:PORT] [--service NAME] [--timeout SECONDS]
+
+Exit status 0 if it says SERVING, else 1 and the reason on standard error. It imports gRPC and
+nothing of the server, since it runs every few seconds beside one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+
+import grpc
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from service.settings import environment_name, load_settings
+
+_EVERY_INTERFACE = {"0.0.0.0": "127.0.0.1", "::": "[::1]", "[::]": "[::1]"}
+
+
+def problem(server: str, service: str = "", timeout: float = 3.0) -> str | None:
+    """Why the server can't take requests, or None if it can.
+
+    Args:
+        server: "HOST:PORT".
+        service: a gRPC service's full name; empty for the server as a whole.
+        timeout: seconds to wait for its answer.
+    """
+    request = health_pb2.HealthCheckRequest(service=service)
+    with grpc.insecure_channel(server) as channel:
+        try:
+            response = health_pb2_grpc.HealthStub(channel).Check(request, timeout=timeout)
+        except grpc.RpcError as exc:
+            return f"{server}: {exc.code().name}: {exc.details()}"
+    if response.status != health_pb2.HealthCheckResponse.SERVING:
+        name: str = health_pb2.HealthCheckResponse.ServingStatus.Name(response.status)
+        return f"{server}: {name}"
+    return None
+
+
+def default_server() -> str:
+    """Where the server of this container listens, by environment and configuration file.
+
+    Raises:
+        StartupError: a setting can't be used.
+    """
+    settings = load_settings({}, os.environ)
+    return f"{_EVERY_INTERFACE.get(settings.host, settings.host)}:{settings.port}"
+
+
+def main() -> None:
+    """The command line."""
+    parser = argparse.ArgumentParser(description="Ask a server's gRPC health service.")
+    parser.add_argument(
+        "--server",
+        metavar="HOST:PORT",
+        help=f"default: {environment_name('host')} and {environment_name('port')}, as for serve",
+    )
+    parser.add_argument("--service", default="", metavar="NAME", help="a gRPC service's full name")
+    parser.add_argument("--timeout", type=float, default=3.0, metavar="SECONDS")
+    options = parser.parse_args()
+    found = problem(options.server or default_server(), options.service, options.timeout)
+    if found is not None:
+        sys.exit(found)
+
+
+if __name__ == "__main__":
+    main()
