@@ -1,0 +1,147 @@
+"""The engine on a served fp32 bundle searches as the PyTorch reference does, alone and under load.
+
+Two implementations of the same sums round differently, so a difference is allowed where the
+reference itself holds the two answers for nearly equal, and nowhere else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import torch
+
+from model.bundle import Bundle
+from model.search import BeamOptions, Hypothesis, beam_search, greedy_search
+from model.transformer import Transformer
+from service.engine import Engine, EngineConfig
+from service.requests import FinishReason, GenerationRequest, GenerationResult, SearchOptions
+from service.requests import Hypothesis as Found
+from service.runner import OnnxRunner
+from tests.factories import random_model, random_sources, tiny_bundle, tiny_config
+
+NEAR_TIE = 1e-4
+ROUNDING = 5e-3  # of one log-probability; this model's weights are drawn to make much of little
+NUM_SENTENCES = 1000
+
+
+@dataclass(frozen=True)
+class Case:
+    model: Transformer
+    bundle: Bundle
+    sources: list[tuple[int, ...]]
+
+
+@pytest.fixture(scope="module")
+def case(tmp_path_factory: pytest.TempPathFactory) -> Case:
+    model = random_model(tiny_config(), seed=5)
+    bundle = tiny_bundle(tmp_path_factory.mktemp("parity") / "bundle", model=model)
+    sources = random_sources(model.config, NUM_SENTENCES, seed=3, max_length=24)
+    return Case(model, bundle, sources)
+
+
+SEARCHES = [
+    SearchOptions(),
+    SearchOptions(beam_size=4, num_hypotheses=4),
+    SearchOptions(
+        beam_size=3, length_penalty_kind="gnmt", length_penalty=0.6, early_stopping="never"
+    ),
+    SearchOptions(beam_size=8, num_hypotheses=2, early_stopping="first"),
+]
+
+
+async def search(
+    bundle: Bundle, sources: Sequence[tuple[int, ...]], options: SearchOptions, max_rows: int
+) -> list[GenerationResult]:
+    engine = Engine(
+        OnnxRunner(bundle, max_rows=max_rows, intra_op_threads=1),
+        EngineConfig(max_waiting=2 * len(sources)),
+    )
+    await engine.start()
+    generations = engine.submit_many([GenerationRequest(source, options) for source in sources])
+    results = list(await asyncio.gather(*(generation.result() for generation in generations)))
+    await engine.stop()
+    return results
+
+
+def reference(
+    model: Transformer, sources: Sequence[tuple[int, ...]], options: SearchOptions
+) -> list[list[Hypothesis]]:
+    beam = BeamOptions(
+        options.beam_size,
+        options.num_hypotheses,
+        options.length_penalty,
+        options.length_penalty_kind,
+        options.early_stopping,
+    )
+    found: list[list[Hypothesis]] = []
+    for start in range(0, len(sources), 100):
+        some = sources[start : start + 100]
+        source_ids = torch.zeros(len(some), max(map(len, some)), dtype=torch.long)
+        for row, source in enumerate(some):
+            source_ids[row, : len(source)] = torch.tensor(source)
+        if options.beam_size == 1:
+            found += [[hypothesis] for hypothesis in greedy_search(model, source_ids)]
+        else:
+            found += beam_search(model, source_ids, options=beam)
+    return found
+
+
+@torch.inference_mode()
+def score_of(
+    model: Transformer, source: tuple[int, ...], found: Found, options: SearchOptions
+) -> float:
+    """What the reference gives for the engine's tokens."""
+    tokens = list(found.token_ids)
+    if found.ended:
+        tokens.append(model.config.eos_id)
+    target = torch.tensor([[model.config.bos_id, *tokens[:-1]]])
+    logits = model(torch.tensor([source]), target)[0].double()
+    total = logits.log_softmax(-1)[range(len(tokens)), tokens].sum().item()
+    return options.score(total, len(tokens))
+
+
+def check(case: Case, results: list[GenerationResult], options: SearchOptions) -> None:
+    expected = reference(case.model, case.sources[: len(results)], options)
+    num_equal = 0
+    for source, result, hypotheses in zip(case.sources, results, expected, strict=False):
+        if [tuple(h.token_ids) for h in result.hypotheses] != [h.token_ids for h in hypotheses]:
+            # Not the same answers: then each is as good as its counterpart, up to rounding.
+            for found, wanted in zip(result.hypotheses, hypotheses, strict=True):
+                gap = wanted.score - score_of(case.model, source, found, options)
+                assert abs(gap) < NEAR_TIE
+            continue
+        num_equal += 1
+        for found, wanted in zip(result.hypotheses, hypotheses, strict=True):
+            assert found.ended == wanted.finished
+            assert found.score == pytest.approx(wanted.score, abs=ROUNDING)
+            assert found.token_log_probabilities == pytest.approx(wanted.log_probs, abs=ROUNDING)
+    assert num_equal >= 0.998 * len(results)
+
+
+@pytest.mark.parametrize("options", SEARCHES, ids=lambda o: f"beam-{o.beam_size}")
+async def test_at_load_64(case: Case, options: SearchOptions) -> None:
+    results = await search(case.bundle, case.sources, options, max_rows=64)
+    check(case, results, options)
+    # Otherwise the model would be too dull for this test to mean much.
+    assert {result.finish_reason for result in results} == {FinishReason.EOS, FinishReason.LENGTH}
+    assert len({tuple(result.token_ids) for result in results}) > NUM_SENTENCES / 2
+
+
+@pytest.mark.parametrize("options", SEARCHES, ids=lambda o: f"beam-{o.beam_size}")
+async def test_alone(case: Case, options: SearchOptions) -> None:
+    """As many rows as one search needs: nobody else is ever there."""
+    results = await search(case.bundle, case.sources[:100], options, max_rows=options.beam_size)
+    check(case, results, options)
+
+
+async def test_wider_than_the_bundle_s_own_candidates(tmp_path: Path) -> None:
+    model = random_model(tiny_config(), seed=5)
+    bundle = tiny_bundle(tmp_path / "bundle", model=model, top_k=1)
+    sources = random_sources(model.config, 20, seed=4)
+    options = SearchOptions(beam_size=16)
+    results = await search(bundle, sources, options, max_rows=64)
+    check(Case(model, bundle, sources), results, options)
