@@ -68,6 +68,9 @@ def load(
     max_new_tokens: Annotated[
         int | None, typer.Option(help="The most tokens to write for each sentence.")
     ] = None,
+    split_sentences: Annotated[
+        bool | None, typer.Option(help="Split texts into sentences. Default: the server's choice.")
+    ] = None,
     slo: Annotated[
         str | None,
         typer.Option(metavar="pN=TIME", help="A promise such as p99=500ms; gives the goodput."),
@@ -135,6 +138,7 @@ def load(
             target_language=target_language,
             model=model,
             max_new_tokens=max_new_tokens,
+            split_sentences=split_sentences,
         )
         texts = read_texts(source)
         session = Session(

@@ -18,8 +18,11 @@ from bench.load.results import RUN_FILE, Results, read_results
 from bench.load.scrape import ServerFigures
 from bench.load.statistics import Summary, summarise
 from bench.load.units import format_seconds
+from bench.suite import agreement
 
 REPORT = "report.md"
+REFERENCE_FILE = "reference.json"
+AGREEMENT_FILE = "agreement.json"
 README_BEGIN = "<!-- benchmark: begin -->"
 README_END = "<!-- benchmark: end -->"
 
@@ -171,11 +174,14 @@ def _losses(cells: Sequence[Cell]) -> list[str]:
 
 
 def _reference(directory: Path, model: str) -> list[str]:
-    file = directory / "runs" / model.replace(" ", "-") / "reference.json"
-    if not file.exists():
-        return []
-    facts = json.loads(file.read_text())
-    return [f"Open loops are shares of {facts['what']}: {facts['rate']:.2f} requests/s.", ""]
+    base = directory / "runs" / model.replace(" ", "-")
+    lines = []
+    if (base / REFERENCE_FILE).exists():
+        facts = json.loads((base / REFERENCE_FILE).read_text())
+        lines.append(f"Open loops are shares of {facts['what']}: {facts['rate']:.2f} requests/s.")
+    if (base / AGREEMENT_FILE).exists():
+        lines.append(f"{agreement.read(base / AGREEMENT_FILE)}.")
+    return [*lines, ""]
 
 
 def _machine(directory: Path) -> str:

@@ -8,7 +8,6 @@ the next, so that a machine that warms up or slows down does so for all of them.
 from __future__ import annotations
 
 import json
-import platform
 import re
 import shutil
 import time
@@ -22,18 +21,18 @@ from rich.console import Console
 from bench.load.capacity import CapacityTest
 from bench.load.errors import LoadError, ResultsError
 from bench.load.plan import LoadPlan
-from bench.load.results import Results, read_results
+from bench.load.results import Results, about_machine, read_results
 from bench.load.session import Session, about_source
 from bench.load.source import read_texts
 from bench.load.units import Slo
+from bench.suite import agreement
 from bench.suite.artifacts import Artifacts, prepare_checkpoint, prepare_speed_model
 from bench.suite.points import PLANS, Load, SuitePlan, own_system
-from bench.suite.recompute import write_report
+from bench.suite.recompute import AGREEMENT_FILE, REFERENCE_FILE, write_report
 from bench.suite.systems import ROOT, Running, System, running
 
 RUNS = "runs"
 SWEEP = "sweep"
-REFERENCE_FILE = "reference.json"
 SUITE_FILE = "suite.json"
 _SLO_TIMES_MEDIAN = 4.0
 
@@ -65,6 +64,7 @@ class Suite:
 
     def run(self) -> None:
         """Measure what is not there yet."""
+        self._check_agreement()
         reference: float | None = None
         for load in self.plan.loads:
             if load.share is not None and reference is None:
@@ -79,6 +79,17 @@ class Suite:
                 for system in order:
                     directory = self._directory(load, system.name, repetition)
                     self._measure(system, load, rate, self._seconds(load), directory)
+
+    def _check_agreement(self) -> None:
+        """Count, once, the translations that differ between us and CTranslate2."""
+        file = self.output / RUNS / self.name / AGREEMENT_FILE
+        if file.exists():
+            return
+        log = self.output / "logs" / f"{self.name}-agreement.log"
+        peer = System("ctranslate2", self.plan.sweep[0])
+        found = agreement.measure_agreement(own_system("dragoman"), peer, self.artifacts, log)
+        agreement.write(file, found)
+        _console.print(f"{self.name}: {found}")
 
     def _directory(self, load: Load, system: str, repetition: int) -> Path:
         return self.output / RUNS / self.name / load.name / system / str(repetition)
@@ -198,8 +209,13 @@ def _score(results: Results, load: Load) -> float:
 
 
 def report_directory(name: str) -> Path:
-    """bench/reports/<date>-<machine>: the newest one that is not finished, or a new one."""
-    machine = re.sub(r"[^A-Za-z0-9]+", "-", f"{platform.node()}-{platform.machine()}").strip("-")
+    """bench/reports/<date>-<machine>-<name>: the newest that is not finished, or a new one.
+
+    The machine goes by its processor: a container's host name is another one every day.
+    """
+    facts = about_machine()
+    machine = re.sub(r"[^a-z0-9]+", "-", f"{facts['processor']} {facts['cpus']}cpu".lower())
+    machine = machine.strip("-")
     reports = ROOT / "bench" / "reports"
     for directory in sorted(reports.glob(f"*-{machine}-{name}"), reverse=True):
         file = directory / SUITE_FILE
