@@ -25,8 +25,8 @@ from service.jobs import Job
 from service.observer import EngineObserver, SilentObserver
 from service.plan import ModelRunner, RunnerLimits
 from service.requests import FinishReason, GenerationRequest, GenerationResult
-from service.scheduler import Finished, Scheduler
-from service.step_loop import Iteration, StepLoop
+from service.scheduler import Scheduler
+from service.step_loop import Iteration, News, StepLoop
 
 
 @dataclass(frozen=True)
@@ -261,17 +261,9 @@ class Engine:
 
     # --- what the step loop tells, from its thread (step_loop.Listener) --------------------------
 
-    def streamed(self, job: Job, token_ids: list[int]) -> None:
-        """Pass on the tokens of a job that began to stream."""
-        self._on_loop(lambda: job.reply.push(token_ids))
-
-    def finished(self, finished: Sequence[Finished]) -> None:
-        """Pass on that jobs left."""
-        self._on_loop(lambda: self._finish(finished))
-
-    def iterated(self, iteration: Iteration) -> None:
-        """Pass on what an iteration brought."""
-        self._on_loop(lambda: self._hand_out(iteration))
+    def told(self, news: News) -> None:
+        """Pass on what happened."""
+        self._on_loop(lambda: self._hand_out(news))
 
     def ended(self, failed: bool) -> None:
         """Pass on that no iteration will follow."""
@@ -283,33 +275,33 @@ class Engine:
         with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(call)
 
-    def _hand_out(self, iteration: Iteration) -> None:
-        for job, token_ids in iteration.streamed:
+    def _hand_out(self, news: News) -> None:
+        # Answers first: an observer that raises must not cost anybody one.
+        for job, token_ids in news.streamed:
             job.reply.push(token_ids)
-        observer = self._observer
-        try:
-            for seconds in iteration.queue_seconds:
-                observer.on_admitted(seconds)
-            for seconds in iteration.first_token_seconds:
-                observer.on_first_token(seconds)
-            if iteration.num_rows:
-                observer.on_step(
-                    iteration.num_rows,
-                    iteration.num_encodes,
-                    iteration.encode_seconds,
-                    iteration.step_seconds,
-                )
-            observer.on_queue(iteration.num_waiting, iteration.num_running)
-        finally:  # an observer that raises must not cost anybody an answer
-            self._finish(iteration.finished)
-
-    def _finish(self, finished: Sequence[Finished]) -> None:
-        for ended in finished:
-            change = ended.result.compute_seconds - self._mean_compute_seconds
+        for finished in news.finished:
+            change = finished.result.compute_seconds - self._mean_compute_seconds
             self._mean_compute_seconds += 0.05 * change
-            ended.job.reply.finish(ended.result)
-        for ended in finished:
-            self._observer.on_finished(ended.result, ended.job.request)
+            finished.job.reply.finish(finished.result)
+        for iteration in news.iterations:
+            self._observe(iteration)
+        for finished in news.finished:
+            self._observer.on_finished(finished.result, finished.job.request)
+
+    def _observe(self, iteration: Iteration) -> None:
+        observer = self._observer
+        for seconds in iteration.queue_seconds:
+            observer.on_admitted(seconds)
+        for seconds in iteration.first_token_seconds:
+            observer.on_first_token(seconds)
+        if iteration.num_rows:
+            observer.on_step(
+                iteration.num_rows,
+                iteration.num_encodes,
+                iteration.encode_seconds,
+                iteration.step_seconds,
+            )
+        observer.on_queue(iteration.num_waiting, iteration.num_running)
 
     def _end(self, failed: bool) -> None:
         if failed:
