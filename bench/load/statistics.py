@@ -91,6 +91,8 @@ class Summary:
         goodput: answered within the promise's time; None without a promise.
         slo_kept: whether the promise's percentile was kept without an error; None without a
             promise, or with too few samples to say.
+        drain_seconds: how long after the end of the load its last answer came: how soon the server
+            was free again.
         texts_per_second, source_tokens_per_second, target_tokens_per_second: of what was answered.
         problems: why the run is not valid; empty if it is.
         send_lag: of those of an open loop, how much later than scheduled they were sent.
@@ -115,6 +117,7 @@ class Summary:
     compute: Distribution
     goodput: float | None
     slo_kept: bool | None
+    drain_seconds: float
     texts_per_second: float
     source_tokens_per_second: float
     target_tokens_per_second: float
@@ -206,6 +209,7 @@ def summarise(run: Run, slo: Slo | None = None) -> Summary:
         compute=distribution([s.reply.compute_seconds for s in ok]),
         goodput=sum(x <= slo.seconds for x in latencies) * per_second if slo else None,
         slo_kept=_slo_kept(slo, latencies, num_errors=len(failed)) if slo else None,
+        drain_seconds=max([0.0, *(s.ended - run.seconds for s in run.samples if s.ok)]),
         texts_per_second=len(answered) * run.plan.texts_per_request * per_second,
         source_tokens_per_second=sum(s.reply.source_tokens for s in answered) * per_second,
         target_tokens_per_second=sum(s.reply.target_tokens for s in answered) * per_second,

@@ -43,6 +43,8 @@ def figures(results: Results, summary: Summary) -> Rows:
         ["tokens written", f"{summary.target_tokens_per_second:,.0f} /s"],
         ["requests", f"{summary.num_requests:,} ({summary.num_ok:,} answered)"],
     ]
+    if summary.drain_seconds:
+        rows.append(["last answer", f"{format_seconds(summary.drain_seconds)} after the end"])
     if summary.num_unfinished:
         rows.append(["broken off", f"{summary.num_unfinished:,} requests"])
     for code, count in summary.errors.items():

@@ -28,7 +28,7 @@ README_END = "<!-- benchmark: end -->"
 
 _HEADER = [
     "load", "system", "requests/s", "tokens/s", "p50", "p99", "max", "errors", "rows a step",
-    "cores", "memory", "runs",
+    "cores", "memory", "drained in", "runs",
 ]  # fmt: skip
 
 
@@ -97,6 +97,7 @@ def row(cell: Cell) -> list[str]:
         _mean((s.rows_per_step for s in servers), "{:.1f}"),
         _mean((s.cpu_cores for s in servers), "{:.2f}"),
         _mean((_mebibytes(s.max_memory_bytes) for s in servers), "{:,.0f} MiB"),
+        format_seconds(max((s.drain_seconds for s in summaries), default=0.0)),
         f"{len(summaries)}" + (f" ({invalid} not valid)" if invalid else ""),
     ]
 
@@ -112,7 +113,8 @@ def render(directory: Path) -> str:
         "Means over the runs; latency counts from the scheduled arrival; – where there are too "
         "few samples for a percentile. Runs that are not valid are those in which the load "
         "generator could not keep its schedule. The server and the generator share the machine. "
-        "CTranslate2's rows a step are its sequences a batch.",
+        "CTranslate2's rows a step are its sequences a batch. Drained in: the time from the end of "
+        "the load to its last answer, the longest of the runs.",
         "",
     ]
     return "\n".join(parts)

@@ -80,6 +80,7 @@ def test_warm_up_and_late_answers() -> None:
     assert summary.achieved_rate == pytest.approx(2 / 10)
     assert summary.target_tokens_per_second == pytest.approx(10 / 10)
     assert summary.offered_rate == pytest.approx(0.3)
+    assert summary.drain_seconds == pytest.approx(2.0)  # 15 to 17
 
 
 def test_a_generator_that_could_not_keep_up_makes_the_run_invalid() -> None:
