@@ -221,14 +221,10 @@ class Engine:
                 "source_ids",
                 f"{num_source} tokens; must be between 1 and {limits.max_source_positions}",
             )
-        wanted = request.options.max_new_tokens
-        if wanted is None:
-            return default_max_new_tokens(num_source, limits.max_target_positions)
-        if wanted > limits.max_target_positions:
-            raise InvalidArgumentError(
-                "max_new_tokens", f"{wanted} is more than {limits.max_target_positions}, the limit"
-            )
-        return wanted
+        request.options.check_fits(limits)
+        if request.options.max_new_tokens is not None:
+            return request.options.max_new_tokens
+        return default_max_new_tokens(num_source, limits.max_target_positions)
 
     def _generation(
         self, request: GenerationRequest, on_end: Callable[[Generation], None]

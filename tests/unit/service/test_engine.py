@@ -211,13 +211,18 @@ async def test_waiting_is_bounded() -> None:
 
 
 @pytest.mark.parametrize(
-    ("source_length", "max_new_tokens", "field"),
-    [(0, None, "source_ids"), (33, None, "source_ids"), (3, 41, "max_new_tokens")],
+    ("source_length", "options", "field"),
+    [
+        (0, SearchOptions(), "source_ids"),
+        (33, SearchOptions(), "source_ids"),
+        (3, SearchOptions(max_new_tokens=41), "max_new_tokens"),
+        (3, SearchOptions(beam_size=5), "beam_size"),
+    ],
 )
 async def test_what_the_model_cannot_do_is_refused(
-    source_length: int, max_new_tokens: int | None, field: str
+    source_length: int, options: SearchOptions, field: str
 ) -> None:
-    asked = GenerationRequest((10,) * source_length, SearchOptions(max_new_tokens))
+    asked = GenerationRequest((10,) * source_length, options)
     async with serving(FakeRunner(LIMITS)) as engine:
         with pytest.raises(InvalidArgumentError) as caught:
             engine.submit_many([request(10), asked])
