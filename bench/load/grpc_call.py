@@ -35,7 +35,9 @@ class GrpcCall:
         self._plan = plan
         self._channel = grpc.aio.insecure_channel(plan.server, options=_OPTIONS)
         self._stub = TranslationServiceStub(self._channel)
-        self._options = conversions.options(plan.max_new_tokens, plan.split_sentences)
+        self._options = pb.TranslateOptions(
+            max_new_tokens=plan.max_new_tokens, split_sentences=plan.split_sentences
+        )
 
     async def connect(self) -> None:
         """Connect, so that no request pays for it.
