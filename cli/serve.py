@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from cli.exits import fail
-from service.errors import StartupError
+from service.errors import InternalError, StartupError
 from service.settings import Settings, environment_name, load_settings
 
 
@@ -71,7 +71,7 @@ def serve(
     try:
         settings = load_settings(flags, os.environ, config)
         _serve(settings)
-    except StartupError as exc:
+    except (InternalError, StartupError) as exc:
         fail(str(exc))
 
 

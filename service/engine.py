@@ -149,6 +149,11 @@ class Engine:
         await self._ended.wait()
         self._steps.join()
 
+    async def wait_until_ended(self) -> bool:
+        """Wait until it has ended, by `stop` or by itself; whether it failed."""
+        await self._ended.wait()
+        return self._state is _State.FAILED
+
     # --- requests --------------------------------------------------------------------------------
 
     def submit(self, request: GenerationRequest) -> Generation:

@@ -123,6 +123,16 @@ class Registry:
         for model in self:
             await model.engine.start()
 
+    async def wait_until_failed(self) -> ServedModel:
+        """Wait until an engine has ended by itself, which is a defect; the model that it ran."""
+        ends = {asyncio.ensure_future(m.engine.wait_until_ended()): m for m in self}
+        try:
+            done, _ = await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for end in ends:
+                end.cancel()
+        return ends[done.pop()]
+
     async def stop(self) -> None:
         """Stop every engine at once; what is still running fails with UnavailableError."""
         await asyncio.gather(*(model.engine.stop() for model in self))

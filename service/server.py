@@ -14,7 +14,7 @@ from grpc_reflection.v1alpha import reflection
 
 from dragoman.v1 import translation_pb2_grpc
 from service.boundary import Boundary
-from service.errors import StartupError
+from service.errors import InternalError, StartupError
 from service.health import HealthService
 from service.metrics import MetricsEndpoint, ServerMetrics
 from service.registry import Registry
@@ -121,7 +121,13 @@ class Server:
         await self._grpc.stop(self._settings.drain_seconds)
 
     async def serve(self) -> None:
-        """Serve until SIGTERM or SIGINT, then drain. A second signal cuts the drain short."""
+        """Serve until SIGTERM or SIGINT, then drain. A second signal cuts the drain short.
+
+        Raises:
+            StartupError: as `start`.
+            InternalError: an engine failed, so that its model can't be served any more. Ending lets
+                whoever supervises the process start it afresh.
+        """
         loop = asyncio.get_running_loop()
         asked = asyncio.Event()
 
@@ -133,7 +139,14 @@ class Server:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, on_signal)
         async with self:
-            await asked.wait()
+            failing = asyncio.ensure_future(self._registry.wait_until_failed())
+            stopping = asyncio.ensure_future(asked.wait())
+            await asyncio.wait({failing, stopping}, return_when=asyncio.FIRST_COMPLETED)
+            failed = failing.result() if failing.done() else None
+            failing.cancel()
+            stopping.cancel()
+        if failed is not None:
+            raise InternalError(f"model {failed.name} stopped working; the log says why")
 
     async def __aenter__(self) -> Server:
         """Start."""

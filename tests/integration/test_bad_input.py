@@ -4,16 +4,29 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import grpc
 import pytest
 
-from dragoman.client import FinishReason, TranslationError
+from dragoman.client import AsyncClient, FinishReason, TranslationError
 from dragoman.v1 import translation_pb2 as pb
 from dragoman.v1 import translation_pb2_grpc
 from model.tokenizer import Tokenizer
-from tests.integration.servers import Running, fake_runner, running_bundle, running_fake
+from service.errors import InternalError
+from service.fake_runner import FakeRunner
+from service.metrics import ServerMetrics
+from service.plan import StepOutput, StepPlan
+from service.registry import Registry
+from service.server import Server
+from tests.integration.servers import (
+    Running,
+    any_ports,
+    fake_runner,
+    running_bundle,
+    running_fake,
+    served,
+)
 
 NEIGHBOURS = ["A dog is running.", "Two men are playing the guitar in the street. The lake."]
 
@@ -256,6 +269,34 @@ async def test_a_failing_model_fails_its_texts_only_and_is_not_shown(tokenizer: 
         assert "secret" not in error.message
         assert batch.translations[0].finish_reason is FinishReason.ERROR
         assert (await made.client.translate(["Two men."])).translations[0].text == "Two men."
+
+
+class BrokenRunner(FakeRunner):
+    """Breaks its contract, which no engine can get over."""
+
+    def execute(self, plan: StepPlan) -> StepOutput:
+        """No output at all."""
+        output: Any = None
+        return cast(StepOutput, output)
+
+
+async def test_a_server_whose_engine_broke_ends_so_that_it_is_started_afresh(
+    tokenizer: Tokenizer,
+) -> None:
+    runner = BrokenRunner(fake_runner(tokenizer).limits)
+    metrics, settings = ServerMetrics(), any_ports()
+    registry = Registry([served(runner, tokenizer, settings, metrics)])
+    server = Server(settings, registry, metrics)
+    serving = asyncio.ensure_future(server.serve())
+    while not metrics.registry.get_sample_value("dragoman_serving"):
+        await asyncio.sleep(0)
+    async with AsyncClient(f"127.0.0.1:{server.port}", timeout=60) as client:
+        with pytest.raises(TranslationError) as caught:
+            await client.translate(["A dog."])
+    assert caught.value.code is grpc.StatusCode.UNAVAILABLE
+    with pytest.raises(InternalError, match="model fake stopped working"):
+        await serving
+    assert metrics.registry.get_sample_value("dragoman_serving") == 0
 
 
 # --- going away ----------------------------------------------------------------------------------

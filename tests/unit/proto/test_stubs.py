@@ -13,7 +13,7 @@ PROTO = ROOT / "proto"
 
 def test_regenerating_the_stubs_changes_nothing(tmp_path: Path) -> None:
     descriptor = tmp_path / "translation.binpb"
-    command = [sys.executable, PROTO / "generate.py"]
+    command: list[str | Path] = [sys.executable, PROTO / "generate.py"]
     subprocess.run(
         [*command, "--output", tmp_path, "--descriptor", descriptor], check=True, cwd=tmp_path
     )
