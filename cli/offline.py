@@ -11,6 +11,7 @@ from cli.exits import fail
 
 if TYPE_CHECKING:
     from model.bundle import Bundle
+    from service.requests import SearchOptions
     from service.runner import OnnxRunner
 
 OnProgress = Callable[[int], None]
@@ -58,8 +59,6 @@ def translator_for(model: Path, options: OfflineOptions) -> Translator:
     if options.device not in ("auto", "cpu", "cuda"):
         fail(f"--device must be auto, cpu or cuda, not {options.device!r}")
     if (model / "bundle.json").is_file():
-        if options.beam_size > 1:
-            fail("--beam-size: a bundle is decoded greedily so far; evaluate its checkpoint")
         return _translate_with_bundle
     if (model / "config.json").is_file():
         return _translate_with_checkpoint
@@ -112,7 +111,8 @@ def _translate_with_bundle(
 
     from model.bundle import Bundle, BundleError
     from model.tokenizer import TokenizerError
-    from service.errors import DragomanError
+    from service.errors import DragomanError, InvalidArgumentError
+    from service.requests import SearchOptions
     from service.runner import OnnxRunner
 
     try:
@@ -121,6 +121,8 @@ def _translate_with_bundle(
         runner = OnnxRunner(
             bundle,
             device="cpu" if options.device == "auto" else options.device,
+            # So that a beam of any size fits, and several of the usual ones run side by side.
+            max_rows=max(64, options.beam_size),
             intra_op_threads=options.threads or None,
         )
         asked = [index for index, text in enumerate(sentences) if text.strip()]
@@ -129,7 +131,10 @@ def _translate_with_bundle(
             (*ids[:longest], bundle.config.eos_id)
             for ids in tokenizer.encode_batch([sentences[index] for index in asked])
         ]
-        outputs = asyncio.run(_generate(runner, bundle, sources, on_progress))
+        search = SearchOptions(beam_size=options.beam_size, length_penalty=options.length_penalty)
+        outputs = asyncio.run(_generate(runner, bundle, sources, search, on_progress))
+    except InvalidArgumentError as exc:
+        fail(f"--{exc.field.replace('_', '-')}: {exc.description}")
     except (BundleError, TokenizerError, DragomanError) as exc:
         fail(str(exc))
     translations = list(sentences)
@@ -139,7 +144,11 @@ def _translate_with_bundle(
 
 
 async def _generate(
-    runner: OnnxRunner, bundle: Bundle, sources: Sequence[tuple[int, ...]], on_progress: OnProgress
+    runner: OnnxRunner,
+    bundle: Bundle,
+    sources: Sequence[tuple[int, ...]],
+    search: SearchOptions,
+    on_progress: OnProgress,
 ) -> list[list[int]]:
     """Token ids for every source, from the engine that serves, in this process."""
     from service.engine import Engine, EngineConfig
@@ -156,7 +165,9 @@ async def _generate(
     try:
         # Long ones first: what is left at the end are short ones, so that few rows step alone.
         order = sorted(range(len(sources)), key=lambda index: -len(sources[index]))
-        generations = engine.submit_many([GenerationRequest(sources[index]) for index in order])
+        generations = engine.submit_many(
+            [GenerationRequest(sources[index], search) for index in order]
+        )
         outputs: list[list[int]] = [[] for _ in sources]
         for index, generation in zip(order, generations, strict=True):
             result = await generation.result()

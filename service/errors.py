@@ -34,6 +34,10 @@ class InvalidArgumentError(DragomanError):
         self.field = field
         self.description = description
 
+    def within(self, field: str) -> InvalidArgumentError:
+        """The same about a field of the message `field`."""
+        return InvalidArgumentError(f"{field}.{self.field}", self.description)
+
 
 class NotFoundError(DragomanError):
     """No model of that name, or none for that language pair. The message lists what there is."""

@@ -26,8 +26,9 @@ class JobControl(Protocol):
 class Generation:
     """A request that the engine has accepted.
 
-    Iterate over it for the new tokens as they come (EOS is never among them), await `result`, or
-    both. Whoever loses interest calls `cancel`: abandoning it would let it run to its end.
+    Iterate over it for the new tokens as they come (EOS is never among them; those of a beam come
+    at its end), await `result`, or both. Whoever loses interest calls `cancel`: abandoning it would
+    let it run to its end.
     """
 
     def __init__(
@@ -68,7 +69,9 @@ class Generation:
         return self._result
 
     async def __aiter__(self) -> AsyncIterator[list[int]]:
-        if self._result is None and not self._streams:
+        # The tokens of a beam are not known before its end.
+        is_greedy = self.request.options.beam_size == 1
+        if self._result is None and is_greedy and not self._streams:
             self._streams = True
             self._control.stream(self.job)
         while True:

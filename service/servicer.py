@@ -11,28 +11,19 @@ from typing import Any
 
 import grpc
 from google.protobuf import duration_pb2
-from google.protobuf.unknown_fields import UnknownFieldSet
 
 from dragoman.v1 import translation_pb2 as pb
 from dragoman.v1 import translation_pb2_grpc
-from service.boundary import code_of, current_call, status_of, time_remaining
+from service.boundary import code_of, current_call, time_remaining
 from service.errors import InvalidArgumentError
+from service.messages import finish_reason_of, options_of, translation_message
 from service.metrics import ServerMetrics
 from service.registry import Registry, ServedModel
-from service.requests import FinishReason
-from service.translator import TextResult, TranslateOptions
+from service.text_results import TextResult
 
 SERVICE = pb.DESCRIPTOR.services_by_name["TranslationService"].full_name
 
 Context = grpc.aio.ServicerContext[Any, Any]
-
-_FINISH_REASONS = {
-    FinishReason.EOS: pb.FINISH_REASON_EOS,
-    FinishReason.LENGTH: pb.FINISH_REASON_LENGTH,
-    FinishReason.CANCELLED: pb.FINISH_REASON_CANCELLED,
-    FinishReason.DEADLINE: pb.FINISH_REASON_DEADLINE,
-    FinishReason.ERROR: pb.FINISH_REASON_ERROR,
-}
 
 
 class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
@@ -54,7 +45,7 @@ class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
         call.facts.update(model=model.name, texts=len(texts))
         results = await model.translator.translate(
             texts,
-            _options(request.options),
+            options_of(request.options),
             deadline=_deadline(context),
             request_id=call.request_id,
             client=_client(context),
@@ -63,7 +54,7 @@ class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
             self._metrics.text_finished(code_of(result.error).name if result.error else "OK")
         call.facts.update(_tokens(results))
         return pb.TranslateResponse(
-            translations=[_translation(result, call.request_id) for result in results],
+            translations=[translation_message(result, call.request_id) for result in results],
             model=model.name,
             timing=_timing(results),
         )
@@ -77,7 +68,7 @@ class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
         call.facts.update(model=model.name, texts=1)
         events = model.translator.stream(
             request.content,
-            _options(request.options),
+            options_of(request.options),
             deadline=_deadline(context),
             request_id=call.request_id,
             client=_client(context),
@@ -126,24 +117,6 @@ def _describe(model: ServedModel) -> pb.Model:
     )
 
 
-def _options(options: pb.TranslateOptions) -> TranslateOptions:
-    """The domain's options.
-
-    Raises:
-        InvalidArgumentError: an option of a newer contract, which would otherwise be dropped in
-            silence.
-    """
-    unknown = UnknownFieldSet(options)
-    if len(unknown):
-        raise InvalidArgumentError(
-            "options", f"this server does not know option number {unknown[0].field_number}"
-        )
-    return TranslateOptions(
-        split_sentences=options.split_sentences if options.HasField("split_sentences") else True,
-        max_new_tokens=options.max_new_tokens if options.HasField("max_new_tokens") else None,
-    )
-
-
 def _deadline(context: Context) -> float | None:
     """The client's deadline on this machine's monotonic clock."""
     remaining = time_remaining(context)
@@ -156,32 +129,15 @@ def _client(context: Context) -> str:
     return peer.rpartition(":")[0] if peer.startswith("ipv") else peer
 
 
-def _translation(result: TextResult, request_id: str) -> pb.Translation:
-    return pb.Translation(
-        translated_text=result.text,
-        finish_reason=_finish_reason(result),
-        source_token_count=result.num_source_tokens,
-        target_token_count=result.num_target_tokens,
-        was_split=result.was_split,
-        status=status_of(result.error, request_id) if result.error else None,
-    )
-
-
 def _summary(result: TextResult, model: ServedModel) -> pb.StreamSummary:
     return pb.StreamSummary(
-        finish_reason=_finish_reason(result),
+        finish_reason=finish_reason_of(result),
         source_token_count=result.num_source_tokens,
         target_token_count=result.num_target_tokens,
         was_split=result.was_split,
         model=model.name,
         timing=_timing([result]),
     )
-
-
-def _finish_reason(result: TextResult) -> pb.FinishReason.ValueType:
-    if result.finish_reason is None:
-        return pb.FINISH_REASON_UNSPECIFIED
-    return _FINISH_REASONS[result.finish_reason]
 
 
 def _tokens(results: Sequence[TextResult]) -> dict[str, object]:

@@ -5,16 +5,16 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from model.tokenizer import Tokenizer
 from service.call import Call, Part
 from service.detokenizer import Detokenizer
 from service.engine import Engine
-from service.errors import DragomanError, InternalError, InvalidArgumentError
-from service.generation import Generation
+from service.errors import InternalError, InvalidArgumentError
+from service.options import TranslateOptions
 from service.preparation import PreparedText, TextError, TextPreparer
-from service.requests import FinishReason, GenerationResult, SearchOptions
+from service.text_results import Draft, TextResult, sentence_result
 
 # How many pieces of a finished text to put together before the event loop gets a turn.
 _PIECES_A_TURN = 256
@@ -31,47 +31,6 @@ class TranslatorLimits:
 
     max_texts: int = 1024
     max_characters: int = 100_000
-
-
-@dataclass(frozen=True)
-class TranslateOptions:
-    """How to translate.
-
-    Attributes:
-        split_sentences: translate sentence by sentence. Otherwise a text is one sequence, its
-            inner line breaks are white space like any other, and it is cut only where it is longer
-            than the model takes.
-        max_new_tokens: most tokens for each sentence, EOS included; None follows its length.
-    """
-
-    split_sentences: bool = True
-    max_new_tokens: int | None = None
-
-
-@dataclass(frozen=True)
-class TextResult:
-    """The answer to one text.
-
-    Attributes:
-        text: the translation; "" if there is an error.
-        finish_reason: LENGTH if any of its sentences reached the limit, else EOS; ERROR if the
-            model failed, None if it was not asked because the text is bad.
-        num_source_tokens, num_target_tokens: of all its sentences, EOS not counted.
-        was_split: whether a sentence was longer than the model takes and had to be cut.
-        error: why there is no translation; other texts of the request may have one.
-        queue_seconds: from the call until the model began with the text.
-        compute_seconds: from there until its last sentence was done. Other texts may have been
-            worked on at the same time.
-    """
-
-    text: str
-    finish_reason: FinishReason | None
-    num_source_tokens: int = 0
-    num_target_tokens: int = 0
-    was_split: bool = False
-    error: DragomanError | None = None
-    queue_seconds: float = 0.0
-    compute_seconds: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -139,23 +98,23 @@ class Translator:
         self._check_texts(texts)
         call = Call(
             self._engine,
-            self._search_options(options),
+            options.search_options(self._engine.limits),
             deadline=deadline,
             request_id=request_id,
             client=client,
         )
         try:
-            drafts: list[_Draft | TextError] = []
+            drafts: list[Draft | TextError] = []
             async for prepared in self._preparer.prepare_all(
                 texts, split_sentences=options.split_sentences
             ):
                 if isinstance(prepared, PreparedText):
                     parts = [await call.submit(piece) for piece in prepared.pieces]
-                    drafts.append(_Draft(prepared, parts, call.started_at))
+                    drafts.append(Draft(prepared, parts, call.started_at))
                 else:
                     drafts.append(prepared)
             return [
-                await self._finished(draft, f"contents[{index}]")
+                await self._finished(draft, f"contents[{index}]", options)
                 for index, draft in enumerate(drafts)
             ]
         finally:
@@ -184,10 +143,11 @@ class Translator:
             ResourceExhaustedError, DeadlineExceededError, UnavailableError: as `translate`.
         """
         options = options or TranslateOptions()
+        options.check_streamable()
         self._check_length(text, "content")
         call = Call(
             self._engine,
-            self._search_options(options),
+            options.search_options(self._engine.limits),
             deadline=deadline,
             request_id=request_id,
             client=client,
@@ -196,7 +156,7 @@ class Translator:
             prepared = await self._preparer.prepare_one(
                 text, split_sentences=options.split_sentences
             )
-            draft = _Draft(prepared, [], call.started_at)
+            draft = Draft(prepared, [], call.started_at)
             deltas = []
             async for delta in self._deltas(prepared, call, draft):
                 deltas.append(delta)
@@ -207,9 +167,7 @@ class Translator:
         finally:
             call.close()
 
-    async def _deltas(
-        self, prepared: PreparedText, call: Call, draft: _Draft
-    ) -> AsyncIterator[str]:
+    async def _deltas(self, prepared: PreparedText, call: Call, draft: Draft) -> AsyncIterator[str]:
         """The text while it grows; fills `draft` with what is known about it."""
         waiting = deque(prepared.pieces)
         in_flight: deque[Part] = deque()
@@ -236,7 +194,9 @@ class Translator:
             if delta := text.finish():
                 yield delta
 
-    async def _finished(self, draft: _Draft | TextError, field: str) -> TextResult:
+    async def _finished(
+        self, draft: Draft | TextError, field: str, options: TranslateOptions
+    ) -> TextResult:
         """Wait for all parts of a text and put them together."""
         if isinstance(draft, TextError):
             return TextResult("", None, error=InvalidArgumentError(field, str(draft)))
@@ -255,17 +215,14 @@ class Translator:
                 error = result.error
             elif result.error is not None:
                 raise result.error
+            elif options.returns_sentences:
+                draft.sentences.append(
+                    sentence_result(
+                        part.piece, result, self._tokenizer, with_tokens=options.return_tokens
+                    )
+                )
             texts.append(self._tokenizer.decode(result.token_ids))
         return draft.result("" if error else "".join(texts), error)
-
-    def _search_options(self, options: TranslateOptions) -> SearchOptions:
-        most = self._engine.limits.max_target_positions
-        wanted = options.max_new_tokens
-        if wanted is not None and not 1 <= wanted <= most:
-            raise InvalidArgumentError(
-                "options.max_new_tokens", f"must be between 1 and {most:,}, not {wanted:,}"
-            )
-        return SearchOptions(max_new_tokens=wanted)
 
     def _check_texts(self, texts: Sequence[str]) -> None:
         if len(texts) > self.limits.max_texts:
@@ -280,34 +237,3 @@ class Translator:
             raise InvalidArgumentError(
                 field, f"{len(text):,} characters, the limit is {self.limits.max_characters:,}"
             )
-
-
-@dataclass
-class _Draft:
-    """A text that is being translated, and what is known about it so far."""
-
-    prepared: PreparedText
-    parts: Sequence[Part]
-    started_at: float
-    generated: list[tuple[Generation, GenerationResult]] = field(default_factory=list)
-
-    def result(self, text: str, error: DragomanError | None = None) -> TextResult:
-        """The answer, all generations being over."""
-        reasons = {result.finish_reason for _, result in self.generated}
-        order = (FinishReason.ERROR, FinishReason.LENGTH)
-        begun = [g.submitted_at + result.queue_seconds for g, result in self.generated]
-        ended = [
-            begin + result.compute_seconds
-            for begin, (_, result) in zip(begun, self.generated, strict=True)
-        ]
-        first = min(begun, default=self.started_at)
-        return TextResult(
-            text=text,
-            finish_reason=next((r for r in order if r in reasons), FinishReason.EOS),
-            num_source_tokens=self.prepared.num_source_tokens,
-            num_target_tokens=sum(len(result.token_ids) for _, result in self.generated),
-            was_split=self.prepared.was_split,
-            error=error,
-            queue_seconds=first - self.started_at,
-            compute_seconds=max(ended, default=first) - first,
-        )

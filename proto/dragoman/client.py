@@ -22,8 +22,11 @@ import grpc
 from dragoman import conversions
 from dragoman.results import (
     FinishReason,
+    Hypothesis,
     ModelInfo,
     ModelLimits,
+    Search,
+    Sentence,
     StreamEnd,
     Translation,
     TranslationBatch,
@@ -36,8 +39,11 @@ __all__ = [
     "AsyncClient",
     "Client",
     "FinishReason",
+    "Hypothesis",
     "ModelInfo",
     "ModelLimits",
+    "Search",
+    "Sentence",
     "StreamEnd",
     "Translation",
     "TranslationBatch",
@@ -69,6 +75,9 @@ class Client:
         model: str = "",
         max_new_tokens: int | None = None,
         split_sentences: bool | None = None,
+        search: Search | None = None,
+        num_hypotheses: int | None = None,
+        return_tokens: bool = False,
         timeout: float | None = None,
         request_id: str = "",
     ) -> TranslationBatch:
@@ -83,6 +92,9 @@ class Client:
             model: a name from `list_models`.
             max_new_tokens: the most tokens to generate for each sentence.
             split_sentences: False hands each text to the model in one piece.
+            search: beams and the like; by default greedy.
+            num_hypotheses: return so many translations of each sentence in `sentences`.
+            return_tokens: return their tokens and the tokens' log-probabilities.
             timeout: seconds for this call.
             request_id: names the call in the server's log.
 
@@ -94,7 +106,13 @@ class Client:
             source_language_code=source,
             target_language_code=target,
             model=model,
-            options=conversions.options(max_new_tokens, split_sentences),
+            options=conversions.options(
+                search,
+                max_new_tokens=max_new_tokens,
+                split_sentences=split_sentences,
+                num_hypotheses=num_hypotheses,
+                return_tokens=return_tokens,
+            ),
         )
         response, trailing = self._unary(self._stub.Translate, request, timeout, request_id)
         return conversions.batch(response, trailing)
@@ -108,6 +126,7 @@ class Client:
         model: str = "",
         max_new_tokens: int | None = None,
         split_sentences: bool | None = None,
+        search: Search | None = None,
         timeout: float | None = None,
         request_id: str = "",
     ) -> Generator[str | StreamEnd, None, None]:
@@ -123,7 +142,9 @@ class Client:
             source_language_code=source,
             target_language_code=target,
             model=model,
-            options=conversions.options(max_new_tokens, split_sentences),
+            options=conversions.options(
+                search, max_new_tokens=max_new_tokens, split_sentences=split_sentences
+            ),
         )
         call = self._stub.StreamTranslate(
             request, timeout=self._limit(timeout), metadata=_metadata(request_id)
@@ -208,6 +229,9 @@ class AsyncClient:
         model: str = "",
         max_new_tokens: int | None = None,
         split_sentences: bool | None = None,
+        search: Search | None = None,
+        num_hypotheses: int | None = None,
+        return_tokens: bool = False,
         timeout: float | None = None,
         request_id: str = "",
     ) -> TranslationBatch:
@@ -221,7 +245,13 @@ class AsyncClient:
             source_language_code=source,
             target_language_code=target,
             model=model,
-            options=conversions.options(max_new_tokens, split_sentences),
+            options=conversions.options(
+                search,
+                max_new_tokens=max_new_tokens,
+                split_sentences=split_sentences,
+                num_hypotheses=num_hypotheses,
+                return_tokens=return_tokens,
+            ),
         )
         response, trailing = await self._unary(self._stub.Translate, request, timeout, request_id)
         return conversions.batch(response, trailing)
@@ -235,6 +265,7 @@ class AsyncClient:
         model: str = "",
         max_new_tokens: int | None = None,
         split_sentences: bool | None = None,
+        search: Search | None = None,
         timeout: float | None = None,
         request_id: str = "",
     ) -> AsyncGenerator[str | StreamEnd, None]:
@@ -248,7 +279,9 @@ class AsyncClient:
             source_language_code=source,
             target_language_code=target,
             model=model,
-            options=conversions.options(max_new_tokens, split_sentences),
+            options=conversions.options(
+                search, max_new_tokens=max_new_tokens, split_sentences=split_sentences
+            ),
         )
         call = self._stub.StreamTranslate(
             request, timeout=self._limit(timeout), metadata=_metadata(request_id)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Sequence
+from typing import Any
 
 import grpc
 from google.protobuf.message import DecodeError
@@ -11,8 +13,11 @@ from google.rpc import error_details_pb2, status_pb2
 
 from dragoman.results import (
     FinishReason,
+    Hypothesis,
     ModelInfo,
     ModelLimits,
+    Search,
+    Sentence,
     StreamEnd,
     Translation,
     TranslationBatch,
@@ -22,6 +27,10 @@ from dragoman.v1 import translation_pb2 as pb
 
 REQUEST_ID = "x-request-id"
 _DETAILS = "grpc-status-details-bin"
+_ENUMS: dict[str, tuple[str, Any]] = {
+    "length_penalty_kind": ("LENGTH_PENALTY_KIND", pb.LengthPenaltyKind),
+    "early_stopping": ("EARLY_STOPPING", pb.EarlyStopping),
+}
 _CODES = {code.value[0]: code for code in grpc.StatusCode}
 
 Metadata = Sequence[tuple[str, str | bytes]]
@@ -67,9 +76,28 @@ def channel_options() -> list[tuple[str, str | int]]:
     ]
 
 
-def options(max_new_tokens: int | None, split_sentences: bool | None) -> pb.TranslateOptions:
+def options(search: Search | None = None, **chosen: int | bool | None) -> pb.TranslateOptions:
     """The options message; None leaves the choice to the server."""
-    return pb.TranslateOptions(max_new_tokens=max_new_tokens, split_sentences=split_sentences)
+    given: Any = {name: value for name, value in chosen.items() if value is not None}
+    return pb.TranslateOptions(search=_search(search) if search else None, **given)
+
+
+def _search(search: Search) -> pb.SearchOptions:
+    given: dict[str, Any] = {}
+    for field in dataclasses.fields(search):
+        value = getattr(search, field.name)
+        if value is None:
+            continue
+        if isinstance(value, str) and field.name in _ENUMS:
+            prefix, enum = _ENUMS[field.name]
+            try:
+                value = enum.Value(f"{prefix}_{value.upper()}")
+            except ValueError:
+                names = [name.removeprefix(f"{prefix}_").lower() for name in enum.keys()[1:]]
+                message = f"{field.name} must be one of {', '.join(names)}, not {value!r}"
+                raise ValueError(message) from None
+        given[field.name] = value
+    return pb.SearchOptions(**given)
 
 
 def translation(message: pb.Translation) -> Translation:
@@ -82,6 +110,23 @@ def translation(message: pb.Translation) -> Translation:
         num_target_tokens=message.target_token_count,
         was_split=message.was_split,
         error=_error_from_status(message.status) if failed else None,
+        sentences=tuple(_sentence(item) for item in message.sentences),
+    )
+
+
+def _sentence(message: pb.Sentence) -> Sentence:
+    return Sentence(
+        message.source_text,
+        tuple(
+            Hypothesis(
+                text=item.text,
+                log_probability=item.log_probability,
+                score=item.score,
+                finish_reason=_finish_reason(item.finish_reason),
+                tokens=tuple((token.piece, token.log_probability) for token in item.tokens),
+            )
+            for item in message.hypotheses
+        ),
     )
 
 

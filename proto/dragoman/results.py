@@ -53,6 +53,52 @@ class TranslationError(Exception):
 
 
 @dataclass(frozen=True)
+class Search:
+    """How to search for a translation; what is None is the server's choice.
+
+    The contract's `SearchOptions` has the ranges and the defaults.
+
+    Attributes:
+        beam_size: hypotheses that grow side by side; 1 is greedy.
+        length_penalty: alpha.
+        length_penalty_kind: "power" or "gnmt".
+        early_stopping: "heuristic", "first" or "never".
+    """
+
+    beam_size: int | None = None
+    length_penalty: float | None = None
+    length_penalty_kind: str | None = None
+    early_stopping: str | None = None
+
+
+@dataclass(frozen=True)
+class Hypothesis:
+    """One translation of a sentence.
+
+    Attributes:
+        text: the translation.
+        log_probability: natural logarithm of its probability.
+        score: by which it was ranked: the log-probability over the length penalty.
+        finish_reason: EOS or LENGTH.
+        tokens: (piece, log-probability) of each token; empty unless asked for.
+    """
+
+    text: str
+    log_probability: float
+    score: float
+    finish_reason: FinishReason
+    tokens: tuple[tuple[str, float], ...] = ()
+
+
+@dataclass(frozen=True)
+class Sentence:
+    """A sentence as it stands in the text, and its translations, best first."""
+
+    source_text: str
+    hypotheses: tuple[Hypothesis, ...]
+
+
+@dataclass(frozen=True)
 class Translation:
     """One text's translation.
 
@@ -62,6 +108,7 @@ class Translation:
         num_source_tokens, num_target_tokens: read and generated.
         was_split: a sentence was too long for the model and was split inside.
         error: why this text was not translated; None if it was.
+        sentences: those that the model translated; empty unless asked for.
     """
 
     text: str
@@ -70,6 +117,7 @@ class Translation:
     num_target_tokens: int
     was_split: bool
     error: TranslationError | None = None
+    sentences: tuple[Sentence, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -39,6 +39,62 @@ else:
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class _LengthPenaltyKind:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _LengthPenaltyKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_LengthPenaltyKind.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    LENGTH_PENALTY_KIND_UNSPECIFIED: _LengthPenaltyKind.ValueType  # 0
+    """The server's choice: POWER."""
+    LENGTH_PENALTY_KIND_POWER: _LengthPenaltyKind.ValueType  # 1
+    """length ^ length_penalty."""
+    LENGTH_PENALTY_KIND_GNMT: _LengthPenaltyKind.ValueType  # 2
+    """((5 + length) / 6) ^ length_penalty (Wu et al., 2016, equation 14)."""
+
+class LengthPenaltyKind(_LengthPenaltyKind, metaclass=_LengthPenaltyKindEnumTypeWrapper):
+    """What a hypothesis's log-probability is divided by. Its length counts the end-of-sentence token."""
+
+LENGTH_PENALTY_KIND_UNSPECIFIED: LengthPenaltyKind.ValueType  # 0
+"""The server's choice: POWER."""
+LENGTH_PENALTY_KIND_POWER: LengthPenaltyKind.ValueType  # 1
+"""length ^ length_penalty."""
+LENGTH_PENALTY_KIND_GNMT: LengthPenaltyKind.ValueType  # 2
+"""((5 + length) / 6) ^ length_penalty (Wu et al., 2016, equation 14)."""
+Global___LengthPenaltyKind: _TypeAlias = LengthPenaltyKind  # noqa: Y015
+
+class _EarlyStopping:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _EarlyStoppingEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_EarlyStopping.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    EARLY_STOPPING_UNSPECIFIED: _EarlyStopping.ValueType  # 0
+    """The server's choice: HEURISTIC."""
+    EARLY_STOPPING_HEURISTIC: _EarlyStopping.ValueType  # 1
+    """When the best running hypothesis, at its present length, scores no better than the worst
+    finished one. Hugging Face calls it False.
+    """
+    EARLY_STOPPING_FIRST: _EarlyStopping.ValueType  # 2
+    """At once. Hugging Face calls it True."""
+    EARLY_STOPPING_NEVER: _EarlyStopping.ValueType  # 3
+    """When no running hypothesis could score better at any length. Hugging Face calls it "never"."""
+
+class EarlyStopping(_EarlyStopping, metaclass=_EarlyStoppingEnumTypeWrapper):
+    """When a beam that has `beam_size` finished hypotheses is done."""
+
+EARLY_STOPPING_UNSPECIFIED: EarlyStopping.ValueType  # 0
+"""The server's choice: HEURISTIC."""
+EARLY_STOPPING_HEURISTIC: EarlyStopping.ValueType  # 1
+"""When the best running hypothesis, at its present length, scores no better than the worst
+finished one. Hugging Face calls it False.
+"""
+EARLY_STOPPING_FIRST: EarlyStopping.ValueType  # 2
+"""At once. Hugging Face calls it True."""
+EARLY_STOPPING_NEVER: EarlyStopping.ValueType  # 3
+"""When no running hypothesis could score better at any length. Hugging Face calls it "never"."""
+Global___EarlyStopping: _TypeAlias = EarlyStopping  # noqa: Y015
+
 class _FinishReason:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
@@ -172,14 +228,16 @@ class TranslateOptions(_message.Message):
     """How to translate. A server refuses options that it does not know (fields of a newer contract)
     with INVALID_ARGUMENT, rather than answering as if they had not been asked for.
 
-    Numbers 3 to 31 are kept for search (beams, sampling, lengths, forced and suppressed tokens), 32
-    to 47 for what to return (alternatives, scores, alignments).
+    Numbers 4 to 31 are kept for how to translate, 34 to 47 for what to return.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
 
     MAX_NEW_TOKENS_FIELD_NUMBER: _builtins.int
     SPLIT_SENTENCES_FIELD_NUMBER: _builtins.int
+    SEARCH_FIELD_NUMBER: _builtins.int
+    NUM_HYPOTHESES_FIELD_NUMBER: _builtins.int
+    RETURN_TOKENS_FIELD_NUMBER: _builtins.int
     max_new_tokens: _builtins.int
     """The most tokens to generate for each sentence (for the whole text if it is not split), the
     end-of-sentence token included: from 1 to the model's ModelLimits.max_target_tokens. Not set:
@@ -190,26 +248,95 @@ class TranslateOptions(_message.Message):
     space that was between them. Not set: true. With false a text goes to the model in one piece;
     one that is longer than the model can read is split even then, and says so in `was_split`.
     """
+    num_hypotheses: _builtins.int
+    """Return so many translations of each sentence, best first, in Translation.sentences: from 1 to
+    `search.beam_size`. Not set: only the text.
+    """
+    return_tokens: _builtins.bool
+    """Return the tokens of each hypothesis with their log-probabilities, in Translation.sentences."""
+    @_builtins.property
+    def search(self) -> Global___SearchOptions:
+        """How to search for each sentence's translation. Not set: greedily."""
+
     def __init__(
         self,
         *,
         max_new_tokens: _builtins.int | None = ...,
         split_sentences: _builtins.bool | None = ...,
+        search: Global___SearchOptions | None = ...,
+        num_hypotheses: _builtins.int | None = ...,
+        return_tokens: _builtins.bool = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_max_new_tokens", b"_max_new_tokens", "_split_sentences", b"_split_sentences", "max_new_tokens", b"max_new_tokens", "split_sentences", b"split_sentences"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_max_new_tokens", b"_max_new_tokens", "_num_hypotheses", b"_num_hypotheses", "_split_sentences", b"_split_sentences", "max_new_tokens", b"max_new_tokens", "num_hypotheses", b"num_hypotheses", "search", b"search", "split_sentences", b"split_sentences"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_new_tokens", b"_max_new_tokens", "_split_sentences", b"_split_sentences", "max_new_tokens", b"max_new_tokens", "split_sentences", b"split_sentences"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_new_tokens", b"_max_new_tokens", "_num_hypotheses", b"_num_hypotheses", "_split_sentences", b"_split_sentences", "max_new_tokens", b"max_new_tokens", "num_hypotheses", b"num_hypotheses", "return_tokens", b"return_tokens", "search", b"search", "split_sentences", b"split_sentences"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__max_new_tokens: _TypeAlias = _typing.Literal["max_new_tokens"]  # noqa: Y015
     _WhichOneofArgType__max_new_tokens: _TypeAlias = _typing.Literal["_max_new_tokens", b"_max_new_tokens"]  # noqa: Y015
+    _WhichOneofReturnType__num_hypotheses: _TypeAlias = _typing.Literal["num_hypotheses"]  # noqa: Y015
+    _WhichOneofArgType__num_hypotheses: _TypeAlias = _typing.Literal["_num_hypotheses", b"_num_hypotheses"]  # noqa: Y015
     _WhichOneofReturnType__split_sentences: _TypeAlias = _typing.Literal["split_sentences"]  # noqa: Y015
     _WhichOneofArgType__split_sentences: _TypeAlias = _typing.Literal["_split_sentences", b"_split_sentences"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__max_new_tokens) -> _WhichOneofReturnType__max_new_tokens | None: ...
     @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__num_hypotheses) -> _WhichOneofReturnType__num_hypotheses | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__split_sentences) -> _WhichOneofReturnType__split_sentences | None: ...
 
 Global___TranslateOptions: _TypeAlias = TranslateOptions  # noqa: Y015
+
+@_typing.final
+class SearchOptions(_message.Message):
+    """How to search for the translation of a sentence. The fields left out make a greedy search: the
+    best token at each step. Presets:
+
+      as Hugging Face does by default   beam_size 4
+      as CTranslate2 does               beam_size 2, early_stopping FIRST
+      as Wu et al. (2016)               beam_size 4, length_penalty_kind GNMT, length_penalty 0.6
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BEAM_SIZE_FIELD_NUMBER: _builtins.int
+    LENGTH_PENALTY_FIELD_NUMBER: _builtins.int
+    LENGTH_PENALTY_KIND_FIELD_NUMBER: _builtins.int
+    EARLY_STOPPING_FIELD_NUMBER: _builtins.int
+    beam_size: _builtins.int
+    """Hypotheses that grow side by side, from 1 (greedy) to the model's ModelLimits.max_rows. Not
+    set: 1. StreamTranslate takes only 1, since the beginning of a translation can change while a
+    beam is searched.
+    """
+    length_penalty: _builtins.float
+    """Alpha, from -100 to 100: 0 ranks hypotheses by their bare log-probabilities, more favours
+    longer ones. Not set: 1. Without effect on a greedy search.
+    """
+    length_penalty_kind: Global___LengthPenaltyKind.ValueType
+    """What a hypothesis's log-probability is divided by. Not set: POWER."""
+    early_stopping: Global___EarlyStopping.ValueType
+    """When a beam is done. Not set: HEURISTIC."""
+    def __init__(
+        self,
+        *,
+        beam_size: _builtins.int | None = ...,
+        length_penalty: _builtins.float | None = ...,
+        length_penalty_kind: Global___LengthPenaltyKind.ValueType = ...,
+        early_stopping: Global___EarlyStopping.ValueType = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_beam_size", b"_beam_size", "_length_penalty", b"_length_penalty", "beam_size", b"beam_size", "length_penalty", b"length_penalty"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_beam_size", b"_beam_size", "_length_penalty", b"_length_penalty", "beam_size", b"beam_size", "early_stopping", b"early_stopping", "length_penalty", b"length_penalty", "length_penalty_kind", b"length_penalty_kind"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__beam_size: _TypeAlias = _typing.Literal["beam_size"]  # noqa: Y015
+    _WhichOneofArgType__beam_size: _TypeAlias = _typing.Literal["_beam_size", b"_beam_size"]  # noqa: Y015
+    _WhichOneofReturnType__length_penalty: _TypeAlias = _typing.Literal["length_penalty"]  # noqa: Y015
+    _WhichOneofArgType__length_penalty: _TypeAlias = _typing.Literal["_length_penalty", b"_length_penalty"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__beam_size) -> _WhichOneofReturnType__beam_size | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__length_penalty) -> _WhichOneofReturnType__length_penalty | None: ...
+
+Global___SearchOptions: _TypeAlias = SearchOptions  # noqa: Y015
 
 @_typing.final
 class Translation(_message.Message):
@@ -223,6 +350,7 @@ class Translation(_message.Message):
     TARGET_TOKEN_COUNT_FIELD_NUMBER: _builtins.int
     WAS_SPLIT_FIELD_NUMBER: _builtins.int
     STATUS_FIELD_NUMBER: _builtins.int
+    SENTENCES_FIELD_NUMBER: _builtins.int
     translated_text: _builtins.str
     """The translation; empty if `status` is not OK."""
     finish_reason: Global___FinishReason.ValueType
@@ -239,6 +367,12 @@ class Translation(_message.Message):
         wrong with it. Left out when OK.
         """
 
+    @_builtins.property
+    def sentences(self) -> _containers.RepeatedCompositeFieldContainer[Global___Sentence]:
+        """The sentences that the model translated, in order: if `num_hypotheses` or `return_tokens` was
+        set. White space, and what has neither letters nor digits, is none of them.
+        """
+
     def __init__(
         self,
         *,
@@ -248,14 +382,111 @@ class Translation(_message.Message):
         target_token_count: _builtins.int = ...,
         was_split: _builtins.bool = ...,
         status: _status_pb2.Status | None = ...,
+        sentences: _abc.Iterable[Global___Sentence] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["status", b"status"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["finish_reason", b"finish_reason", "source_token_count", b"source_token_count", "status", b"status", "target_token_count", b"target_token_count", "translated_text", b"translated_text", "was_split", b"was_split"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["finish_reason", b"finish_reason", "sentences", b"sentences", "source_token_count", b"source_token_count", "status", b"status", "target_token_count", b"target_token_count", "translated_text", b"translated_text", "was_split", b"was_split"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Translation: _TypeAlias = Translation  # noqa: Y015
+
+@_typing.final
+class Sentence(_message.Message):
+    """A sentence of a text, and its translations."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SOURCE_TEXT_FIELD_NUMBER: _builtins.int
+    HYPOTHESES_FIELD_NUMBER: _builtins.int
+    source_text: _builtins.str
+    """As it stands in the text."""
+    @_builtins.property
+    def hypotheses(self) -> _containers.RepeatedCompositeFieldContainer[Global___Hypothesis]:
+        """Best first. The first is what `translated_text` holds."""
+
+    def __init__(
+        self,
+        *,
+        source_text: _builtins.str = ...,
+        hypotheses: _abc.Iterable[Global___Hypothesis] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["hypotheses", b"hypotheses", "source_text", b"source_text"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Sentence: _TypeAlias = Sentence  # noqa: Y015
+
+@_typing.final
+class Hypothesis(_message.Message):
+    """One translation of a sentence."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TEXT_FIELD_NUMBER: _builtins.int
+    LOG_PROBABILITY_FIELD_NUMBER: _builtins.int
+    SCORE_FIELD_NUMBER: _builtins.int
+    FINISH_REASON_FIELD_NUMBER: _builtins.int
+    TOKENS_FIELD_NUMBER: _builtins.int
+    text: _builtins.str
+    """The translation."""
+    log_probability: _builtins.float
+    """Natural logarithm of its probability, its end-of-sentence token included."""
+    score: _builtins.float
+    """By which it was ranked: the log-probability over the length penalty; of a greedy search the
+    bare log-probability.
+    """
+    finish_reason: Global___FinishReason.ValueType
+    """EOS or LENGTH."""
+    @_builtins.property
+    def tokens(self) -> _containers.RepeatedCompositeFieldContainer[Global___Token]:
+        """Its tokens, the end-of-sentence token among them: if `return_tokens` was set."""
+
+    def __init__(
+        self,
+        *,
+        text: _builtins.str = ...,
+        log_probability: _builtins.float = ...,
+        score: _builtins.float = ...,
+        finish_reason: Global___FinishReason.ValueType = ...,
+        tokens: _abc.Iterable[Global___Token] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["finish_reason", b"finish_reason", "log_probability", b"log_probability", "score", b"score", "text", b"text", "tokens", b"tokens"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Hypothesis: _TypeAlias = Hypothesis  # noqa: Y015
+
+@_typing.final
+class Token(_message.Message):
+    """A token of a hypothesis."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PIECE_FIELD_NUMBER: _builtins.int
+    LOG_PROBABILITY_FIELD_NUMBER: _builtins.int
+    piece: _builtins.str
+    """As the model's vocabulary has it; U+2581 stands for a space."""
+    log_probability: _builtins.float
+    """Natural logarithm of its probability after the tokens before it."""
+    def __init__(
+        self,
+        *,
+        piece: _builtins.str = ...,
+        log_probability: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["log_probability", b"log_probability", "piece", b"piece"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Token: _TypeAlias = Token  # noqa: Y015
 
 @_typing.final
 class Timing(_message.Message):

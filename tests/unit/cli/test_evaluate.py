@@ -93,10 +93,12 @@ def test_greedy_scores_of_checkpoint_and_bundle_agree(setting: Setting) -> None:
         assert "moses_bleu" not in report
 
 
-def test_beam_search_on_a_checkpoint(setting: Setting, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["checkpoint", "bundle"])
+def test_beam_search(setting: Setting, tmp_path: Path, kind: str) -> None:
     output = tmp_path / "translations"
     report = setting.json(
-        setting.checkpoint, "--beam-size", "4", "--length-penalty", "0.6", "--output", str(output)
+        getattr(setting, kind),
+        *("--beam-size", "4", "--length-penalty", "0.6", "--output", str(output)),
     )
     expected = setting.translations(BeamOptions(4, length_penalty=0.6))
     assert output.read_text().split("\n")[:-1] == expected
@@ -129,7 +131,8 @@ def test_what_cannot_be_evaluated_is_refused_in_one_line(setting: Setting, tmp_p
     broken.mkdir()
     (broken / "config.json").write_text("{")
     cases = [
-        (setting.bundle, ["--beam-size", "2"], "--beam-size"),
+        (setting.bundle, ["--beam-size", "161"], "--beam-size: 161 is more than 160"),
+        (setting.bundle, ["--length-penalty", "nan"], "--length-penalty"),
         (tmp_path, [], "neither a bundle"),
         (broken, [], "config.json"),
         (setting.checkpoint, ["--reference", str(short)], "has 1"),

@@ -22,16 +22,12 @@ from service.errors import (
     UnavailableError,
 )
 from service.fake_runner import FakeRunner, Script, echo
+from service.options import TranslateOptions
 from service.plan import RunnerLimits
 from service.requests import FinishReason
 from service.segmentation import split_text
-from service.translator import (
-    StreamDelta,
-    TextResult,
-    TranslateOptions,
-    Translator,
-    TranslatorLimits,
-)
+from service.text_results import TextResult
+from service.translator import StreamDelta, Translator, TranslatorLimits
 
 WHOLE = TranslateOptions(split_sentences=False)
 

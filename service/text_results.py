@@ -1,0 +1,131 @@
+"""What became of a text, put together from what became of its sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from model.tokenizer import Tokenizer
+from service.call import Part
+from service.errors import DragomanError
+from service.generation import Generation
+from service.preparation import Piece, PreparedText
+from service.requests import FinishReason, GenerationResult, Hypothesis
+
+
+@dataclass(frozen=True)
+class SentenceHypothesis:
+    """One translation of a sentence.
+
+    Attributes:
+        text: the translation.
+        log_probability, score: as in `service.requests.Hypothesis`.
+        finish_reason: EOS or LENGTH.
+        tokens: pieces of the vocabulary, EOS among them, each with its log-probability; empty
+            unless asked for.
+    """
+
+    text: str
+    log_probability: float
+    score: float
+    finish_reason: FinishReason
+    tokens: Sequence[tuple[str, float]] = ()
+
+
+@dataclass(frozen=True)
+class SentenceResult:
+    """A sentence as it stands in the text, and its translations, best first."""
+
+    source_text: str
+    hypotheses: Sequence[SentenceHypothesis]
+
+
+@dataclass(frozen=True)
+class TextResult:
+    """The answer to one text.
+
+    Attributes:
+        text: the translation; "" if there is an error.
+        finish_reason: LENGTH if any of its sentences reached the limit, else EOS; ERROR if the
+            model failed, None if it was not asked because the text is bad.
+        num_source_tokens, num_target_tokens: of all its sentences, EOS not counted.
+        was_split: whether a sentence was longer than the model takes and had to be cut.
+        error: why there is no translation; other texts of the request may have one.
+        queue_seconds: from the call until the model began with the text.
+        compute_seconds: from there until its last sentence was done. Other texts may have been
+            worked on at the same time.
+        sentences: those that the model translated, in order; empty unless asked for.
+    """
+
+    text: str
+    finish_reason: FinishReason | None
+    num_source_tokens: int = 0
+    num_target_tokens: int = 0
+    was_split: bool = False
+    error: DragomanError | None = None
+    queue_seconds: float = 0.0
+    compute_seconds: float = 0.0
+    sentences: Sequence[SentenceResult] = ()
+
+
+@dataclass
+class Draft:
+    """A text that is being translated, and what is known about it so far.
+
+    Attributes:
+        prepared: its pieces.
+        parts: those on their way.
+        started_at: when the call began, in seconds of the engine's clock.
+        generated: what ended.
+        sentences: what of it the client asked to see.
+    """
+
+    prepared: PreparedText
+    parts: Sequence[Part]
+    started_at: float
+    generated: list[tuple[Generation, GenerationResult]] = field(default_factory=list)
+    sentences: list[SentenceResult] = field(default_factory=list)
+
+    def result(self, text: str, error: DragomanError | None = None) -> TextResult:
+        """The answer, all generations being over."""
+        reasons = {result.finish_reason for _, result in self.generated}
+        order = (FinishReason.ERROR, FinishReason.LENGTH)
+        begun = [g.submitted_at + result.queue_seconds for g, result in self.generated]
+        ended = [
+            begin + result.compute_seconds
+            for begin, (_, result) in zip(begun, self.generated, strict=True)
+        ]
+        first = min(begun, default=self.started_at)
+        return TextResult(
+            text=text,
+            finish_reason=next((r for r in order if r in reasons), FinishReason.EOS),
+            num_source_tokens=self.prepared.num_source_tokens,
+            num_target_tokens=sum(len(result.token_ids) for _, result in self.generated),
+            was_split=self.prepared.was_split,
+            error=error,
+            queue_seconds=first - self.started_at,
+            compute_seconds=max(ended, default=first) - first,
+            sentences=() if error else self.sentences,
+        )
+
+
+def sentence_result(
+    piece: Piece, result: GenerationResult, tokenizer: Tokenizer, *, with_tokens: bool
+) -> SentenceResult:
+    """What a client sees of one sentence's search."""
+
+    def shown(hypothesis: Hypothesis) -> SentenceHypothesis:
+        tokens: list[tuple[str, float]] = []
+        if with_tokens:
+            end = [tokenizer.eos_id] if hypothesis.ended else []
+            pieces = map(tokenizer.id_to_piece, [*hypothesis.token_ids, *end])
+            tokens = list(zip(pieces, hypothesis.token_log_probabilities, strict=True))
+        return SentenceHypothesis(
+            text=tokenizer.decode(hypothesis.token_ids),
+            log_probability=hypothesis.log_probability,
+            score=hypothesis.score,
+            finish_reason=FinishReason.EOS if hypothesis.ended else FinishReason.LENGTH,
+            tokens=tokens,
+        )
+
+    return SentenceResult(piece.text, [shown(hypothesis) for hypothesis in result.hypotheses])

@@ -1,0 +1,128 @@
+"""Searches as a client asks for them, and what comes back."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import grpc
+import pytest
+
+from dragoman import conversions
+from dragoman.client import FinishReason, Search, TranslationError
+from dragoman.v1 import translation_pb2 as pb
+from dragoman.v1.translation_pb2_grpc import TranslationServiceStub
+from model.tokenizer import Tokenizer
+from tests.integration.servers import Running, running_bundle
+
+TEXT = "A dog is running. Two men are playing the guitar!\n\n  The children swim.\n"
+SENTENCES = ["A dog is running.", "Two men are playing the guitar!", "The children swim."]
+
+
+@pytest.fixture
+async def real(bundle_path: Path) -> AsyncIterator[Running]:
+    """A server of the tiny random model."""
+    async with running_bundle(bundle_path) as made:
+        yield made
+
+
+async def test_a_beam_is_another_search(real: Running) -> None:
+    client = real.client
+    [greedy] = (await client.translate([TEXT])).translations
+    [one] = (await client.translate([TEXT], search=Search(beam_size=1))).translations
+    [beam] = (await client.translate([TEXT], search=Search(beam_size=6))).translations
+    again = await client.translate([TEXT] * 3, search=Search(beam_size=6))
+    assert one.text == greedy.text != beam.text
+    assert {translation.text for translation in again.translations} == {beam.text}
+
+
+async def test_hypotheses_come_sentence_by_sentence_best_first(
+    real: Running, tokenizer: Tokenizer
+) -> None:
+    search = Search(beam_size=4, length_penalty=0.6, length_penalty_kind="gnmt")
+    [translation] = (
+        await real.client.translate([TEXT], search=search, num_hypotheses=3, return_tokens=True)
+    ).translations
+    assert [sentence.source_text for sentence in translation.sentences] == SENTENCES
+    for sentence in translation.sentences:
+        assert len({hypothesis.text for hypothesis in sentence.hypotheses}) > 1
+        assert len(sentence.hypotheses) == 3
+        scores = [hypothesis.score for hypothesis in sentence.hypotheses]
+        assert scores == sorted(scores, reverse=True)
+        for hypothesis in sentence.hypotheses:
+            length = len(hypothesis.tokens)
+            total = sum(log_probability for _, log_probability in hypothesis.tokens)
+            assert hypothesis.log_probability == pytest.approx(total)
+            assert hypothesis.score == pytest.approx(total / ((5 + length) / 6) ** 0.6)
+            pieces = [piece for piece, _ in hypothesis.tokens]
+            ended = hypothesis.finish_reason is FinishReason.EOS
+            assert (pieces[-1] == "</s>") == ended
+            ids = [tokenizer.piece_to_id(piece) for piece in pieces]
+            assert tokenizer.decode(ids) == hypothesis.text
+    position = 0
+    for sentence in translation.sentences:  # the text is made of the best ones
+        position = translation.text.index(sentence.hypotheses[0].text, position)
+
+
+async def test_what_is_not_asked_for_is_not_sent(real: Running) -> None:
+    [plain] = (await real.client.translate([TEXT], search=Search(beam_size=2))).translations
+    assert plain.sentences == ()
+    batch = await real.client.translate([TEXT], search=Search(beam_size=2), num_hypotheses=1)
+    [sentence, *_] = batch.translations[0].sentences
+    assert [hypothesis.tokens for hypothesis in sentence.hypotheses] == [()]
+    assert batch.translations[0].text == plain.text
+
+
+@pytest.mark.parametrize(
+    ("search", "others", "field", "limit"),
+    [
+        (Search(beam_size=0), {}, "options.search.beam_size", "at least 1"),
+        (Search(beam_size=65), {}, "options.search.beam_size", "64"),
+        (Search(length_penalty=101.0), {}, "options.search.length_penalty", "100"),
+        (Search(length_penalty=float("nan")), {}, "options.search.length_penalty", "100"),
+        (Search(beam_size=2), {"num_hypotheses": 3}, "options.num_hypotheses", "2"),
+        (Search(), {"num_hypotheses": 0}, "options.num_hypotheses", "1"),
+    ],
+)
+async def test_bad_options_are_named_with_their_limit(
+    real: Running, search: Search, others: dict[str, int], field: str, limit: str
+) -> None:
+    with pytest.raises(TranslationError) as caught:
+        await real.client.translate(
+            ["A dog."], search=search, num_hypotheses=others.get("num_hypotheses")
+        )
+    assert caught.value.code is grpc.StatusCode.INVALID_ARGUMENT
+    assert caught.value.field == field
+    assert limit in caught.value.description
+    [fine] = (await real.client.translate(["A dog."])).translations
+    assert fine.error is None
+
+
+async def test_a_value_of_a_newer_contract_is_refused(real: Running) -> None:
+    unknown = {
+        "length_penalty_kind": b"\x18\x63",  # value 99
+        "options.search": b"\x90\x03\x05",  # field 50
+    }
+    async with grpc.aio.insecure_channel(real.address) as channel:
+        stub = TranslationServiceStub(channel)
+        for field, message in unknown.items():
+            options = pb.TranslateOptions(search=pb.SearchOptions.FromString(message))
+            with pytest.raises(grpc.aio.AioRpcError) as caught:
+                await stub.Translate(pb.TranslateRequest(contents=["A dog."], options=options))
+            assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+            assert field in (caught.value.details() or "")
+
+
+async def test_a_stream_takes_no_beam(real: Running) -> None:
+    with pytest.raises(TranslationError) as caught:
+        async for _ in real.client.stream("A dog.", search=Search(beam_size=2)):
+            pass
+    assert caught.value.code is grpc.StatusCode.INVALID_ARGUMENT
+    assert caught.value.field == "options.search.beam_size"
+    events = [event async for event in real.client.stream("A dog.", search=Search(beam_size=1))]
+    assert len(events) > 1
+
+
+def test_an_unknown_name_is_refused_before_anything_is_sent() -> None:
+    with pytest.raises(ValueError, match="power, gnmt"):
+        conversions.options(Search(length_penalty_kind="square"))
