@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import grpc
+import onnxruntime
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from dragoman.client import AsyncClient, StreamEnd, TranslationError
+from tests.factories import tiny_bundle
 from tests.integration.servers import dragoman, server_process
 
 Damage = Callable[[Path], None]
@@ -113,6 +115,22 @@ async def test_a_port_that_another_server_of_ours_uses(bundle_path: Path) -> Non
     async with server_process("--model", bundle_path) as server:
         port = server.address.rpartition(":")[2]
         assert "in use" in await fails_to_start("--model", bundle_path, "--port", port)
+
+
+async def test_a_device_that_is_not_there(tmp_path: Path) -> None:
+    if "CUDAExecutionProvider" in onnxruntime.get_available_providers():
+        pytest.skip("this machine's ONNX Runtime has CUDA")
+    bundle = tiny_bundle(tmp_path / "fp16", precision="fp16")
+    message = await fails_to_start("--model", bundle.path, "--device", "cuda")
+    assert "install dragoman[gpu]" in message
+    assert "--device cpu" in message
+
+
+async def test_int8_on_a_device_that_can_t_keep_its_promise(tmp_path: Path) -> None:
+    bundle = tiny_bundle(tmp_path / "int8", precision="int8")
+    message = await fails_to_start("--model", bundle.path, "--device", "cuda")
+    assert "int8" in message
+    assert "fp16" in message
 
 
 async def test_a_setting_out_of_range() -> None:
