@@ -30,6 +30,7 @@ def train(
     """
     import logging
     import os
+    from datetime import timedelta
 
     try:
         import torch
@@ -47,7 +48,9 @@ def train(
     if threads:
         torch.set_num_threads(threads)
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:  # torchrun sets it
-        distributed.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
+        # The others wait while the first process makes the vocabulary or validates.
+        backend = "nccl" if torch.cuda.is_available() else "gloo"
+        distributed.init_process_group(backend, timeout=timedelta(hours=2))
     try:
         loaded = load_recipe(recipe, data_root=data_root)
         if output is not None:

@@ -26,7 +26,7 @@ from model.transformer import Transformer
 
 CONFIG_FILE = "config.json"
 WEIGHTS_FILE = "model.safetensors"
-RECIPE_FILE = "recipe.json"
+RECIPE_FILE = "recipe.toml"
 FORMAT_VERSION = 1
 
 _DTYPES = {"fp32": torch.float32, "fp16": torch.float16}
@@ -62,7 +62,7 @@ def save_checkpoint(
     *,
     languages: Mapping[str, str],
     provenance: Mapping[str, Any] | None = None,
-    recipe: Mapping[str, Any] | None = None,
+    recipe: str | None = None,
     dtype: Literal["fp32", "fp16"] = "fp32",
 ) -> None:
     """Write a checkpoint. `folder` is replaced only when the new one is complete.
@@ -73,7 +73,7 @@ def save_checkpoint(
         tokenizer: its vocabulary.
         languages: {"source": code, "target": code}.
         provenance: plain JSON values that say where the weights come from.
-        recipe: the recipe's fields as plain JSON values.
+        recipe: the text of the recipe.
         dtype: of the stored weights.
     """
     folder.parent.mkdir(parents=True, exist_ok=True)
@@ -86,7 +86,7 @@ def save_checkpoint(
     }
     (temporary / CONFIG_FILE).write_text(json.dumps(config, indent=2, sort_keys=True) + "\n")
     if recipe is not None:
-        (temporary / RECIPE_FILE).write_text(json.dumps(recipe, indent=2) + "\n")
+        (temporary / RECIPE_FILE).write_text(recipe, encoding="utf-8")
     (temporary / TOKENIZER_FILE).write_bytes(tokenizer.serialized())
     tensors = {
         name: tensor.detach().to("cpu", _DTYPES[dtype]).contiguous()

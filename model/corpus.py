@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -52,7 +53,7 @@ def read_lines(path: Path) -> list[str]:
         raw = path.read_bytes()
     except OSError as exc:
         raise CorpusError(f"{path}: {exc.strerror}") from exc
-    lines = raw.split(b"\n")
+    lines = raw.removeprefix(codecs.BOM_UTF8).split(b"\n")
     if lines[-1] == b"":
         lines.pop()
     decoded = []

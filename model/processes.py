@@ -34,6 +34,14 @@ class Processes:
         distributed.all_reduce(tensor)
         return float(tensor)
 
+    def gather(self, value: Any) -> list[Any]:
+        """Every process's `value` by rank; empty for all but the first."""
+        if self.count == 1:
+            return [value]
+        gathered: list[Any] | None = [None] * self.count if self.is_first else None
+        distributed.gather_object(value, gathered, dst=0)
+        return gathered or []
+
     def from_first(self, values: list[Any]) -> list[Any]:
         """The first process's `values`, for everyone."""
         if self.count > 1:

@@ -7,7 +7,7 @@ import tomllib
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError, model_validator
 
 from model.config import PRESETS, ConfigError, ModelConfig, preset
 
@@ -154,6 +154,29 @@ class Recipe(_Section):
     optimization: Optimization
     validation: Validation = Validation()
     saving: Saving = Saving()
+    _text: str = PrivateAttr("")
+
+    @property
+    def text(self) -> str:
+        """The file that it was read from, word for word: free of this machine's paths."""
+        return self._text
+
+    def decisive_fields(self) -> dict[str, Any]:
+        """What a run may not change when it goes on: all that its weights depend on."""
+        optimization = self.optimization.model_dump(mode="json", exclude={"max_updates"})
+        optimization["init_from"] = self.optimization.init_from is not None  # it may have moved
+        return {
+            "languages": self.languages.model_dump(),
+            "data": {
+                "lowercase": self.data.lowercase,
+                "max_tokens": self.data.max_tokens,
+                "drop_validation_sources": self.data.drop_validation_sources,
+                "train": [[corpus.name, corpus.repeat] for corpus in self.data.train],
+            },
+            "vocabulary": self.vocabulary.model_dump(),
+            "model": self.model,
+            "optimization": optimization,
+        }
 
     @model_validator(mode="after")
     def _check_model(self) -> Recipe:
@@ -192,8 +215,9 @@ def load_recipe(path: Path, *, data_root: Path | None = None) -> Recipe:
         RecipeError: unreadable, not TOML, an unknown field or a bad value.
     """
     try:
-        fields = tomllib.loads(path.read_text(encoding="utf-8"))
-        recipe = Recipe.model_validate(fields)
+        text = path.read_text(encoding="utf-8")
+        recipe = Recipe.model_validate(tomllib.loads(text))
+        recipe._text = text
     except OSError as exc:
         raise RecipeError(f"{path}: {exc.strerror}") from exc
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as exc:

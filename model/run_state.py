@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 import shutil
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from model.transformer import Transformer
 
@@ -52,44 +54,105 @@ def recent_checkpoints(output: Path) -> list[Path]:
     return sorted((output / CHECKPOINTS).glob("update-*"))
 
 
+class StateError(RuntimeError):
+    """A saved state does not fit the run that should go on from it. Names the field."""
+
+
+def random_state(device: torch.device) -> list[Tensor]:
+    """The generators of this process: the CPU's and, there, the GPU's."""
+    states = [torch.get_rng_state()]
+    if device.type == "cuda":
+        states.append(torch.cuda.get_rng_state(device))
+    return states
+
+
+def set_random_state(states: Sequence[Tensor], device: torch.device) -> None:
+    """Put this process's generators where `random_state` saw them."""
+    torch.set_rng_state(states[0].cpu())
+    if device.type == "cuda" and len(states) > 1:
+        torch.cuda.set_rng_state(states[1].cpu(), device)
+
+
 def save_state(
     output: Path,
     progress: Progress,
     model: Transformer,
     optimizer: torch.optim.Optimizer,
-    device: torch.device,
     *,
-    keep: int,
+    random_states: Sequence[Sequence[Tensor]],
+    decisive: Mapping[str, Any],
 ) -> None:
-    """Write the state whole or not at all, then forget all but the last `keep` checkpoints."""
+    """Write the state whole or not at all.
+
+    Args:
+        output: the run's folder.
+        progress: how far the run has come.
+        model: its weights.
+        optimizer: its moments.
+        random_states: `random_state` of every process, by rank.
+        decisive: what may not have changed when a run goes on from here, as plain JSON values.
+    """
     state = {
         "progress": asdict(progress),
         "model": model.state_dict(),
         "optimizer": optimizer.state_dict(),
-        "random": torch.get_rng_state(),
-        "random_cuda": torch.cuda.get_rng_state_all() if device.type == "cuda" else [],
+        "random": [list(states) for states in random_states],
+        "decisive": dict(decisive),
     }
     temporary = output / (STATE_FILE + ".partial")
     torch.save(state, temporary)
     temporary.replace(output / STATE_FILE)
-    for old in recent_checkpoints(output)[:-keep]:
-        shutil.rmtree(old)
 
 
 def restore_state(
-    output: Path, model: Transformer, optimizer: torch.optim.Optimizer, device: torch.device
+    output: Path,
+    model: Transformer,
+    optimizer: torch.optim.Optimizer,
+    device: torch.device,
+    *,
+    rank: int,
+    decisive: Mapping[str, Any],
 ) -> Progress:
-    """Go back to the state in `output`; a fresh Progress where there is none."""
+    """Go back to the state in `output`; a fresh Progress where there is none.
+
+    Raises:
+        StateError: it was saved by a run that differs in something decisive, or is damaged.
+    """
     path = output / STATE_FILE
     if not path.exists():
         return Progress()
-    state = torch.load(path, map_location=device, weights_only=True)
+    try:
+        state = torch.load(path, map_location=device, weights_only=True)
+    except Exception as exc:  # torch raises whatever unpickling ran into
+        raise StateError(f"{path} is damaged: {exc}; remove it to start anew") from exc
+    changed = _first_difference(state["decisive"], decisive)
+    if changed is not None:
+        raise StateError(
+            f"{path} was saved with another {changed}; undo the change, or choose another output "
+            "folder to start anew"
+        )
     model.load_state_dict(state["model"])
     optimizer.load_state_dict(state["optimizer"])
-    torch.set_rng_state(state["random"].cpu())
-    if state["random_cuda"] and device.type == "cuda":
-        torch.cuda.set_rng_state_all([s.cpu() for s in state["random_cuda"]])
+    set_random_state(state["random"][rank], device)
     return Progress(**state["progress"])
+
+
+def _first_difference(saved: Any, present: Any, path: str = "") -> str | None:
+    """The dotted name of the first field that differs."""
+    if isinstance(saved, Mapping) and isinstance(present, Mapping):
+        for key in sorted({*saved, *present}):
+            name = f"{path}.{key}" if path else str(key)
+            found = _first_difference(saved.get(key), present.get(key), name)
+            if found is not None:
+                return found
+        return None
+    return None if saved == present else path
+
+
+def forget_old_checkpoints(output: Path, keep: int) -> None:
+    """Remove all but the last `keep`."""
+    for old in recent_checkpoints(output)[:-keep]:
+        shutil.rmtree(old)
 
 
 def forget_checkpoints_after(output: Path, update: int) -> None:

@@ -29,11 +29,16 @@ from model.optimization import SmoothedLoss, learning_rate, make_optimizer
 from model.processes import Processes
 from model.recipe import Recipe
 from model.run_state import (
+    Progress,
+    StateError,
     checkpoint_folder,
     forget_checkpoints_after,
+    forget_old_checkpoints,
+    random_state,
     recent_checkpoints,
     restore_state,
     save_state,
+    set_random_state,
 )
 from model.training_data import EpochBatches, TrainingData, load_training_data
 from model.training_log import TrainingLog
@@ -71,7 +76,9 @@ class Trainer:
             start = load_checkpoint(recipe.optimization.init_from)
             self.model.load_state_dict(start.model.state_dict())
         self.optimizer = make_optimizer(self.model, recipe.optimization, self.device)
-        self.progress = restore_state(self.output, self.model, self.optimizer, self.device)
+        # Not before: every process starts from the same weights, but drops out others of them.
+        torch.manual_seed(recipe.optimization.seed + self.processes.rank)
+        self.progress = self._restore()
         if self.processes.is_first:
             forget_checkpoints_after(self.output, self.progress.update)
         self.log = TrainingLog(
@@ -99,6 +106,27 @@ class Trainer:
             self.processes.wait_for_all()
         return final
 
+    def _restore(self) -> Progress:
+        try:
+            return restore_state(
+                self.output,
+                self.model,
+                self.optimizer,
+                self.device,
+                rank=self.processes.rank,
+                decisive=self._decisive(),
+            )
+        except StateError as exc:
+            raise TrainingError(str(exc)) from exc
+
+    def _decisive(self) -> dict[str, Any]:
+        """What may not change while a run is interrupted: it would not end as an unbroken one."""
+        return {
+            **self.recipe.decisive_fields(),
+            "processes": self.processes.count,
+            "training_pairs": len(self.data.train),
+        }
+
     # --- the loop ---------------------------------------------------------------------------------
 
     def _finished(self) -> bool:
@@ -109,7 +137,12 @@ class Trainer:
 
     def _run_epoch(self, batches: EpochBatches) -> None:
         group_size = self.recipe.optimization.accumulate * self.processes.count
-        num_groups = max(1, len(batches) // group_size)
+        num_groups = len(batches) // group_size
+        if num_groups == 0:
+            raise TrainingError(
+                f"an epoch has {len(batches)} batches, too few for one update of {group_size}; "
+                "lower optimization.batch_tokens or optimization.accumulate, or use more text"
+            )
         while self.progress.position < num_groups:
             first = self.progress.position * group_size + self.processes.rank
             last = min((self.progress.position + 1) * group_size, len(batches))
@@ -139,19 +172,20 @@ class Trainer:
             with self._gradients_shared(last):
                 total += self._forward_backward(batch, scale)
         clip = self.recipe.optimization.clip_norm
-        norm = nn.utils.clip_grad_norm_(self.model.parameters(), clip or math.inf)
+        norm = float(nn.utils.clip_grad_norm_(self.model.parameters(), clip or math.inf))
+        mean_loss = self.processes.sum(float(total), self.device) / num_tokens
+        if not (math.isfinite(mean_loss) and math.isfinite(norm)):
+            raise TrainingError(  # before the step: saved weights stay sound
+                f"the loss became {mean_loss} and the gradient's norm {norm} at update "
+                f"{self.progress.update + 1}; lower optimization.learning_rate or lengthen "
+                "optimization.warmup_updates"
+            )
         self.optimizer.step()
         self.optimizer.zero_grad()
-        mean_loss = self.processes.sum(float(total), self.device) / num_tokens
-        if not math.isfinite(mean_loss):
-            raise TrainingError(
-                f"the loss became {mean_loss} at update {self.progress.update + 1}; lower "
-                "optimization.learning_rate or lengthen optimization.warmup_updates"
-            )
         self.progress.update += 1
         self.progress.tokens += int(num_tokens)
         self.progress.train_seconds += time.monotonic() - started
-        self.log.updated(self.progress, mean_loss, rate, float(norm), int(num_tokens))
+        self.log.updated(self.progress, mean_loss, rate, norm, int(num_tokens))
 
     def _forward_backward(self, batch: Batch, scale: float) -> Tensor:
         """Add the gradient of `scale` times the loss of `batch`; gives the loss, a scalar."""
@@ -171,10 +205,9 @@ class Trainer:
                 self._validate()
             self._share_verdict()
         stopping = self.processes.sum(int(self._stop_requested), self.device) > 0
-        if update % self.recipe.saving.every_updates == 0 or self._finished() or stopping:
-            if self.processes.is_first:
-                self._save()
-            self.processes.wait_for_all()
+        scheduled = update % self.recipe.saving.every_updates == 0 or self._finished()
+        if scheduled or stopping:
+            self._save(keep_checkpoint=scheduled)
         if stopping:
             raise KeyboardInterrupt
 
@@ -195,16 +228,26 @@ class Trainer:
 
     # --- saving -----------------------------------------------------------------------------------
 
-    def _save(self) -> None:
-        self._save_checkpoint(checkpoint_folder(self.output, self.progress.update), self.model)
-        save_state(
-            self.output,
-            self.progress,
-            self.model,
-            self.optimizer,
-            self.device,
-            keep=self.recipe.saving.average_last,
-        )
+    def _save(self, *, keep_checkpoint: bool) -> None:
+        """Save the state; a checkpoint too, unless an interruption is all that asks for it.
+
+        An unbroken run would not have that one to average.
+        """
+        random_states = self.processes.gather(random_state(self.device))
+        if self.processes.is_first:
+            if keep_checkpoint:
+                folder = checkpoint_folder(self.output, self.progress.update)
+                self._save_checkpoint(folder, self.model)
+            save_state(
+                self.output,
+                self.progress,
+                self.model,
+                self.optimizer,
+                random_states=random_states,
+                decisive=self._decisive(),
+            )
+            forget_old_checkpoints(self.output, self.recipe.saving.average_last)
+        self.processes.wait_for_all()
 
     def _save_checkpoint(
         self, folder: Path, model: Transformer, dtype: Literal["fp32", "fp16"] = "fp32"
@@ -215,7 +258,7 @@ class Trainer:
             self.data.tokenizer,
             languages=self.recipe.languages.model_dump(),
             provenance=self._provenance(),
-            recipe=self.recipe.model_dump(mode="json"),
+            recipe=self.recipe.text,
             dtype=dtype,
         )
 
@@ -279,8 +322,14 @@ class Trainer:
         wanted = self.recipe.optimization.precision
         if wanted != "auto":
             return wanted
-        random = torch.get_rng_state()
-        batch = self.data.epoch(0)[0]
+        random = random_state(self.device)
+        batches = self.data.epoch(0)
+        if not len(batches):
+            raise TrainingError(
+                "no training pair is short enough for data.max_tokens "
+                f"({self.recipe.data.max_tokens})"
+            )
+        batch = batches[0]
         seconds: dict[str, float] = {}
         for precision in ("fp32", "bf16"):
             self.progress.precision = precision
@@ -291,7 +340,7 @@ class Trainer:
                     torch.cuda.synchronize()
                 seconds[precision] = time.monotonic() - started
             self.optimizer.zero_grad()
-        torch.set_rng_state(random)
+        set_random_state(random, self.device)
         chosen = min(seconds, key=lambda p: seconds[p])
         chosen = str(self.processes.from_first([chosen])[0])
         logger.info(
@@ -305,6 +354,8 @@ class Trainer:
     @contextlib.contextmanager
     def _signals(self) -> Iterator[None]:
         def request_stop(signum: int, frame: FrameType | None) -> None:
+            if self._stop_requested:  # the second time it is meant at once
+                raise KeyboardInterrupt
             self._stop_requested = True
 
         previous = {s: signal.signal(s, request_stop) for s in (signal.SIGINT, signal.SIGTERM)}

@@ -38,6 +38,11 @@ def test_only_a_line_feed_ends_a_line(tmp_path: Path) -> None:
     assert read_lines(path) == ["one\u2028still one", "two\x0bstill two"]
 
 
+def test_a_byte_order_mark_is_no_part_of_the_text(tmp_path: Path) -> None:
+    path = write(tmp_path / "a", b"\xef\xbb\xbfone\ntwo\n")
+    assert read_lines(path) == ["one", "two"]
+
+
 def test_unequal_line_counts_are_refused_with_both_files_and_the_line(tmp_path: Path) -> None:
     source = write(tmp_path / "a.en", b"one\ntwo\nthree\n")
     target = write(tmp_path / "a.de", b"eins\nzwei\n")

@@ -110,14 +110,21 @@ def assert_equal_weights(left: dict[str, Tensor], right: dict[str, Tensor]) -> N
         assert torch.equal(tensor, right[name]), name
 
 
-@pytest.mark.parametrize("killed", [("kill_after_update", "7"), ("kill_before_state", "6")])
-def test_a_killed_run_started_again_ends_with_the_weights_of_an_unbroken_one(
-    corpus: Path, killed: tuple[str, str]
+@pytest.mark.parametrize(
+    ("where", "update", "status"),
+    [
+        ("kill_after_update", "7", -signal.SIGKILL),
+        ("kill_before_state", "6", -signal.SIGKILL),
+        ("interrupt", "7", 1),  # the uncaught KeyboardInterrupt, once the state is saved
+    ],
+)
+def test_a_run_that_ended_early_goes_on_to_the_weights_of_an_unbroken_one(
+    corpus: Path, where: str, update: str, status: int
 ) -> None:
     unbroken, broken = write_recipe(corpus, "unbroken"), write_recipe(corpus, "broken")
-    first, second = run_child(unbroken), run_child(broken, *killed)
+    first, second = run_child(unbroken), run_child(broken, where, update)
     assert first.wait() == 0
-    assert second.wait() == -signal.SIGKILL
+    assert second.wait() in (status, -signal.SIGINT if where == "interrupt" else status)
     assert not (corpus / "broken" / "final").exists()
     assert run_child(broken).wait() == 0
     assert_equal_weights(final_weights(corpus / "unbroken"), final_weights(corpus / "broken"))
@@ -128,6 +135,24 @@ def test_a_killed_run_started_again_ends_with_the_weights_of_an_unbroken_one(
     assert reports[0] == reports[1]
 
 
+def run_group(recipe: Path, *arguments: str) -> list[int]:
+    """The exit statuses of two processes that train together."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = str(probe.getsockname()[1])
+    group = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    children = [run_child(recipe, *arguments, RANK=str(rank), **group) for rank in range(2)]
+    return [child.wait() for child in children]
+
+
+def test_two_processes_go_on_to_the_weights_of_an_unbroken_run(corpus: Path) -> None:
+    unbroken, broken = write_recipe(corpus, "unbroken"), write_recipe(corpus, "broken")
+    assert run_group(unbroken) == [0, 0]
+    assert 0 not in run_group(broken, "kill_after_update", "7")
+    assert run_group(broken) == [0, 0]
+    assert_equal_weights(final_weights(corpus / "unbroken"), final_weights(corpus / "broken"))
+
+
 def test_two_processes_do_what_one_does_with_accumulation(corpus: Path) -> None:
     # Without dropout and sampling the only difference is the order of floating-point sums.
     alone = write_recipe(corpus, "alone", accumulate=2)
@@ -136,12 +161,7 @@ def test_two_processes_do_what_one_does_with_accumulation(corpus: Path) -> None:
         text = path.read_text().replace('preset = "tiny"', 'preset = "tiny"\ndropout = 0.0')
         path.write_text(text)
     assert run_child(alone).wait() == 0
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = str(probe.getsockname()[1])
-    group = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
-    children = [run_child(shared, RANK=str(rank), **group) for rank in range(2)]
-    assert [child.wait() for child in children] == [0, 0]
+    assert run_group(shared) == [0, 0]
     one, two = final_weights(corpus / "alone"), final_weights(corpus / "shared")
     for name, tensor in one.items():
         torch.testing.assert_close(two[name], tensor, atol=2e-4, rtol=1e-3, msg=name)
@@ -209,3 +229,57 @@ def test_a_loss_that_explodes_stops_the_run_and_says_what_to_change(corpus: Path
         trainer.model.target_embedding.weight.fill_(math.nan)
     with pytest.raises(TrainingError, match=r"lower optimization\.learning_rate"):
         trainer.run()
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "field"),
+    [
+        ("ffn_dim = 64", "ffn_dim = 32", "model.ffn_dim"),
+        ("batch_tokens = 64", "batch_tokens = 2048", "optimization.batch_tokens"),
+        ("vocab_size = 300", "vocab_size = 301", "vocabulary.vocab_size"),
+    ],
+)
+def test_a_run_does_not_go_on_with_another_recipe_and_says_what_changed(
+    corpus: Path, old: str, new: str, field: str
+) -> None:
+    path = write_recipe(corpus, "run", max_updates=3)
+    Trainer(load_recipe(path), device="cpu").run()
+    path.write_text(path.read_text().replace(old, new))
+    with pytest.raises(TrainingError, match=rf"another {field}"):
+        Trainer(load_recipe(path), device="cpu")
+
+
+def test_a_run_does_not_go_on_with_another_corpus(corpus: Path) -> None:
+    path = write_recipe(corpus, "run", max_updates=3)
+    Trainer(load_recipe(path), device="cpu").run()
+    write_corpus(corpus, "train", 61, seed=1)
+    with pytest.raises(TrainingError, match="another training_pairs"):
+        Trainer(load_recipe(path), device="cpu")
+
+
+def test_more_updates_may_be_asked_of_a_finished_run(corpus: Path) -> None:
+    Trainer(load_recipe(write_recipe(corpus, "run", max_updates=3)), device="cpu").run()
+    longer = Trainer(load_recipe(write_recipe(corpus, "run", max_updates=5)), device="cpu")
+    longer.run()
+    assert longer.progress.update == 5
+
+
+def test_a_damaged_state_is_named(corpus: Path) -> None:
+    path = write_recipe(corpus, "run", max_updates=3)
+    Trainer(load_recipe(path), device="cpu").run()
+    state = corpus / "run" / "state.pt"
+    state.write_bytes(state.read_bytes()[:-2000])
+    with pytest.raises(TrainingError, match=r"state\.pt is damaged"):
+        Trainer(load_recipe(path), device="cpu")
+
+
+def test_too_little_text_for_one_update_is_an_error(corpus: Path) -> None:
+    recipe = load_recipe(write_recipe(corpus, "run", accumulate=1000))
+    with pytest.raises(TrainingError, match="too few for one update of 1000"):
+        Trainer(recipe, device="cpu").run()
+
+
+def test_the_checkpoint_holds_the_recipe_word_for_word(corpus: Path) -> None:
+    path = write_recipe(corpus, "run", max_updates=2)
+    final = Trainer(load_recipe(path), device="cpu").run()
+    assert (final / "recipe.toml").read_text() == path.read_text()

@@ -23,6 +23,8 @@ class KilledTrainer(Trainer):
     """Ends with SIGKILL: after an update that is not saved, or half-way through saving."""
 
     def _after_update(self) -> None:
+        if sys.argv[2:] == ["interrupt", str(self.progress.update)]:
+            signal.raise_signal(signal.SIGTERM)
         super()._after_update()
         self._die_at("kill_after_update")
 
