@@ -14,7 +14,7 @@ from typing import TypeAlias, TypeVar
 import grpc
 import typer
 
-from dragoman.client import AsyncClient, TranslationError
+from dragoman.client import AsyncClient, Search, Translation, TranslationError
 
 # Large enough that a server's batch stays full, small enough that memory and the time to the first
 # line stay small whatever the length of the input.
@@ -25,7 +25,11 @@ _CALLS_IN_FLIGHT = 8
 
 @dataclass(frozen=True)
 class Job:
-    """What to ask of which server; fields as in `dragoman.client.Client.translate`."""
+    """What to ask of which server; fields as in `dragoman.client.Client.translate`.
+
+    With `num_hypotheses` each line is answered by as many lines, best first: the line's number, the
+    score and the translation, with tabs between. Such lines are not split into sentences.
+    """
 
     server: str
     source: str = ""
@@ -34,6 +38,8 @@ class Job:
     max_new_tokens: int | None = None
     split_sentences: bool = True
     timeout: float = 60.0
+    search: Search | None = None
+    num_hypotheses: int | None = None
 
 
 class CallFailedError(Exception):
@@ -46,6 +52,7 @@ class _Outcome:
 
     text: str = ""
     error: str = ""
+    hypotheses: tuple[tuple[float, str], ...] = ()
 
 
 _Calls: TypeAlias = "asyncio.Queue[tuple[list[bytes], asyncio.Task[list[_Outcome]]] | None]"
@@ -151,12 +158,11 @@ class LineTranslator:
                     target=job.target,
                     model=job.model,
                     max_new_tokens=job.max_new_tokens,
-                    split_sentences=job.split_sentences,
+                    split_sentences=job.split_sentences and job.num_hypotheses is None,
+                    search=job.search,
+                    num_hypotheses=job.num_hypotheses,
                 )
-                return [
-                    _Outcome(item.text, _reason(item.error) if item.error else "")
-                    for item in answer.translations
-                ]
+                return [self._outcome(item) for item in answer.translations]
             except TranslationError as exc:
                 delay = exc.retry_after_seconds
                 if delay is not None and time.monotonic() + delay < patience_ends:
@@ -169,6 +175,18 @@ class LineTranslator:
                     return [_Outcome(error=_reason(exc))]
             middle = len(texts) // 2
             return [*await self._ask(texts[:middle]), *await self._ask(texts[middle:])]
+
+    def _outcome(self, translation: Translation) -> _Outcome:
+        if translation.error:
+            return _Outcome(error=_reason(translation.error))
+        if self._job.num_hypotheses is None:
+            return _Outcome(translation.text)
+        if not translation.sentences:  # nothing that a model could translate
+            return _Outcome(hypotheses=((0.0, translation.text),))
+        if len(translation.sentences) > 1:
+            return _Outcome(error="too long to be translated in one piece, as --n-best needs it")
+        [sentence] = translation.sentences
+        return _Outcome(hypotheses=tuple((h.score, h.text) for h in sentence.hypotheses))
 
     async def _stream(self, line: bytes) -> _Outcome:
         """Write the pieces of one line's translation as they come."""
@@ -184,6 +202,7 @@ class LineTranslator:
                 model=job.model,
                 max_new_tokens=job.max_new_tokens,
                 split_sentences=job.split_sentences,
+                search=job.search,
             ):
                 if isinstance(event, str):
                     self._print(event)
@@ -197,7 +216,10 @@ class LineTranslator:
         """The lines' translations, and on standard error what was wrong with them."""
         for outcome in outcomes:
             self._num_done += 1
-            self._print(outcome.text, end="\n")
+            for score, text in outcome.hypotheses:
+                self._print(f"{self._num_done}\t{score:.6f}\t{text}", end="\n")
+            if not outcome.hypotheses:
+                self._print(outcome.text, end="\n")
             if outcome.error:
                 self._num_failed += 1
                 typer.echo(f"dragoman: {self._unit} {self._num_done}: {outcome.error}", err=True)

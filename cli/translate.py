@@ -40,20 +40,38 @@ def translate(
     split_sentences: Annotated[
         bool, typer.Option(help="Split texts into sentences, or translate each in one piece.")
     ] = True,
+    beam_size: Annotated[
+        int | None, typer.Option(help="Hypotheses that are searched side by side; 1 is greedy.")
+    ] = None,
+    length_penalty: Annotated[
+        float | None,
+        typer.Option(help="Alpha: 0 ranks hypotheses by bare probability, more favours long ones."),
+    ] = None,
+    n_best: Annotated[
+        int | None,
+        typer.Option(
+            help="Write so many translations of each text: its number, score and translation, "
+            "with tabs between. Texts are not split then.",
+        ),
+    ] = None,
     timeout: Annotated[float, typer.Option(help="Seconds that one call may take.", min=0.001)] = 60,
 ) -> None:
     """Translate texts, or standard input line by line.
 
-    Exactly one line is written for each line read, in the same order. For a line that can't be
-    translated it is an empty one, the error with its line number goes to standard error, and the
-    exit status is 1. If the server goes away or refuses the call itself, writing stops at that
-    line, also with status 1. --from and --to may be left out where the server has only one choice.
+    Exactly one line is written for each line read, in the same order (with --n-best: several). For
+    a line that can't be translated it is an empty one, the error with its line number goes to
+    standard error, and the exit status is 1. If the server goes away or refuses the call itself,
+    writing stops at that line, also with status 1. --from and --to may be left out where the server
+    has only one choice.
     """
     import asyncio
 
     from cli.line_translation import CallFailedError, Job
     from cli.standard_input import InputError
+    from dragoman.client import Search
 
+    if stream and n_best is not None:
+        fail("--n-best: a stream gives only one translation")
     if not texts and sys.stdin is None:
         fail("standard input: it is closed")
     job = Job(
@@ -64,6 +82,8 @@ def translate(
         max_new_tokens=max_new_tokens,
         split_sentences=split_sentences,
         timeout=timeout,
+        search=Search(beam_size=beam_size, length_penalty=length_penalty),
+        num_hypotheses=n_best,
     )
     try:
         num_failed = asyncio.run(_run(job, texts or [], stream))

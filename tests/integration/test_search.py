@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from dragoman.client import FinishReason, Search, TranslationError
 from dragoman.v1 import translation_pb2 as pb
 from dragoman.v1.translation_pb2_grpc import TranslationServiceStub
 from model.tokenizer import Tokenizer
-from tests.integration.servers import Running, running_bundle
+from tests.integration.servers import Running, dragoman, running_bundle
 
 TEXT = "A dog is running. Two men are playing the guitar!\n\n  The children swim.\n"
 SENTENCES = ["A dog is running.", "Two men are playing the guitar!", "The children swim."]
@@ -126,3 +127,39 @@ async def test_a_stream_takes_no_beam(real: Running) -> None:
 def test_an_unknown_name_is_refused_before_anything_is_sent() -> None:
     with pytest.raises(ValueError, match="power, gnmt"):
         conversions.options(Search(length_penalty_kind="square"))
+
+
+async def test_the_command_line_searches_too(real: Running) -> None:
+    lines = b"A dog is running. It runs.\n\nThe children swim.\n"
+    done = await command(real, "--n-best", "3", "--beam-size", "4", given=lines)
+    fields = [line.split("\t") for line in done.split("\n")[:-1]]
+    assert [number for number, _, _ in fields] == ["1"] * 3 + ["2"] + ["3"] * 3
+    batch = await real.client.translate(
+        ["A dog is running. It runs.", "", "The children swim."],
+        search=Search(beam_size=4),
+        num_hypotheses=3,
+        split_sentences=False,
+    )
+    expected = [
+        [f"{hypothesis.score:.6f}", hypothesis.text.replace("\n", " ")]
+        for translation in batch.translations
+        for sentence in translation.sentences
+        for hypothesis in sentence.hypotheses
+    ]
+    assert [field[1:] for field in fields if field[0] != "2"] == expected
+    best = await command(real, "--beam-size", "4", given=lines)
+    assert best.count("\n") == 3
+
+
+async def command(real: Running, *arguments: str, given: bytes) -> str:
+    """What `dragoman translate` writes."""
+    process = await dragoman(
+        "translate",
+        *("--server", real.address),
+        *arguments,
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+    )
+    output, _ = await process.communicate(given)
+    assert process.returncode == 0
+    return output.decode()
