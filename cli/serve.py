@@ -48,6 +48,7 @@ def serve(
     max_waiting: Annotated[int | None, _option("max_waiting")] = None,
     max_texts: Annotated[int | None, _option("max_texts")] = None,
     max_characters: Annotated[int | None, _option("max_characters")] = None,
+    max_request_characters: Annotated[int | None, _option("max_request_characters")] = None,
     max_message_bytes: Annotated[int | None, _option("max_message_bytes")] = None,
     max_concurrent_requests: Annotated[int | None, _option("max_concurrent_requests")] = None,
     drain_seconds: Annotated[float | None, _option("drain_seconds")] = None,

@@ -11,7 +11,7 @@ from service.preparation import Piece
 from service.requests import GenerationRequest, SearchOptions
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Part:
     """A piece on its way; without a generation if it is kept as it is."""
 

@@ -74,7 +74,9 @@ def load_model(path: Path, settings: Settings, metrics: ServerMetrics) -> Served
             engine,
             tokenizer,
             source_language=bundle.source_language,
-            limits=TranslatorLimits(settings.max_texts, settings.max_characters),
+            limits=TranslatorLimits(
+                settings.max_texts, settings.max_characters, settings.max_request_characters
+            ),
         ),
     )
     observer.set_capacity(settings.max_rows, settings.max_waiting, runner.cache_bytes)

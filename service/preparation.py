@@ -3,31 +3,54 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator, Sequence
+import itertools
+import unicodedata
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import TypeVar
 
 from model.tokenizer import Tokenizer
 from service.segmentation import Segment, split_long, split_text, whole_text
 
-# Segmenting and tokenizing take about a millisecond for so many characters. Less is done at once
-# on the event loop, where a hop to a thread would cost more than it saves; more goes to a thread
-# in portions of this size, so that a call of megabytes neither holds up the loop nor the calls
-# that come after it, and its first sentences are in the engine before its last ones are cut.
+T = TypeVar("T")
+
+# Segmenting and tokenizing take about a millisecond for so many ASCII characters. Less is done at
+# once on the event loop, where a hop to a thread would cost more than it saves; more goes to a
+# thread in portions of this size, so that a call of megabytes neither holds up the loop nor the
+# calls that come after it, and its first sentences are in the engine before its last ones are cut.
 _PORTION_CHARACTERS = 4000
+# The same for texts with other characters, each of which can be several tokens, counted after
+# normalisation, by which one can become 18 (U+FDFA).
+_SMALL_CHARACTERS = 1000
 
 
 class TextError(ValueError):
     """A text that cannot be translated; the message says why."""
 
 
-@dataclass(frozen=True)
+def normalised_length(text: str) -> int:
+    """Characters of a text after NFKC, which the tokenizer applies: the work that it makes.
+
+    Each character by itself, since to normalise a whole text can take quadratic time (a long run of
+    combining marks has to be sorted). Composition can only make it shorter.
+    """
+    if text.isascii():
+        return len(text)
+    return sum(
+        len(unicodedata.normalize("NFKC", character)) * count
+        for character, count in Counter(text).items()
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class Piece:
     """What becomes one part of the answer.
 
     Attributes:
         separator: white space to put before it.
-        text: as the client wrote it.
+        text: as the client wrote it; may hold white space and line breaks if it is kept.
         source_ids: for the engine, EOS included. None if the text is kept as it is: white space,
             and what has neither letters nor digits, of which a model can only make something up.
     """
@@ -70,11 +93,19 @@ class TextPreparer:
         self._max_tokens = max_source_positions - 1
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="prepare")
 
+    async def lengths(self, texts: Sequence[str]) -> list[int]:
+        """The `normalised_length` of each text."""
+
+        def measure() -> list[int]:
+            return [normalised_length(text) for text in texts]
+
+        return measure() if _are_small(texts) else await self._in_thread(measure)
+
     async def prepare_all(
         self, texts: Sequence[str], *, split_sentences: bool
     ) -> AsyncIterator[PreparedText | TextError]:
         """Each text in pieces, in order, or what is wrong with it."""
-        on_loop = sum(map(len, texts)) <= _PORTION_CHARACTERS
+        on_loop = _are_small(texts)
         for portion in _portions(texts):
             for prepared in await self._prepare_portion(portion, split_sentences, on_loop):
                 yield prepared
@@ -85,8 +116,7 @@ class TextPreparer:
         Raises:
             TextError: the text cannot be translated.
         """
-        on_loop = len(text) <= _PORTION_CHARACTERS
-        [prepared] = await self._prepare_portion([text], split_sentences, on_loop)
+        [prepared] = await self._prepare_portion([text], split_sentences, _are_small([text]))
         if isinstance(prepared, TextError):
             raise prepared
         return prepared
@@ -112,7 +142,7 @@ class TextPreparer:
                     was_split = True
         except UnicodeEncodeError as exc:  # a lone surrogate
             raise TextError(f"the character at position {exc.start} is not Unicode") from exc
-        return PreparedText(pieces, was_split)
+        return PreparedText(list(_merged(pieces)), was_split)
 
     async def _prepare_portion(
         self, texts: Sequence[str], split_sentences: bool, on_loop: bool
@@ -122,7 +152,10 @@ class TextPreparer:
 
         if on_loop:
             return prepare_each()
-        return await asyncio.get_running_loop().run_in_executor(self._executor, prepare_each)
+        return await self._in_thread(prepare_each)
+
+    async def _in_thread(self, work: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._executor, work)
 
     def _prepared_or_error(self, text: str, split_sentences: bool) -> PreparedText | TextError:
         try:
@@ -151,6 +184,25 @@ class TextPreparer:
 
 def _has_words(text: str) -> bool:
     return any(character.isalnum() for character in text)
+
+
+def _are_small(texts: Sequence[str]) -> bool:
+    """Whether they make so little work that it can be done on the event loop."""
+    size = sum(map(len, texts))
+    if size <= _PORTION_CHARACTERS and all(text.isascii() for text in texts):
+        return True
+    return size <= _SMALL_CHARACTERS and (sum(map(normalised_length, texts)) <= _SMALL_CHARACTERS)
+
+
+def _merged(pieces: Iterable[Piece]) -> Iterator[Piece]:
+    """The pieces, neighbours that are kept as they are made one: pages of dashes are no work."""
+    for is_kept, group in itertools.groupby(pieces, lambda piece: piece.source_ids is None):
+        if not is_kept:
+            yield from group
+            continue
+        first, *others = group
+        rest = [part for piece in others for part in (piece.separator, piece.text)]
+        yield Piece(first.separator, "".join([first.text, *rest]), None) if rest else first
 
 
 def _portions(texts: Sequence[str]) -> Iterator[list[str]]:

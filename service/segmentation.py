@@ -32,7 +32,7 @@ _JOINER = "\u200d"
 _EMOJI_MODIFIERS = range(0x1F3FB, 0x1F400)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Segment:
     """A piece of a text.
 
@@ -118,6 +118,9 @@ def _sentences(text: str, language: str) -> Iterator[str]:
 
 def _sentences_of_line(line: str, language: str) -> Iterator[str]:
     """Cut a line in windows. The last sentence of a window is looked at again in the next one."""
+    if not any(character.isalnum() for character in line):
+        yield line  # a rule or a smiley: nothing to translate, whatever sentencex would find
+        return
     plain = line.translate(_PLAIN_SPACES)
     start = 0  # of the sentence that is being looked for
     window_start = 0

@@ -72,6 +72,9 @@ class Settings:
     max_characters: int = _setting(
         100_000, "Characters in one text.", minimum=1, maximum=100_000_000
     )
+    max_request_characters: int = _setting(
+        1_000_000, "Characters in all texts of one request.", minimum=1, maximum=2_000_000_000
+    )
     max_message_bytes: int = _setting(
         16 * 2**20, "Bytes of one gRPC message.", minimum=1024, maximum=2**31 - 1
     )

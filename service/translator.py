@@ -16,8 +16,9 @@ from service.options import TranslateOptions
 from service.preparation import PreparedText, TextError, TextPreparer
 from service.text_results import Draft, TextResult, sentence_result
 
-# How many pieces of a finished text to put together before the event loop gets a turn.
+# How many pieces to submit, or to put together, before the event loop gets a turn.
 _PIECES_A_TURN = 256
+_NORMALISED = " after normalisation (NFKC)"
 
 
 @dataclass(frozen=True)
@@ -26,11 +27,14 @@ class TranslatorLimits:
 
     Attributes:
         max_texts: texts in one request.
-        max_characters: characters (code points) in one text.
+        max_characters: characters (code points) in one text; also after normalisation (NFKC), by
+            which a character can become 18.
+        max_request_characters: characters in all texts of one request, likewise.
     """
 
     max_texts: int = 1024
     max_characters: int = 100_000
+    max_request_characters: int = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -95,7 +99,7 @@ class Translator:
             UnavailableError: the engine does not serve.
         """
         options = options or TranslateOptions()
-        self._check_texts(texts)
+        await self._check_texts(texts)
         call = Call(
             self._engine,
             options.search_options(self._engine.limits),
@@ -109,7 +113,7 @@ class Translator:
                 texts, split_sentences=options.split_sentences
             ):
                 if isinstance(prepared, PreparedText):
-                    parts = [await call.submit(piece) for piece in prepared.pieces]
+                    parts = await self._submitted(prepared, call)
                     drafts.append(Draft(prepared, parts, call.started_at))
                 else:
                     drafts.append(prepared)
@@ -144,7 +148,9 @@ class Translator:
         """
         options = options or TranslateOptions()
         options.check_streamable()
-        self._check_length(text, "content")
+        self._check_length("content", len(text))
+        [length] = await self._preparer.lengths([text])
+        self._check_length("content", length, _NORMALISED)
         call = Call(
             self._engine,
             options.search_options(self._engine.limits),
@@ -166,6 +172,15 @@ class Translator:
             raise InvalidArgumentError("content", str(exc)) from exc
         finally:
             call.close()
+
+    async def _submitted(self, prepared: PreparedText, call: Call) -> list[Part]:
+        """Submit every piece of a text."""
+        parts: list[Part] = []
+        for number, piece in enumerate(prepared.pieces, 1):
+            if number % _PIECES_A_TURN == 0:
+                await asyncio.sleep(0)
+            parts.append(await call.submit(piece))
+        return parts
 
     async def _deltas(self, prepared: PreparedText, call: Call, draft: Draft) -> AsyncIterator[str]:
         """The text while it grows; fills `draft` with what is known about it."""
@@ -224,16 +239,26 @@ class Translator:
             texts.append(self._tokenizer.decode(result.token_ids))
         return draft.result("" if error else "".join(texts), error)
 
-    def _check_texts(self, texts: Sequence[str]) -> None:
+    async def _check_texts(self, texts: Sequence[str]) -> None:
         if len(texts) > self.limits.max_texts:
             raise InvalidArgumentError(
                 "contents", f"{len(texts):,} texts, the limit is {self.limits.max_texts:,}"
             )
-        for index, text in enumerate(texts):
-            self._check_length(text, f"contents[{index}]")
+        self._check_lengths([len(text) for text in texts])  # costs nothing
+        self._check_lengths(await self._preparer.lengths(texts), _NORMALISED)
 
-    def _check_length(self, text: str, field: str) -> None:
-        if len(text) > self.limits.max_characters:
+    def _check_lengths(self, lengths: Sequence[int], note: str = "") -> None:
+        for index, length in enumerate(lengths):
+            self._check_length(f"contents[{index}]", length, note)
+        total, limit = sum(lengths), self.limits.max_request_characters
+        if total > limit:
             raise InvalidArgumentError(
-                field, f"{len(text):,} characters, the limit is {self.limits.max_characters:,}"
+                "contents", f"{total:,} characters{note} in all texts, the limit is {limit:,}"
+            )
+
+    def _check_length(self, field: str, length: int, note: str = "") -> None:
+        limit = self.limits.max_characters
+        if length > limit:
+            raise InvalidArgumentError(
+                field, f"{length:,} characters{note}, the limit is {limit:,}"
             )

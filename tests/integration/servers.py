@@ -69,7 +69,9 @@ def served(
             engine,
             tokenizer,
             source_language=source,
-            limits=TranslatorLimits(settings.max_texts, settings.max_characters),
+            limits=TranslatorLimits(
+                settings.max_texts, settings.max_characters, settings.max_request_characters
+            ),
         ),
     )
 

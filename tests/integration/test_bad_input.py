@@ -163,6 +163,34 @@ async def test_too_many_characters(server: Running) -> None:
     assert_invalid(caught.value, "content", "100,001", "100,000")
 
 
+async def test_characters_that_grow_when_normalised_count_as_what_they_become(
+    server: Running,
+) -> None:
+    ligature = "\ufdfa"  # NFKC makes 18 characters of it
+    with pytest.raises(TranslationError) as caught:
+        await server.client.translate(["A dog.", ligature * 6_000])
+    assert_invalid(caught.value, "contents[1]", "108,000", "100,000", "NFKC")
+    with pytest.raises(TranslationError) as caught:
+        await anext(server.client.stream(ligature * 6_000))
+    assert_invalid(caught.value, "content", "108,000", "100,000", "NFKC")
+    batch = await server.client.translate([ligature * 200], max_new_tokens=1)
+    assert batch.translations[0].error is None
+
+
+async def test_too_many_characters_in_all_texts(bundle_path: Path) -> None:
+    async with (
+        running_bundle(bundle_path, max_request_characters=150_000) as server,
+        other_requests(server),
+    ):
+        for texts, number in (
+            (["ä" * 50_000] * 3 + ["."], "150,001"),
+            (["\ufdfa" * 5_000] * 2, "180,000"),
+        ):
+            with pytest.raises(TranslationError) as caught:
+                await server.client.translate(texts)
+            assert_invalid(caught.value, "contents", number, "150,000")
+
+
 @pytest.mark.parametrize("value", [0, -1, -(2**31)])
 async def test_too_few_tokens_to_generate(server: Running, value: int) -> None:
     with pytest.raises(TranslationError) as caught:
