@@ -32,3 +32,8 @@ class Candidates:
             output.top_logits, output.log_sum_exp[:, None], dtype=np.float64
         )
         return cls(output.top_ids, log_probabilities, log_probabilities)
+
+    def own(self) -> None:
+        """Make the arrays such that a row can be changed, and scores without log-probabilities."""
+        self.token_ids = self.token_ids.copy()
+        self.scores = self.scores.copy()

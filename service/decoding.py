@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from service.beams import Beam, BeamGroup
 from service.candidates import Candidates
-from service.plan import RowCopy, StepOutput
-from service.requests import Hypothesis, SearchOptions
-from service.row_states import RowStates, total
+from service.constraints import Constraints
+from service.plan import Int64, RowCopy, StepOutput
+from service.requests import MAX_SAMPLED, Hypothesis, Sampling, SearchOptions
+from service.row_states import Float64, RowStates, total
+from service.sampling import draw
 
 
 class Decoding:
@@ -20,28 +24,45 @@ class Decoding:
 
     Attributes:
         states: what each row has generated.
-        top_k: candidates of each row that the next step must bring.
     """
 
     def __init__(
         self, max_rows: int, max_target_positions: int, *, bos_id: int, eos_id: int
     ) -> None:
         self.states = RowStates(max_rows, max_target_positions, bos_id=bos_id, eos_id=eos_id)
-        self.top_k = 1
         self._eos_id = eos_id
         # Of greedy rows only: beams see to their ends themselves.
         self._limits = np.zeros(max_rows, np.int32)
         self._is_greedy = np.ones(max_rows, np.bool_)
         self._groups: dict[int, BeamGroup] = {}
         self._group_of: dict[int, BeamGroup] = {}  # by row
+        # Of the rows that ask for it, so that it costs the others nothing.
+        self._constraints: dict[int, Constraints] = {}
+        self._sampling: dict[int, Sampling] = {}
         # By target. What a row needs before it steps again.
         self._copies: dict[int, RowCopy] = {}
+
+    @property
+    def top_k(self) -> int:
+        """Candidates of each row that the next step must bring."""
+        wanted = max([1, *(2 * size for size in self._groups)])
+        if self._sampling:
+            wanted = max(wanted, MAX_SAMPLED)
+        if self._constraints:
+            touched = (c.num_touched(self._generated(row)) for row, c in self._constraints.items())
+            wanted += max(touched)
+        # A power of two: the runner prepares itself for every value that it meets.
+        return 1 << (wanted - 1).bit_length()
 
     def begin(self, rows: list[int], options: SearchOptions, max_new_tokens: int) -> None:
         """Start a search in `rows`, as many as its beam is wide."""
         for row in rows:
             self.states.begin(row)
         self._is_greedy[rows] = options.beam_size == 1
+        if options.has_constraints:
+            self._constraints.update(dict.fromkeys(rows, Constraints(options, self._eos_id)))
+        if options.sampling is not None:
+            self._sampling[rows[0]] = options.sampling
         if options.beam_size == 1:
             self._limits[rows] = max_new_tokens
             return
@@ -49,7 +70,6 @@ class Decoding:
         if group is None:
             group = BeamGroup(options.beam_size, self.states, self._eos_id)
             self._groups[options.beam_size] = group
-            self._update_top_k()
         group.begin(Beam(options, max_new_tokens), rows)
         self._group_of.update(dict.fromkeys(rows, group))
 
@@ -64,10 +84,12 @@ class Decoding:
         self.states.move(source, target)
         for array in (self._limits, self._is_greedy):
             array[target] = array[source]
-        group = self._group_of.pop(source, None)
-        if group is not None:
-            self._group_of[target] = group
-            group.move(source, target)
+        by_rows: list[dict[int, Any]] = [self._constraints, self._sampling, self._group_of]
+        for by_row in by_rows:
+            if source in by_row:
+                by_row[target] = by_row.pop(source)
+        if target in self._group_of:
+            self._group_of[target].move(source, target)
 
     def end(self, rows: list[int]) -> list[Hypothesis]:
         """Forget the search in `rows`.
@@ -76,6 +98,9 @@ class Decoding:
             What it came to, best first: as many hypotheses as were asked for if it is done, the
             best one, incomplete, if it is not; none before its first step.
         """
+        for row in rows:
+            self._constraints.pop(row, None)
+            self._sampling.pop(row, None)
         group = self._group_of.get(rows[0])
         if group is None:
             length = int(self.states.positions[rows[0]])
@@ -87,7 +112,6 @@ class Decoding:
         hypotheses = group.end(rows[0])
         if not len(group):
             self._groups = {size: group for size, group in self._groups.items() if len(group)}
-            self._update_top_k()
         return hypotheses
 
     def take_copies(self) -> list[RowCopy]:
@@ -112,9 +136,10 @@ class Decoding:
             output.top_logits[:, 0], output.log_sum_exp, dtype=np.float64
         )
         done = []
-        if self._groups:
+        if self._groups or self._constraints or self._sampling:
             chosen = chosen.copy()
             candidates = Candidates.of(output)
+            self._choose_otherwise(candidates, chosen, log_probabilities)
             for group in self._groups.values():
                 beams_done, copies = group.advance(candidates, chosen, log_probabilities)
                 done += beams_done
@@ -129,7 +154,24 @@ class Decoding:
         rows: list[int] = finished.nonzero()[0].tolist()
         return rows + done
 
-    def _update_top_k(self) -> None:
-        wanted = max([1, *(2 * size for size in self._groups)])
-        # A power of two: the runner prepares itself for every value that it meets.
-        self.top_k = 1 << (wanted - 1).bit_length()
+    def _choose_otherwise(
+        self, candidates: Candidates, chosen: Int64, log_probabilities: Float64
+    ) -> None:
+        """What the rows do that don't simply take the model's best token."""
+        if self._constraints:
+            candidates.own()
+        for row, constraints in self._constraints.items():
+            constraints.apply(candidates, row, self._generated(row))
+            best = candidates.scores[row, 0]
+            # The whole vocabulary is forbidden: there is nothing left but to end.
+            chosen[row] = candidates.token_ids[row, 0] if best > -np.inf else self._eos_id
+            log_probabilities[row] = candidates.log_probabilities[row, 0]
+        for row, sampling in self._sampling.items():
+            scores = candidates.scores[row]
+            if scores[0] > -np.inf and scores[1] > -np.inf:  # not forced
+                index = draw(scores, sampling, int(self.states.positions[row]))
+                chosen[row] = candidates.token_ids[row, index]
+                log_probabilities[row] = candidates.log_probabilities[row, index]
+
+    def _generated(self, row: int) -> Int64:
+        return self.states.generated[row, : self.states.positions[row]]

@@ -31,6 +31,37 @@ EarlyStopping = Literal["heuristic", "first", "never"]
 
 # Larger ones are of no use to anybody, and would overflow.
 _MAX_LENGTH_PENALTY = 100.0
+_MAX_REPETITION_PENALTY = 100.0
+# Each costs every row of the batch a candidate more.
+_MAX_SUPPRESSED = 256
+MAX_SAMPLED = 256
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How to draw tokens at random.
+
+    Attributes:
+        temperature: log-probabilities are divided by it: below 1 the likely become likelier.
+        top_k: only the best so many are drawn from; at most 256.
+        top_p: of these, only the fewest that make up this much of their probability.
+        seed: 0 to 2^64 - 1. The same seed and source draw the same tokens, whoever else is served.
+
+    Raises:
+        InvalidArgumentError: a value is out of range; names the field and the limit.
+    """
+
+    temperature: float = 1.0
+    top_k: int = MAX_SAMPLED
+    top_p: float = 1.0
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        _check_between("temperature", self.temperature, 0.01, 100.0)
+        _check_between("top_k", self.top_k, 1, MAX_SAMPLED)
+        if not 0.0 < self.top_p <= 1.0:
+            raise InvalidArgumentError("top_p", f"must be over 0 and at most 1, not {self.top_p}")
+        _check_between("seed", self.seed, 0, 2**64 - 1)
 
 
 @dataclass(frozen=True)
@@ -49,6 +80,13 @@ class SearchOptions:
             once. "heuristic": when the best running one, at its present length, scores no better
             than the worst finished one. "never": the same, at the length that would flatter it
             most. (Hugging Face calls them True, False and "never"; CTranslate2 does "first".)
+        min_new_tokens: no EOS before so many tokens.
+        suppressed_ids: tokens that are never said; at most 256.
+        repetition_penalty: at least 1. The log-probability of a token that was said before is
+            multiplied by it, in scores (Keskar et al., 2019; as in Hugging Face's beam search).
+        no_repeat_ngram_size: no sequence of so many tokens comes twice; 0 for no such rule.
+        prefix_ids: the tokens to begin with. They count as tokens, with log-probability 0.
+        sampling: draw tokens at random; None for the best. Only without a beam.
 
     Raises:
         InvalidArgumentError: a value is out of range; names the field and the limit.
@@ -60,6 +98,12 @@ class SearchOptions:
     length_penalty: float = 1.0
     length_penalty_kind: LengthPenaltyKind = "power"
     early_stopping: EarlyStopping = "heuristic"
+    min_new_tokens: int = 0
+    suppressed_ids: tuple[int, ...] = ()
+    repetition_penalty: float = 1.0
+    no_repeat_ngram_size: int = 0
+    prefix_ids: tuple[int, ...] = ()
+    sampling: Sampling | None = None
 
     def __post_init__(self) -> None:
         if self.max_new_tokens is not None:
@@ -70,14 +114,28 @@ class SearchOptions:
                 "num_hypotheses",
                 f"must be between 1 and beam_size, {self.beam_size}, not {self.num_hypotheses}",
             )
-        if not abs(self.length_penalty) <= _MAX_LENGTH_PENALTY:  # nor is NaN
-            raise InvalidArgumentError(
-                "length_penalty",
-                f"must be between {-_MAX_LENGTH_PENALTY:g} and {_MAX_LENGTH_PENALTY:g}, "
-                f"not {self.length_penalty}",
-            )
+        _check_between(
+            "length_penalty", self.length_penalty, -_MAX_LENGTH_PENALTY, _MAX_LENGTH_PENALTY
+        )
         _check_one_of("length_penalty_kind", self.length_penalty_kind, get_args(LengthPenaltyKind))
         _check_one_of("early_stopping", self.early_stopping, get_args(EarlyStopping))
+        _check_at_least("min_new_tokens", self.min_new_tokens, 0)
+        _check_at_most("suppressed_ids", len(self.suppressed_ids), _MAX_SUPPRESSED)
+        _check_between("repetition_penalty", self.repetition_penalty, 1.0, _MAX_REPETITION_PENALTY)
+        _check_at_least("no_repeat_ngram_size", self.no_repeat_ngram_size, 0)
+        if self.sampling is not None and self.beam_size > 1:
+            raise InvalidArgumentError("sampling", "is for a beam_size of 1 only")
+
+    @property
+    def has_constraints(self) -> bool:
+        """Whether some tokens are forbidden, forced or made less likely."""
+        return bool(
+            self.min_new_tokens
+            or self.suppressed_ids
+            or self.repetition_penalty > 1.0
+            or self.no_repeat_ngram_size
+            or self.prefix_ids
+        )
 
     def check_fits(self, limits: RunnerLimits) -> None:
         """Compare with what a runner can hold.
@@ -85,7 +143,12 @@ class SearchOptions:
         Raises:
             InvalidArgumentError: it can never do this; names the field and the limit.
         """
-        _check_at_most("max_new_tokens", self.max_new_tokens or 1, limits.max_target_positions)
+        most = limits.max_target_positions
+        _check_at_most("max_new_tokens", self.max_new_tokens or 1, most)
+        _check_at_most("min_new_tokens", self.min_new_tokens, most)
+        _check_at_most("no_repeat_ngram_size", self.no_repeat_ngram_size, most)
+        # At least one token is for the model to choose.
+        _check_at_most("prefix_ids", len(self.prefix_ids), (self.max_new_tokens or most) - 1)
         # A step draws twice as many candidates as there are hypotheses.
         widest = min(limits.max_rows, limits.vocab_size // 2)
         _check_at_most("beam_size", self.beam_size, widest)
@@ -107,6 +170,11 @@ def _check_at_least(name: str, value: int, least: int) -> None:
 def _check_at_most(name: str, value: int, most: int) -> None:
     if value > most:
         raise InvalidArgumentError(name, f"{value} is more than {most}, the limit")
+
+
+def _check_between(name: str, value: float, least: float, most: float) -> None:
+    if not least <= value <= most:  # nor is NaN
+        raise InvalidArgumentError(name, f"must be between {least:g} and {most:g}, not {value}")
 
 
 def _check_one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:

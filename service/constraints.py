@@ -1,0 +1,84 @@
+"""What a request forbids, forces, or makes less likely; worked out for its own rows alone.
+
+Nothing of this is in the graph, so that a row that asks for it changes nothing for the others. It
+needs no whole vocabulary either: whatever a rule does, it only lowers scores, so that the best n
+tokens under the rules are among the best n + d of the model if the rules touch d tokens.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from service.candidates import Candidates
+from service.plan import Int64
+from service.requests import SearchOptions
+
+
+class Constraints:
+    """The rules of one request.
+
+    Args:
+        options: what was asked for.
+        eos_id: the id that ends a target.
+    """
+
+    def __init__(self, options: SearchOptions, eos_id: int) -> None:
+        self._options = options
+        self._eos = np.array([eos_id], np.int64)
+        self._suppressed = np.array(options.suppressed_ids, np.int64)
+
+    def num_touched(self, generated: Int64) -> int:
+        """At most how many of the model's best candidates the rules can spoil at the next step.
+
+        Args:
+            generated: [P] the tokens so far.
+        """
+        if len(generated) < len(self._options.prefix_ids):
+            return 0
+        touched = self._forbidden(generated)
+        if self._options.repetition_penalty > 1.0:
+            touched = np.concatenate([touched, generated])
+        return len(np.unique(touched))
+
+    def apply(self, candidates: Candidates, row: int, generated: Int64) -> None:
+        """Change what `row` may say next, best first again; equals keep their order.
+
+        Scores follow the rules; log-probabilities stay the model's. A forced token is given, not
+        chosen: its log-probability and score are 0.
+
+        Args:
+            candidates: of all rows.
+            row: one of this request's.
+            generated: [P] its tokens so far.
+        """
+        token_ids, scores = candidates.token_ids[row], candidates.scores[row]
+        if len(generated) < len(self._options.prefix_ids):
+            token_ids[0] = self._options.prefix_ids[len(generated)]
+            candidates.log_probabilities[row, 0] = scores[0] = 0.0
+            scores[1:] = -np.inf
+            return
+        if self._options.repetition_penalty > 1.0:
+            scores[np.isin(token_ids, generated)] *= self._options.repetition_penalty
+        scores[np.isin(token_ids, self._forbidden(generated))] = -np.inf
+        order = np.argsort(-scores, kind="stable")
+        for values in (token_ids, candidates.log_probabilities[row], scores):
+            values[:] = values[order]
+
+    def _forbidden(self, generated: Int64) -> Int64:
+        options = self._options
+        forbidden = [self._suppressed]
+        if len(generated) < options.min_new_tokens:
+            forbidden.append(self._eos)
+        if options.no_repeat_ngram_size:
+            forbidden.append(_would_repeat(generated, options.no_repeat_ngram_size))
+        return np.concatenate(forbidden)
+
+
+def _would_repeat(generated: Int64, size: int) -> Int64:
+    """The tokens that would end an n-gram of this size which is there already."""
+    if len(generated) < size:
+        return generated[:0]
+    ngrams = np.lib.stride_tricks.sliding_window_view(generated, size)
+    last = generated[len(generated) - size + 1 :]
+    ends: Int64 = ngrams[(ngrams[:, :-1] == last).all(axis=1), -1]
+    return ends

@@ -1,0 +1,43 @@
+"""Drawing the next token at random, so that the same seed always draws the same text."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from service.requests import MAX_SAMPLED, Sampling
+from service.row_states import Float64
+
+_MASK = (1 << 64) - 1
+_GOLDEN_GAMMA = 0x9E3779B97F4A7C15
+
+
+def draw(scores: Float64, sampling: Sampling, position: int) -> int:
+    """Draw one of the candidates of a row.
+
+    First the best `top_k` are kept, then the fewest of these whose probabilities, at this
+    temperature, make up `top_p` (Holtzman et al., 2020).
+
+    Args:
+        scores: [m], best first.
+        sampling: how.
+        position: of the token that is drawn. A draw depends on nothing else than these three.
+
+    Returns:
+        The index of a candidate.
+    """
+    kept = scores[: min(sampling.top_k, MAX_SAMPLED)]
+    weights = np.exp((kept - kept[0]) / sampling.temperature)
+    cumulative = np.add.accumulate(weights)
+    # The first of those that reach top_p is in.
+    count = int(np.searchsorted(cumulative, sampling.top_p * cumulative[-1])) + 1
+    cumulative = cumulative[:count]
+    chance = uniform(sampling.seed, position) * cumulative[-1]
+    return int(np.searchsorted(cumulative, chance, side="right"))
+
+
+def uniform(seed: int, position: int) -> float:
+    """A number in [0, 1): the one at `position` of SplitMix64's sequence (Steele et al., 2014)."""
+    bits = (seed + (position + 1) * _GOLDEN_GAMMA) & _MASK
+    bits = ((bits ^ (bits >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
+    bits = ((bits ^ (bits >> 27)) * 0x94D049BB133111EB) & _MASK
+    return float((bits ^ (bits >> 31)) >> 11) * 2.0**-53
