@@ -14,6 +14,10 @@ python := $(venv)/bin/python
 pip_install := $(python) -m pip install --constraint constraints.txt
 # Built by the locked hatchling rather than by the newest one in an isolated environment.
 install_this := $(pip_install) --no-build-isolation --editable
+# The project's one version: images take it from here.
+version := $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
+docker_build = DOCKER_BUILDKIT=1 docker build --file docker/Dockerfile \
+    --build-arg VERSION=$(version) --build-arg REVISION=$(shell git rev-parse HEAD 2>/dev/null)
 torch := $(shell sed -n 's/^torch==//p' constraints.txt)
 
 # onnxruntime reads it when it is imported.
@@ -21,10 +25,10 @@ export ORT_DISABLE_TELEMETRY := 1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test check proto bench bench-full venv lock clean
+.PHONY: help serve test check check-manifests test-containers image image-gpu proto bench bench-full venv lock lock-images clean
 
 help:  ## show these targets
-	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 20
+	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 24
 
 serve: $(venv)/.serve  ## start the server (gRPC 127.0.0.1:50051, metrics 127.0.0.1:9464)
 	@$(venv)/bin/dragoman serve $(ARGS)
@@ -37,6 +41,18 @@ check: $(venv)/.dev  ## lint, formatting, types, who may import whom
 	$(python) -m ruff format --check .
 	$(python) -m mypy
 	$(venv)/bin/lint-imports --no-logo
+
+check-manifests: $(venv)/.manifests  ## check what is in docker/: images, compose, rules, Kubernetes
+	DRAGOMAN_REQUIRE_TOOLS=1 $(python) -m pytest tests/containers/static $(ARGS)
+
+test-containers: $(venv)/.manifests  ## build and run the containers (Debian, root, Docker; minutes)
+	DRAGOMAN_REQUIRE_TOOLS=1 $(python) -m pytest -m containers tests/containers $(ARGS)
+
+image:  ## build the image for CPUs, dragoman:cpu (ARGS="--secret ...": see docker/Dockerfile)
+	$(docker_build) --target cpu --tag dragoman:cpu --tag dragoman:$(version)-cpu $(ARGS) .
+
+image-gpu:  ## build the image for NVIDIA GPUs, dragoman:gpu
+	$(docker_build) --target gpu --tag dragoman:gpu --tag dragoman:$(version)-gpu $(ARGS) .
 
 proto: $(venv)/.dev  ## generate the stubs from proto/dragoman/v1/*.proto
 	$(python) proto/generate.py
@@ -55,12 +71,16 @@ lock: $(venv)/.created  ## resolve constraints.txt anew; ARGS=--upgrade moves to
 	@# where it is: move it by hand, to a version that has a CPU build.
 	echo "torch==$(torch)" >$(venv)/torch.txt
 	cp constraints.txt $(venv)/lock.txt
-	$(venv)/bin/uv pip compile pyproject.toml --extra cpu --extra dev --universal \
+	$(venv)/bin/uv pip compile pyproject.toml --extra cpu --extra dev --extra manifests --universal \
 	    --group lock --python-version 3.11 --fork-strategy fewest $(ARGS) \
 	    --constraint $(venv)/torch.txt --no-annotate --no-header --output-file $(venv)/lock.txt
 	{ grep '^#' constraints.txt; grep -vE '^(cuda-|nvidia-|triton=)' $(venv)/lock.txt; } \
 	    >$(venv)/constraints.txt
 	mv $(venv)/constraints.txt constraints.txt
+
+lock-images: $(venv)/.created  ## lock what the images install (docker/requirements); after `make lock`
+	@$(python) -m pip install --quiet uv
+	docker/requirements/lock.sh $(venv)/bin/uv
 
 clean:  ## remove .venv, caches and builds
 	rm -rf $(venv) dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
@@ -105,4 +125,8 @@ $(venv)/.dev: $(venv)/.torch
 	    echo "These packages belong to a GPU and may not stand in $(venv): run 'make clean'," \
 	        "then look for what brought them." >&2; exit 1; fi
 	$(python) -m pip check
+	@touch $@
+
+$(venv)/.manifests: $(venv)/.dev
+	$(install_this) '.[cpu,dev,manifests]'
 	@touch $@

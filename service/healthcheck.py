@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from typing import Any
 
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
@@ -31,7 +32,8 @@ def problem(server: str, service: str = "", timeout: float = 3.0) -> str | None:
     request = health_pb2.HealthCheckRequest(service=service)
     with grpc.insecure_channel(server) as channel:
         try:
-            response = health_pb2_grpc.HealthStub(channel).Check(request, timeout=timeout)
+            stub: Any = health_pb2_grpc.HealthStub(channel)  # its types lack the methods
+            response = stub.Check(request, timeout=timeout)
         except grpc.RpcError as exc:
             return f"{server}: {exc.code().name}: {exc.details()}"
     if response.status != health_pb2.HealthCheckResponse.SERVING:

@@ -75,6 +75,6 @@ def test_metadata_says_what_the_project_file_says(wheel: zipfile.Path) -> None:
     assert f"Version: {project['version']}" in metadata
     assert "License-Expression: Apache-2.0" in metadata
     extras = {line.split(": ")[1] for line in metadata if line.startswith("Provides-Extra: ")}
-    assert extras == {"cpu", "gpu", "evaluate", "bench", "peers", "train", "dev"}
+    assert extras == {"cpu", "gpu", "evaluate", "bench", "peers", "train", "dev", "manifests"}
     assert "dragoman = cli.main:app" in (wheel / info / "entry_points.txt").read_text()
     assert f"{info}/licenses/LICENSE" in names(wheel)

@@ -1,0 +1,51 @@
+"""Which metrics there are, and which ones an expression asks for."""
+
+import re
+from typing import Any
+
+import yaml
+
+from service.metrics import ServerMetrics
+from tests.containers.tools import DOCKER
+
+_SUFFIXES = {"counter": ("_total",), "histogram": ("_bucket", "_sum", "_count")}
+# Aggregations and functions stand before a bracket; these words need not.
+_WORDS = {"and", "or", "unless", "by", "without", "on", "ignoring", "group_left", "group_right"}
+_WORDS |= {"bool", "offset", "sum", "max", "min", "avg", "count", "inf", "nan"}
+_QUOTED = re.compile(r'"(?:[^"\\]|\\.)*"')
+_LABELS = re.compile(
+    r"\{[^{}]*\}|\[[^\]]*\]|\b(?:by|without|on|ignoring|group_left|group_right)\s*\([^)]*\)"
+)
+_NAME = re.compile(r"(?<![\w.:])([a-zA-Z_][\w:]*)\b(?!\s*\()")
+
+
+def metric_names(expression: str) -> set[str]:
+    """The metrics that a PromQL expression reads."""
+    bare = _LABELS.sub(" ", _QUOTED.sub('""', expression))
+    return set(_NAME.findall(bare)) - _WORDS
+
+
+def server_metrics() -> set[str]:
+    """Every series that a server gives out, and `up`, which Prometheus adds."""
+    names = {"up"}
+    for family in ServerMetrics().registry.collect():
+        names |= {family.name + suffix for suffix in _SUFFIXES.get(family.type, ("",))}
+    return names
+
+
+def rule_groups() -> list[dict[str, Any]]:
+    """The groups of all rule files."""
+    files = sorted((DOCKER / "prometheus" / "rules").glob("*.yml"))
+    return [group for file in files for group in yaml.safe_load(file.read_text())["groups"]]
+
+
+def recorded() -> dict[str, str]:
+    """The recording rules: name and expression."""
+    rules = [rule for group in rule_groups() for rule in group["rules"]]
+    return {rule["record"]: rule["expr"] for rule in rules if "record" in rule}
+
+
+def alerts() -> dict[str, dict[str, Any]]:
+    """The alerts by name."""
+    rules = [rule for group in rule_groups() for rule in group["rules"]]
+    return {rule["alert"]: rule for rule in rules if "alert" in rule}

@@ -1,0 +1,231 @@
+"""The manifests: valid, and every name in them points at something that there is."""
+
+import json
+import re
+import runpy
+import shutil
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from service.servicer import SERVICE
+from service.settings import Settings
+from tests.containers.promql import alerts, metric_names, recorded, rule_groups, server_metrics
+from tests.containers.tools import DOCKER, ROOT, run, tool
+
+MANIFESTS = DOCKER / "kubernetes"
+OVERLAYS = ("cpu", "gpu", "dev", "keda")
+# Their definitions belong to operators, so no schema of Kubernetes' own has them.
+CUSTOM = {"ServiceMonitor", "PrometheusRule", "ScaledObject"}
+
+Manifest = dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def rendered(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Every overlay as kustomize builds it; `keda` is `cpu` with the other component."""
+    found = tool("kustomize", "kubectl")
+    command = [found, "kustomize"] if Path(found).name == "kubectl" else [found, "build"]
+    directory = tmp_path_factory.mktemp("manifests")
+    copy = directory / "kubernetes"
+    shutil.copytree(MANIFESTS, copy)
+    keda = copy / "overlays" / "keda"
+    keda.mkdir()
+    text = (copy / "overlays/cpu/kustomization.yaml").read_text()
+    assert "components/hpa # or" in text
+    (keda / "kustomization.yaml").write_text(text.replace("components/hpa #", "components/keda #"))
+    for overlay in OVERLAYS:
+        output = run(*command, copy / "overlays" / overlay)
+        assert "Warning" not in output
+        (directory / f"{overlay}.yaml").write_text(output)
+    return {overlay: directory / f"{overlay}.yaml" for overlay in OVERLAYS}
+
+
+@pytest.fixture(params=OVERLAYS)
+def objects(rendered: dict[str, Path], request: pytest.FixtureRequest) -> dict[str, Manifest]:
+    """The objects of one overlay by kind, of which each has one."""
+    manifests = list(yaml.safe_load_all(rendered[request.param].read_text()))
+    by_kind = {manifest["kind"]: manifest for manifest in manifests}
+    assert len(by_kind) == len(manifests)
+    return by_kind
+
+
+def pod(objects: dict[str, Manifest]) -> Manifest:
+    spec: Manifest = objects["Deployment"]["spec"]["template"]["spec"]
+    return spec
+
+
+def container(objects: dict[str, Manifest]) -> Manifest:
+    (only,) = pod(objects)["containers"]
+    return dict(only)
+
+
+@pytest.mark.parametrize("version", ["1.29", "1.34"])
+def test_kubernetes_accepts_them(rendered: dict[str, Path], version: str) -> None:
+    validate = tool("kubernetes-validate")
+    output = run(validate, "--strict", "-k", version, *rendered.values())
+    unknown = set(re.findall(r"Couldn't find schema for kind (\w+)", output))
+    assert unknown == CUSTOM
+
+
+def test_overlays_hold_what_they_should(rendered: dict[str, Path]) -> None:
+    kinds = {
+        overlay: {manifest["kind"] for manifest in yaml.safe_load_all(file.read_text())}
+        for overlay, file in rendered.items()
+    }
+    base = {"ServiceAccount", "ConfigMap", "Secret", "Service", "Deployment"}
+    production = base | {"PodDisruptionBudget", "NetworkPolicy", "ServiceMonitor", "PrometheusRule"}
+    assert kinds == {
+        "cpu": production | {"HorizontalPodAutoscaler"},
+        "gpu": production | {"HorizontalPodAutoscaler"},
+        "keda": production | {"ScaledObject"},
+        "dev": base,
+    }
+
+
+def test_selectors_match_the_pods(objects: dict[str, Manifest]) -> None:
+    labels = objects["Deployment"]["spec"]["template"]["metadata"]["labels"].items()
+    selectors = [
+        objects["Deployment"]["spec"]["selector"]["matchLabels"],
+        objects["Service"]["spec"]["selector"],
+    ]
+    for constraint in pod(objects)["topologySpreadConstraints"]:
+        selectors.append(constraint["labelSelector"]["matchLabels"])
+    if "NetworkPolicy" in objects:
+        selectors.append(objects["NetworkPolicy"]["spec"]["podSelector"]["matchLabels"])
+    if "PodDisruptionBudget" in objects:
+        selectors.append(objects["PodDisruptionBudget"]["spec"]["selector"]["matchLabels"])
+    for selector in selectors:
+        assert selector
+        assert selector.items() <= labels
+    if "ServiceMonitor" in objects:
+        monitor = objects["ServiceMonitor"]["spec"]
+        service = objects["Service"]["metadata"]["labels"]
+        assert monitor["selector"]["matchLabels"].items() <= service.items()
+        # The rules ask for it.
+        assert service[monitor["jobLabel"]] == "dragoman"
+
+
+def test_clients_need_not_be_servers(objects: dict[str, Manifest]) -> None:
+    if "NetworkPolicy" not in objects:
+        return
+    labels = objects["Deployment"]["spec"]["template"]["metadata"]["labels"]
+    for rule in objects["NetworkPolicy"]["spec"]["ingress"]:
+        for peer in rule["from"]:
+            (selector,) = peer.values()
+            assert not selector["matchLabels"].items() & labels.items()
+
+
+def test_ports_and_probes_are_the_servers(objects: dict[str, Manifest]) -> None:
+    ports = {port["name"]: port["containerPort"] for port in container(objects)["ports"]}
+    assert ports == {"grpc": Settings.port, "metrics": Settings.metrics_port}
+    for kind in ("startupProbe", "readinessProbe", "livenessProbe"):
+        assert container(objects)[kind]["grpc"] == {"port": ports["grpc"], "service": SERVICE}
+    for port in objects["Service"]["spec"]["ports"]:
+        assert ports[port["targetPort"]] == port["port"]
+    if "ServiceMonitor" in objects:
+        named = {port["name"] for port in objects["Service"]["spec"]["ports"]}
+        (endpoint,) = objects["ServiceMonitor"]["spec"]["endpoints"]
+        assert endpoint["port"] in named
+    if "NetworkPolicy" in objects:
+        rules = objects["NetworkPolicy"]["spec"]["ingress"]
+        assert {port["port"] for rule in rules for port in rule["ports"]} == set(ports)
+
+
+def test_settings_are_those_of_the_server(objects: dict[str, Manifest]) -> None:
+    names = set(objects["ConfigMap"]["data"]) | {item["name"] for item in container(objects)["env"]}
+    assert names <= {f"DRAGOMAN_{field.upper()}" for field in Settings.__dataclass_fields__}
+    sources = [next(iter(source.values()))["name"] for source in container(objects)["envFrom"]]
+    assert sources == [objects[kind]["metadata"]["name"] for kind in ("ConfigMap", "Secret")]
+
+
+def test_termination_fits_the_drain(objects: dict[str, Manifest]) -> None:
+    drain = float(objects["ConfigMap"]["data"]["DRAGOMAN_DRAIN_SECONDS"])
+    command, seconds = container(objects)["lifecycle"]["preStop"]["exec"]["command"]
+    assert command == "sleep"
+    assert pod(objects)["terminationGracePeriodSeconds"] >= float(seconds) + drain + 5
+
+
+def test_pods_are_hardened(objects: dict[str, Manifest]) -> None:
+    (user,) = re.findall(r"^USER (\d+):", (DOCKER / "Dockerfile").read_text(), re.MULTILINE)
+    about = pod(objects)["securityContext"]
+    assert about["runAsNonRoot"] is True
+    assert about["runAsUser"] == int(user)
+    assert about["seccompProfile"] == {"type": "RuntimeDefault"}
+    inner = container(objects)["securityContext"]
+    assert inner["readOnlyRootFilesystem"] is True
+    assert inner["allowPrivilegeEscalation"] is False
+    assert inner["capabilities"] == {"drop": ["ALL"]}
+    assert pod(objects)["automountServiceAccountToken"] is False
+    assert pod(objects)["serviceAccountName"] == objects["ServiceAccount"]["metadata"]["name"]
+    assert "memory" in container(objects)["resources"]["limits"]
+
+
+def test_autoscalers_scale_the_deployment_on_metrics_that_there_are(
+    objects: dict[str, Manifest],
+) -> None:
+    deployment = objects["Deployment"]
+    for kind in ("HorizontalPodAutoscaler", "ScaledObject"):
+        if kind in objects:
+            target = objects[kind]["spec"]["scaleTargetRef"]
+            assert target["kind"] == deployment["kind"]
+            assert target["name"] == deployment["metadata"]["name"]
+            # Else every apply would undo the autoscaler's work.
+            assert "replicas" not in deployment["spec"]
+    if "ScaledObject" in objects:
+        triggers = objects["ScaledObject"]["spec"]["triggers"]
+        assert {trigger["name"] for trigger in triggers} == {"slots", "queue"}
+        for trigger in triggers:
+            asked = metric_names(trigger["metadata"]["query"])
+            assert asked
+            assert asked <= server_metrics() | set(recorded())
+    if "HorizontalPodAutoscaler" in objects:
+        metrics = objects["HorizontalPodAutoscaler"]["spec"]["metrics"]
+        wanted = {metric["pods"]["metric"]["name"] for metric in metrics}
+        assert wanted == set(adapter_queries())
+
+
+def adapter_queries() -> dict[str, str]:
+    values = yaml.safe_load(
+        (MANIFESTS / "components/hpa/prometheus-adapter-values.yaml").read_text()
+    )
+    return {rule["name"]["as"]: rule["metricsQuery"] for rule in values["rules"]["custom"]}
+
+
+@pytest.mark.parametrize("name", adapter_queries())
+def test_the_adapters_queries_read_metrics_that_there_are(name: str) -> None:
+    query = adapter_queries()[name].replace("<<.LabelMatchers>>", 'pod="x"')
+    asked = metric_names(query.replace("<<.GroupBy>>", "pod"))
+    assert asked
+    assert asked <= server_metrics()
+
+
+def test_the_operators_rules_are_prometheus_rules(rendered: dict[str, Path]) -> None:
+    writer = runpy.run_path(str(MANIFESTS / "write_rules.py"))
+    assert writer["OUTPUT"].read_text() == writer["operator_rules"](), "run write_rules.py"
+    manifests = yaml.safe_load_all(rendered["cpu"].read_text())
+    (rules,) = [item for item in manifests if item["kind"] == "PrometheusRule"]
+    # kustomize folds long lines in its own way.
+    assert _unfolded(rules["spec"]["groups"]) == _unfolded(rule_groups())
+    assert len(alerts()) > 10
+
+
+def _unfolded(value: Any) -> str:
+    return re.sub(r"(\\n|\s)+", " ", json.dumps(value, sort_keys=True))
+
+
+def test_images_have_the_projects_version(rendered: dict[str, Path]) -> None:
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    for overlay in ("cpu", "gpu"):
+        assert f"image: dragoman:{version}-{overlay}\n" in rendered[overlay].read_text()
+    assert "image: dragoman:cpu\n" in rendered["dev"].read_text()
+
+
+def test_they_say_that_they_need_a_private_network() -> None:
+    text = (MANIFESTS / "base" / "kustomization.yaml").read_text()
+    assert "neither TLS nor authentication" in text
+    assert "private network" in text
+    assert "mesh" in text
