@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from service.admission import Admission
 from service.engine import Engine
@@ -27,7 +27,8 @@ class Call:
 
     Args:
         engine: runs the model.
-        options, deadline, request_id, client: of every request (`GenerationRequest`).
+        options: of the piece that opens a text; the others' translations begin freely.
+        deadline, request_id, client: of every request (`GenerationRequest`).
     """
 
     def __init__(
@@ -41,7 +42,8 @@ class Call:
     ) -> None:
         self.started_at = engine.now()
         self._engine = engine
-        self._options = options
+        self._opening = options
+        self._options = replace(options, prefix_ids=())
         self._deadline = deadline
         self._request_id = request_id
         self._client = client
@@ -49,24 +51,24 @@ class Call:
         self._max_in_flight = 2 * engine.limits.max_rows
         self._admission: Admission | None = None
 
-    async def submit(self, piece: Piece) -> Part:
+    async def submit(self, piece: Piece, *, opens: bool = False) -> Part:
         """Submit a piece as soon as there is a place for it.
 
         Raises:
             ResourceExhaustedError: the engine is full; only before the call was admitted.
             UnavailableError: the engine does not serve.
         """
-        request = self._request(piece)
+        request = self._request(piece, opens)
         if request is None:
             return Part(piece, None)
         return Part(piece, await self._admitted().submit(request))
 
-    def try_submit(self, piece: Piece) -> Part | None:
+    def try_submit(self, piece: Piece, *, opens: bool = False) -> Part | None:
         """Submit a piece now, or return None if there is no place. Raises what `submit` raises.
 
         There always is a place when everything submitted before has ended.
         """
-        request = self._request(piece)
+        request = self._request(piece, opens)
         if request is None:
             return Part(piece, None)
         generation = self._admitted().try_submit(request)
@@ -82,9 +84,13 @@ class Call:
             self._admission = self._engine.admit(self._max_in_flight)
         return self._admission
 
-    def _request(self, piece: Piece) -> GenerationRequest | None:
+    def _request(self, piece: Piece, opens: bool) -> GenerationRequest | None:
         if piece.source_ids is None:
             return None
         return GenerationRequest(
-            piece.source_ids, self._options, self._deadline, self._request_id, self._client
+            piece.source_ids,
+            self._opening if opens else self._options,
+            self._deadline,
+            self._request_id,
+            self._client,
         )

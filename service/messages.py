@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from typing import Any
 
 from google.protobuf.message import Message
@@ -11,7 +12,13 @@ from dragoman.v1 import translation_pb2 as pb
 from service.boundary import status_of
 from service.errors import InvalidArgumentError
 from service.options import TranslateOptions
-from service.requests import EarlyStopping, FinishReason, LengthPenaltyKind, SearchOptions
+from service.requests import (
+    EarlyStopping,
+    FinishReason,
+    LengthPenaltyKind,
+    Sampling,
+    SearchOptions,
+)
 from service.text_results import SentenceHypothesis, SentenceResult, TextResult
 
 _FINISH_REASONS = {
@@ -41,16 +48,23 @@ def options_of(options: pb.TranslateOptions) -> TranslateOptions:
     """
     _refuse_unknown(options, "options")
     _refuse_unknown(options.search, "options.search")
+    _refuse_unknown(options.search.sampling, "options.search.sampling")
     given = _given(options, "split_sentences", "max_new_tokens", "num_hypotheses")
     try:
         search = _search_of(options.search)
     except InvalidArgumentError as exc:
         raise exc.within("options.search") from exc
-    return TranslateOptions(search=search, return_tokens=options.return_tokens, **given)
+    return TranslateOptions(
+        search=search,
+        suppressed_tokens=tuple(options.search.suppressed_tokens),
+        target_prefix=options.search.target_prefix,
+        return_tokens=options.return_tokens,
+        **given,
+    )
 
 
 def _search_of(search: pb.SearchOptions) -> SearchOptions:
-    given = _given(search, "beam_size", "length_penalty")
+    given = _given(search, "beam_size", "length_penalty", "repetition_penalty")
     for field, names in (
         ("length_penalty_kind", _LENGTH_PENALTY_KINDS),
         ("early_stopping", _EARLY_STOPPINGS),
@@ -60,7 +74,21 @@ def _search_of(search: pb.SearchOptions) -> SearchOptions:
             if number not in names:
                 raise InvalidArgumentError(field, f"this server does not know value {number}")
             given[field] = names[number]
-    return SearchOptions(**given)
+    if search.HasField("sampling"):
+        given["sampling"] = _sampling_of(search.sampling)
+    return SearchOptions(
+        min_new_tokens=search.min_new_tokens,
+        no_repeat_ngram_size=search.no_repeat_ngram_size,
+        **given,
+    )
+
+
+def _sampling_of(sampling: pb.Sampling) -> Sampling:
+    given = _given(sampling, "temperature", "top_k", "top_p", "seed")
+    try:
+        return Sampling(**{"seed": secrets.randbits(64), **given})
+    except InvalidArgumentError as exc:
+        raise exc.within("sampling") from exc
 
 
 def _given(message: Message, *fields: str) -> dict[str, Any]:

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
+from model.tokenizer import Tokenizer
 from service.errors import InvalidArgumentError
 from service.plan import RunnerLimits
 from service.requests import SearchOptions
+
+# A longer one could not be tokenized in passing; no model has as many positions.
+_MAX_PREFIX_CHARACTERS = 10_000
+_NAMES = {"suppressed_ids": "suppressed_tokens", "prefix_ids": "target_prefix"}
 
 
 @dataclass(frozen=True)
@@ -18,7 +23,9 @@ class TranslateOptions:
             inner line breaks are white space like any other, and it is cut only where it is longer
             than the model takes.
         max_new_tokens: most tokens for each sentence, EOS included; None follows its length.
-        search: how; its `max_new_tokens` and `num_hypotheses` are not used.
+        search: how; what it shares with the fields here is not used.
+        suppressed_tokens: pieces of the vocabulary that are never said.
+        target_prefix: what the translation of each text begins with.
         num_hypotheses: translations of each sentence to return, best first; None for the text only.
         return_tokens: whether to return the tokens of each hypothesis.
     """
@@ -26,6 +33,8 @@ class TranslateOptions:
     split_sentences: bool = True
     max_new_tokens: int | None = None
     search: SearchOptions = field(default_factory=SearchOptions)
+    suppressed_tokens: tuple[str, ...] = ()
+    target_prefix: str = ""
     num_hypotheses: int | None = None
     return_tokens: bool = False
 
@@ -34,8 +43,10 @@ class TranslateOptions:
         """Whether more than the text is asked for."""
         return self.num_hypotheses is not None or self.return_tokens
 
-    def search_options(self, limits: RunnerLimits) -> SearchOptions:
-        """What to ask of the engine.
+    def search_options(self, limits: RunnerLimits, tokenizer: Tokenizer) -> SearchOptions:
+        """What to ask of the engine for the first sentence of a text.
+
+        Later ones have no `prefix_ids`.
 
         Raises:
             InvalidArgumentError: a value is out of range; names the client's field and the limit.
@@ -53,10 +64,37 @@ class TranslateOptions:
                 f"must be between 1 and options.search.beam_size, {most}, not {count}",
             )
         try:
-            self.search.check_fits(limits)
+            search = replace(
+                self.search,
+                max_new_tokens=wanted,
+                num_hypotheses=count,
+                suppressed_ids=self._suppressed_ids(tokenizer),
+                prefix_ids=self._prefix_ids(tokenizer),
+            )
+            search.check_fits(limits)
         except InvalidArgumentError as exc:
-            raise exc.within("options.search") from exc
-        return replace(self.search, max_new_tokens=wanted, num_hypotheses=count)
+            named = InvalidArgumentError(_NAMES.get(exc.field, exc.field), exc.description)
+            raise named.within("options.search") from exc
+        return search
+
+    def _suppressed_ids(self, tokenizer: Tokenizer) -> tuple[int, ...]:
+        ids = tuple(map(tokenizer.piece_to_id, self.suppressed_tokens))
+        for piece, token_id in zip(self.suppressed_tokens, ids, strict=True):
+            if tokenizer.id_to_piece(token_id) != piece:
+                raise InvalidArgumentError(
+                    "suppressed_tokens", f"the model's vocabulary has no {piece[:64]!r}"
+                )
+        return ids
+
+    def _prefix_ids(self, tokenizer: Tokenizer) -> tuple[int, ...]:
+        if "\0" in self.target_prefix:
+            raise InvalidArgumentError("target_prefix", "contains a NUL character")
+        if len(self.target_prefix) > _MAX_PREFIX_CHARACTERS:
+            raise InvalidArgumentError(
+                "target_prefix",
+                f"{len(self.target_prefix):,} characters, the limit is {_MAX_PREFIX_CHARACTERS:,}",
+            )
+        return tuple(tokenizer.encode(self.target_prefix))
 
     def check_streamable(self) -> None:
         """Whether a translation can be given out while it grows.

@@ -73,6 +73,11 @@ class PreparedText:
     was_split: bool
 
     @property
+    def opening(self) -> Piece | None:
+        """The first piece that is translated."""
+        return next((piece for piece in self.pieces if piece.source_ids), None)
+
+    @property
     def num_source_tokens(self) -> int:
         """Tokens for the engine, EOS not counted."""
         return sum(len(piece.source_ids) - 1 for piece in self.pieces if piece.source_ids)

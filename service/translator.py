@@ -102,7 +102,7 @@ class Translator:
         await self._check_texts(texts)
         call = Call(
             self._engine,
-            options.search_options(self._engine.limits),
+            options.search_options(self._engine.limits, self._tokenizer),
             deadline=deadline,
             request_id=request_id,
             client=client,
@@ -153,7 +153,7 @@ class Translator:
         self._check_length("content", length, _NORMALISED)
         call = Call(
             self._engine,
-            options.search_options(self._engine.limits),
+            options.search_options(self._engine.limits, self._tokenizer),
             deadline=deadline,
             request_id=request_id,
             client=client,
@@ -176,18 +176,22 @@ class Translator:
     async def _submitted(self, prepared: PreparedText, call: Call) -> list[Part]:
         """Submit every piece of a text."""
         parts: list[Part] = []
+        opening = prepared.opening
         for number, piece in enumerate(prepared.pieces, 1):
             if number % _PIECES_A_TURN == 0:
                 await asyncio.sleep(0)
-            parts.append(await call.submit(piece))
+            parts.append(await call.submit(piece, opens=piece is opening))
         return parts
 
     async def _deltas(self, prepared: PreparedText, call: Call, draft: Draft) -> AsyncIterator[str]:
         """The text while it grows; fills `draft` with what is known about it."""
-        waiting = deque(prepared.pieces)
+        waiting, opening = deque(prepared.pieces), prepared.opening
         in_flight: deque[Part] = deque()
         while waiting or in_flight:
-            while waiting and (part := call.try_submit(waiting[0])) is not None:
+            while waiting:
+                part = call.try_submit(waiting[0], opens=waiting[0] is opening)
+                if part is None:
+                    break
                 in_flight.append(part)
                 waiting.popleft()
             part = in_flight.popleft()

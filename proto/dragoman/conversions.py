@@ -16,6 +16,7 @@ from dragoman.results import (
     Hypothesis,
     ModelInfo,
     ModelLimits,
+    Sampling,
     Search,
     Sentence,
     StreamEnd,
@@ -83,21 +84,27 @@ def options(search: Search | None = None, **chosen: int | bool | None) -> pb.Tra
 
 
 def _search(search: Search) -> pb.SearchOptions:
-    given: dict[str, Any] = {}
-    for field in dataclasses.fields(search):
-        value = getattr(search, field.name)
-        if value is None:
-            continue
-        if isinstance(value, str) and field.name in _ENUMS:
-            prefix, enum = _ENUMS[field.name]
-            try:
-                value = enum.Value(f"{prefix}_{value.upper()}")
-            except ValueError:
-                names = [name.removeprefix(f"{prefix}_").lower() for name in enum.keys()[1:]]
-                message = f"{field.name} must be one of {', '.join(names)}, not {value!r}"
-                raise ValueError(message) from None
-        given[field.name] = value
+    given = _chosen(search)
+    for name, (prefix, enum) in _ENUMS.items():
+        if name in given:
+            given[name] = _number(name, given[name], prefix, enum)
+    if search.sampling is not None:
+        given["sampling"] = pb.Sampling(**_chosen(search.sampling))
     return pb.SearchOptions(**given)
+
+
+def _chosen(options: Search | Sampling) -> dict[str, Any]:
+    """The fields that are not left to the server."""
+    values = {field.name: getattr(options, field.name) for field in dataclasses.fields(options)}
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _number(field: str, name: str, prefix: str, enum: Any) -> int:
+    names = [known.removeprefix(f"{prefix}_").lower() for known in enum.keys()[1:]]
+    if name not in names:
+        raise ValueError(f"{field} must be one of {', '.join(names)}, not {name!r}")
+    number: int = enum.Value(f"{prefix}_{name.upper()}")
+    return number
 
 
 def translation(message: pb.Translation) -> Translation:

@@ -53,6 +53,23 @@ class TranslationError(Exception):
 
 
 @dataclass(frozen=True)
+class Sampling:
+    """How to draw tokens at random: the contract's `Sampling`, which has ranges and defaults.
+
+    Attributes:
+        temperature: below 1 the likely tokens become likelier still.
+        top_k: only the best so many tokens are drawn from.
+        top_p: of these only the fewest that make up this share of their probability.
+        seed: the same seed draws the same translation.
+    """
+
+    temperature: float | None = None
+    top_k: int | None = None
+    top_p: float | None = None
+    seed: int | None = None
+
+
+@dataclass(frozen=True)
 class Search:
     """How to search for a translation; what is None is the server's choice.
 
@@ -63,12 +80,24 @@ class Search:
         length_penalty: alpha.
         length_penalty_kind: "power" or "gnmt".
         early_stopping: "heuristic", "first" or "never".
+        min_new_tokens: no end before so many tokens.
+        suppressed_tokens: pieces of the vocabulary that are never written.
+        repetition_penalty: multiplies the log-probabilities of tokens that were written before.
+        no_repeat_ngram_size: no sequence of so many tokens comes twice.
+        target_prefix: what the translation of each text begins with.
+        sampling: draw tokens at random.
     """
 
     beam_size: int | None = None
     length_penalty: float | None = None
     length_penalty_kind: str | None = None
     early_stopping: str | None = None
+    min_new_tokens: int | None = None
+    suppressed_tokens: tuple[str, ...] = ()
+    repetition_penalty: float | None = None
+    no_repeat_ngram_size: int | None = None
+    target_prefix: str | None = None
+    sampling: Sampling | None = None
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import grpc
 import pytest
 
 from dragoman import conversions
-from dragoman.client import FinishReason, Search, TranslationError
+from dragoman.client import FinishReason, Sampling, Search, TranslationError
 from dragoman.v1 import translation_pb2 as pb
 from dragoman.v1.translation_pb2_grpc import TranslationServiceStub
 from model.tokenizer import Tokenizer
@@ -83,6 +83,15 @@ async def test_what_is_not_asked_for_is_not_sent(real: Running) -> None:
         (Search(length_penalty=float("nan")), {}, "options.search.length_penalty", "100"),
         (Search(beam_size=2), {"num_hypotheses": 3}, "options.num_hypotheses", "2"),
         (Search(), {"num_hypotheses": 0}, "options.num_hypotheses", "1"),
+        (Search(min_new_tokens=65), {}, "options.search.min_new_tokens", "64"),
+        (Search(repetition_penalty=0.9), {}, "options.search.repetition_penalty", "1"),
+        (Search(no_repeat_ngram_size=-1), {}, "options.search.no_repeat_ngram_size", "0"),
+        (Search(suppressed_tokens=("Ünsinn",)), {}, "options.search.suppressed_tokens", "Ünsinn"),
+        (Search(suppressed_tokens=("a",) * 257), {}, "options.search.suppressed_tokens", "256"),
+        (Search(target_prefix="a b " * 40), {}, "options.search.target_prefix", "63"),
+        (Search(target_prefix="a\0"), {}, "options.search.target_prefix", "NUL"),
+        (Search(sampling=Sampling(top_k=257)), {}, "options.search.sampling.top_k", "256"),
+        (Search(sampling=Sampling(), beam_size=2), {}, "options.search.sampling", "beam_size"),
     ],
 )
 async def test_bad_options_are_named_with_their_limit(
@@ -97,6 +106,69 @@ async def test_bad_options_are_named_with_their_limit(
     assert limit in caught.value.description
     [fine] = (await real.client.translate(["A dog."])).translations
     assert fine.error is None
+
+
+async def tokens_of(real: Running, search: Search, text: str = TEXT) -> list[list[str]]:
+    """The pieces of each sentence's translation."""
+    batch = await real.client.translate([text], search=search, return_tokens=True)
+    return [
+        [piece for piece, _ in sentence.hypotheses[0].tokens]
+        for sentence in batch.translations[0].sentences
+    ]
+
+
+@pytest.mark.parametrize("beam_size", [1, 4])
+async def test_rules_about_tokens_are_kept(real: Running, beam_size: int) -> None:
+    plain = await tokens_of(real, Search(beam_size=beam_size))
+    used = sorted({piece for sentence in plain for piece in sentence} - {"</s>"})[:200]
+    without = await tokens_of(real, Search(beam_size=beam_size, suppressed_tokens=tuple(used)))
+    assert not {piece for sentence in without for piece in sentence} & set(used)
+    long = await tokens_of(real, Search(beam_size=beam_size, min_new_tokens=30))
+    assert min(map(len, long)) >= 30
+    for size in (1, 2):
+        varied = await tokens_of(real, Search(beam_size=beam_size, no_repeat_ngram_size=size))
+        for sentence in varied:
+            ngrams = [tuple(sentence[i : i + size]) for i in range(len(sentence) - size + 1)]
+            assert len(set(ngrams)) == len(ngrams)
+    penalised = await tokens_of(real, Search(beam_size=beam_size, repetition_penalty=5.0))
+    assert penalised != plain
+
+
+@pytest.mark.parametrize("beam_size", [1, 4])
+async def test_a_translation_goes_on_from_the_given_beginning(
+    real: Running, tokenizer: Tokenizer, beam_size: int
+) -> None:
+    prefix = "Ein Hund rennt"
+    search = Search(beam_size=beam_size, target_prefix=prefix)
+    [translation] = (await real.client.translate([TEXT], search=search)).translations
+    assert translation.text.startswith(prefix)
+    batch = await real.client.translate([TEXT], search=Search(beam_size=beam_size))
+    free, first = batch.translations[0].text, translation.text
+    # Only the first sentence is led.
+    assert free.split("\n\n")[-1] == first.split("\n\n")[-1]
+    batch = await real.client.translate([TEXT], search=search, return_tokens=True)
+    tokens = batch.translations[0].sentences[0].hypotheses[0].tokens
+    num_forced = len(tokenizer.encode(prefix))
+    assert [log_probability for _, log_probability in tokens[:num_forced]] == [0.0] * num_forced
+    assert len(tokens) > num_forced
+
+
+async def test_a_streamed_prefix_is_the_beginning_of_the_stream(real: Running) -> None:
+    search = Search(target_prefix="Zwei Männer")
+    [whole] = (await real.client.translate([TEXT], search=search)).translations
+    events = [event async for event in real.client.stream(TEXT, search=search)]
+    assert "".join(event for event in events if isinstance(event, str)) == whole.text
+    assert whole.text.startswith("Zwei Männer")
+
+
+async def test_samples_can_be_drawn_again(real: Running) -> None:
+    async def drawn(seed: int | None) -> str:
+        search = Search(sampling=Sampling(temperature=1.5, top_k=50, top_p=0.9, seed=seed))
+        return (await real.client.translate([TEXT], search=search)).translations[0].text
+
+    assert await drawn(7) == await drawn(7)
+    texts = await asyncio.gather(*(drawn(None) for _ in range(4)))
+    assert len(set(texts)) > 1
 
 
 async def test_a_value_of_a_newer_contract_is_refused(real: Running) -> None:

@@ -302,6 +302,12 @@ class SearchOptions(_message.Message):
     LENGTH_PENALTY_FIELD_NUMBER: _builtins.int
     LENGTH_PENALTY_KIND_FIELD_NUMBER: _builtins.int
     EARLY_STOPPING_FIELD_NUMBER: _builtins.int
+    MIN_NEW_TOKENS_FIELD_NUMBER: _builtins.int
+    SUPPRESSED_TOKENS_FIELD_NUMBER: _builtins.int
+    REPETITION_PENALTY_FIELD_NUMBER: _builtins.int
+    NO_REPEAT_NGRAM_SIZE_FIELD_NUMBER: _builtins.int
+    TARGET_PREFIX_FIELD_NUMBER: _builtins.int
+    SAMPLING_FIELD_NUMBER: _builtins.int
     beam_size: _builtins.int
     """Hypotheses that grow side by side, from 1 (greedy) to the model's ModelLimits.max_rows. Not
     set: 1. StreamTranslate takes only 1, since the beginning of a translation can change while a
@@ -315,6 +321,28 @@ class SearchOptions(_message.Message):
     """What a hypothesis's log-probability is divided by. Not set: POWER."""
     early_stopping: Global___EarlyStopping.ValueType
     """When a beam is done. Not set: HEURISTIC."""
+    min_new_tokens: _builtins.int
+    """No sentence ends before so many tokens."""
+    repetition_penalty: _builtins.float
+    """From 1 to 100: in ranking, the log-probability of a token that the translation already has is
+    multiplied by it. Not set: 1, which changes nothing.
+    """
+    no_repeat_ngram_size: _builtins.int
+    """No sequence of so many tokens comes twice in a sentence. 0: no such rule."""
+    target_prefix: _builtins.str
+    """What the translation of each text begins with (that of its first sentence, if it is split): the
+    model goes on from there. It counts as tokens, with log-probability 0.
+    """
+    @_builtins.property
+    def suppressed_tokens(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Pieces of the model's vocabulary that are never written, at most 256; U+2581 stands for a
+        space, as in Token.piece.
+        """
+
+    @_builtins.property
+    def sampling(self) -> Global___Sampling:
+        """Draw tokens at random instead of taking the best; only with a beam_size of 1."""
+
     def __init__(
         self,
         *,
@@ -322,21 +350,84 @@ class SearchOptions(_message.Message):
         length_penalty: _builtins.float | None = ...,
         length_penalty_kind: Global___LengthPenaltyKind.ValueType = ...,
         early_stopping: Global___EarlyStopping.ValueType = ...,
+        min_new_tokens: _builtins.int = ...,
+        suppressed_tokens: _abc.Iterable[_builtins.str] | None = ...,
+        repetition_penalty: _builtins.float | None = ...,
+        no_repeat_ngram_size: _builtins.int = ...,
+        target_prefix: _builtins.str = ...,
+        sampling: Global___Sampling | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_beam_size", b"_beam_size", "_length_penalty", b"_length_penalty", "beam_size", b"beam_size", "length_penalty", b"length_penalty"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_beam_size", b"_beam_size", "_length_penalty", b"_length_penalty", "_repetition_penalty", b"_repetition_penalty", "beam_size", b"beam_size", "length_penalty", b"length_penalty", "repetition_penalty", b"repetition_penalty", "sampling", b"sampling"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_beam_size", b"_beam_size", "_length_penalty", b"_length_penalty", "beam_size", b"beam_size", "early_stopping", b"early_stopping", "length_penalty", b"length_penalty", "length_penalty_kind", b"length_penalty_kind"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_beam_size", b"_beam_size", "_length_penalty", b"_length_penalty", "_repetition_penalty", b"_repetition_penalty", "beam_size", b"beam_size", "early_stopping", b"early_stopping", "length_penalty", b"length_penalty", "length_penalty_kind", b"length_penalty_kind", "min_new_tokens", b"min_new_tokens", "no_repeat_ngram_size", b"no_repeat_ngram_size", "repetition_penalty", b"repetition_penalty", "sampling", b"sampling", "suppressed_tokens", b"suppressed_tokens", "target_prefix", b"target_prefix"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__beam_size: _TypeAlias = _typing.Literal["beam_size"]  # noqa: Y015
     _WhichOneofArgType__beam_size: _TypeAlias = _typing.Literal["_beam_size", b"_beam_size"]  # noqa: Y015
     _WhichOneofReturnType__length_penalty: _TypeAlias = _typing.Literal["length_penalty"]  # noqa: Y015
     _WhichOneofArgType__length_penalty: _TypeAlias = _typing.Literal["_length_penalty", b"_length_penalty"]  # noqa: Y015
+    _WhichOneofReturnType__repetition_penalty: _TypeAlias = _typing.Literal["repetition_penalty"]  # noqa: Y015
+    _WhichOneofArgType__repetition_penalty: _TypeAlias = _typing.Literal["_repetition_penalty", b"_repetition_penalty"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__beam_size) -> _WhichOneofReturnType__beam_size | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__length_penalty) -> _WhichOneofReturnType__length_penalty | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__repetition_penalty) -> _WhichOneofReturnType__repetition_penalty | None: ...
 
 Global___SearchOptions: _TypeAlias = SearchOptions  # noqa: Y015
+
+@_typing.final
+class Sampling(_message.Message):
+    """How to draw the tokens of a translation at random. Set, but empty, it draws from the best 256."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TEMPERATURE_FIELD_NUMBER: _builtins.int
+    TOP_K_FIELD_NUMBER: _builtins.int
+    TOP_P_FIELD_NUMBER: _builtins.int
+    SEED_FIELD_NUMBER: _builtins.int
+    temperature: _builtins.float
+    """From 0.01 to 100: below 1 the likely tokens become likelier still. Not set: 1."""
+    top_k: _builtins.int
+    """Only the best so many tokens are drawn from, 1 to 256. Not set: 256."""
+    top_p: _builtins.float
+    """Of these only the fewest that make up this share of their probability, over 0 and up to 1. Not
+    set: 1.
+    """
+    seed: _builtins.int
+    """The same seed draws the same translation of the same sentence, whoever else is served. Not set:
+    another one for each request.
+    """
+    def __init__(
+        self,
+        *,
+        temperature: _builtins.float | None = ...,
+        top_k: _builtins.int | None = ...,
+        top_p: _builtins.float | None = ...,
+        seed: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_seed", b"_seed", "_temperature", b"_temperature", "_top_k", b"_top_k", "_top_p", b"_top_p", "seed", b"seed", "temperature", b"temperature", "top_k", b"top_k", "top_p", b"top_p"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_seed", b"_seed", "_temperature", b"_temperature", "_top_k", b"_top_k", "_top_p", b"_top_p", "seed", b"seed", "temperature", b"temperature", "top_k", b"top_k", "top_p", b"top_p"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__seed: _TypeAlias = _typing.Literal["seed"]  # noqa: Y015
+    _WhichOneofArgType__seed: _TypeAlias = _typing.Literal["_seed", b"_seed"]  # noqa: Y015
+    _WhichOneofReturnType__temperature: _TypeAlias = _typing.Literal["temperature"]  # noqa: Y015
+    _WhichOneofArgType__temperature: _TypeAlias = _typing.Literal["_temperature", b"_temperature"]  # noqa: Y015
+    _WhichOneofReturnType__top_k: _TypeAlias = _typing.Literal["top_k"]  # noqa: Y015
+    _WhichOneofArgType__top_k: _TypeAlias = _typing.Literal["_top_k", b"_top_k"]  # noqa: Y015
+    _WhichOneofReturnType__top_p: _TypeAlias = _typing.Literal["top_p"]  # noqa: Y015
+    _WhichOneofArgType__top_p: _TypeAlias = _typing.Literal["_top_p", b"_top_p"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__seed) -> _WhichOneofReturnType__seed | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__temperature) -> _WhichOneofReturnType__temperature | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__top_k) -> _WhichOneofReturnType__top_k | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__top_p) -> _WhichOneofReturnType__top_p | None: ...
+
+Global___Sampling: _TypeAlias = Sampling  # noqa: Y015
 
 @_typing.final
 class Translation(_message.Message):
