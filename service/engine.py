@@ -229,7 +229,10 @@ class Engine:
         request.options.check_fits(limits)
         if request.options.max_new_tokens is not None:
             return request.options.max_new_tokens
-        return default_max_new_tokens(num_source, limits.max_target_positions)
+        # What is forced comes on top.
+        most = limits.max_target_positions
+        num_forced = len(request.options.prefix_ids)
+        return min(most, num_forced + default_max_new_tokens(num_source, most))
 
     def _generation(
         self, request: GenerationRequest, on_end: Callable[[Generation], None]
