@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import enum
+import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -27,6 +28,8 @@ from service.plan import ModelRunner, RunnerLimits
 from service.requests import FinishReason, GenerationRequest, GenerationResult
 from service.scheduler import Scheduler
 from service.step_loop import Iteration, News, StepLoop
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -100,6 +103,7 @@ class Engine:
         self._state = _State.NEW
         self._loop: asyncio.AbstractEventLoop | None = None
         self._ended = asyncio.Event()
+        self._was_left = False
         self._mean_compute_seconds = 0.0
 
     @property
@@ -138,21 +142,37 @@ class Engine:
             return False
         return True
 
-    async def stop(self) -> None:
-        """End what is left, once the step under way has ended, and close the runner."""
+    @property
+    def has_failed(self) -> bool:
+        """Whether it ended by itself, or did not end when it was stopped."""
+        return self._state is _State.FAILED
+
+    async def stop(self, timeout_seconds: float = 5.0) -> None:
+        """End what is left, once the step under way has ended, and close the runner.
+
+        A step that takes longer than `timeout_seconds` hangs. It is left behind with its runner,
+        everything else ends, and the engine counts as failed.
+        """
         if self._state is _State.NEW:  # its thread runs just long enough to close the runner
             self._loop = asyncio.get_running_loop()
             self._steps.start()
         if self._state not in (_State.STOPPED, _State.FAILED):
             self._state = _State.STOPPED
             self._steps.stop()
-        await self._ended.wait()
-        self._steps.join()
+        try:
+            async with asyncio.timeout(timeout_seconds):
+                await self._ended.wait()
+        except TimeoutError:
+            logger.error("a step hangs for more than %s seconds; left behind", timeout_seconds)
+            self._was_left = True
+            self._end(failed=True)
+        if not self._was_left:
+            self._steps.join()
 
     async def wait_until_ended(self) -> bool:
         """Wait until it has ended, by `stop` or by itself; whether it failed."""
         await self._ended.wait()
-        return self._state is _State.FAILED
+        return self.has_failed
 
     # --- requests --------------------------------------------------------------------------------
 
@@ -280,6 +300,8 @@ class Engine:
             self._loop.call_soon_threadsafe(call)
 
     def _hand_out(self, news: News) -> None:
+        if self._ended.is_set():  # of a step that hung, and whose jobs have been answered
+            return
         # Answers first: an observer that raises must not cost anybody one.
         for job, token_ids in news.streamed:
             job.reply.push(token_ids)

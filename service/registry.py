@@ -134,7 +134,10 @@ class Registry:
         return ends[done.pop()]
 
     async def stop(self) -> None:
-        """Stop every engine at once; what is still running fails with UnavailableError."""
+        """Stop every engine at once; what is still running fails with UnavailableError.
+
+        Bounded: an engine that hangs is left behind, and has then failed.
+        """
         await asyncio.gather(*(model.engine.stop() for model in self))
 
 

@@ -85,8 +85,11 @@ class Server:
         )
 
     async def drain(self) -> None:
-        """Say NOT_SERVING, take no new calls, let those in progress end, within the bound; stop.
+        """Say NOT_SERVING, let calls in progress end, within the bound, and stop.
 
+        Whoever has not heard of it yet still sends calls; these are taken until none has come for a
+        moment, for seconds at most. Then connections are told to go away, and clients go elsewhere:
+        a refusal before that would come back on the same connection.
         Calls that outlast the bound end with UNAVAILABLE, so that their clients try elsewhere.
         """
         if self._draining:
@@ -125,8 +128,9 @@ class Server:
 
         Raises:
             StartupError: as `start`.
-            InternalError: an engine failed, so that its model can't be served any more. Ending lets
-                whoever supervises the process start it afresh.
+            InternalError: an engine failed, so that its model can't be served any more, or hung so
+                that it could not be stopped. Ending lets whoever supervises the process start it
+                afresh.
         """
         loop = asyncio.get_running_loop()
         asked = asyncio.Event()
@@ -142,11 +146,11 @@ class Server:
             failing = asyncio.ensure_future(self._registry.wait_until_failed())
             stopping = asyncio.ensure_future(asked.wait())
             await asyncio.wait({failing, stopping}, return_when=asyncio.FIRST_COMPLETED)
-            failed = failing.result() if failing.done() else None
             failing.cancel()
             stopping.cancel()
-        if failed is not None:
-            raise InternalError(f"model {failed.name} stopped working; the log says why")
+        for model in self._registry:
+            if model.engine.has_failed:
+                raise InternalError(f"model {model.name} stopped working; the log says why")
 
     async def __aenter__(self) -> Server:
         """Start."""

@@ -188,13 +188,21 @@ async def dragoman(*arguments: str | Path, **streams: Any) -> asyncio.subprocess
     )
 
 
-@contextlib.asynccontextmanager
-async def server_process(*arguments: str | Path) -> AsyncIterator[ServerProcess]:
+def server_process(
+    *arguments: str | Path,
+) -> contextlib.AbstractAsyncContextManager[ServerProcess]:
     """Run `dragoman serve` on free ports, until it serves; kill it in the end if it still runs."""
-    process = await dragoman(
-        "serve",
-        *("--port", "0", "--metrics-port", "0", "--threads", "1"),
-        *arguments,
+    options = ("--port", "0", "--metrics-port", "0", "--threads", "1")
+    return python_process("-m", "cli.main", "serve", *options, *arguments)
+
+
+@contextlib.asynccontextmanager
+async def python_process(*arguments: str | Path) -> AsyncIterator[ServerProcess]:
+    """Run a server as Python's `arguments` say, like `server_process`."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        *map(str, arguments),
+        env=command_environment(),
         stderr=asyncio.subprocess.PIPE,
     )
     made = ServerProcess(process, [])

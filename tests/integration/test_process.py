@@ -14,8 +14,9 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from dragoman.client import AsyncClient, StreamEnd, TranslationError
-from tests.factories import tiny_bundle
-from tests.integration.servers import dragoman, server_process
+from tests.factories import tiny_bundle, tiny_tokenizer
+from tests.integration import hanging_server
+from tests.integration.servers import dragoman, python_process, server_process
 
 Damage = Callable[[Path], None]
 
@@ -163,7 +164,9 @@ async def test_sigterm_loses_nothing_and_ends_with_0(bundle_path: Path) -> None:
     assert "calls were still in progress at the end of the drain and are cut off" not in messages
 
 
-async def test_a_draining_server_says_so_first_and_takes_nothing_new(bundle_path: Path) -> None:
+async def test_a_draining_server_says_so_first_and_then_takes_nothing_new(
+    bundle_path: Path,
+) -> None:
     text = "A dog is running across the green field. " * 200
     async with (
         server_process("--model", bundle_path, "--max-rows", "1") as server,
@@ -206,6 +209,21 @@ async def test_the_drain_has_a_bound_and_what_it_cuts_off_is_unavailable(
                 pass
         assert caught.value.code is grpc.StatusCode.UNAVAILABLE
         assert await server.end() == 0
+
+
+async def test_a_model_that_hangs_does_not_hold_the_end(tmp_path: Path) -> None:
+    tiny_tokenizer(tmp_path)
+    async with (
+        python_process(hanging_server.__file__, tmp_path) as server,
+        AsyncClient(server.address, timeout=100) as client,
+    ):
+        call = asyncio.ensure_future(client.translate(["A dog."]))
+        await server.read_log_until("hanging")
+        server.terminate()
+        with pytest.raises(TranslationError) as caught:
+            await call
+        assert caught.value.code is grpc.StatusCode.UNAVAILABLE
+        assert await server.end() == 1
 
 
 async def test_a_second_signal_cuts_the_drain_short(bundle_path: Path) -> None:

@@ -379,6 +379,28 @@ async def test_a_drain_has_a_bound_and_stop_ends_the_rest() -> None:
     await engine.stop()
 
 
+async def test_a_step_that_hangs_does_not_hold_the_end(caplog: pytest.LogCaptureFixture) -> None:
+    runner = FakeRunner(LIMITS, endless)
+    runner.hold()
+    engine = Engine(runner)
+    await engine.start()
+    inside = engine.submit_many([request(10 + i) for i in range(9)])
+    await held(runner)
+    await engine.stop(timeout_seconds=0.0)
+    assert engine.has_failed
+    assert await engine.wait_until_ended()
+    assert "hangs" in caplog.text
+    for generation in inside:
+        assert isinstance((await generation.result()).error, UnavailableError)
+    assert engine.num_inside == 0
+    await engine.stop()  # does not wait either
+    runner.release()  # what it brings after all is nobody's any more
+    while not runner.closed:
+        await asyncio.sleep(0)
+    await settled()
+    assert engine.has_failed
+
+
 async def test_before_its_start_it_refuses() -> None:
     runner = FakeRunner(LIMITS)
     engine = Engine(runner)

@@ -1,0 +1,43 @@
+"""A server whose model hangs at its first step, run as a process: DIRECTORY of a tokenizer."""
+
+import asyncio
+import logging
+import sys
+from pathlib import Path
+
+from model.tokenizer import TOKENIZER_FILE, Tokenizer
+from service import logs
+from service.errors import InternalError
+from service.fake_runner import FakeRunner
+from service.metrics import ServerMetrics
+from service.plan import StepOutput, StepPlan
+from service.registry import Registry
+from service.server import Server
+from tests.integration.servers import any_ports, fake_runner, served
+
+
+class HangingRunner(FakeRunner):
+    """Says so when it hangs."""
+
+    def execute(self, plan: StepPlan) -> StepOutput:
+        """Never ends."""
+        logging.getLogger(__name__).warning("hanging")
+        return super().execute(plan)
+
+
+def main(directory: Path) -> None:
+    """Serve until SIGTERM."""
+    logs.configure("info", "json")
+    tokenizer = Tokenizer.load(directory / TOKENIZER_FILE)
+    runner = HangingRunner(fake_runner(tokenizer).limits)
+    runner.hold()
+    settings, metrics = any_ports(drain_seconds=0.1), ServerMetrics()
+    registry = Registry([served(runner, tokenizer, settings, metrics)])
+    try:
+        asyncio.run(Server(settings, registry, metrics).serve())
+    except InternalError:  # as the command does, which adds a message
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
