@@ -15,6 +15,7 @@ from __future__ import annotations
 import hashlib
 import importlib.metadata
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -25,6 +26,8 @@ from model.tokenizer import Tokenizer
 
 FORMAT_VERSION = 1
 MANIFEST_FILE = "bundle.json"
+_PRECISIONS = ("fp32", "fp16", "int8")
+_VERSION = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9}){0,9}")
 _RUNTIME_PACKAGES = ("onnxruntime", "onnxruntime-gpu")
 _FIELDS: dict[str, type] = {
     "name": str,
@@ -94,8 +97,18 @@ class Bundle:
             BundleCorruptError: the manifest cannot be read, or a checksum differs.
             BundleVersionError: wrong format version, or made for another ONNX Runtime than the
                 installed one.
+            BundleError: a file cannot be read, for lack of permission for example.
         """
-        path = Path(path)
+        try:
+            return cls._load(Path(path), verify)
+        except OSError as exc:
+            raise BundleError(
+                f"{exc.filename or path} cannot be read: {exc.strerror}; make it readable for the "
+                f"user that runs this, or copy the bundle again"
+            ) from exc
+
+    @classmethod
+    def _load(cls, path: Path, verify: bool) -> Bundle:
         manifest = _read_manifest(path)
         try:
             config = ModelConfig.from_dict(manifest["architecture"])
@@ -185,9 +198,16 @@ class Bundle:
                 )
         if not 1 <= manifest["top_k"] <= config.vocab_size:
             raise _broken_manifest(self.path, "top_k is not between 1 and the vocabulary's size")
+        if self.precision not in _PRECISIONS:
+            raise _broken_manifest(self.path, f"precision is not one of {', '.join(_PRECISIONS)}")
         if manifest["tokenizer"]["kind"] != "sentencepiece" or not manifest["tokenizer"]["files"]:
             raise _broken_manifest(self.path, "tokenizer is not a sentencepiece model")
+        for name in _ENTRIES["onnxruntime"]:
+            if not _VERSION.fullmatch(manifest["onnxruntime"][name]):
+                raise _broken_manifest(self.path, f"onnxruntime.{name} is not a version number")
         for name in [*manifest["graphs"].values(), *manifest["tokenizer"]["files"]]:
+            if not isinstance(name, str):
+                raise _broken_manifest(self.path, f"{name!r:.100} is not a file name")
             if name not in manifest["sha256"]:
                 raise _broken_manifest(self.path, f"sha256 has no entry for {name!r}")
 
@@ -262,7 +282,7 @@ def _read_manifest(path: Path) -> dict[str, Any]:
         raise BundleMissingError(
             f"{file} is missing: is {path} a bundle? Make one with `dragoman export`"
         ) from exc
-    except ValueError as exc:  # neither UTF-8 nor JSON
+    except (ValueError, RecursionError) as exc:  # neither UTF-8 nor JSON, or nested for ever
         raise _broken_manifest(path, str(exc)) from exc
     if not isinstance(manifest, dict):
         raise _broken_manifest(path, "it is not a JSON object")

@@ -169,6 +169,11 @@ def test_contradictions_are_found(directory: Path) -> None:
         "unknown field 'num_experts'": lambda m: m["architecture"].update(num_experts=3),
         "sha256 has no entry for 'other.onnx'": lambda m: m["graphs"].update(encoder="other.onnx"),
         "not a sentencepiece model": lambda m: m["tokenizer"].update(kind="words"),
+        r"\['x'\] is not a file name": lambda m: m["tokenizer"].update(files=[["x"]]),
+        r"\{'a': 1\} is not a file name": lambda m: m["graphs"].update(extra={"a": 1}),
+        "precision is not one of fp32, fp16, int8": lambda m: m.update(precision="int4"),
+        "onnxruntime.min is not a version": lambda m: m["onnxruntime"].update(min="9" * 5000),
+        "architecture: ": lambda m: m["architecture"].update(dropout=["x"]),
     }
     original = (directory / "bundle.json").read_text(encoding="utf-8")
     for message, change in changes.items():
@@ -176,6 +181,33 @@ def test_contradictions_are_found(directory: Path) -> None:
         with pytest.raises(BundleCorruptError, match=message):
             Bundle.load(directory)
         (directory / "bundle.json").write_text(original, encoding="utf-8")
+
+
+@pytest.mark.parametrize("name", ["x" * 300, "a\0b", "\ud800"])
+def test_a_file_name_that_no_file_can_have_is_an_error_like_others(
+    directory: Path, name: str
+) -> None:
+    edit(directory, lambda manifest: manifest["sha256"].update({name: "0" * 64}))
+    with pytest.raises(BundleError):
+        Bundle.load(directory)
+
+
+def test_a_manifest_nested_for_ever(directory: Path) -> None:
+    (directory / "bundle.json").write_text("[" * 100_000)
+    with pytest.raises(BundleCorruptError, match="recursion"):
+        Bundle.load(directory)
+
+
+@pytest.mark.parametrize("name", ["bundle.json", "decoder_step.onnx"])
+def test_what_cannot_be_read_is_named(directory: Path, name: str) -> None:
+    file = directory / name
+    file.unlink()
+    if name == "bundle.json":
+        file.mkdir()  # as unreadable as a file without permission, for root too
+    else:
+        file.symlink_to(file)
+    with pytest.raises(BundleError, match=name):
+        Bundle.load(directory)
 
 
 @pytest.mark.parametrize("name", ["../secret", "/etc/hostname", "a/../../b"])
