@@ -1,9 +1,7 @@
-"""A request on its way through the engine, and the queue it waits in."""
+"""A request on its way through the engine."""
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -57,6 +55,11 @@ class Job:
         return self.request.options.beam_size
 
     @property
+    def work(self) -> int:
+        """What it will cost, roughly and relative to others: source tokens for each of its rows."""
+        return self.num_rows * len(self.request.source_ids)
+
+    @property
     def deadline(self) -> float:
         """When its answer becomes worthless."""
         return float("inf") if self.request.deadline is None else self.request.deadline
@@ -72,33 +75,3 @@ class Job:
         """From its submission to its first token; for a job that has one."""
         assert self.first_token_at is not None
         return self.first_token_at - self.submitted_at
-
-
-class WaitingQueue:
-    """Jobs that wait for a row, first come first served. Who is next is decided here alone."""
-
-    def __init__(self) -> None:
-        # Ordered and keyed, so that one who gives up leaves in constant time.
-        self._jobs: OrderedDict[Job, None] = OrderedDict()
-
-    def __len__(self) -> int:
-        return len(self._jobs)
-
-    def push(self, job: Job) -> None:
-        """Add a job at its place in the order."""
-        self._jobs[job] = None
-
-    def peek(self) -> Job | None:
-        """The job to admit next."""
-        return next(iter(self._jobs), None)
-
-    def discard(self, job: Job) -> bool:
-        """Take `job` out; whether it was there."""
-        if job not in self._jobs:
-            return False
-        del self._jobs[job]
-        return True
-
-    def jobs(self) -> Iterable[Job]:
-        """All of them, in order."""
-        return self._jobs.keys()

@@ -182,6 +182,16 @@ def _check_one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:
         raise InvalidArgumentError(name, f"must be one of {', '.join(allowed)}, not {value!r}")
 
 
+class Priority(enum.Enum):
+    """How large a share of the model a request gets where there is not enough for all."""
+
+    LOW = "low"
+    """An eighth of what NORMAL gets."""
+    NORMAL = "normal"
+    HIGH = "high"
+    """Eight times what NORMAL gets."""
+
+
 @dataclass(frozen=True)
 class GenerationRequest:
     """One source sequence to translate.
@@ -192,6 +202,7 @@ class GenerationRequest:
         deadline: `time.monotonic()` seconds after which the answer is worthless; None for never.
         request_id: names the request in logs; several generations may share one.
         client: who asks, for fairness between clients.
+        priority: its share where clients have to share.
     """
 
     source_ids: tuple[int, ...]
@@ -199,6 +210,7 @@ class GenerationRequest:
     deadline: float | None = None
     request_id: str = ""
     client: str = ""
+    priority: Priority = Priority.NORMAL
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,10 @@ from dataclasses import dataclass
 
 from service.decoding import Decoding
 from service.errors import DeadlineExceededError, DragomanError
-from service.jobs import Job, WaitingQueue
+from service.jobs import Job
 from service.plan import Adjustments, EncodeItem, RunnerLimits, StepOutput, StepPlan
 from service.requests import FinishReason, GenerationResult, Hypothesis
+from service.waiting import WaitingQueue
 
 _NO_ADJUSTMENTS = Adjustments.none()
 _NO_HYPOTHESIS = Hypothesis([], [], log_probability=0.0, score=0.0, ended=False)
@@ -201,7 +202,7 @@ class Scheduler:
             num_tokens = len(job.request.source_ids)
             if job.num_rows > num_free or (admitted and num_tokens > budget):
                 break
-            self._waiting.discard(job)
+            self._waiting.take()
             job.admitted_at = now
             num_free -= job.num_rows
             budget -= num_tokens

@@ -1,0 +1,122 @@
+"""The queue of jobs that wait for rows: who is next is decided here alone.
+
+Fair between clients, by work and not by number: a flow is what one client sends with one priority;
+within it, first come first served. Each admitted job moves its flow on by its work over the
+priority's weight, and the flow that has come least far is next. So a client with one sentence waits
+for about one turn of the others, however many thousands they have sent, and low priorities get a
+small share rather than none: nobody waits for ever. A flow that was idle begins where the others
+are; what it did not use is not saved up. (Self-clocked fair queueing: Golestani, 1994.)
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import OrderedDict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from service.jobs import Job
+from service.requests import Priority
+
+_WEIGHTS = {Priority.LOW: 0.125, Priority.NORMAL: 1.0, Priority.HIGH: 8.0}
+
+# How many flows that are idle are remembered, so that coming back is no advantage.
+_MAX_IDLE = 4096
+
+_FlowKey = tuple[str, Priority]
+
+
+@dataclass(eq=False)
+class _Flow:
+    """What one client sends with one priority.
+
+    Attributes:
+        key: whose it is.
+        progress: work admitted, over the weight; comparable between flows.
+        jobs: those that wait, in order, and keyed so that one who gives up leaves at once.
+    """
+
+    key: _FlowKey
+    progress: float
+    jobs: OrderedDict[Job, None] = field(default_factory=OrderedDict)
+
+
+class WaitingQueue:
+    """Jobs that wait for a row."""
+
+    def __init__(self) -> None:
+        self._flows: dict[_FlowKey, _Flow] = {}
+        # One entry for each of `_flows`: progress, number of the entry, flow.
+        self._heap: list[tuple[float, int, _Flow]] = []
+        self._idle: dict[_FlowKey, float] = {}
+        self._progress = 0.0  # of the flow that was last served: none is behind it
+        self._num_entries = 0
+        self._num_jobs = 0
+
+    def __len__(self) -> int:
+        return self._num_jobs
+
+    def push(self, job: Job) -> None:
+        """Add a job behind the others of its flow."""
+        key = _key(job)
+        flow = self._flows.get(key)
+        if flow is None:
+            progress = max(self._progress, self._idle.pop(key, 0.0))
+            flow = self._flows[key] = _Flow(key, progress)
+            heapq.heappush(self._heap, self._entry(flow))
+        flow.jobs[job] = None
+        self._num_jobs += 1
+
+    def peek(self) -> Job | None:
+        """The job to admit next."""
+        while self._heap:
+            flow = self._heap[0][2]
+            if flow.jobs:
+                return next(iter(flow.jobs))
+            heapq.heappop(self._heap)
+            del self._flows[flow.key]
+            self._remember(flow)
+        return None
+
+    def take(self) -> Job:
+        """Take out the job that `peek` gave, which joins the batch."""
+        job = self.peek()
+        assert job is not None, "nobody waits"
+        flow = self._heap[0][2]
+        del flow.jobs[job]
+        self._num_jobs -= 1
+        self._progress = flow.progress
+        flow.progress += job.work / _WEIGHTS[job.request.priority]
+        heapq.heapreplace(self._heap, self._entry(flow))
+        return job
+
+    def discard(self, job: Job) -> bool:
+        """Take `job` out, which gave up; whether it was there. It costs its client nothing."""
+        flow = self._flows.get(_key(job))
+        if flow is None or job not in flow.jobs:
+            return False
+        del flow.jobs[job]
+        self._num_jobs -= 1
+        return True
+
+    def jobs(self) -> Iterator[Job]:
+        """All of them, flow by flow."""
+        for flow in self._flows.values():
+            yield from flow.jobs
+
+    def _entry(self, flow: _Flow) -> tuple[float, int, _Flow]:
+        self._num_entries += 1  # equals take turns
+        return flow.progress, self._num_entries, flow
+
+    def _remember(self, flow: _Flow) -> None:
+        if flow.progress <= self._progress:
+            return
+        self._idle[flow.key] = flow.progress
+        if len(self._idle) > _MAX_IDLE:
+            ahead = {key: p for key, p in self._idle.items() if p > self._progress}
+            # Many ahead of the others at once: the newest are kept.
+            self._idle = dict(list(ahead.items())[-_MAX_IDLE // 2 :])
+
+
+def _key(job: Job) -> _FlowKey:
+    return job.request.client, job.request.priority

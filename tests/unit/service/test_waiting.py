@@ -1,0 +1,187 @@
+"""Who is next: everybody in the end, and nobody at the cost of the others."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from service.jobs import Job
+from service.requests import (
+    GenerationRequest,
+    GenerationResult,
+    Priority,
+    SearchOptions,
+)
+from service.waiting import WaitingQueue
+
+
+class NoReply:
+    """Whom the queue never talks to."""
+
+    def push(self, token_ids: list[int]) -> None:
+        raise AssertionError("the queue must not use it")
+
+    def finish(self, result: GenerationResult) -> None:
+        raise AssertionError("the queue must not use it")
+
+
+def job(
+    client: str, work: int = 1, priority: Priority = Priority.NORMAL, beam_size: int = 1
+) -> Job:
+    options = SearchOptions(beam_size=beam_size)
+    request = GenerationRequest(
+        tuple(range(10, 10 + work)), options, client=client, priority=priority
+    )
+    return Job(request, NoReply(), max_new_tokens=10, submitted_at=0.0)
+
+
+clients = st.sampled_from("abcd")
+priorities = st.sampled_from(list(Priority))
+operations = st.lists(
+    st.tuples(st.just("push"), clients, st.integers(1, 30), priorities)
+    | st.tuples(st.sampled_from(["take", "discard"]), st.integers(0, 100)),
+    max_size=80,
+)
+
+
+@given(operations)
+def test_everybody_comes_out_once_and_in_the_order_of_his_flow(
+    operations: list[tuple[str, int]],
+) -> None:
+    queue = WaitingQueue()
+    waiting: list[Job] = []
+    taken: list[Job] = []
+
+    def take() -> None:
+        expected = queue.peek()
+        assert expected is not None
+        assert queue.peek() is expected
+        one = queue.take()
+        assert one is expected
+        waiting.remove(one)
+        taken.append(one)
+        # The first of those of its client and priority.
+        flow = (one.request.client, one.request.priority)
+        numbers = [id(j) for j in pushed if (j.request.client, j.request.priority) == flow]
+        later = [j for j in waiting if (j.request.client, j.request.priority) == flow]
+        assert all(numbers.index(id(one)) < numbers.index(id(j)) for j in later)
+
+    pushed: list[Job] = []
+    for name, *arguments in operations:
+        if name == "push":
+            one = job(*arguments)  # type: ignore[arg-type]
+            queue.push(one)
+            pushed.append(one)
+            waiting.append(one)
+        elif waiting and name == "take":
+            take()
+        elif waiting:
+            one = waiting.pop(arguments[0] % len(waiting))
+            assert queue.discard(one)
+            assert not queue.discard(one)
+        assert len(queue) == len(waiting)
+        assert set(queue.jobs()) == set(waiting)
+    while waiting:
+        take()
+    assert queue.peek() is None
+    assert len(set(taken)) == len(taken)
+
+
+@given(
+    st.dictionaries(clients, st.lists(st.integers(1, 30), min_size=1, max_size=40), min_size=2),
+)
+def test_those_who_always_wait_get_the_same_work(works: dict[str, list[int]]) -> None:
+    queue = WaitingQueue()
+    for client, sizes in works.items():
+        for size in sizes:
+            queue.push(job(client, size))
+    largest = max(size for sizes in works.values() for size in sizes)
+    done: Counter[str] = Counter()
+    left = {client: len(sizes) for client, sizes in works.items()}
+    while min(left.values()):  # until somebody has nothing left to wait for
+        one = queue.take()
+        done[one.request.client] += one.work
+        left[one.request.client] -= 1
+        assert (
+            max(done[client] for client in works) - min(done[client] for client in works)
+            <= 2 * largest
+        )
+
+
+def test_one_text_overtakes_ten_thousand() -> None:
+    queue = WaitingQueue()
+    for _ in range(10_000):
+        queue.push(job("many"))
+    for _ in range(17):
+        queue.take()
+    queue.push(job("one"))
+    assert "one" in [queue.take().request.client for _ in range(2)]
+
+
+def test_a_beam_counts_as_its_rows() -> None:
+    queue = WaitingQueue()
+    for _ in range(100):
+        queue.push(job("beams", beam_size=4))
+        queue.push(job("greedy"))
+    first = Counter(queue.take().request.client for _ in range(50))
+    assert first["greedy"] == pytest.approx(40, abs=2)
+
+
+def test_priorities_are_shares() -> None:
+    queue = WaitingQueue()
+    for _ in range(2000):
+        for priority in Priority:
+            queue.push(job("same client", priority=priority))
+    first = Counter(queue.take().request.priority for _ in range(73 * 20))
+    assert first[Priority.LOW] == pytest.approx(20, abs=2)
+    assert first[Priority.NORMAL] == pytest.approx(160, abs=3)
+    assert first[Priority.HIGH] == pytest.approx(1280, abs=5)
+
+
+def test_who_was_idle_has_saved_nothing_up() -> None:
+    queue = WaitingQueue()
+    queue.push(job("late"))
+    assert queue.take().request.client == "late"
+    for _ in range(1000):
+        queue.push(job("busy"))
+    for _ in range(500):
+        queue.take()
+    for _ in range(100):
+        queue.push(job("late"))
+    first = Counter(queue.take().request.client for _ in range(100))
+    assert first["late"] == pytest.approx(50, abs=2)
+
+
+def test_coming_one_at_a_time_is_no_advantage() -> None:
+    """A client whose queue is empty now and then is not served again before the others' turns."""
+    queue = WaitingQueue()
+    for _ in range(300):
+        for client in "abc":
+            queue.push(job(client))
+    queue.push(job("single"))
+    served: Counter[str] = Counter()
+    for _ in range(400):
+        client = queue.take().request.client
+        served[client] += 1
+        queue.peek()
+        if client == "single":
+            queue.push(job("single"))
+    assert served["single"] == pytest.approx(100, abs=2)
+
+
+def test_giving_up_costs_nothing() -> None:
+    queue = WaitingQueue()
+    given_up = [job("impatient", work=30) for _ in range(1000)]
+    for one in given_up:
+        queue.push(one)
+    for _ in range(50):
+        queue.push(job("other", work=30))
+    for one in given_up:
+        queue.discard(one)
+    for _ in range(50):
+        queue.push(job("impatient", work=30))
+    first = Counter(queue.take().request.client for _ in range(20))
+    assert first["impatient"] == pytest.approx(10, abs=1)
