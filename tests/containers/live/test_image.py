@@ -1,0 +1,124 @@
+"""The image for CPUs: small, hardened, healthy, and it drains."""
+
+import datetime
+import json
+import subprocess
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from service.settings import shipped_models
+from tests.containers.live.docker_engine import DockerEngine, argument_default
+
+pytestmark = pytest.mark.containers
+
+MAX_ADDED_BYTES = 280_000_000
+HARDENED = (
+    *("--read-only", "--cap-drop", "ALL", "--security-opt", "no-new-privileges"),
+    *("--memory", "1g", "--network", "none"),
+)
+TEXT = " ".join(["The train leaves at half past seven, and I must not miss it."] * 40)
+
+
+@pytest.fixture
+def server(docker: DockerEngine, bundles: Path) -> Iterator[str]:
+    """A container of it, with nothing allowed that it doesn't need."""
+    name = f"image-{uuid.uuid4().hex[:8]}"
+    model = () if shipped_models() else ("--env", "DRAGOMAN_MODEL=/models/tiny")
+    mounts = ("--volume", f"{bundles}:/models:ro")
+    docker("run", "--detach", "--name", name, *HARDENED, *mounts, *model, "dragoman:cpu")
+    try:
+        docker.wait_healthy(name)
+        yield name
+    finally:
+        docker("rm", "--force", name)
+
+
+def test_it_adds_little_to_its_base(docker: DockerEngine) -> None:
+    base = docker.inspect(argument_default("PYTHON_IMAGE"))
+    added = docker.inspect("dragoman:cpu")["Size"] - base["Size"]
+    print(f"the image adds {added / 1e6:.0f} MB to its base")
+    assert added <= MAX_ADDED_BYTES
+
+
+def test_it_says_what_it_is_and_what_is_in_it(docker: DockerEngine) -> None:
+    about = docker.inspect("dragoman:cpu")["Config"]
+    assert about["Labels"]["org.opencontainers.image.version"] == "1.2.3"
+    assert about["Labels"]["org.opencontainers.image.licenses"] == "Apache-2.0"
+    assert about["User"] == "65532:65532"
+    run = ("run", "--rm", *HARDENED, "--entrypoint")
+    parts = json.loads(docker(*run, "cat", "dragoman:cpu", "/opt/dragoman/sbom.cdx.json"))
+    names = {part["name"] for part in parts["components"]}
+    assert {"onnxruntime", "grpcio", "sentencepiece"} <= names
+    freeze = "import importlib.metadata as m; print(*{d.name for d in m.distributions()})"
+    installed = docker(*run, "python", "dragoman:cpu", "-c", freeze).split()
+    known = {name.lower().replace("_", "-") for name in (*names, "dragoman")}
+    assert {name.lower().replace("_", "-") for name in installed} == known
+
+
+@pytest.mark.parametrize("name", ["gcc", "cc", "ld"])
+def test_no_compiler_is_in_it(docker: DockerEngine, name: str) -> None:
+    found = docker(
+        *("run", "--rm", *HARDENED, "--entrypoint", "sh", "dragoman:cpu"),
+        *("-c", f"command -v {name} || true"),
+    )
+    assert found == ""
+
+
+@pytest.mark.parametrize("module", ["torch", "pip", "setuptools", "hatchling"])
+def test_nothing_to_train_or_install_with_is_in_it(docker: DockerEngine, module: str) -> None:
+    code = f"import importlib.util as u; print(u.find_spec({module!r}))"
+    run = ("run", "--rm", *HARDENED, "--entrypoint", "python", "dragoman:cpu", "-c", code)
+    assert docker(*run).strip() == "None"
+
+
+def test_it_translates(docker: DockerEngine, server: str) -> None:
+    assert docker("exec", server, "dragoman", "translate", "A dog is running.").strip()
+    state = docker.inspect(server)["State"]
+    log = [json.loads(line) for line in _logs(docker, server)]
+    (serving,) = [line for line in log if line["message"] == "serving"]
+    started = datetime.datetime.fromisoformat(state["StartedAt"][:26].rstrip("Z") + "+00:00")
+    took = datetime.datetime.fromisoformat(serving["time"]) - started
+    print(f"serving {took.total_seconds():.1f} s after the start")
+
+
+def test_a_mounted_bundle_is_served(docker: DockerEngine, bundles: Path) -> None:
+    docker(
+        *("run", "--detach", "--name", "mounted", *HARDENED, "--volume", f"{bundles}:/models:ro"),
+        *("--env", "DRAGOMAN_MODEL=/models/tiny", "dragoman:cpu"),
+    )
+    try:
+        docker.wait_healthy("mounted")
+        assert "tiny" in docker("exec", "mounted", "dragoman", "models")
+    finally:
+        docker("rm", "--force", "mounted")
+
+
+def test_sigterm_lets_a_stream_end_and_exits_with_0(docker: DockerEngine, server: str) -> None:
+    command = ["docker", "exec", "--interactive", server, "dragoman", "translate", "--stream", TEXT]
+    with subprocess.Popen(command, env=docker.environment, stdout=subprocess.PIPE) as stream:
+        assert stream.stdout is not None
+        first = stream.stdout.read(1)
+        docker("kill", "--signal", "TERM", server)
+        rest = stream.stdout.read()
+    assert stream.returncode == 0
+    assert (first + rest).strip()
+    assert docker("wait", server).strip() == "0"
+    messages = [json.loads(line)["message"] for line in _logs(docker, server)]
+    assert messages[-1] == "stopped"
+    assert "draining" in messages
+    assert not [message for message in messages if "cut off" in message]
+    # Started again, it says the same in one piece.
+    docker("start", server)
+    docker.wait_healthy(server)
+    whole = docker("exec", server, "dragoman", "translate", TEXT)
+    assert whole.strip() == (first + rest).decode().strip()
+
+
+def _logs(docker: DockerEngine, name: str) -> list[str]:
+    done = subprocess.run(
+        ["docker", "logs", name], env=docker.environment, capture_output=True, text=True, check=True
+    )
+    return done.stderr.splitlines()

@@ -1,0 +1,196 @@
+"""Two replicas behind Envoy, watched by Prometheus."""
+
+import json
+import os
+import re
+import signal
+import struct
+import subprocess
+import urllib.request
+
+import grpc
+import pytest
+
+from dragoman.client import Client
+from dragoman.v1 import translation_pb2 as pb
+from dragoman.v1.translation_pb2_grpc import TranslationServiceStub
+from tests.containers.live.docker_engine import eventually
+from tests.containers.live.stack import ENVOY, Stack, channel, load
+from tests.containers.promql import alerts, metric_names, recorded
+from tests.containers.tools import DOCKER
+
+pytestmark = pytest.mark.containers
+
+TEXTS = [line for line in (DOCKER / "load.en.txt").read_text().splitlines() if line]
+PAGE = "\n".join(TEXTS * 3)
+
+
+def test_our_client_translates_through_envoy(stack: Stack) -> None:
+    with Client(ENVOY) as client:
+        batch = client.translate(TEXTS)
+        assert [item.error for item in batch.translations] == [None] * len(TEXTS)
+        assert "".join(map(str, list(client.stream(PAGE))[:-1])).strip()
+
+
+def test_json_is_translated_like_grpc(stack: Stack) -> None:
+    status, answer = stack.post("/v1/translate", {"contents": TEXTS[:2]})
+    assert status == 200
+    with channel() as open_channel:
+        request = pb.TranslateRequest(contents=TEXTS[:2])
+        same = TranslationServiceStub(open_channel).Translate(request, timeout=60)
+    texts = [item["translatedText"] for item in answer["translations"]]
+    assert texts == [item.translated_text for item in same.translations]
+    with urllib.request.urlopen(f"http://{ENVOY}/v1/models", timeout=30) as response:
+        models = json.load(response)["models"]
+    with urllib.request.urlopen(f"http://{ENVOY}/v1/models/{models[0]['name']}") as response:
+        assert json.load(response) == models[0]
+
+
+def test_curl_translates(stack: Stack) -> None:
+    body = json.dumps({"contents": ["A dog is running."]})
+    command = ["curl", "--silent", "--fail-with-body", "--max-time", "60", "--data", body]
+    command += ["--header", "content-type: application/json", f"http://{ENVOY}/v1/translate"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout)["translations"][0]["translatedText"]
+
+
+def test_errors_are_json_too(stack: Stack) -> None:
+    status, answer = stack.post("/v1/translate", {"contents": []})
+    assert status == 400
+    assert answer["code"] == grpc.StatusCode.INVALID_ARGUMENT.value[0]
+    (detail,) = answer["details"]
+    assert detail["fieldViolations"][0]["field"] == "contents"
+    status, answer = stack.post("/v1/translate", {"contents": ["a"], "model": "none"})
+    assert status == 404
+    assert "none" in answer["message"]
+
+
+def test_streams_are_json_too(stack: Stack) -> None:
+    status, events = stack.post("/v1/translate:stream", {"content": PAGE})
+    assert status == 200
+    assert "summary" in events[-1]
+    _, whole = stack.post("/v1/translate", {"contents": [PAGE]})
+    joined = "".join(event["delta"]["text"] for event in events[:-1])
+    assert joined == whole["translations"][0]["translatedText"]
+
+
+def test_browsers_call_it_by_grpc_web(stack: Stack) -> None:
+    message = pb.TranslateRequest(contents=TEXTS[:1]).SerializeToString()
+    request = urllib.request.Request(
+        f"http://{ENVOY}/dragoman.v1.TranslationService/Translate",
+        struct.pack(">BI", 0, len(message)) + message,
+        {
+            "content-type": "application/grpc-web+proto",
+            "x-grpc-web": "1",
+            "origin": "http://localhost:5173",
+        },
+    )
+    with urllib.request.urlopen(request, timeout=60) as response:
+        assert response.headers["access-control-allow-origin"] == "http://localhost:5173"
+        data = response.read()
+    kind, length = struct.unpack(">BI", data[:5])
+    assert kind == 0
+    assert pb.TranslateResponse.FromString(data[5 : 5 + length]).translations[0].translated_text
+    trailers = data[5 + length :]
+    assert trailers[0] == 0x80  # marks trailers
+    assert b"grpc-status:0" in trailers
+
+
+def test_other_origins_are_not_allowed(stack: Stack) -> None:
+    request = urllib.request.Request(
+        f"http://{ENVOY}/v1/models", headers={"origin": "https://elsewhere.example"}
+    )
+    with urllib.request.urlopen(request, timeout=30) as response:
+        assert response.headers["access-control-allow-origin"] is None
+
+
+def test_a_deadline_reaches_the_replica(stack: Stack) -> None:
+    def ended_early() -> float:
+        codes = 'dragoman_requests_total{code=~"DEADLINE_EXCEEDED|CANCELLED"}'
+        return sum(float(item["value"][1]) for item in stack.query(f"sum({codes})"))
+
+    before = ended_early()
+    with channel() as open_channel:
+        request = pb.TranslateRequest(contents=[" ".join(TEXTS)] * 500)
+        with pytest.raises(grpc.RpcError) as caught:
+            TranslationServiceStub(open_channel).Translate(request, timeout=0.3)
+    assert caught.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+    eventually(lambda: ended_early() > before, "the replica ended the call")
+
+
+def test_both_replicas_work_and_are_scraped(stack: Stack) -> None:
+    with load(TEXTS) as running:
+        running.more(30)
+    assert running.failed == []
+    eventually(lambda: len(stack.query('up{job="dragoman"} == 1')) == 2, "Prometheus sees both")
+    busy = 'dragoman_requests_total{method="Translate", code="OK"} > 5'
+    eventually(lambda: len(stack.query(busy)) == 2, "both have worked")
+    eventually(lambda: len(stack.query('up{job="envoy"} == 1')) == 1, "Prometheus sees Envoy")
+
+
+def test_every_panel_and_every_alert_has_data(stack: Stack) -> None:
+    dashboard = json.loads((DOCKER / "grafana/dashboards/dragoman.json").read_text())
+    expressions = [
+        re.sub(r"\$(job|model)", ".*", target["expr"].replace("$__rate_interval", "1m"))
+        for panel in dashboard["panels"]
+        for target in panel.get("targets", [])
+    ]
+    assert len(expressions) > 30
+    named = {name for alert in alerts().values() for name in metric_names(alert["expr"])}
+    with load([*TEXTS, PAGE]) as running:
+        running.more(20)
+        for expression in [*expressions, *named, *recorded()]:
+            found = eventually(lambda: stack.query(expression), expression)  # noqa: B023
+            assert all(item["value"][1] != "NaN" for item in found), expression
+    assert running.failed == []
+
+
+def test_a_killed_replica_costs_no_call(stack: Stack) -> None:
+    first, _ = stack.replicas()
+    with load(TEXTS, streams=0) as running:
+        running.answered.pop("stream")
+        running.more(30)
+        restarts = stack.docker.inspect(first)["RestartCount"]
+        # As the kernel does when memory runs out; the engine starts it again.
+        os.kill(stack.docker.inspect(first)["State"]["Pid"], signal.SIGKILL)
+        running.more(60)
+        eventually(
+            lambda: stack.docker.inspect(first)["RestartCount"] > restarts, "it is started again"
+        )
+        stack.docker.wait_healthy(first)
+        running.more(30)
+    assert running.failed == []
+
+
+def test_a_rolling_restart_costs_no_call_and_cuts_no_stream(stack: Stack) -> None:
+    with load([*TEXTS, PAGE]) as running:
+        running.more(10)
+        for replica in stack.replicas():
+            stack.docker("restart", "--time", "40", replica)
+            stack.docker.wait_healthy(replica)
+            running.more(10)
+    assert running.failed == []
+
+
+def test_our_client_balances_by_itself(stack: Stack) -> None:
+    def answered() -> dict[str, float]:
+        found = stack.query('dragoman_requests_total{method="ListModels", code="OK"}')
+        return {item["metric"]["instance"]: float(item["value"][1]) for item in found}
+
+    before = answered()
+    code = """
+from dragoman.client import Client
+with Client("dns:///dragoman:50051") as client:
+    for _ in range(40):
+        client.list_models()
+"""
+    stack.docker(
+        *("run", "--rm", "--network", "dragoman_default", "--entrypoint", "python"),
+        *("dragoman:cpu", "-c", code),
+    )
+
+    def shares() -> list[float]:
+        return sorted(count - before.get(name, 0.0) for name, count in answered().items())
+
+    eventually(lambda: sum(shares()) >= 40, "Prometheus sees the calls")
+    assert shares()[-2] >= 15
