@@ -62,7 +62,8 @@ def export(
         fail(f"{exc.filename}: {exc.strerror}")
     typer.echo(
         f"{output}: {precision}; {proof.num_identical} of {proof.num_sentences} sentences are "
-        f"translated token by token as by the checkpoint, the others but for near ties; over "
+        f"translated token by token as by the checkpoint, the others but for tokens that it holds "
+        f"for equal within {proof.tie:g} nats; over "
         f"{proof.num_tokens} tokens log-probabilities differ by {proof.mean_difference:.2g} on "
         f"average and {proof.largest_difference:.2g} at most"
     )

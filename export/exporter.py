@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import shutil
 import tempfile
@@ -25,7 +26,8 @@ def export_checkpoint(
 ) -> Proof:
     """Make a bundle of a checkpoint and prove that it translates alike.
 
-    `output` appears whole and proven, or not at all; an older bundle there is replaced.
+    `output` appears whole and proven, or not at all; an older bundle there is replaced, unless
+    something else lies among its files.
 
     Args:
         checkpoint: a directory that `model.checkpoint.save_checkpoint` wrote.
@@ -57,10 +59,15 @@ def new_directory(path: Path) -> Iterator[Path]:
     """A directory beside `path` that takes its place at the end, or vanishes after an exception.
 
     Raises:
-        ExportError: `path` is there and not a bundle.
+        ExportError: `path` is there and not a bundle, or a bundle with other files beside it.
     """
     if path.exists() and not (path / MANIFEST_FILE).is_file() and _holds_something(path):
         raise ExportError(f"{path} is in the way: it is not a bundle; name another directory")
+    for name in _foreign_files(path):
+        raise ExportError(
+            f"{path / name} is in the way: it is not part of the bundle beside it, which would be "
+            f"replaced with everything in its directory; move it or name another directory"
+        )
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
     try:
@@ -76,3 +83,13 @@ def new_directory(path: Path) -> Iterator[Path]:
 def _holds_something(path: Path) -> bool:
     """Whether `path` is a file, or a directory that isn't empty."""
     return not path.is_dir() or any(path.iterdir())
+
+
+def _foreign_files(path: Path) -> list[str]:
+    """What lies in a bundle's directory and is nothing that an export puts there."""
+    if not path.is_dir() or not any(path.iterdir()):
+        return []
+    own = {MANIFEST_FILE, "MODEL_CARD.md"}
+    with contextlib.suppress(ValueError, AttributeError, TypeError):  # damaged: it lists nothing
+        own |= set(json.loads((path / MANIFEST_FILE).read_bytes()).get("sha256", {}))
+    return sorted(file.name for file in path.iterdir() if file.name not in own)

@@ -3,7 +3,8 @@
 The checkpoint's own greedy translation of every sentence is forced through the bundle's graphs.
 At every position the log-probabilities of the bundle's best tokens must be near the checkpoint's,
 and its best token must be the checkpoint's, unless the checkpoint itself holds the two for nearly
-equal: then rounding decides. A bundle that agrees at every position translates alike.
+equal: then rounding decides. A bundle that agrees at every position translates alike, and most
+sentences have to agree so.
 """
 
 from __future__ import annotations
@@ -50,17 +51,22 @@ class Tolerance:
         largest: of any log-probability among a position's best tokens.
         mean: of their mean absolute difference over everything.
         tie: two tokens whose log-probabilities in the checkpoint differ by less may change places.
+        identical: share of the sentences that have to be translated without even that.
     """
 
     largest: float
     mean: float
     tie: float
+    identical: float
 
 
 TOLERANCES = {
-    "fp32": Tolerance(largest=1e-3, mean=1e-4, tie=1e-4),
-    "fp16": Tolerance(largest=0.1, mean=0.01, tie=0.05),
-    "int8": Tolerance(largest=1.5, mean=0.1, tie=0.75),
+    "fp32": Tolerance(largest=1e-3, mean=1e-4, tie=1e-4, identical=0.9),
+    "fp16": Tolerance(largest=0.1, mean=0.01, tie=0.05, identical=0.75),
+    # Measured on trained models of the preset `small`: sound bundles differ by 0.02 on average and
+    # 0.17 at most, prefer no token that is 0.04 worse, and 11 of 12 sentences are identical. Noise
+    # of 3 % on every weight matrix makes that 0.05 to 0.065, up to 0.9, 0.12 to 0.21, and 6 or 7.
+    "int8": Tolerance(largest=0.5, mean=0.04, tie=0.2, identical=0.5),
 }
 
 
@@ -73,6 +79,7 @@ class Proof:
         num_identical: sentences whose greedy translations are equal, token by token.
         num_tokens: target positions compared.
         largest_difference, mean_difference: of log-probabilities.
+        tie: how near, in nats of the checkpoint, two tokens are that changed places in the others.
     """
 
     num_sentences: int
@@ -80,22 +87,29 @@ class Proof:
     num_tokens: int
     largest_difference: float
     mean_difference: float
+    tie: float
 
 
-def prove(bundle: Bundle, model: Transformer, sentences: Sequence[str] = SENTENCES) -> Proof:
+def prove(
+    bundle: Bundle,
+    model: Transformer,
+    sentences: Sequence[str] = SENTENCES,
+    tolerance: Tolerance | None = None,
+) -> Proof:
     """Compare a bundle with the model that it was made from.
 
     Args:
         bundle: on the CPU, whatever it is meant for.
         model: in evaluation mode.
         sentences: in the source language.
+        tolerance: by default that of the bundle's precision.
 
     Raises:
         ExportError: they differ by more than the precision's tolerance; names the sentence.
     """
     probe = _Probe(bundle)
     tokenizer = bundle.tokenizer()
-    tolerance = TOLERANCES[bundle.precision]
+    tolerance = tolerance or TOLERANCES[bundle.precision]
     differences: list[npt.NDArray[np.float64]] = []
     num_identical = 0
     for sentence in sentences:
@@ -111,8 +125,22 @@ def prove(bundle: Bundle, model: Transformer, sentences: Sequence[str] = SENTENC
             f"the {bundle.precision} bundle's log-probabilities differ from the checkpoint's by "
             f"{mean:.3g} on average, allowed are {tolerance.mean:g}: use another precision"
         )
+    required = int(tolerance.identical * len(sentences))
+    if num_identical < required:
+        raise ExportError(
+            f"the {bundle.precision} bundle translates only {num_identical} of {len(sentences)} "
+            f"sentences token by token like the checkpoint, required are {required}: use another "
+            f"precision, or report a defect if this is fp32"
+        )
     num_tokens = len(everything) // bundle.top_k
-    return Proof(len(sentences), num_identical, num_tokens, float(everything.max()), mean)
+    return Proof(
+        len(sentences),
+        num_identical,
+        num_tokens,
+        float(everything.max()),
+        mean,
+        tolerance.tie,
+    )
 
 
 @dataclass(frozen=True)

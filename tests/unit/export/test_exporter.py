@@ -10,7 +10,7 @@ import torch
 from export.bundle_writer import ExportOptions, write_bundle
 from export.errors import ExportError
 from export.exporter import export_checkpoint
-from export.proof import prove
+from export.proof import SENTENCES, TOLERANCES, Tolerance, prove
 from model.bundle import Bundle
 from model.checkpoint import CheckpointError, save_checkpoint
 from model.transformer import Transformer
@@ -47,7 +47,8 @@ def test_the_bundle_is_proven_and_reproducible(
     card.write_text("# A model\n")
     options = ExportOptions(precision, "mine", "7", top_k=4, model_card=card)
     proof = export_checkpoint(checkpoint, tmp_path / "first", options)
-    assert proof.num_sentences > 0
+    assert proof.num_identical == proof.num_sentences == len(SENTENCES)
+    assert proof.mean_difference <= TOLERANCES[precision].mean / 3
     assert proof.num_tokens >= proof.num_sentences
     export_checkpoint(checkpoint, tmp_path / "second", options)
     names = sorted(file.name for file in (tmp_path / "first").iterdir())
@@ -82,11 +83,24 @@ def test_a_graph_past_the_formats_limit_keeps_its_weights_beside(tmp_path: Path)
 def test_an_older_bundle_is_replaced_whole(checkpoint: Path, tmp_path: Path) -> None:
     output = tmp_path / "bundle"
     export_checkpoint(checkpoint, output, ExportOptions("fp32"))
-    (output / "left over").write_text("x")
+    (output / "MODEL_CARD.md").write_text("not listed, but a bundle's")
     export_checkpoint(checkpoint, output, ExportOptions("int8"))
     assert Bundle.load(output).precision == "int8"
-    assert not (output / "left over").exists()
+    assert not (output / "MODEL_CARD.md").exists()
     assert [path.name for path in tmp_path.iterdir()] == ["bundle"]
+
+
+@pytest.mark.parametrize("name", ["notes.txt", ".git", "folder"])
+def test_a_bundle_among_other_files_is_not_replaced(
+    checkpoint: Path, tmp_path: Path, name: str
+) -> None:
+    bundle = tiny_bundle(tmp_path / "bundle")
+    (bundle.path / name).mkdir()
+    with pytest.raises(ExportError, match=f"{name} .* not part of the bundle"):
+        export_checkpoint(checkpoint, bundle.path, ExportOptions("fp32"))
+    assert (bundle.path / name).is_dir()
+    assert Bundle.load(bundle.path).manifest == bundle.manifest
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["bundle", "bundle.source"]
 
 
 def test_anything_else_is_not_overwritten(checkpoint: Path, tmp_path: Path) -> None:
@@ -123,6 +137,32 @@ def test_the_proof_notices_one_wrong_weight_matrix(tmp_path: Path) -> None:
         model.decoder.get_parameter("layers.1.cross_attention.value.weight")[0] += 0.05
     with pytest.raises(ExportError, match="report a defect if this is fp32"):
         prove(bundle, model)
+
+
+@pytest.mark.parametrize("precision", ["fp32", "fp16", "int8"])
+def test_the_proof_notices_a_little_noise_on_the_weights(tmp_path: Path, precision: str) -> None:
+    def begin() -> Transformer:
+        torch.manual_seed(0)
+        return Transformer(tiny_config()).eval()
+
+    damaged = begin()
+    with torch.no_grad():
+        for parameter in damaged.parameters():
+            if parameter.dim() == 2:
+                parameter.add_(torch.randn_like(parameter), alpha=0.03 * float(parameter.std()))
+    bundle = tiny_bundle(tmp_path / "bundle", model=damaged, precision=precision)
+    assert prove(bundle, damaged).num_identical == len(SENTENCES)
+    with pytest.raises(ExportError, match=f"the {precision} bundle"):
+        prove(bundle, begin())
+
+
+def test_the_proof_wants_sentences_that_are_identical(tmp_path: Path) -> None:
+    """Differences that each pass as a tie do not pass when they are everywhere."""
+    loose = Tolerance(largest=99.0, mean=99.0, tie=99.0, identical=0.5)
+    model = random_model(tiny_config())
+    bundle = tiny_bundle(tmp_path / "bundle", model=model, precision="int8")
+    with pytest.raises(ExportError, match=r"translates only [0-5] of 12 .* required are 6"):
+        prove(bundle, model, tolerance=loose)
 
 
 def test_a_head_of_the_wrong_width_is_refused(tmp_path: Path) -> None:
