@@ -24,7 +24,7 @@ from service import errors, logs
 from service.metrics import ServerMetrics
 
 REQUEST_ID = "x-request-id"
-_VALID_REQUEST_ID = re.compile(r"[A-Za-z0-9\-_.:/+=@]{1,128}")
+VALID_ID = re.compile(r"[A-Za-z0-9\-_.:/+=@]{1,128}")
 _DETAILS = "grpc-status-details-bin"  # where gRPC's rich error model puts google.rpc.Status
 _PUSHBACK = "grpc-retry-pushback-ms"  # gRPC's own hint, which a client's retry policy obeys
 
@@ -224,7 +224,7 @@ _current: contextvars.ContextVar[Call] = contextvars.ContextVar("call")
 def _request_id(context: Context) -> str:
     """The client's id if it is fit for a log, otherwise a new one."""
     for key, value in context.invocation_metadata() or ():
-        if key == REQUEST_ID and isinstance(value, str) and _VALID_REQUEST_ID.fullmatch(value):
+        if key == REQUEST_ID and isinstance(value, str) and VALID_ID.fullmatch(value):
             return value
     # Not uuid4: asking the kernel for random bytes costs more than the rest of this module.
     return f"{random.getrandbits(128):032x}"

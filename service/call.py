@@ -8,7 +8,7 @@ from service.admission import Admission
 from service.engine import Engine
 from service.generation import Generation
 from service.preparation import Piece
-from service.requests import GenerationRequest, SearchOptions
+from service.requests import GenerationRequest, Priority, SearchOptions
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class Call:
     Args:
         engine: runs the model.
         options: of the piece that opens a text; the others' translations begin freely.
-        deadline, request_id, client: of every request (`GenerationRequest`).
+        deadline, request_id, client, priority: of every request (`GenerationRequest`).
     """
 
     def __init__(
@@ -39,6 +39,7 @@ class Call:
         deadline: float | None,
         request_id: str,
         client: str,
+        priority: Priority,
     ) -> None:
         self.started_at = engine.now()
         self._engine = engine
@@ -47,6 +48,7 @@ class Call:
         self._deadline = deadline
         self._request_id = request_id
         self._client = client
+        self._priority = priority
         # Twice the rows: as many wait as run, so that no row is idle while the call goes on.
         self._max_in_flight = 2 * engine.limits.max_rows
         self._admission: Admission | None = None
@@ -93,4 +95,5 @@ class Call:
             self._deadline,
             self._request_id,
             self._client,
+            self._priority,
         )

@@ -16,6 +16,7 @@ from service.requests import (
     EarlyStopping,
     FinishReason,
     LengthPenaltyKind,
+    Priority,
     Sampling,
     SearchOptions,
 )
@@ -27,6 +28,12 @@ _FINISH_REASONS = {
     FinishReason.CANCELLED: pb.FINISH_REASON_CANCELLED,
     FinishReason.DEADLINE: pb.FINISH_REASON_DEADLINE,
     FinishReason.ERROR: pb.FINISH_REASON_ERROR,
+}
+_PRIORITIES: dict[int, Priority] = {
+    pb.PRIORITY_UNSPECIFIED: Priority.NORMAL,
+    pb.PRIORITY_LOW: Priority.LOW,
+    pb.PRIORITY_NORMAL: Priority.NORMAL,
+    pb.PRIORITY_HIGH: Priority.HIGH,
 }
 _LENGTH_PENALTY_KINDS: dict[int, LengthPenaltyKind] = {
     pb.LENGTH_PENALTY_KIND_POWER: "power",
@@ -58,9 +65,16 @@ def options_of(options: pb.TranslateOptions) -> TranslateOptions:
         search=search,
         suppressed_tokens=tuple(options.search.suppressed_tokens),
         target_prefix=options.search.target_prefix,
+        priority=_priority_of(options.priority),
         return_tokens=options.return_tokens,
         **given,
     )
+
+
+def _priority_of(number: int) -> Priority:
+    if number not in _PRIORITIES:
+        raise InvalidArgumentError("options.priority", f"this server does not know value {number}")
+    return _PRIORITIES[number]
 
 
 def _search_of(search: pb.SearchOptions) -> SearchOptions:

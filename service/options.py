@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from model.tokenizer import Tokenizer
 from service.errors import InvalidArgumentError
 from service.plan import RunnerLimits
-from service.requests import SearchOptions
+from service.requests import Priority, SearchOptions
 
 # A longer one could not be tokenized in passing; no model has as many positions.
 _MAX_PREFIX_CHARACTERS = 10_000
@@ -26,6 +26,7 @@ class TranslateOptions:
         search: how; what it shares with the fields here is not used.
         suppressed_tokens: pieces of the vocabulary that are never said.
         target_prefix: what the translation of each text begins with.
+        priority: its share of the model where clients have to share.
         num_hypotheses: translations of each sentence to return, best first; None for the text only.
         return_tokens: whether to return the tokens of each hypothesis.
     """
@@ -35,6 +36,7 @@ class TranslateOptions:
     search: SearchOptions = field(default_factory=SearchOptions)
     suppressed_tokens: tuple[str, ...] = ()
     target_prefix: str = ""
+    priority: Priority = Priority.NORMAL
     num_hypotheses: int | None = None
     return_tokens: bool = False
 

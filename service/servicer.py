@@ -14,7 +14,7 @@ from google.protobuf import duration_pb2
 
 from dragoman.v1 import translation_pb2 as pb
 from dragoman.v1 import translation_pb2_grpc
-from service.boundary import code_of, current_call, time_remaining
+from service.boundary import VALID_ID, code_of, current_call, time_remaining
 from service.errors import InvalidArgumentError
 from service.messages import finish_reason_of, options_of, translation_message
 from service.metrics import ServerMetrics
@@ -22,6 +22,8 @@ from service.registry import Registry, ServedModel
 from service.text_results import TextResult
 
 SERVICE = pb.DESCRIPTOR.services_by_name["TranslationService"].full_name
+
+CLIENT_ID = "x-client-id"
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
@@ -124,7 +126,13 @@ def _deadline(context: Context) -> float | None:
 
 
 def _client(context: Context) -> str:
-    """Who asks: the peer's address, without its port, which every connection has another of."""
+    """Who asks: what the client calls itself, or the peer's address.
+
+    The address is without its port, which every connection has another of.
+    """
+    for key, value in context.invocation_metadata() or ():
+        if key == CLIENT_ID and isinstance(value, str) and VALID_ID.fullmatch(value):
+            return f"id:{value}"
     peer: str = context.peer()
     return peer.rpartition(":")[0] if peer.startswith("ipv") else peer
 

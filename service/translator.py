@@ -106,6 +106,7 @@ class Translator:
             deadline=deadline,
             request_id=request_id,
             client=client,
+            priority=options.priority,
         )
         try:
             drafts: list[Draft | TextError] = []
@@ -157,6 +158,7 @@ class Translator:
             deadline=deadline,
             request_id=request_id,
             client=client,
+            priority=options.priority,
         )
         try:
             prepared = await self._preparer.prepare_one(

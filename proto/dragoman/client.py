@@ -61,12 +61,16 @@ class Client:
     Args:
         server: "HOST:PORT", or any name that gRPC resolves, such as "dns:///HOST:PORT".
         timeout: seconds that a call may take unless it says otherwise; None for ever.
+        client_id: who asks: clients get equal shares of a busy server. By default the address.
     """
 
-    def __init__(self, server: str = DEFAULT_SERVER, *, timeout: float | None = 60.0) -> None:
+    def __init__(
+        self, server: str = DEFAULT_SERVER, *, timeout: float | None = 60.0, client_id: str = ""
+    ) -> None:
         self._channel = grpc.insecure_channel(server, options=conversions.channel_options())
         self._stub = TranslationServiceStub(self._channel)
         self._timeout = timeout
+        self._client_id = client_id
 
     def translate(
         self,
@@ -78,6 +82,7 @@ class Client:
         max_new_tokens: int | None = None,
         split_sentences: bool | None = None,
         search: Search | None = None,
+        priority: str | None = None,
         num_hypotheses: int | None = None,
         return_tokens: bool = False,
         timeout: float | None = None,
@@ -95,6 +100,7 @@ class Client:
             max_new_tokens: the most tokens to generate for each sentence.
             split_sentences: False hands each text to the model in one piece.
             search: beams and the like; by default greedy.
+            priority: "low", "normal" or "high": the share of the model while others wait.
             num_hypotheses: return so many translations of each sentence in `sentences`.
             return_tokens: return their tokens and the tokens' log-probabilities.
             timeout: seconds for this call.
@@ -110,6 +116,7 @@ class Client:
             model=model,
             options=conversions.options(
                 search,
+                priority,
                 max_new_tokens=max_new_tokens,
                 split_sentences=split_sentences,
                 num_hypotheses=num_hypotheses,
@@ -129,6 +136,7 @@ class Client:
         max_new_tokens: int | None = None,
         split_sentences: bool | None = None,
         search: Search | None = None,
+        priority: str | None = None,
         timeout: float | None = None,
         request_id: str = "",
     ) -> Generator[str | StreamEnd, None, None]:
@@ -145,11 +153,11 @@ class Client:
             target_language_code=target,
             model=model,
             options=conversions.options(
-                search, max_new_tokens=max_new_tokens, split_sentences=split_sentences
+                search, priority, max_new_tokens=max_new_tokens, split_sentences=split_sentences
             ),
         )
         call = self._stub.StreamTranslate(
-            request, timeout=self._limit(timeout), metadata=_metadata(request_id)
+            request, timeout=self._limit(timeout), metadata=_metadata(request_id, self._client_id)
         )
         try:
             for response in call:
@@ -202,7 +210,9 @@ class Client:
     ) -> tuple[Any, conversions.Metadata]:
         try:
             response, call = method.with_call(
-                request, timeout=self._limit(timeout), metadata=_metadata(request_id)
+                request,
+                timeout=self._limit(timeout),
+                metadata=_metadata(request_id, self._client_id),
             )
         except grpc.RpcError as exc:
             raise _error(exc) from exc
@@ -215,12 +225,16 @@ class AsyncClient:
     Args:
         server: "HOST:PORT", or any name that gRPC resolves, such as "dns:///HOST:PORT".
         timeout: seconds that a call may take unless it says otherwise; None for ever.
+        client_id: who asks: clients get equal shares of a busy server. By default the address.
     """
 
-    def __init__(self, server: str = DEFAULT_SERVER, *, timeout: float | None = 60.0) -> None:
+    def __init__(
+        self, server: str = DEFAULT_SERVER, *, timeout: float | None = 60.0, client_id: str = ""
+    ) -> None:
         self._channel = grpc.aio.insecure_channel(server, options=conversions.channel_options())
         self._stub = TranslationServiceStub(self._channel)
         self._timeout = timeout
+        self._client_id = client_id
 
     async def translate(
         self,
@@ -232,6 +246,7 @@ class AsyncClient:
         max_new_tokens: int | None = None,
         split_sentences: bool | None = None,
         search: Search | None = None,
+        priority: str | None = None,
         num_hypotheses: int | None = None,
         return_tokens: bool = False,
         timeout: float | None = None,
@@ -249,6 +264,7 @@ class AsyncClient:
             model=model,
             options=conversions.options(
                 search,
+                priority,
                 max_new_tokens=max_new_tokens,
                 split_sentences=split_sentences,
                 num_hypotheses=num_hypotheses,
@@ -268,6 +284,7 @@ class AsyncClient:
         max_new_tokens: int | None = None,
         split_sentences: bool | None = None,
         search: Search | None = None,
+        priority: str | None = None,
         timeout: float | None = None,
         request_id: str = "",
     ) -> AsyncGenerator[str | StreamEnd, None]:
@@ -282,11 +299,11 @@ class AsyncClient:
             target_language_code=target,
             model=model,
             options=conversions.options(
-                search, max_new_tokens=max_new_tokens, split_sentences=split_sentences
+                search, priority, max_new_tokens=max_new_tokens, split_sentences=split_sentences
             ),
         )
         call = self._stub.StreamTranslate(
-            request, timeout=self._limit(timeout), metadata=_metadata(request_id)
+            request, timeout=self._limit(timeout), metadata=_metadata(request_id, self._client_id)
         )
         try:
             async for response in call:
@@ -339,7 +356,9 @@ class AsyncClient:
     async def _unary(
         self, method: Any, request: Any, timeout: float | None, request_id: str
     ) -> tuple[Any, conversions.Metadata]:
-        call = method(request, timeout=self._limit(timeout), metadata=_metadata(request_id))
+        call = method(
+            request, timeout=self._limit(timeout), metadata=_metadata(request_id, self._client_id)
+        )
         try:
             response = await call
             trailing = await call.trailing_metadata()
@@ -348,8 +367,9 @@ class AsyncClient:
         return response, tuple(trailing or ())
 
 
-def _metadata(request_id: str) -> tuple[tuple[str, str], ...]:
-    return ((conversions.REQUEST_ID, request_id),) if request_id else ()
+def _metadata(request_id: str, client_id: str) -> tuple[tuple[str, str], ...]:
+    pairs = ((conversions.REQUEST_ID, request_id), (conversions.CLIENT_ID, client_id))
+    return tuple((key, value) for key, value in pairs if value)
 
 
 def _event(response: pb.StreamTranslateResponse) -> str | StreamEnd:

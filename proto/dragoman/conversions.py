@@ -27,6 +27,7 @@ from dragoman.results import (
 from dragoman.v1 import translation_pb2 as pb
 
 REQUEST_ID = "x-request-id"
+CLIENT_ID = "x-client-id"
 _DETAILS = "grpc-status-details-bin"
 _ENUMS: dict[str, tuple[str, Any]] = {
     "length_penalty_kind": ("LENGTH_PENALTY_KIND", pb.LengthPenaltyKind),
@@ -77,9 +78,13 @@ def channel_options() -> list[tuple[str, str | int]]:
     ]
 
 
-def options(search: Search | None = None, **chosen: int | bool | None) -> pb.TranslateOptions:
+def options(
+    search: Search | None = None, priority: str | None = None, **chosen: int | bool | None
+) -> pb.TranslateOptions:
     """The options message; None leaves the choice to the server."""
     given: Any = {name: value for name, value in chosen.items() if value is not None}
+    if priority is not None:
+        given["priority"] = _number("priority", priority, "PRIORITY", pb.Priority)
     return pb.TranslateOptions(search=_search(search) if search else None, **given)
 
 

@@ -14,7 +14,13 @@ from model.config import ModelConfig
 from model.search import greedy_search
 from service.engine import Engine, EngineConfig
 from service.observer import SilentObserver
-from service.requests import FinishReason, GenerationRequest, GenerationResult
+from service.requests import (
+    FinishReason,
+    GenerationRequest,
+    GenerationResult,
+    Sampling,
+    SearchOptions,
+)
 from service.runner import OnnxRunner
 from tests.factories import random_model, random_sources, tiny_bundle, tiny_config
 
@@ -89,6 +95,62 @@ async def test_two_hundred_at_once_get_bit_by_bit_what_each_gets_alone(bundle: B
     assert len({tuple(result.token_ids) for result in alone}) > NUM_REQUESTS / 2
     assert len({len(result.token_ids) for result in alone}) > 10
     assert {result.finish_reason for result in alone} == {FinishReason.EOS, FinishReason.LENGTH}
+
+
+SEARCHES = [
+    SearchOptions(),
+    SearchOptions(beam_size=2, num_hypotheses=2),
+    SearchOptions(beam_size=5, num_hypotheses=5, length_penalty=0.6, length_penalty_kind="gnmt"),
+    SearchOptions(beam_size=3, early_stopping="never", no_repeat_ngram_size=2),
+    SearchOptions(max_new_tokens=9, min_new_tokens=5, suppressed_ids=(300, 301, 302)),
+    SearchOptions(prefix_ids=(270, 280), repetition_penalty=1.3),
+    SearchOptions(sampling=Sampling(seed=11, temperature=1.3, top_p=0.95)),
+    SearchOptions(beam_size=4, prefix_ids=(290,), repetition_penalty=1.1),
+]
+
+
+async def test_searches_of_all_kinds_mixed_get_bit_by_bit_what_each_gets_alone(
+    bundle: Bundle,
+) -> None:
+    """Neighbours, joins, leaves, padding, beams that are reordered and moved: all at random."""
+    sources = random_sources(bundle.config, 120, seed=9, max_length=40)
+    requests = [
+        GenerationRequest(source, SEARCHES[number % len(SEARCHES)])
+        for number, source in enumerate(sources)
+    ]
+    alone = await found(bundle, requests, together=False)
+    together = await found(bundle, requests, together=True)
+    for one, other in zip(alone, together, strict=True):
+        assert one.finish_reason is other.finish_reason
+        assert one.hypotheses == other.hypotheses  # tokens, log-probabilities, scores: every bit
+    assert len({tuple(result.token_ids) for result in alone}) > 100
+
+
+async def found(
+    bundle: Bundle, requests: list[GenerationRequest], *, together: bool
+) -> list[GenerationResult]:
+    engine = Engine(
+        OnnxRunner(bundle, max_rows=MAX_ROWS, intra_op_threads=1),
+        EngineConfig(encode_token_budget=64),
+    )
+    await engine.start()
+
+    async def one(request: GenerationRequest) -> GenerationResult:
+        chance = random.Random(hash(request.source_ids))
+        for _ in range(chance.randrange(60)):
+            await asyncio.sleep(0)
+        if chance.random() < 0.3:  # somebody else's, who leaves in the middle
+            impatient = engine.submit(GenerationRequest(request.source_ids[::-1], request.options))
+            await asyncio.sleep(chance.random() * 0.01)
+            impatient.cancel()
+        return await engine.submit(request).result()
+
+    if together:
+        results = list(await asyncio.gather(*(one(request) for request in requests)))
+    else:
+        results = [await engine.submit(request).result() for request in requests]
+    await engine.stop()
+    return results
 
 
 async def test_the_answers_are_those_of_the_reference_search(tmp_path: Path) -> None:

@@ -19,6 +19,9 @@ Errors of a whole call are gRPC status codes, with details from google/rpc/error
 
 Metadata: a client may send `x-request-id` (1 to 128 letters, digits, and any of `-_.:/+=@`);
 the server gives the id that it used, its own if there was none, in the trailing metadata.
+It may send `x-client-id` (the same characters): where there is not enough for all, clients get
+equal shares of a model, whatever the number and size of their requests. Without it a client is
+its network address. The id is believed: let a proxy set it if clients are not to be trusted.
 """
 
 from collections import abc as _abc
@@ -38,6 +41,34 @@ else:
     from typing_extensions import TypeAlias as _TypeAlias, Never as _Never
 
 DESCRIPTOR: _descriptor.FileDescriptor
+
+class _Priority:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _PriorityEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Priority.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    PRIORITY_UNSPECIFIED: _Priority.ValueType  # 0
+    """The server's choice: NORMAL."""
+    PRIORITY_LOW: _Priority.ValueType  # 1
+    """An eighth of what NORMAL gets: for what can wait."""
+    PRIORITY_NORMAL: _Priority.ValueType  # 2
+    """One share."""
+    PRIORITY_HIGH: _Priority.ValueType  # 3
+    """Eight times what NORMAL gets: for somebody who sits and waits."""
+
+class Priority(_Priority, metaclass=_PriorityEnumTypeWrapper):
+    """How large a share a request gets where there is not enough for all. Nobody waits for ever."""
+
+PRIORITY_UNSPECIFIED: Priority.ValueType  # 0
+"""The server's choice: NORMAL."""
+PRIORITY_LOW: Priority.ValueType  # 1
+"""An eighth of what NORMAL gets: for what can wait."""
+PRIORITY_NORMAL: Priority.ValueType  # 2
+"""One share."""
+PRIORITY_HIGH: Priority.ValueType  # 3
+"""Eight times what NORMAL gets: for somebody who sits and waits."""
+Global___Priority: _TypeAlias = Priority  # noqa: Y015
 
 class _LengthPenaltyKind:
     ValueType = _typing.NewType("ValueType", _builtins.int)
@@ -228,7 +259,7 @@ class TranslateOptions(_message.Message):
     """How to translate. A server refuses options that it does not know (fields of a newer contract)
     with INVALID_ARGUMENT, rather than answering as if they had not been asked for.
 
-    Numbers 4 to 31 are kept for how to translate, 34 to 47 for what to return.
+    Numbers 5 to 31 are kept for how to translate, 34 to 47 for what to return.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -236,6 +267,7 @@ class TranslateOptions(_message.Message):
     MAX_NEW_TOKENS_FIELD_NUMBER: _builtins.int
     SPLIT_SENTENCES_FIELD_NUMBER: _builtins.int
     SEARCH_FIELD_NUMBER: _builtins.int
+    PRIORITY_FIELD_NUMBER: _builtins.int
     NUM_HYPOTHESES_FIELD_NUMBER: _builtins.int
     RETURN_TOKENS_FIELD_NUMBER: _builtins.int
     max_new_tokens: _builtins.int
@@ -248,6 +280,8 @@ class TranslateOptions(_message.Message):
     space that was between them. Not set: true. With false a text goes to the model in one piece;
     one that is longer than the model can read is split even then, and says so in `was_split`.
     """
+    priority: Global___Priority.ValueType
+    """How large a share of the model this request gets while others wait. Not set: NORMAL."""
     num_hypotheses: _builtins.int
     """Return so many translations of each sentence, best first, in Translation.sentences: from 1 to
     `search.beam_size`. Not set: only the text.
@@ -264,12 +298,13 @@ class TranslateOptions(_message.Message):
         max_new_tokens: _builtins.int | None = ...,
         split_sentences: _builtins.bool | None = ...,
         search: Global___SearchOptions | None = ...,
+        priority: Global___Priority.ValueType = ...,
         num_hypotheses: _builtins.int | None = ...,
         return_tokens: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_max_new_tokens", b"_max_new_tokens", "_num_hypotheses", b"_num_hypotheses", "_split_sentences", b"_split_sentences", "max_new_tokens", b"max_new_tokens", "num_hypotheses", b"num_hypotheses", "search", b"search", "split_sentences", b"split_sentences"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_new_tokens", b"_max_new_tokens", "_num_hypotheses", b"_num_hypotheses", "_split_sentences", b"_split_sentences", "max_new_tokens", b"max_new_tokens", "num_hypotheses", b"num_hypotheses", "return_tokens", b"return_tokens", "search", b"search", "split_sentences", b"split_sentences"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_new_tokens", b"_max_new_tokens", "_num_hypotheses", b"_num_hypotheses", "_split_sentences", b"_split_sentences", "max_new_tokens", b"max_new_tokens", "num_hypotheses", b"num_hypotheses", "priority", b"priority", "return_tokens", b"return_tokens", "search", b"search", "split_sentences", b"split_sentences"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__max_new_tokens: _TypeAlias = _typing.Literal["max_new_tokens"]  # noqa: Y015
     _WhichOneofArgType__max_new_tokens: _TypeAlias = _typing.Literal["_max_new_tokens", b"_max_new_tokens"]  # noqa: Y015

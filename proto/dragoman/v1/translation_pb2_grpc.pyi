@@ -19,6 +19,9 @@ Errors of a whole call are gRPC status codes, with details from google/rpc/error
 
 Metadata: a client may send `x-request-id` (1 to 128 letters, digits, and any of `-_.:/+=@`);
 the server gives the id that it used, its own if there was none, in the trailing metadata.
+It may send `x-client-id` (the same characters): where there is not enough for all, clients get
+equal shares of a model, whatever the number and size of their requests. Without it a client is
+its network address. The id is believed: let a proxy set it if clients are not to be trusted.
 """
 
 from collections import abc as _abc
