@@ -1,0 +1,52 @@
+"""`python -m service.healthcheck`, which containers run beside their server."""
+
+import asyncio
+import sys
+
+import pytest
+
+from model.tokenizer import Tokenizer
+from service.healthcheck import default_server, problem
+from service.servicer import SERVICE
+from tests.integration.servers import command_environment, fake_runner, running_fake
+
+
+async def ask(*arguments: str, **environment: str) -> tuple[int | None, str]:
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        *("-m", "service.healthcheck", *arguments),
+        env={**command_environment(), **environment},
+        stdout=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    _, errors = await process.communicate()
+    return process.returncode, errors.decode()
+
+
+async def test_a_server_that_serves_is_well(tokenizer: Tokenizer) -> None:
+    async with running_fake(fake_runner(tokenizer), tokenizer) as running:
+        assert await ask(DRAGOMAN_PORT=str(running.server.port)) == (0, "")
+        assert await ask("--server", running.address, "--service", SERVICE) == (0, "")
+        status, errors = await ask("--server", running.address, "--service", "no.Service")
+        assert status == 1
+        assert "NOT_FOUND" in errors
+
+
+async def test_a_server_that_drains_or_is_gone_is_not(tokenizer: Tokenizer) -> None:
+    async with running_fake(fake_runner(tokenizer), tokenizer) as running:
+        address = running.address
+        assert await asyncio.to_thread(problem, address) is None
+    found = await asyncio.to_thread(problem, address)
+    assert found is not None
+    assert "UNAVAILABLE" in found
+    assert address in found
+
+
+@pytest.mark.parametrize(
+    ("host", "server"),
+    [("0.0.0.0", "127.0.0.1:7"), ("::", "[::1]:7"), ("10.0.0.1", "10.0.0.1:7")],
+)
+def test_where_it_asks(monkeypatch: pytest.MonkeyPatch, host: str, server: str) -> None:
+    monkeypatch.setenv("DRAGOMAN_HOST", host)
+    monkeypatch.setenv("DRAGOMAN_PORT", "7")
+    assert default_server() == server
