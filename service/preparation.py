@@ -134,19 +134,20 @@ class TextPreparer:
         """
         if "\0" in text:
             raise TextError(f"the character NUL at position {text.index(chr(0))} is not allowed")
-        pieces: list[Piece] = []
-        was_split = False
         try:
-            segments = split_text(text, self._language) if split_sentences else whole_text(text)
-            for segment in segments:
-                ids = self._tokenizer.encode(segment.text) if _has_words(segment.text) else []
-                if len(ids) <= self._max_tokens:
-                    pieces.append(self._piece(segment, ids))
-                else:
-                    pieces += self._split(segment)
-                    was_split = True
+            text.encode()
         except UnicodeEncodeError as exc:  # a lone surrogate
             raise TextError(f"the character at position {exc.start} is not Unicode") from exc
+        pieces: list[Piece] = []
+        was_split = False
+        segments = split_text(text, self._language) if split_sentences else whole_text(text)
+        for segment in segments:
+            ids = self._tokenizer.encode(segment.text) if _has_words(segment.text) else []
+            if len(ids) <= self._max_tokens:
+                pieces.append(self._piece(segment, ids))
+            else:
+                pieces += self._split(segment)
+                was_split = True
         return PreparedText(list(_merged(pieces)), was_split)
 
     async def _prepare_portion(
