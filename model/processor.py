@@ -1,11 +1,13 @@
-"""What this processor can do exactly."""
+"""What this processor can do exactly, and how much of it is ours."""
 
 from __future__ import annotations
 
+import os
 import platform
 from pathlib import Path
 
 _CPUINFO = Path("/proc/cpuinfo")
+_CGROUP = Path("/sys/fs/cgroup")
 _EXACT_FLAGS = {"avx512_vnni", "avx_vnni", "amx_int8"}
 
 
@@ -27,3 +29,32 @@ def multiplies_int8_exactly(machine: str | None = None, cpuinfo: Path = _CPUINFO
         return False
     flags = next((line.split(":", 1)[1].split() for line in lines if line.startswith("flags")), [])
     return not _EXACT_FLAGS.isdisjoint(flags)
+
+
+def num_usable_cores(cgroup: Path = _CGROUP) -> int:
+    """Cores that this process may use: its affinity, and in a container the quota, rounded down.
+
+    More threads than that wait for each other in the middle of an operator.
+
+    Args:
+        cgroup: where Linux mounts the control groups, version 2 or 1.
+    """
+    has_affinity = hasattr(os, "sched_getaffinity")  # Linux
+    cores = len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1
+    quota = _quota(cgroup)
+    return cores if quota is None else max(1, min(cores, int(quota)))
+
+
+def _quota(cgroup: Path) -> float | None:
+    """CPU seconds a second that the control group allows; None without a limit."""
+    try:
+        if (cgroup / "cpu.max").exists():
+            quota, period = (cgroup / "cpu.max").read_text().split()
+        else:
+            quota, period = (
+                (cgroup / "cpu" / f"cpu.cfs_{name}_us").read_text() for name in ("quota", "period")
+            )
+        allowed = float(quota) / float(period)
+    except (OSError, ValueError, ZeroDivisionError):  # "max" is no number
+        return None
+    return allowed if allowed > 0 else None  # -1 is no limit

@@ -5,13 +5,14 @@ One place for both: what is proven has to be what is served.
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
 import onnxruntime as ort
 
 from model.bundle import Bundle, BundleError
-from model.processor import multiplies_int8_exactly
+from model.processor import multiplies_int8_exactly, num_usable_cores
 
 
 class BundleDeviceError(BundleError):
@@ -24,7 +25,8 @@ class SessionSettings:
 
     Attributes:
         device: "cpu" or "cuda".
-        intra_op_threads: threads that share one operator; None for one a core.
+        intra_op_threads: threads that share one operator; None for one a core that
+            this process may use.
         spinning: idle threads wait for work actively: faster steps, busier cores.
         exact_int8_products: whether the processor has them; None to look.
     """
@@ -60,6 +62,9 @@ def open_session(
     options.log_severity_level = 3
     if settings.intra_op_threads is not None:
         options.intra_op_num_threads = settings.intra_op_threads
+    elif (num_cores := num_usable_cores()) < (os.cpu_count() or 1):
+        # ONNX Runtime would take the machine's, whatever this process may use of them.
+        options.intra_op_num_threads = num_cores
     entries = {
         "session.intra_op.allow_spinning": "1" if settings.spinning else "0",
         "session.force_spinning_stop": "1" if rests else "0",

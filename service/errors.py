@@ -10,8 +10,7 @@
     ├── InternalError            our fault; the details are in the log
     └── StartupError             the server cannot start; the message says what to do
 
-They are translated to gRPC status codes in one place, the servicer. Nothing else in this package
-knows gRPC codes.
+They are translated to gRPC status codes in one place, `service.boundary`.
 """
 
 from __future__ import annotations

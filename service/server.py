@@ -24,6 +24,8 @@ from service.settings import Settings
 # While draining: how long no call must have come, and how long to wait for that.
 _QUIET_SECONDS = 0.25
 _LAST_ARRIVALS_SECONDS = 5.0
+# Beyond our own calls: a client watches the server's health for as long as it is connected.
+_MAX_OTHER_CALLS = 4096
 # For the last answers to go out, after the bound.
 _GOODBYE_SECONDS = 1.0
 
@@ -177,6 +179,9 @@ class Server:
         self._boundary = Boundary(self._metrics, SERVICE, settings.max_concurrent_requests)
         self._grpc = grpc.aio.server(
             interceptors=[self._boundary],
+            # A backstop, for what our own limit can't see: calls whose message is still coming, and
+            # health checks and watches.
+            maximum_concurrent_rpcs=settings.max_concurrent_requests + _MAX_OTHER_CALLS,
             options=[
                 # Otherwise a second server would share the port and take half of the calls.
                 ("grpc.so_reuseport", 0),

@@ -113,7 +113,7 @@ def load_settings(
     Args:
         flags: from the command line; None stands for "not given".
         environment: usually `os.environ`. `DRAGOMAN_CONFIG` names the file if `config` does not.
-            Several models are separated as in PATH.
+            Several models are separated as in PATH. An empty value counts as none.
         config: a TOML file whose keys are the settings' names.
 
     Raises:
@@ -131,7 +131,7 @@ def load_settings(
         sources: list[tuple[str, Any]] = []
         if field.name in in_file:
             sources.append((f"{field.name} in {config}", in_file[field.name]))
-        if variable in environment:
+        if environment.get(variable):  # set to nothing, as compose files do, is not set
             sources.append((f"environment variable {variable}", environment[variable]))
         if flags.get(field.name) is not None and flags[field.name] != ():
             sources.append(("--" + field.name.replace("_", "-"), flags[field.name]))

@@ -63,7 +63,7 @@ def test_models_from_every_source(
         ({"port": 70_000}, {}, "", r"--port: must be from 0 to 65,535, not 70000"),
         ({}, {"DRAGOMAN_PORT": "x"}, "", r"variable DRAGOMAN_PORT: .*whole number, not 'x'"),
         ({}, {"DRAGOMAN_DEVICE": "tpu"}, "", r"DRAGOMAN_DEVICE: must be one of cpu, cuda"),
-        ({}, {"DRAGOMAN_HOST": ""}, "", r"DRAGOMAN_HOST: must not be empty"),
+        ({"host": ""}, {}, "", r"--host: must not be empty"),
         ({}, {}, "max_rows = 0", r"max_rows in .*dragoman.toml: must be from 1 to"),
         ({}, {}, "max_rows = true", r"max_rows in .*toml: must be a whole number, not True"),
         ({}, {}, 'max_rows = "8"', r"max_rows in .*toml: must be a whole number, not '8'"),
@@ -103,3 +103,9 @@ def test_the_help_of_serve_has_every_setting_with_its_variable_and_default() -> 
         assert f"env: {environment_name(field.name)}" in text
         if field.default != ():
             assert f"default: {field.default})" in text
+
+
+def test_an_empty_variable_counts_as_none() -> None:
+    names = [field.name for field in dataclasses.fields(Settings)]
+    environment = {environment_name(name): "" for name in [*names, "config"]}
+    assert load_settings({}, environment) == Settings()
