@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
 
 import numpy as np
 import pytest
@@ -13,55 +12,15 @@ from hypothesis import strategies as st
 from model.search import Beam, BeamOptions
 from model.search import Hypothesis as Expected
 from service.errors import RequestCancelledError
-from service.fake_runner import FakeRunner, Scores, moody
-from service.jobs import Job
-from service.plan import RunnerLimits
+from service.fake_runner import moody
 from service.requests import (
     FinishReason,
-    GenerationRequest,
     GenerationResult,
     SearchOptions,
 )
-from service.scheduler import Scheduler
+from tests.searches import EOS, moody_runner, run_all, search_job
 
-EOS = 3
 VOCAB_SIZE = 24
-
-
-class NoReply:
-    """Whom the scheduler never talks to."""
-
-    def push(self, token_ids: list[int]) -> None:
-        raise AssertionError("the scheduler must not use it")
-
-    def finish(self, result: GenerationResult) -> None:
-        raise AssertionError("the scheduler must not use it")
-
-
-def job_for(source: tuple[int, ...], options: SearchOptions, max_new_tokens: int) -> Job:
-    return Job(GenerationRequest((*source, EOS), options), NoReply(), max_new_tokens, 0.0)
-
-
-def make(max_rows: int, scores: Scores | None = None) -> tuple[Scheduler, FakeRunner]:
-    limits = RunnerLimits(max_rows, 16, 24, 2, VOCAB_SIZE)
-    runner = FakeRunner(limits, scores=scores or moody(VOCAB_SIZE))
-    return Scheduler(limits, bos_id=2, eos_id=EOS, encode_token_budget=100), runner
-
-
-def run(scheduler: Scheduler, runner: FakeRunner, max_steps: int = 1000) -> dict[Any, Any]:
-    """Iterate until nobody is left; the result of every job."""
-    results: dict[Job, GenerationResult] = {}
-    for _ in range(max_steps):
-        schedule = scheduler.schedule(0.0)
-        ended = list(schedule.dropped)
-        if schedule.plan is not None:
-            ended += scheduler.update(runner.execute(schedule.plan), 0.0).finished
-        for finished in ended:
-            assert finished.job not in results, "answered twice"
-            results[finished.job] = finished.result
-        if scheduler.is_idle:
-            return results
-    raise AssertionError("somebody runs for ever")
 
 
 def reference(
@@ -122,36 +81,36 @@ def test_every_beam_is_the_reference_s_whoever_runs_beside_it(
     wanted: list[tuple[tuple[int, ...], SearchOptions, int]], max_rows: int
 ) -> None:
     """Few rows, so that beams wait, join late, and are moved into the holes that others leave."""
-    scheduler, runner = make(max_rows)
-    jobs = [job_for(*request) for request in wanted]
+    scheduler, runner = moody_runner(max_rows)
+    jobs = [search_job(*request) for request in wanted]
     for job in jobs:
         scheduler.add([job])
-    results = run(scheduler, runner)
+    results = run_all(scheduler, runner)
     for job, request in zip(jobs, wanted, strict=True):
         check_equal(results[job], reference(*request))
     assert scheduler.num_running == 0
 
 
 def test_greedy_rows_and_beams_share_a_batch() -> None:
-    scheduler, runner = make(9)
-    greedy = [job_for((source,), SearchOptions(), 20) for source in range(10, 15)]
-    beams = [job_for((source,), SearchOptions(beam_size=3), 20) for source in range(20, 23)]
+    scheduler, runner = moody_runner(9)
+    greedy = [search_job((source,), SearchOptions(), 20) for source in range(10, 15)]
+    beams = [search_job((source,), SearchOptions(beam_size=3), 20) for source in range(20, 23)]
     scheduler.add([*greedy[:2], *beams, *greedy[2:]])
-    results = run(scheduler, runner)
+    results = run_all(scheduler, runner)
     assert max(plan.num_rows for plan in runner.plans) == 9
     for job in greedy:
-        alone, alone_runner = make(1)
-        again = job_for(job.request.source_ids[:-1], SearchOptions(), 20)
+        alone, alone_runner = moody_runner(1)
+        again = search_job(job.request.source_ids[:-1], SearchOptions(), 20)
         alone.add([again])
-        assert run(alone, alone_runner)[again].hypotheses == results[job].hypotheses
+        assert run_all(alone, alone_runner)[again].hypotheses == results[job].hypotheses
     for job in beams:
         check_equal(results[job], reference(job.request.source_ids[:-1], job.request.options, 20))
 
 
 def test_only_rows_that_changed_parent_are_copied_and_only_where_they_differ() -> None:
-    scheduler, runner = make(4)
-    scheduler.add([job_for((10,), SearchOptions(beam_size=4), 24)])
-    run(scheduler, runner)
+    scheduler, runner = moody_runner(4)
+    scheduler.add([search_job((10,), SearchOptions(beam_size=4), 24)])
+    run_all(scheduler, runner)
     assert all(not copy.cross for plan in runner.plans for copy in plan.copies)
     assert all(len(plan.copies) < 4 for plan in runner.plans)
     lengths = [copy.stop - copy.start for plan in runner.plans for copy in plan.copies]
@@ -160,9 +119,9 @@ def test_only_rows_that_changed_parent_are_copied_and_only_where_they_differ() -
 
 
 def test_a_cancelled_beam_frees_all_its_rows() -> None:
-    scheduler, runner = make(4)
-    first = job_for((10,), SearchOptions(beam_size=4), 24)
-    second = job_for((11,), SearchOptions(beam_size=3), 24)
+    scheduler, runner = moody_runner(4)
+    first = search_job((10,), SearchOptions(beam_size=4), 24)
+    second = search_job((11,), SearchOptions(beam_size=3), 24)
     scheduler.add([first, second])
     for _ in range(3):
         schedule = scheduler.schedule(0.0)
@@ -170,29 +129,29 @@ def test_a_cancelled_beam_frees_all_its_rows() -> None:
         scheduler.update(runner.execute(schedule.plan), 0.0)
     assert (scheduler.num_running, scheduler.num_waiting) == (4, 1)
     scheduler.cancel(first, RequestCancelledError("no more"))
-    results = run(scheduler, runner)
+    results = run_all(scheduler, runner)
     assert results[first].finish_reason is FinishReason.CANCELLED
     assert results[first].token_ids
     check_equal(results[second], reference((11,), second.request.options, 24))
 
 
 def test_a_beam_waits_until_all_its_rows_are_free() -> None:
-    scheduler, runner = make(4)
-    one = job_for((10,), SearchOptions(beam_size=3), 24)
-    other = job_for((11,), SearchOptions(beam_size=2), 24)
+    scheduler, runner = moody_runner(4)
+    one = search_job((10,), SearchOptions(beam_size=3), 24)
+    other = search_job((11,), SearchOptions(beam_size=2), 24)
     scheduler.add([one, other])
-    results = run(scheduler, runner)
+    results = run_all(scheduler, runner)
     assert max(plan.num_rows for plan in runner.plans) == 3
     assert set(results) == {one, other}
 
 
 @pytest.mark.parametrize("beam_size", [1, 2, 5])
 def test_the_step_returns_what_the_widest_search_needs(beam_size: int) -> None:
-    scheduler, runner = make(8)
-    scheduler.add([job_for((10,), SearchOptions(), 24)])
+    scheduler, runner = moody_runner(8)
+    scheduler.add([search_job((10,), SearchOptions(), 24)])
     if beam_size > 1:
-        scheduler.add([job_for((11,), SearchOptions(beam_size=beam_size), 2)])
-    run(scheduler, runner)
+        scheduler.add([search_job((11,), SearchOptions(beam_size=beam_size), 2)])
+    run_all(scheduler, runner)
     asked = [plan.top_k or 0 for plan in runner.plans]
     assert asked[0] == {1: 1, 2: 4, 5: 16}[beam_size]
     assert asked[-1] == 1  # nothing of it stays

@@ -14,47 +14,26 @@ from model.search import Beam, BeamOptions
 from model.search import Hypothesis as Expected
 from model.search import _Running as Running
 from service.errors import InvalidArgumentError
-from service.fake_runner import FakeRunner, moody
-from service.jobs import Job
-from service.plan import RunnerLimits
-from service.requests import GenerationRequest, GenerationResult, Sampling, SearchOptions
+from service.fake_runner import moody
+from service.requests import GenerationResult, Sampling, SearchOptions
 from service.sampling import draw, uniform
-from service.scheduler import Scheduler
+from tests.searches import EOS, moody_runner, run_all, search_job
 
-EOS = 3
 VOCAB_SIZE = 32
 MAX_TOKENS = 20
-
-
-class NoReply:
-    """Whom the scheduler never talks to."""
-
-    def push(self, token_ids: list[int]) -> None:
-        raise AssertionError("the scheduler must not use it")
-
-    def finish(self, result: GenerationResult) -> None:
-        raise AssertionError("the scheduler must not use it")
 
 
 def run(
     wanted: Sequence[tuple[tuple[int, ...], SearchOptions]], max_rows: int
 ) -> list[GenerationResult]:
     """The results of all, in a batch of at most so many rows."""
-    limits = RunnerLimits(max_rows, 16, MAX_TOKENS, 2, VOCAB_SIZE)
-    runner = FakeRunner(limits, scores=moody(VOCAB_SIZE))
-    scheduler = Scheduler(limits, bos_id=2, eos_id=EOS, encode_token_budget=100)
-    jobs = []
-    for source, options in wanted:
-        limit = options.max_new_tokens or MAX_TOKENS
-        request = GenerationRequest((*source, EOS), options)
-        jobs.append(Job(request, NoReply(), limit, 0.0))
+    scheduler, runner = moody_runner(max_rows, VOCAB_SIZE, MAX_TOKENS)
+    jobs = [
+        search_job(source, options, options.max_new_tokens or MAX_TOKENS)
+        for source, options in wanted
+    ]
     scheduler.add(jobs)
-    results = {}
-    while not scheduler.is_idle:
-        plan = scheduler.schedule(0.0).plan
-        assert plan is not None
-        for finished in scheduler.update(runner.execute(plan), 0.0).finished:
-            results[finished.job] = finished.result
+    results = run_all(scheduler, runner)
     return [results[job] for job in jobs]
 
 

@@ -9,33 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from service.jobs import Job
-from service.requests import (
-    GenerationRequest,
-    GenerationResult,
-    Priority,
-    SearchOptions,
-)
+from service.requests import Priority, SearchOptions
 from service.waiting import WaitingQueue
-
-
-class NoReply:
-    """Whom the queue never talks to."""
-
-    def push(self, token_ids: list[int]) -> None:
-        raise AssertionError("the queue must not use it")
-
-    def finish(self, result: GenerationResult) -> None:
-        raise AssertionError("the queue must not use it")
+from tests.searches import search_job
 
 
 def job(
     client: str, work: int = 1, priority: Priority = Priority.NORMAL, beam_size: int = 1
 ) -> Job:
-    options = SearchOptions(beam_size=beam_size)
-    request = GenerationRequest(
-        tuple(range(10, 10 + work)), options, client=client, priority=priority
-    )
-    return Job(request, NoReply(), max_new_tokens=10, submitted_at=0.0)
+    source = range(10, 9 + work)  # and EOS
+    return search_job(source, SearchOptions(beam_size=beam_size), client=client, priority=priority)
 
 
 clients = st.sampled_from("abcd")
