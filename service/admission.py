@@ -21,18 +21,23 @@ class Places:
     Args:
         capacity: most sequences inside at any time.
         reserve: how many of these only go to newly arriving calls.
+        on_held_back: told how many calls have a sequence for which there is no place yet.
 
     Attributes:
         num_taken: how many are taken.
         empty: set while none is.
     """
 
-    def __init__(self, capacity: int, reserve: int) -> None:
+    def __init__(
+        self, capacity: int, reserve: int, on_held_back: Callable[[int], None] = lambda _: None
+    ) -> None:
         self.capacity = capacity
         self.num_taken = 0
         self.empty = asyncio.Event()
         self.empty.set()
         self._reserve = reserve
+        self._num_held_back = 0
+        self._on_held_back = on_held_back
 
     def take(self, count: int) -> bool:
         """Take `count` places or none; whether there were enough."""
@@ -53,6 +58,11 @@ class Places:
         self.num_taken -= 1
         if self.num_taken == 0:
             self.empty.set()
+
+    def hold_back(self, change: int) -> None:
+        """So many calls more (or fewer) have a sequence for which there is no place yet."""
+        self._num_held_back += change
+        self._on_held_back(self._num_held_back)
 
 
 class Admission:
@@ -77,6 +87,7 @@ class Admission:
         self._enqueue = enqueue
         self._in_flight: dict[Generation, None] = {}
         self._closed = False
+        self._is_held_back = False
         self._room: asyncio.Future[None] | None = None
 
     def try_submit(self, request: GenerationRequest) -> Generation | None:
@@ -89,7 +100,9 @@ class Admission:
         assert not self._closed, "submitted to a closed admission"
         extra = bool(self._in_flight)
         if extra and (len(self._in_flight) >= self._max_in_flight or not self._places.take_spare()):
+            self._hold_back(True)
             return None
+        self._hold_back(False)
         try:
             generation = self._enqueue(request, self._ended)
         except Exception:
@@ -117,10 +130,16 @@ class Admission:
         if self._closed:
             return
         self._closed = True
+        self._hold_back(False)
         if not self._in_flight:
             self._places.release()
         for generation in list(self._in_flight):
             generation.cancel()
+
+    def _hold_back(self, holds: bool) -> None:
+        if holds != self._is_held_back:
+            self._is_held_back = holds
+            self._places.hold_back(1 if holds else -1)
 
     def _ended(self, generation: Generation) -> None:
         del self._in_flight[generation]

@@ -97,7 +97,9 @@ class Engine:
         )
         self._steps = StepLoop(runner, scheduler, clock, self)
         self._places = Places(
-            runner.limits.max_rows + self.config.max_waiting, self.config.max_waiting // 2
+            runner.limits.max_rows + self.config.max_waiting,
+            self.config.max_waiting // 2,
+            self._observer.on_held_back,
         )
         self._generations: set[Generation] = set()
         self._state = _State.NEW

@@ -89,7 +89,7 @@ class ServerMetrics:
 
         self.queue_duration = seconds(
             "dragoman_queue_duration_seconds",
-            "Time that a sentence waited for a slot.",
+            "Time that a sentence waited for a slot, whether it got one or not.",
             _CALL_BUCKETS,
         )
         self.first_token = seconds(
@@ -117,6 +117,10 @@ class ServerMetrics:
         self.slots = gauge("dragoman_slots", "Slots: rows that can step at the same time.")
         self.slots_used = gauge("dragoman_slots_used", "Slots in use.")
         self.waiting = gauge("dragoman_waiting_sentences", "Sentences waiting for a slot.")
+        self.held_back = gauge(
+            "dragoman_held_back_calls",
+            "Calls that have more sentences than they may put into the queue at the moment.",
+        )
         self.max_waiting = gauge("dragoman_waiting_sentences_limit", "Sentences that may wait.")
         self.cache_bytes = gauge(
             "dragoman_cache_bytes", "Memory reserved for the key and value caches."
@@ -180,6 +184,7 @@ class ModelMetrics:
         self._slots = metrics.slots.labels(model)
         self._slots_used = metrics.slots_used.labels(model)
         self._waiting = metrics.waiting.labels(model)
+        self._held_back = metrics.held_back.labels(model)
         self._max_waiting = metrics.max_waiting.labels(model)
         self._cache_bytes = metrics.cache_bytes.labels(model)
         self._source_tokens = metrics.source_tokens.labels(model)
@@ -214,6 +219,10 @@ class ModelMetrics:
         self._waiting.set(waiting)
         self._slots_used.set(running)
 
+    def on_held_back(self, calls: int) -> None:
+        """How many calls wait with sentences that are not in the queue yet."""
+        self._held_back.set(calls)
+
     def on_first_token(self, seconds: float) -> None:
         """A sentence got its first token."""
         self._first_token.observe(seconds)
@@ -221,6 +230,9 @@ class ModelMetrics:
     def on_finished(self, result: GenerationResult, request: GenerationRequest) -> None:
         """A sentence ended."""
         self._finished[result.finish_reason].inc()
+        if not result.was_admitted:  # it gave up waiting, and nothing was computed
+            self._queue_duration.observe(result.queue_seconds)
+            return
         self._compute_duration.observe(result.compute_seconds)
         tokens = len(result.token_ids)
         self._source_tokens.inc(len(request.source_ids))

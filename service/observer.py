@@ -18,6 +18,10 @@ class EngineObserver(Protocol):
         """So many sequences wait and so many rows are in use. Told once an iteration."""
         return None
 
+    def on_held_back(self, calls: int) -> None:
+        """So many calls were let in and have more sequences, for which there is no place yet."""
+        return None
+
     def on_admitted(self, queue_seconds: float) -> None:
         """A sequence joined the batch."""
         return None

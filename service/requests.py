@@ -245,6 +245,7 @@ class GenerationResult:
             generated.
         hypotheses: as many as were asked for, best first; fewer only where the vocabulary is too
             small for as many to exist, or if it ended early.
+        was_admitted: whether it joined the batch.
         queue_seconds: from submission until it joined the batch (or ended without joining).
         compute_seconds: from joining the batch until it ended.
         first_token_seconds: from submission until its first token; None if there was none.
@@ -255,6 +256,7 @@ class GenerationResult:
     finish_reason: FinishReason
     log_probability: float = 0.0
     hypotheses: list[Hypothesis] = field(default_factory=list)
+    was_admitted: bool = True
     queue_seconds: float = 0.0
     compute_seconds: float = 0.0
     first_token_seconds: float | None = None

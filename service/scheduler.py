@@ -277,6 +277,7 @@ class Scheduler:
             finish_reason=reason,
             log_probability=best.log_probability,
             hypotheses=hypotheses,
+            was_admitted=job.admitted_at is not None,
             queue_seconds=admitted_at - job.submitted_at,
             compute_seconds=now - admitted_at,
             first_token_seconds=(

@@ -52,6 +52,7 @@ class Recorder(SilentObserver):
         self.rows: list[int] = []
         self.encodes = 0
         self.most_waiting = 0
+        self.held_back = [0]
         self.admitted: list[float] = []
         self.first_tokens: list[float] = []
         self.finished: list[FinishReason] = []
@@ -62,6 +63,9 @@ class Recorder(SilentObserver):
 
     def on_queue(self, waiting: int, running: int) -> None:
         self.most_waiting = max(self.most_waiting, waiting)
+
+    def on_held_back(self, calls: int) -> None:
+        self.held_back.append(calls)
 
     def on_admitted(self, queue_seconds: float) -> None:
         self.admitted.append(queue_seconds)
@@ -300,6 +304,7 @@ async def test_deadlines_end_those_that_run_and_those_that_wait() -> None:
             result = await generation.result()
             assert result.finish_reason is FinishReason.DEADLINE
             assert isinstance(result.error, DeadlineExceededError)
+            assert result.was_admitted == (generation is not waiting)
         runner.release()
         for generation in (*others, late):
             assert (await generation.result()).finish_reason is FinishReason.LENGTH
@@ -459,13 +464,15 @@ async def test_a_call_larger_than_the_queue_gets_through() -> None:
             check_prediction(runner, asked, await generation.result())
         admission.close()
         assert recorder.most_waiting <= 8
+        assert (max(recorder.held_back), recorder.held_back[-1]) == (1, 0)
         assert await engine.drain(10.0)
 
 
 async def test_a_large_call_leaves_room_for_newcomers() -> None:
     runner = FakeRunner(LIMITS, endless)
     runner.hold()
-    async with serving(runner, EngineConfig(max_waiting=6)) as engine:
+    recorder = Recorder()
+    async with serving(runner, EngineConfig(max_waiting=6), recorder) as engine:
         large = engine.admit(max_in_flight=100)
         inside = 0
         while large.try_submit(request(10)) is not None:
@@ -478,9 +485,11 @@ async def test_a_large_call_leaves_room_for_newcomers() -> None:
         assert all(admission.try_submit(request(11)) for admission in admissions)
         assert all(admission.try_submit(request(11)) is None for admission in admissions)
         assert engine.num_inside == 10
+        assert recorder.held_back == [0, 1, 2, 3, 4]
         for admission in admissions:
             admission.close()
         large.close()
+        assert recorder.held_back == [0, 1, 2, 3, 4, 3, 2, 1, 0]
 
 
 async def test_in_flight_keeps_to_the_callers_bound() -> None:

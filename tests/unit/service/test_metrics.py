@@ -33,6 +33,10 @@ def metrics() -> ServerMetrics:
     request = GenerationRequest(source_ids=(5, 6, 3))
     observer.on_finished(GenerationResult([7, 8], FinishReason.EOS, compute_seconds=0.1), request)
     observer.on_finished(GenerationResult([7], FinishReason.CANCELLED), request)
+    observer.on_finished(
+        GenerationResult([], FinishReason.DEADLINE, was_admitted=False, queue_seconds=2.0), request
+    )
+    observer.on_held_back(2)
     return metrics
 
 
@@ -63,6 +67,11 @@ def test_an_engine_s_figures_come_out(page: str) -> None:
     assert values["dragoman_target_tokens_total", "m"] == 3
     assert values["dragoman_wasted_tokens_total", "m"] == 1
     assert values["dragoman_finished_sentences_total", "m", "eos"] == 1
+    assert values["dragoman_finished_sentences_total", "m", "deadline"] == 1
+    assert values["dragoman_queue_duration_seconds_count", "m"] == 2  # who gave up waited too,
+    assert values["dragoman_queue_duration_seconds_sum", "m"] == 2.01
+    assert values["dragoman_compute_duration_seconds_count", "m"] == 2  # but was never computed
+    assert values["dragoman_held_back_calls", "m"] == 2
     assert values["dragoman_finished_sentences_total", "m", "error"] == 0
 
 
