@@ -12,7 +12,8 @@ import pytest
 from service.settings import shipped_models
 from tests.containers.live.docker_engine import DockerEngine, argument_default
 
-pytestmark = pytest.mark.containers
+# The first test waits for the images.
+pytestmark = [pytest.mark.containers, pytest.mark.timeout(1200)]
 
 MAX_ADDED_BYTES = 280_000_000
 HARDENED = (

@@ -19,7 +19,8 @@ from tests.containers.live.stack import ENVOY, Stack, channel, load
 from tests.containers.promql import alerts, metric_names, recorded
 from tests.containers.tools import DOCKER
 
-pytestmark = pytest.mark.containers
+# The first test waits for the images.
+pytestmark = [pytest.mark.containers, pytest.mark.timeout(1200)]
 
 TEXTS = [line for line in (DOCKER / "load.en.txt").read_text().splitlines() if line]
 PAGE = "\n".join(TEXTS * 3)
