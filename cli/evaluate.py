@@ -67,6 +67,12 @@ def evaluate(
     with _progress(len(sources)) as on_progress:
         translated = translate(model, sources, options, on_progress)
     seconds = time.perf_counter() - start
+    if translated.num_cut:
+        typer.echo(
+            f"warning: {translated.num_cut} of {len(sources)} sentences are longer than the model "
+            f"takes and lost their end",
+            err=True,
+        )
     if output is not None:
         lines = (" ".join(text.splitlines()) for text in translated.sentences)
         output.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
@@ -76,7 +82,12 @@ def evaluate(
         lowercase=lowercase,
         moses_language=translated.target_language if moses else None,
     )
-    facts = {"model": str(model), "kind": translated.kind, "beam_size": beam_size}
+    facts = {
+        "model": str(model),
+        "kind": translated.kind,
+        "beam_size": beam_size,
+        "num_cut": translated.num_cut,
+    }
     if json_output:
         import json
 

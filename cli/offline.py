@@ -11,6 +11,7 @@ from cli.exits import fail
 
 if TYPE_CHECKING:
     from model.bundle import Bundle
+    from model.tokenizer import Tokenizer
     from service.requests import SearchOptions
     from service.runner import OnnxRunner
 
@@ -44,11 +45,13 @@ class Translated:
         kind: "bundle" or "checkpoint".
         target_language: ISO 639-1 code.
         sentences: one for each that was given, in order.
+        num_cut: how many were longer than the model takes, and lost their end.
     """
 
     kind: str
     target_language: str
     sentences: list[str]
+    num_cut: int
 
 
 Translator = Callable[[Path, Sequence[str], OfflineOptions, OnProgress], Translated]
@@ -93,7 +96,12 @@ def _translate_with_checkpoint(
         batch_tokens=options.batch_tokens,
         on_progress=on_progress,
     )
-    return Translated("checkpoint", checkpoint.languages["target"], translations)
+    num_cut = _num_longer(checkpoint.tokenizer, sentences, checkpoint.config.max_positions - 1)
+    return Translated("checkpoint", checkpoint.languages["target"], translations, num_cut)
+
+
+def _num_longer(tokenizer: Tokenizer, sentences: Sequence[str], max_tokens: int) -> int:
+    return sum(len(ids) > max_tokens for ids in tokenizer.encode_batch(sentences))
 
 
 def _torch_device(name: str) -> str:
@@ -140,7 +148,8 @@ def _translate_with_bundle(
     translations = list(sentences)
     for index, ids in zip(asked, outputs, strict=True):
         translations[index] = tokenizer.decode(ids)
-    return Translated("bundle", bundle.target_language, translations)
+    num_cut = _num_longer(tokenizer, sentences, longest)
+    return Translated("bundle", bundle.target_language, translations, num_cut)
 
 
 async def _generate(

@@ -6,6 +6,7 @@ recipe. Tied matrices are stored once.
 
 from __future__ import annotations
 
+import glob
 import json
 import os
 import shutil
@@ -28,6 +29,7 @@ CONFIG_FILE = "config.json"
 WEIGHTS_FILE = "model.safetensors"
 RECIPE_FILE = "recipe.toml"
 FORMAT_VERSION = 1
+_TEMPORARY_MARK = "partial-"  # so that nobody's own files are taken for ours
 
 _DTYPES = {"fp32": torch.float32, "fp16": torch.float16}
 
@@ -67,6 +69,9 @@ def save_checkpoint(
 ) -> None:
     """Write a checkpoint. `folder` is replaced only when the new one is complete.
 
+    One process at a time may write to `folder`: what another one left behind when it was killed
+    half-way is removed.
+
     Args:
         folder: where to.
         model: the network.
@@ -77,7 +82,10 @@ def save_checkpoint(
         dtype: of the stored weights.
     """
     folder.parent.mkdir(parents=True, exist_ok=True)
-    temporary = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
+    prefix = f".{folder.name}.{_TEMPORARY_MARK}"
+    for left in folder.parent.glob(glob.escape(prefix) + "*"):
+        shutil.rmtree(left, ignore_errors=True)
+    temporary = Path(tempfile.mkdtemp(prefix=prefix, dir=folder.parent))
     config = {
         "format_version": FORMAT_VERSION,
         "model": model.config.to_dict(),

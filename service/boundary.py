@@ -26,7 +26,9 @@ from service.metrics import ServerMetrics
 REQUEST_ID = "x-request-id"
 VALID_ID = re.compile(r"[A-Za-z0-9\-_.:/+=@]{1,128}")
 _DETAILS = "grpc-status-details-bin"  # where gRPC's rich error model puts google.rpc.Status
-_PUSHBACK = "grpc-retry-pushback-ms"  # gRPC's own hint, which a client's retry policy obeys
+# gRPC's own hint, for clients whose retry policy names RESOURCE_EXHAUSTED. Ours doesn't: load that
+# was refused is for the caller to hold back, who finds the same time in the details.
+_PUSHBACK = "grpc-retry-pushback-ms"
 
 _CODES: dict[type[errors.DragomanError], grpc.StatusCode] = {
     errors.InvalidArgumentError: grpc.StatusCode.INVALID_ARGUMENT,

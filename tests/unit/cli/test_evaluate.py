@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -146,3 +146,20 @@ def test_what_cannot_be_evaluated_is_refused_in_one_line(setting: Setting, tmp_p
         assert result.stdout == ""
         assert message in result.stderr
         assert result.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("kind", ["checkpoint", "bundle"])
+def test_sentences_that_are_cut_are_counted_aloud(
+    setting: Setting, kind: str, tmp_path: Path
+) -> None:
+    texts = ["A dog is running.", "x" * 200, "", "y" * 200]
+    source, reference = tmp_path / "source", tmp_path / "reference"
+    for file in (source, reference):
+        file.write_text("".join(f"{text or '.'}\n" for text in texts))
+    long = replace(setting, source=source, reference=reference)
+    result = long.run(getattr(setting, kind), "--json")
+    assert json.loads(result.stdout)["num_cut"] == 2
+    assert "2 of 4 sentences are longer" in result.stderr
+    result = setting.run(getattr(setting, kind), "--json")
+    assert json.loads(result.stdout)["num_cut"] == 0
+    assert "longer" not in result.stderr

@@ -162,3 +162,15 @@ def test_a_damaged_checkpoint_names_the_file(
     act(folder)
     with pytest.raises(CheckpointError, match=message):
         load_checkpoint(folder)
+
+
+def test_what_a_killed_save_left_behind_is_removed_by_the_next(
+    tmp_path: Path, tokenizer: Tokenizer
+) -> None:
+    model = random_model(tiny_config())
+    for name in (".c.partial-x1y2", ".c.mine", ".cc.partial-x1y2"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "model.safetensors").write_bytes(b"half")
+    save_checkpoint(tmp_path / "c", model, tokenizer, languages=LANGUAGES)
+    left = {path.name for path in tmp_path.iterdir()}
+    assert left == {"c", ".c.mine", ".cc.partial-x1y2"}
