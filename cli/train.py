@@ -32,6 +32,14 @@ def train(
     import os
     from datetime import timedelta
 
+    from model.recipe import RecipeError, load_recipe
+
+    try:  # before PyTorch, which takes seconds to import
+        loaded = load_recipe(recipe, data_root=data_root)
+    except RecipeError as exc:
+        fail(str(exc))
+    if output is not None:
+        loaded = loaded.model_copy(update={"output": output.resolve()})
     try:
         import torch
         from torch import distributed
@@ -40,7 +48,6 @@ def train(
 
     from model.checkpoint import CheckpointError
     from model.corpus import CorpusError
-    from model.recipe import RecipeError, load_recipe
     from model.tokenizer import TokenizerError
     from model.training import Trainer, TrainingError
 
@@ -52,13 +59,9 @@ def train(
         backend = "nccl" if torch.cuda.is_available() else "gloo"
         distributed.init_process_group(backend, timeout=timedelta(hours=2))
     try:
-        loaded = load_recipe(recipe, data_root=data_root)
-        if output is not None:
-            loaded = loaded.model_copy(update={"output": output.resolve()})
         final = Trainer(loaded, device=device).run()
-    except (RecipeError, CorpusError, TokenizerError, CheckpointError, TrainingError) as exc:
-        typer.echo(f"error: {exc}", err=True)
-        raise typer.Exit(1) from exc
+    except (CorpusError, TokenizerError, CheckpointError, TrainingError) as exc:
+        fail(str(exc))
     except KeyboardInterrupt:
         typer.echo("interrupted; the same command goes on from the last saved state", err=True)
         raise typer.Exit(130) from None

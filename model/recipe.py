@@ -223,9 +223,13 @@ def load_recipe(path: Path, *, data_root: Path | None = None) -> Recipe:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as exc:
         raise RecipeError(f"{path}: not TOML: {exc}") from exc
     except ValidationError as exc:
-        first = exc.errors()[0]
+        # An unknown field explains a missing one: it is the same, misspelt.
+        errors = exc.errors()
+        first = next((e for e in errors if e["type"] == "extra_forbidden"), errors[0])
         field = ".".join(str(part) for part in first["loc"])
         message = first["msg"].removeprefix("Value error, ")
+        if first["type"] == "extra_forbidden":
+            message = "there is no such field"
         raise RecipeError(f"{path}: {field}: {message}" if field else f"{path}: {message}") from exc
     return _with_absolute_paths(recipe, Path.cwd(), data_root)
 

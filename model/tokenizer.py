@@ -6,6 +6,7 @@ Regularization". Every byte is a piece of last resort, so no input is unknown. F
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Literal
@@ -152,6 +153,11 @@ def train_tokenizer(
             )
     except (RuntimeError, OSError) as exc:
         temporary.unlink(missing_ok=True)
-        raise TokenizerError(f"cannot train a vocabulary of {vocab_size} pieces: {exc}") from exc
+        # SentencePiece's messages begin with a place in its C++ source.
+        reason = re.sub(r"^\w+: \S+\.cc\(\d+\) (\[.*?\] )?", "", str(exc))
+        raise TokenizerError(
+            f"cannot train a vocabulary of {vocab_size} pieces (vocabulary.vocab_size) on this "
+            f"text: {reason}"
+        ) from exc
     temporary.replace(destination)
     return Tokenizer.load(destination)

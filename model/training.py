@@ -280,8 +280,9 @@ class Trainer:
         self.model.load_state_dict(average_weights(recent))
         scores = self._scores()
         metric = self.recipe.validation.metric
-        self.log.averaged(len(recent), scores, self.progress.best_score)
-        if scores.score(metric) < self.progress.best_score:
+        mean_is_better = scores.score(metric) >= self.progress.best_score
+        self.log.averaged(len(recent), scores, self.progress.best_score, mean_is_better)
+        if not mean_is_better:
             best = load_checkpoint(self.output / "best").model.state_dict()
             self.model.load_state_dict(best)
         self._save_checkpoint(folder, self.model, self.recipe.saving.dtype)

@@ -90,6 +90,14 @@ class TrainingLog:
             progress.precision,
             progress.update,
         )
+        options = self._recipe.optimization
+        if options.warmup_updates >= options.max_updates:
+            logger.warning(
+                "optimization.warmup_updates (%d) is not less than optimization.max_updates (%d): "
+                "the learning rate never reaches its peak",
+                options.warmup_updates,
+                options.max_updates,
+            )
 
     def updated(
         self, progress: RunProgress, loss: float, rate: float, norm: float, num_tokens: int
@@ -144,11 +152,13 @@ class TrainingLog:
         report = {"recipe": self._recipe.name, "validations": progress.history}
         (self._output / REPORT_FILE).write_text(json.dumps(report, indent=2) + "\n")
 
-    def averaged(self, count: int, scores: Scores, best_score: float) -> None:
-        """The last checkpoints' mean was validated."""
+    def averaged(self, count: int, scores: Scores, best_score: float, mean_is_better: bool) -> None:
+        """The last checkpoints' mean was validated, and the final model chosen."""
         logger.info(
-            "mean of the last %d checkpoints: %s; the best single one had %.2f",
+            "mean of the last %d checkpoints: %s; the best single one had %.2f. "
+            "The final model is %s",
             count,
             scores.summary(),
             best_score,
+            "the mean" if mean_is_better else "the best single one",
         )

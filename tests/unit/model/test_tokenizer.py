@@ -96,6 +96,9 @@ def test_errors_name_the_file(tmp_path: Path) -> None:
 
 
 def test_too_large_a_vocabulary_for_the_text_leaves_no_file(tmp_path: Path) -> None:
-    with pytest.raises(TokenizerError, match="vocabulary of 9000"):
+    with pytest.raises(
+        TokenizerError,
+        match=r"9000 pieces \(vocabulary.vocab_size\) on this text: Vocabulary size too",
+    ):
         train_tokenizer(iter(SENTENCES), tmp_path / "t.model", vocab_size=9000)
     assert list(tmp_path.iterdir()) == []
