@@ -112,6 +112,10 @@ class DockerEngine:
             self._process.terminate()
             self._process.wait(60)
             self._process = None
+        # The engine leaves its hold on the network namespace, and nothing can be deleted under it.
+        for line in Path("/proc/mounts").read_text().splitlines():
+            if (place := line.split()[1]).startswith(f"{self._directory}/"):
+                subprocess.run(["umount", place], check=True)
 
     def __call__(self, *arguments: str | Path, **environment: str) -> str:
         """What `docker ARGUMENTS` prints. Fails with its messages if it fails."""
