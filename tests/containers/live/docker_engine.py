@@ -113,7 +113,7 @@ class DockerEngine:
             self._process.wait(60)
             self._process = None
         # The engine leaves its hold on the network namespace, and nothing can be deleted under it.
-        for line in Path("/proc/mounts").read_text().splitlines():
+        for line in reversed(Path("/proc/mounts").read_text().splitlines()):
             if (place := line.split()[1]).startswith(f"{self._directory}/"):
                 subprocess.run(["umount", place], check=True)
 
