@@ -193,6 +193,9 @@ class Server:
                 ("grpc.keepalive_timeout_ms", 20_000),
                 ("grpc.http2.min_recv_ping_interval_without_data_ms", 10_000),
                 ("grpc.keepalive_permit_without_calls", 1),
+                # A connection lasts for ever by itself: replicas that are added under load would
+                # get none of it from clients that balance by themselves.
+                ("grpc.max_connection_age_ms", int(settings.max_connection_seconds * 1000)),
             ],
         )
         translation_pb2_grpc.add_TranslationServiceServicer_to_server(

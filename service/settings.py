@@ -84,6 +84,13 @@ class Settings:
         minimum=1,
         maximum=10_000_000,
     )
+    max_connection_seconds: float = _setting(
+        300.0,
+        "How long a client keeps a connection (calls on it end first). Opening the next one, it "
+        "finds replicas that have come since.",
+        minimum=1.0,
+        maximum=86_400.0,
+    )
     drain_seconds: float = _setting(
         30.0, "How long SIGTERM waits for calls in progress.", minimum=0.0, maximum=86_400.0
     )

@@ -1,0 +1,47 @@
+"""Connections end now and then, so that clients look again who is there; calls don't notice."""
+
+import asyncio
+
+import grpc
+
+from dragoman.v1 import translation_pb2 as pb
+from dragoman.v1.translation_pb2_grpc import TranslationServiceStub
+from model.tokenizer import Tokenizer
+from tests.integration.servers import fake_runner, running_fake
+
+TEXT = "A dog is running. " * 20
+
+
+async def test_a_client_connects_anew_and_loses_no_call(tokenizer: Tokenizer) -> None:
+    async with (
+        running_fake(fake_runner(tokenizer), tokenizer, max_connection_seconds=1.0) as running,
+        grpc.aio.insecure_channel(running.address, options=[("grpc.enable_retries", 0)]) as channel,
+    ):
+        stub = TranslationServiceStub(channel)
+        done = asyncio.Event()
+
+        async def unary() -> int:
+            calls = 0
+            while not done.is_set():
+                await stub.Translate(pb.TranslateRequest(contents=["A dog."]))
+                calls += 1
+            return calls
+
+        async def stream() -> int:
+            calls = 0
+            while not done.is_set():
+                request = pb.StreamTranslateRequest(content=TEXT)
+                responses = [response async for response in stub.StreamTranslate(request)]
+                assert responses[-1].HasField("summary")
+                calls += 1
+            return calls
+
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(work()) for work in (unary, unary, stream, stream)]
+            await channel.channel_ready()
+            for _ in range(2):
+                # The server asks for a new connection, and the next call opens it.
+                await channel.wait_for_state_change(grpc.ChannelConnectivity.READY)
+                await channel.channel_ready()
+            done.set()
+        assert all(task.result() > 0 for task in tasks)
