@@ -10,7 +10,7 @@ from service.beams import Beam, BeamGroup
 from service.candidates import Candidates
 from service.constraints import Constraints
 from service.plan import Int64, RowCopy, StepOutput
-from service.requests import MAX_SAMPLED, Hypothesis, Sampling, SearchOptions
+from service.requests import Hypothesis, Sampling, SearchOptions
 from service.row_states import Float64, RowStates, total
 from service.sampling import draw
 
@@ -46,8 +46,8 @@ class Decoding:
     def top_k(self) -> int:
         """Candidates of each row that the next step must bring."""
         wanted = max([1, *(2 * size for size in self._groups)])
-        if self._sampling:
-            wanted = max(wanted, MAX_SAMPLED)
+        # Two, to tell a forced token from a free choice.
+        wanted = max([wanted, *(max(2, one.top_k) for one in self._sampling.values())])
         if self._constraints:
             touched = (c.num_touched(self._generated(row)) for row, c in self._constraints.items())
             wanted += max(touched)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from service.requests import MAX_SAMPLED, Sampling
+from service.requests import Sampling
 from service.row_states import Float64
 
 _MASK = (1 << 64) - 1
@@ -25,7 +25,7 @@ def draw(scores: Float64, sampling: Sampling, position: int) -> int:
     Returns:
         The index of a candidate.
     """
-    kept = scores[: min(sampling.top_k, MAX_SAMPLED)]
+    kept = scores[: sampling.top_k]
     weights = np.exp((kept - kept[0]) / sampling.temperature)
     cumulative = np.add.accumulate(weights)
     # The first of those that reach top_p is in.
