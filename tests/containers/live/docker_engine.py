@@ -208,6 +208,9 @@ def argument_default(argument: str) -> str:
 def _bootstrap(directory: Path) -> Path:
     """An archive of a small Debian with Python where the official image has it."""
     root = directory / "root"
+    root.mkdir()
+    # In memory: the package manager asks the disk to confirm each file that it unpacks.
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1g", "stand-in", str(root)], check=True)
     subprocess.run(
         [
             str(_which("debootstrap")),
@@ -222,7 +225,7 @@ def _bootstrap(directory: Path) -> Path:
         (root / "usr/local/bin" / name).symlink_to("/usr/bin/python3")
     archive = directory / "root.tar"
     subprocess.run(["tar", "-C", str(root), "-cf", str(archive), "."], check=True)
-    shutil.rmtree(root)
+    subprocess.run(["umount", str(root)], check=True)
     return archive
 
 
