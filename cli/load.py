@@ -20,8 +20,8 @@ EXIT_INVALID = 3
 _START_RATE = 4.0
 
 load_app = typer.Typer(
-    help="Put a server under load and measure it.",
     invoke_without_command=True,
+    rich_markup_mode=None,  # as in cli.main
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from typing import Annotated
 
 # onnxruntime reports usage to its makers unless this is set before it is imported.
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
@@ -21,11 +22,34 @@ from cli.translate import translate
 
 app = typer.Typer(
     name="dragoman",
-    help="Machine translation over gRPC: serve models, translate, train your own.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,  # a traceback is for a defect, and then in plain
+    # Plain help: rich panels keep the source's line breaks and cut option names at 80 columns.
+    rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        import importlib.metadata
+
+        typer.echo(f"dragoman {importlib.metadata.version('dragoman')}")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version and exit."
+        ),
+    ] = False,
+) -> None:
+    """Machine translation over gRPC: serve models, translate, train your own."""
+
+
 for command in (serve, translate, models, train, export, evaluate):
     app.command()(command)
 app.add_typer(load_app, name="load")
