@@ -66,7 +66,8 @@ class Registry:
         for model in models:
             if model.name in self._models:
                 raise StartupError(
-                    f"two models are called {model.name!r}: give --model only one of them"
+                    f"two models are called {model.name!r}, and requests choose by name: serve "
+                    "only one of them, or export one again with `dragoman export --name`"
                 )
             self._models[model.name] = model
 

@@ -47,7 +47,8 @@ class Settings:
     model: tuple[Path, ...] = _setting(
         (),
         "A bundle directory to serve; repeatable, the first that fits a request is preferred. "
-        "None given: the models that came with this installation.",
+        "None given: the models that came with this installation. In the environment, several are "
+        f"separated by {os.pathsep!r}.",
     )
     host: str = _setting("127.0.0.1", "Address to listen on. 0.0.0.0 listens on every interface.")
     port: int = _setting(50051, "Port for gRPC; 0 takes a free one.", minimum=0, maximum=65535)

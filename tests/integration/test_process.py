@@ -98,6 +98,7 @@ async def test_two_bundles_of_one_name(bundle_path: Path, tmp_path: Path) -> Non
     shutil.copytree(bundle_path, copy)
     message = await fails_to_start("--model", bundle_path, "--model", copy)
     assert "two models are called 'tiny'" in message
+    assert "dragoman export --name" in message
 
 
 @pytest.mark.parametrize("flag", ["--port", "--metrics-port"])
