@@ -14,6 +14,7 @@ from typing import TypeAlias, TypeVar
 import grpc
 import typer
 
+from cli.unreachable import describe
 from dragoman.client import AsyncClient, Search, Translation, TranslationError
 
 # Large enough that a server's batch stays full, small enough that memory and the time to the first
@@ -139,7 +140,8 @@ class LineTranslator:
             return await call
         except TranslationError as exc:
             where = f"{self._unit} {self._num_done + 1}"
-            raise CallFailedError(f"{self._job.server}: {exc} (stopped at {where})") from exc
+            reason = describe(self._job.server, exc)
+            raise CallFailedError(f"{reason} (stopped at {where})") from exc
 
     async def _translate(self, batch: list[bytes]) -> list[_Outcome]:
         decoded = [_decode(line) for line in batch]

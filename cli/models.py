@@ -9,6 +9,7 @@ import typer
 
 from cli.exits import fail
 from cli.options import DEFAULT_SERVER, Server
+from cli.unreachable import describe
 
 
 def models(
@@ -24,7 +25,7 @@ def models(
         with Client(server, timeout=10.0) as client:
             found = client.list_models()
     except TranslationError as exc:
-        fail(f"{server}: {exc}")
+        fail(describe(server, exc))
 
     if as_json:
         typer.echo(json.dumps([dataclasses.asdict(model) for model in found], indent=2))

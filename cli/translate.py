@@ -74,6 +74,8 @@ def translate(
         fail("--n-best: a stream gives only one translation")
     if not texts and sys.stdin is None:
         fail("standard input: it is closed")
+    if not texts and sys.stdin.isatty():
+        typer.echo("Type texts to translate, one a line; Ctrl-D ends.", err=True)
     job = Job(
         server=server,
         source=source,

@@ -64,6 +64,10 @@ class GrpcCall:
         except grpc.aio.AioRpcError as exc:
             if exc.code() is grpc.StatusCode.UNIMPLEMENTED:
                 return []
+            if exc.code() is grpc.StatusCode.UNAVAILABLE and not exc.trailing_metadata():
+                raise ServerError(
+                    f'no server answers at {self._plan.server}; is "dragoman serve" running there?'
+                ) from exc
             raise ServerError(
                 f"no usable server at {self._plan.server}: {exc.code().name}: {exc.details()}"
             ) from exc

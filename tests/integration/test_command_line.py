@@ -206,7 +206,9 @@ async def test_what_concerns_every_line_ends_the_run(
 async def test_a_server_that_is_not_there(command: str, arguments: list[str]) -> None:
     done = await run("127.0.0.1:1", *arguments, command=command)
     assert (done.status, done.output) == (1, b"")
-    assert done.errors.startswith("dragoman: 127.0.0.1:1: UNAVAILABLE: ")
+    assert done.errors.startswith(
+        'dragoman: no server answers at 127.0.0.1:1; is "dragoman serve" running there?'
+    )
     assert len(done.errors.splitlines()) == 1
 
 
@@ -228,7 +230,7 @@ async def test_a_server_that_goes_away_in_the_middle(
     output, errors = await process.communicate(b"Two men.\nThe lake.\n")
     assert process.returncode == 1
     assert output == b""
-    assert b"UNAVAILABLE" in errors
+    assert b"UNAVAILABLE" in errors or b"no server answers" in errors
     assert b"stopped at line 2" in errors
     assert b"Traceback" not in errors
 
@@ -296,6 +298,24 @@ def test_help_is_quick_because_it_imports_nothing_heavy() -> None:
         text=True,
     )
     assert done.stdout.strip() == ""
+
+
+@pytest.mark.skipif(not hasattr(os, "openpty"), reason="needs pseudo-terminals")
+async def test_at_a_terminal_it_says_that_it_waits(server: Running) -> None:
+    ours, theirs = os.openpty()
+    process = await dragoman(
+        *("translate", "--server", server.address),
+        stdin=theirs,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    os.close(theirs)
+    assert process.stderr is not None
+    assert b"Ctrl-D" in await process.stderr.readline()
+    os.write(ours, b"A dog.\n\x04")
+    output, errors = await process.communicate()
+    os.close(ours)
+    assert (process.returncode, output, errors) == (0, b"A dog.\n", b"")
 
 
 @pytest.mark.skipif(not hasattr(os, "openpty"), reason="needs pseudo-terminals")

@@ -1,0 +1,18 @@
+"""What to say of a call that failed: where no server is, what to do rather than gRPC's words."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from dragoman.client import TranslationError
+
+
+def describe(server: str, error: TranslationError) -> str:
+    """The failure of a call to `server`, in a line."""
+    # A server's answer carries the request's id, also when it refuses because it is going away.
+    if error.code.name != "UNAVAILABLE" or error.request_id:
+        return f"{server}: {error}"
+    if "resolution failed" in error.message.lower():
+        return f"the host in {server} is not known"
+    return f'no server answers at {server}; is "dragoman serve" running there?'
