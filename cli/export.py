@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from cli.exits import fail
+
+if TYPE_CHECKING:
+    from export.proof import Proof
 
 
 def export(
@@ -60,10 +63,18 @@ def export(
         fail(str(exc))
     except OSError as exc:
         fail(f"{exc.filename}: {exc.strerror}")
-    typer.echo(
-        f"{output}: {precision}; {proof.num_identical} of {proof.num_sentences} sentences are "
-        f"translated token by token as by the checkpoint, the others but for tokens that it holds "
-        f"for equal within {proof.tie:g} nats; over "
+    typer.echo(f"{output}: {precision}; {_describe(proof)}")
+
+
+def _describe(proof: Proof) -> str:
+    same = f"{proof.num_identical} of {proof.num_sentences}"
+    others = ""
+    if proof.num_identical == proof.num_sentences:
+        same = f"all {proof.num_sentences}"
+    else:
+        others = f", the others but for tokens that it holds for equal within {proof.tie:g} nats"
+    return (
+        f"{same} sentences are translated token by token as by the checkpoint{others}; over "
         f"{proof.num_tokens} tokens log-probabilities differ by {proof.mean_difference:.2g} on "
         f"average and {proof.largest_difference:.2g} at most"
     )

@@ -43,7 +43,10 @@ def test_a_bundle_with_sentences_of_ones_own(checkpoint: Path, tmp_path: Path) -
         *("--sentences", sentences, "--name", "pets", "--model-version", "3", "--top-k", 16),
     )
     assert code == 0, output
-    assert "of 2 sentences" in " ".join(output.split())
+    words = " ".join(output.split())
+    # Others are spoken of only where there are any.
+    assert ("all 2 sentences are" in words) != ("of 2 sentences are" in words)
+    assert ("the others" in words) == ("of 2 sentences are" in words)
     bundle = Bundle.load(tmp_path / "bundle")
     assert (bundle.name, bundle.version) == ("pets", "3")
     assert (bundle.precision, bundle.top_k) == ("int8", 16)
