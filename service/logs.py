@@ -60,9 +60,11 @@ def configure(level: str, log_format: str, stream: TextIO | None = None) -> None
 
     Args:
         level: debug, info, warning or error.
-        log_format: json or text.
+        log_format: json, text, or auto: text if `stream` is a terminal, else json.
         stream: where to write.
     """
-    handler = logging.StreamHandler(stream or sys.stderr)
-    handler.setFormatter(JsonFormatter() if log_format == "json" else TextFormatter())
+    stream = stream or sys.stderr
+    text = log_format == "text" or (log_format == "auto" and stream.isatty())
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(TextFormatter() if text else JsonFormatter())
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)

@@ -98,7 +98,11 @@ class Settings:
     log_level: str = _setting(
         "info", "The least severe messages to log.", choices=("debug", "info", "warning", "error")
     )
-    log_format: str = _setting("json", "One JSON object a line, or text.", choices=("json", "text"))
+    log_format: str = _setting(
+        "auto",
+        "One JSON object a line, or text. auto: text at a terminal, else json.",
+        choices=("auto", "json", "text"),
+    )
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):

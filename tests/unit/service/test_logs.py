@@ -63,3 +63,21 @@ def test_text_is_for_people(root: logging.Logger) -> None:
 
 def test_the_level_holds(root: logging.Logger) -> None:
     assert len(written("json", "error", logging.getLogger("a.b"))) == 1
+
+
+class Terminal(io.StringIO):
+    """Somebody is looking."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_by_itself_it_is_text_for_people_and_json_for_programs(root: logging.Logger) -> None:
+    streams = io.StringIO(), Terminal()
+    for stream in streams:
+        logs.configure("info", "auto", stream)
+        logging.getLogger("a.b").info("ready")
+    file, terminal = (stream.getvalue() for stream in streams)
+    assert json.loads(file)["message"] == "ready"
+    assert terminal.endswith("ready\n")
+    assert not terminal.startswith("{")
