@@ -71,7 +71,8 @@ def render(results: Results) -> str:
         "to be sent; “from sending” is what it would be without that.</small></p>",
         "<h2>What the server says</h2>",
     ]
-    parts.append(table(tables.server(server)) if server else "<p>Its metrics were not read.</p>")
+    missing = results.about.get("metrics_error", "Its metrics were not read.")
+    parts.append(table(tables.server(server)) if server else f"<p>{escape(missing)}</p>")
     parts += [chart.render() for chart in charts(results)]
     facts = {"plan": results.run.plan.to_dict(), **results.about}
     parts.append(
@@ -89,7 +90,7 @@ def charts(results: Results) -> list[Chart]:
         _latency_over_time(samples, promise),
         _latency_distribution(results.run.measured(), promise),
     ]
-    if results.snapshots:
+    if results.server() is not None:
         made += [_queue_over_time(results.snapshots), _batch_over_time(results.snapshots)]
     return made
 

@@ -22,7 +22,7 @@ from typing import Any
 from bench.load.errors import ResultsError
 from bench.load.plan import LoadPlan
 from bench.load.sample import COLUMNS, Sample, from_row, to_row
-from bench.load.scrape import ServerFigures, Snapshot, server_figures
+from bench.load.scrape import ServerFigures, Snapshot, server_figures, whose_metrics
 from bench.load.statistics import Run, Summary, summarise
 from bench.load.units import Slo
 
@@ -55,7 +55,9 @@ class Results:
         return summarise(self.run, self.slo)
 
     def server(self) -> ServerFigures | None:
-        """The server's own figures over the measured time; None if it gave none."""
+        """The server's own figures over the measured time; None if it gave none of its own."""
+        if whose_metrics(self.snapshots, self.run.samples):
+            return None
         return server_figures(self.snapshots, self.run.plan.warmup, self.run.seconds)
 
 

@@ -15,9 +15,11 @@ from typing import Any
 from prometheus_client.parser import text_string_to_metric_families
 
 from bench.load.errors import ServerError
+from bench.load.sample import Sample
 
 SCRAPE_SECONDS = 1.0
 _TIMEOUT_SECONDS = 5.0
+_LEAST_SHARE_COUNTED = 0.9
 
 Buckets = dict[str, float]
 
@@ -68,6 +70,7 @@ class Snapshot:
 
 _QUEUE = "dragoman_queue_duration_seconds"
 _ROWS = "dragoman_step_rows"
+_TOKENS = "dragoman_target_tokens_total"
 _SERIES = {
     f"{_QUEUE}_sum",
     f"{_QUEUE}_count",
@@ -80,7 +83,7 @@ _SERIES = {
     "dragoman_waiting_sentences",
     "dragoman_requests_in_flight",
     "dragoman_source_tokens_total",
-    "dragoman_target_tokens_total",
+    _TOKENS,
     "dragoman_wasted_tokens_total",
     "dragoman_padding_tokens_total",
     "process_cpu_seconds_total",
@@ -211,11 +214,34 @@ def server_figures(snapshots: Sequence[Snapshot], begin: float, end: float) -> S
         slots=slots,
         slot_use=_ratio(rows, slots),
         max_waiting=highest("dragoman_waiting_sentences"),
-        target_tokens_per_second=_ratio(grown("dragoman_target_tokens_total"), seconds),
+        target_tokens_per_second=_ratio(grown(_TOKENS), seconds),
         wasted_tokens=grown("dragoman_wasted_tokens_total"),
         padding_tokens=grown("dragoman_padding_tokens_total"),
         cpu_cores=_ratio(grown("process_cpu_seconds_total"), seconds),
         max_memory_bytes=highest("process_resident_memory_bytes"),
+    )
+
+
+def whose_metrics(snapshots: Sequence[Snapshot], samples: Sequence[Sample]) -> str:
+    """Why the scraped metrics can't be those of the server that answered; "" if they may be.
+
+    That server has counted the tokens that it answered with. Another one, at the address where
+    metrics are looked for by default, has not.
+    """
+    if len(snapshots) < 2 or _TOKENS not in snapshots[-1].values:
+        return ""
+    first, last = snapshots[0], snapshots[-1]
+    answered = sum(
+        s.reply.target_tokens
+        for s in samples
+        if s.ok and s.sent >= first.seconds and s.ended <= last.seconds
+    )
+    counted = last.values[_TOKENS] - first.values.get(_TOKENS, 0.0)
+    if counted >= _LEAST_SHARE_COUNTED * answered:
+        return ""
+    return (
+        f"they are not of the server that answered: {counted:,.0f} tokens were counted there, "
+        f"{answered:,} were answered; give its own --metrics URL"
     )
 
 

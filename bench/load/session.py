@@ -15,7 +15,7 @@ from bench.load.html_report import render
 from bench.load.plan import LoadPlan
 from bench.load.results import Results, ResultsWriter, about_machine
 from bench.load.sample import Sample
-from bench.load.scrape import Scraper, Snapshot
+from bench.load.scrape import Scraper, Snapshot, whose_metrics
 from bench.load.statistics import Run
 from bench.load.units import Slo
 
@@ -101,6 +101,8 @@ class Session:
         if scrapers and scrapers[0].error:
             about["metrics_error"] = scrapers[0].error
         snapshots = tuple(scrapers[0].snapshots) if scrapers else ()
+        if mistaken := whose_metrics(snapshots, outcome.samples):
+            about["metrics_error"] = f"metrics at {self.metrics_url}: {mistaken}"
         results = Results(_as_run(plan, outcome), self.slo, snapshots, about)
         if writer:
             writer.finish(results, render(results))

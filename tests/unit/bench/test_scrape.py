@@ -1,10 +1,16 @@
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
 from bench.load.errors import ServerError
-from bench.load.scrape import Snapshot, bucket_percentile, scrape, server_figures
+from bench.load.plan import LoadPlan
+from bench.load.results import Results
+from bench.load.scrape import Snapshot, bucket_percentile, scrape, server_figures, whose_metrics
+from bench.load.statistics import Run
 from service.metrics import MetricsEndpoint, ServerMetrics
+from tests.unit.bench.samples import sample
 
 
 def page(metrics: ServerMetrics) -> str:
@@ -77,3 +83,26 @@ def test_scraping_a_port_where_nothing_is() -> None:
     endpoint.close()
     with pytest.raises(ServerError, match="no metrics at"):
         scrape(url, start=0.0)
+
+
+def counting(*counts: float) -> list[Snapshot]:
+    """A scrape every ten seconds, with so many tokens written until then."""
+    name = "dragoman_target_tokens_total"
+    return [Snapshot(10.0 * n, {name: count}, {}, {}) for n, count in enumerate(counts)]
+
+
+def test_metrics_of_another_server_are_noticed() -> None:
+    samples = [sample(n, 1.0 + n / 100, 0.1, target_tokens=10) for n in range(100)]
+    for own in (counting(500, 1500), counting(500, 2500), counting(0, 995), []):
+        assert whose_metrics(own, samples) == ""
+    for foreign in (counting(500, 500), counting(0, 300)):
+        assert "not of the server that answered" in whose_metrics(foreign, samples)
+        results = Results(Run(LoadPlan("", rate=100, duration=10, warmup=0), samples, [], 10), None)
+        assert dataclasses.replace(results, snapshots=foreign).server() is None
+        assert dataclasses.replace(results, snapshots=counting(0, 1000)).server() is not None
+
+
+def test_a_server_that_counts_no_tokens_is_believed() -> None:
+    samples = [sample(0, 1.0, 0.1, target_tokens=10)]
+    shots = [Snapshot(0.0, {}, {}, {}), Snapshot(10.0, {}, {}, {})]
+    assert whose_metrics(shots, samples) == ""
