@@ -207,7 +207,9 @@ def _find_capacity(session: Session, plan: LoadPlan, output: Path | None, consol
 
     with live_view(console) as observer:
         capacity = CapacityTest(session, plan).run(output, observer, tell)
-    table = Table(*capacity_report.HEADER)
+    table = Table(*capacity_report.HEADER, box=None, padding=(0, 1, 0, 0), pad_edge=False)
+    for column in table.columns[:-1]:
+        column.no_wrap = True  # whole units at 80 columns; the verdict may take several lines
     for row in capacity_report.rows(capacity):
         table.add_row(*row)
     Console().print(table)

@@ -27,7 +27,10 @@ def print_comparison(console: Console, a: Path, b: Path) -> list[Difference]:
     """
     side_a, side_b = read_side(a), read_side(b)
     differences = compare([Measured.of(r) for r in side_a], [Measured.of(r) for r in side_b])
-    table = Table("", "A", "B", "B / A", f"B - A, {CONFIDENCE:.0%} interval", "verdict")
+    names = ("", "A", "B", "B / A", f"B - A, {CONFIDENCE:.0%} interval", "verdict")
+    table = Table(*names, box=None, padding=(0, 1, 0, 0), pad_edge=False)
+    for column in table.columns[:5]:
+        column.no_wrap = True  # whole units at 80 columns; the verdict may take two lines
     for column in table.columns[1:5]:
         column.justify = "right"
     for one in differences:

@@ -235,13 +235,16 @@ def _problems(
 ) -> list[str]:
     """Why the figures are not to be believed."""
     problems = []
+    if run.broken_off and not run.measured_seconds:
+        return [f"broken off in its warm-up, after {run.seconds:.1f} s: {run.broken_off}"]
     if run.broken_off:
         problems.append(f"broken off after {run.seconds:.1f} s: {run.broken_off}")
-    if not latencies:
+    elif not latencies:
         problems.append("no request was answered in the measured time")
     # What a delay of the generator's adds to a latency has to be small beside it.
     median = sorted(latencies)[len(latencies) // 2] if latencies else 0.0
     tolerated = max(_TOLERATED_LATE_SECONDS, _TOLERATED_LATE_SHARE * median)
+    # Late wake-ups make late requests: one paragraph for the one cause.
     for what, lags in (("requests were sent", send_lags), ("its wake-ups came", run.lags)):
         late = sum(lag > tolerated for lag in lags)
         if late > _MAX_SHARE_LATE * len(lags):
@@ -250,6 +253,7 @@ def _problems(
                 f"than {format_seconds(tolerated)} late, the worst {format_seconds(max(lags))}; "
                 "give it more --processes, a machine of its own, or a lower rate"
             )
+            break
     if run.num_scheduled is not None and not run.broken_off and len(measured) < run.num_scheduled:
         problems.append(
             f"{run.num_scheduled - len(measured)} of {run.num_scheduled} requests were never sent"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator
 
-from rich import box
 from rich.console import Console, Group
 from rich.live import Live
 from rich.table import Table
@@ -86,7 +85,7 @@ def print_results(console: Console, results: Results) -> None:
         _plain(tables.figures(results, summary)),
     ]
     if rows := tables.latencies(summary):
-        table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+        table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False)  # fits 80 columns
         for name in tables.LATENCY_HEADER:
             table.add_column(name, justify="right" if name else "left", no_wrap=True)
         for row in rows:

@@ -9,10 +9,12 @@ import pytest
 from rich.console import Console
 
 from bench.load.compare import Difference, Measured, compare, different_loads, read_side
-from bench.load.compare_report import print_comparison
+from bench.load.compare_report import print_comparison, row
 from bench.load.errors import ResultsError
 from bench.load.html_report import render
 from bench.load.results import Results, ResultsWriter
+from bench.load.tables import latencies
+from bench.load.terminal import print_results
 from tests.unit.bench.samples import open_run
 
 
@@ -89,7 +91,7 @@ def test_what_was_not_answered_is_compared_too() -> None:
     found = differences(good, bad)
     assert found["share not answered"].beyond_noise
     assert found["share not answered"].b == pytest.approx(0.25)
-    assert found["requests answered per second"].beyond_noise
+    assert found["answered, by due time, /s"].beyond_noise
     assert not found["latency, p50"].beyond_noise
 
 
@@ -108,6 +110,29 @@ def test_runs_that_differ_from_each_other_widen_the_interval() -> None:
 def store(directory: Path, results: Results) -> None:
     writer = ResultsWriter(directory, results.run.plan, results.slo, results.about)
     writer.finish(results, render(results))
+
+
+def test_percentiles_are_those_of_the_runs_own_reports() -> None:
+    results = queue(1, 0.015, seconds=23)
+    found, latency = differences(results, results), results.summary().latency
+    for percentile in (50, 90, 95):
+        said = latency.at(percentile)
+        assert found[f"latency, p{percentile}"].a == pytest.approx(said, rel=2e-3)
+
+
+def test_the_tables_fit_80_columns(tmp_path: Path) -> None:
+    store(tmp_path / "a", queue(1, 0.015))
+    store(tmp_path / "b", queue(2, 0.018))
+    console = Console(record=True, width=80)
+    compared = print_comparison(console, tmp_path / "a", tmp_path / "b")
+    results = read_side(tmp_path / "a")[0]
+    print_results(console, results)
+    words = " ".join(console.export_text().split())
+    for one in compared:
+        assert " ".join(" ".join(row(one)).split()) in words
+    for cells in latencies(results.summary()):
+        assert " ".join(cells) in words
+    assert "…" not in words.replace(" … ", "")
 
 
 def test_directories_of_runs(tmp_path: Path) -> None:

@@ -97,6 +97,16 @@ def test_a_generator_that_could_not_keep_up_makes_the_run_invalid() -> None:
     assert "wake-ups" in problem
 
 
+def test_one_cause_is_one_problem() -> None:
+    good = open_run([0.05] * 1000)
+    late = [dataclasses.replace(s, sent=s.scheduled + 0.03) for s in good.samples]
+    (problem,) = summarise(dataclasses.replace(good, samples=late, lags=[0.5] * 100)).problems
+    assert "could not keep up" in problem
+    plan = LoadPlan("", rate=1, duration=10, warmup=5)
+    (problem,) = summarise(Run(plan, [], [0.5] * 9, 3.0, "the server is gone")).problems
+    assert problem == "broken off in its warm-up, after 3.0 s: the server is gone"
+
+
 def test_lateness_that_is_small_beside_the_latencies_is_tolerated() -> None:
     run = open_run([2.0] * 1000, lags=[0.1] * 100)
     assert summarise(run).valid
