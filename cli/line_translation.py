@@ -139,9 +139,10 @@ class LineTranslator:
         try:
             return await call
         except TranslationError as exc:
-            where = f"{self._unit} {self._num_done + 1}"
             reason = describe(self._job.server, exc)
-            raise CallFailedError(f"{reason} (stopped at {where})") from exc
+            if self._num_done or self._unit == "line":
+                reason += f" (stopped at {self._unit} {self._num_done + 1})"
+            raise CallFailedError(reason) from exc
 
     async def _translate(self, batch: list[bytes]) -> list[_Outcome]:
         decoded = [_decode(line) for line in batch]

@@ -13,6 +13,6 @@ def describe(server: str, error: TranslationError) -> str:
     # A server's answer carries the request's id, also when it refuses because it is going away.
     if error.code.name != "UNAVAILABLE" or error.request_id:
         return f"{server}: {error}"
-    if "resolution failed" in error.message.lower():
+    if "errors resolving" in error.message or "resolution failed" in error.message:
         return f"the host in {server} is not known"
     return f'no server answers at {server}; is "dragoman serve" running there?'
