@@ -56,7 +56,11 @@ class Settings:
     metrics_port: int = _setting(
         9464, "Port for Prometheus metrics over HTTP; 0 takes a free one.", minimum=0, maximum=65535
     )
-    device: str = _setting("cpu", "Where the models run.", choices=("cpu", "cuda"))
+    device: str = _setting(
+        "cpu",
+        "Where the models run. cuda is written, but has not been run on a GPU yet.",
+        choices=("cpu", "cuda"),
+    )
     threads: int = _setting(
         0, "Threads for the model's arithmetic; 0 takes one for each core.", minimum=0, maximum=1024
     )
