@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import grpc
+import pytest
 from google.protobuf import descriptor_pool, json_format, message_factory
 from grpc_reflection.v1alpha.proto_reflection_descriptor_database import (
     ProtoReflectionDescriptorDatabase,
@@ -21,8 +22,19 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 SERVER = "127.0.0.1:50051"
 
 
-async def test_the_python_example_runs(bundle_path: Path, tmp_path: Path) -> None:
-    (example,) = re.findall(r"^```python\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
+EXAMPLES = re.findall(r"^```python\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.parametrize(
+    ("example", "printed"),
+    [
+        (EXAMPLES[0], r"^\d+ tokens in \d+\.\d+ s$"),
+        (EXAMPLES[1], r"^-\d+\.\d+ .*\('</s>', -\d"),
+    ],
+    ids=["translate and stream", "search"],
+)
+async def test_the_python_examples_run(bundle_path: Path, example: str, printed: str) -> None:
+    assert SERVER in example
     async with running_bundle(bundle_path) as server:
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-c", example.replace(SERVER, server.address)),
@@ -31,7 +43,11 @@ async def test_the_python_example_runs(bundle_path: Path, tmp_path: Path) -> Non
         )
         output, errors = await process.communicate()
     assert process.returncode == 0, errors.decode()
-    assert re.search(r"^\d+ tokens in \d+\.\d+ s$", output.decode(), re.MULTILINE)
+    assert re.search(printed, output.decode(), re.MULTILINE), output.decode()
+
+
+def test_every_python_example_is_run() -> None:
+    assert len(EXAMPLES) == 2
 
 
 async def test_the_grpcurl_examples_are_answered(bundle_path: Path) -> None:
