@@ -323,6 +323,7 @@ class Trainer:
         wanted = self.recipe.optimization.precision
         if wanted != "auto":
             return wanted
+        logger.info("timing one batch in fp32 and in bf16")
         random = random_state(self.device)
         batches = self.data.epoch(0)
         if not len(batches):
