@@ -100,14 +100,7 @@ class Translator:
         """
         options = options or TranslateOptions()
         await self._check_texts(texts)
-        call = Call(
-            self._engine,
-            options.search_options(self._engine.limits, self._tokenizer),
-            deadline=deadline,
-            request_id=request_id,
-            client=client,
-            priority=options.priority,
-        )
+        call = self._call(options, deadline, request_id, client)
         try:
             drafts: list[Draft | TextError] = []
             async for prepared in self._preparer.prepare_all(
@@ -152,14 +145,7 @@ class Translator:
         self._check_length("content", len(text))
         [length] = await self._preparer.lengths([text])
         self._check_length("content", length, _NORMALISED)
-        call = Call(
-            self._engine,
-            options.search_options(self._engine.limits, self._tokenizer),
-            deadline=deadline,
-            request_id=request_id,
-            client=client,
-            priority=options.priority,
-        )
+        call = self._call(options, deadline, request_id, client)
         try:
             prepared = await self._preparer.prepare_one(
                 text, split_sentences=options.split_sentences
@@ -184,6 +170,19 @@ class Translator:
                 await asyncio.sleep(0)
             parts.append(await call.submit(piece, opens=piece is opening))
         return parts
+
+    def _call(
+        self, options: TranslateOptions, deadline: float | None, request_id: str, client: str
+    ) -> Call:
+        """What the sentences of one request share; refuses bad options, naming the field."""
+        return Call(
+            self._engine,
+            options.search_options(self._engine.limits, self._tokenizer),
+            deadline=deadline,
+            request_id=request_id,
+            client=client,
+            priority=options.priority,
+        )
 
     async def _deltas(self, prepared: PreparedText, call: Call, draft: Draft) -> AsyncIterator[str]:
         """The text while it grows; fills `draft` with what is known about it."""
