@@ -34,6 +34,13 @@ def export(
     model_card: Annotated[
         Path | None, typer.Option(help="A text to put into the bundle as MODEL_CARD.md.")
     ] = None,
+    alignment_layer: Annotated[
+        int | None,
+        typer.Option(
+            help="The decoder layer, from 0, whose attention is the alignment.",
+            show_default="the last but one; of fewer than three the last",
+        ),
+    ] = None,
     sentences: Annotated[
         Path | None,
         typer.Option(
@@ -55,7 +62,9 @@ def export(
     except ModuleNotFoundError as exc:
         fail(f"{exc.name} is missing: pip install 'dragoman[train,cpu]'")
 
-    options = ExportOptions(precision, name, model_version, top_k, model_card)
+    options = ExportOptions(
+        precision, name, model_version, top_k, model_card, alignment_layer=alignment_layer
+    )
     try:
         lines = None if sentences is None else _read_lines(sentences)
         proof = export_checkpoint(checkpoint, output, options, lines)

@@ -71,6 +71,16 @@ def load(
     split_sentences: Annotated[
         bool | None, typer.Option(help="Split texts into sentences. Default: the server's choice.")
     ] = None,
+    beam_size: Annotated[
+        int, typer.Option(help="Hypotheses of the search for each sentence; 1 is greedy.")
+    ] = 1,
+    early_stopping: Annotated[
+        str,
+        typer.Option(
+            help="When a beam is done: heuristic, first or never. Default: the server's choice.",
+            show_default=False,
+        ),
+    ] = "",
     slo: Annotated[
         str | None,
         typer.Option(metavar="pN=TIME", help="A promise such as p99=500ms; gives the goodput."),
@@ -139,6 +149,8 @@ def load(
             model=model,
             max_new_tokens=max_new_tokens,
             split_sentences=split_sentences,
+            beam_size=beam_size,
+            early_stopping=early_stopping,  # type: ignore[arg-type]  # likewise
         )
         texts = read_texts(source)
         session = Session(
@@ -202,8 +214,7 @@ def _find_capacity(session: Session, plan: LoadPlan, output: Path | None, consol
     from bench.load.terminal import live_view
 
     def tell(trial: Trial) -> None:
-        outcome = "kept" if trial.kept else f"broken ({trial.why})"
-        console.print(f"{trial.rate:.4g}/s, {trial.stage.value}: promise {outcome}")
+        console.print(str(trial))
 
     with live_view(console) as observer:
         capacity = CapacityTest(session, plan).run(output, observer, tell)

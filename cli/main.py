@@ -16,6 +16,7 @@ from cli.evaluate import evaluate
 from cli.export import export
 from cli.load import load_app
 from cli.models import models
+from cli.score import score
 from cli.serve import serve
 from cli.train import train
 from cli.translate import translate
@@ -50,7 +51,7 @@ def root(
     """Machine translation over gRPC: serve models, translate, train your own."""
 
 
-for command in (serve, translate, models, train, export, evaluate):
+for command in (serve, translate, score, models, train, export, evaluate):
     app.command()(command)
 app.add_typer(load_app, name="load")
 

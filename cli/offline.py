@@ -167,7 +167,8 @@ async def _generate(
     config = EngineConfig(
         bos_id=bundle.config.bos_id,
         eos_id=bundle.config.eos_id,
-        max_waiting=2 * len(sources),  # half of it is kept for others, who don't exist here
+        # In rows; half of them are kept for others, who don't exist here.
+        max_waiting=2 * len(sources) * search.beam_size,
     )
     engine = Engine(runner, config)
     await engine.start()

@@ -43,9 +43,12 @@ def serve(
     metrics_host: Annotated[str | None, _option("metrics_host")] = None,
     metrics_port: Annotated[int | None, _option("metrics_port")] = None,
     device: Annotated[str | None, _option("device")] = None,
+    no_cuda_graphs: Annotated[bool | None, _option("no_cuda_graphs")] = None,
+    steps_in_flight: Annotated[int | None, _option("steps_in_flight")] = None,
     threads: Annotated[int | None, _option("threads")] = None,
     max_rows: Annotated[int | None, _option("max_rows")] = None,
     max_waiting: Annotated[int | None, _option("max_waiting")] = None,
+    max_queue_seconds: Annotated[float | None, _option("max_queue_seconds")] = None,
     max_texts: Annotated[int | None, _option("max_texts")] = None,
     max_characters: Annotated[int | None, _option("max_characters")] = None,
     max_request_characters: Annotated[int | None, _option("max_request_characters")] = None,
@@ -80,12 +83,14 @@ def serve(
 def _serve(settings: Settings) -> None:
     import asyncio
 
+    from model.threads import share_threads
     from service import logs
     from service.loading import load_models
     from service.metrics import ServerMetrics
     from service.server import Server
 
     logs.configure(settings.log_level, settings.log_format)
+    share_threads(settings.threads or None)
     metrics = ServerMetrics()
     registry = load_models(settings, metrics)
 

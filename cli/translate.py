@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Annotated
@@ -64,10 +63,8 @@ def translate(
     writing stops at that line, also with status 1. --from and --to may be left out where the server
     has only one choice.
     """
-    import asyncio
-
-    from cli.line_translation import CallFailedError, Job
-    from cli.standard_input import InputError
+    from cli.line_exits import run_lines
+    from cli.line_translation import Job
     from dragoman.client import Search
 
     if stream and n_best is not None:
@@ -87,20 +84,7 @@ def translate(
         search=Search(beam_size=beam_size, length_penalty=length_penalty),
         num_hypotheses=n_best,
     )
-    try:
-        num_failed = asyncio.run(_run(job, texts or [], stream))
-    except (CallFailedError, InputError) as exc:
-        fail(str(exc))
-    except KeyboardInterrupt:
-        raise typer.Exit(130) from None
-    except BrokenPipeError:
-        # Whoever read our output has gone; what Python still wants to flush goes nowhere.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        raise typer.Exit(1) from None
-    except OSError as exc:
-        fail(f"standard output: {exc.strerror or exc}")
-    if num_failed:
-        raise typer.Exit(1)
+    run_lines(_run(job, texts or [], stream))
 
 
 async def _run(job: Job, texts: list[str], stream: bool) -> int:

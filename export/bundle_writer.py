@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,18 +11,24 @@ from typing import Any
 import numpy.typing as npt
 import onnx
 
+from export.cache_graphs import build_cache_graphs
+from export.choice import token_groups
 from export.decoder_step_graph import build_decoder_step
 from export.encoder_graph import build_encoder
 from export.errors import ExportError
-from export.graph_builder import MAX_PROTOBUF_BYTES
+from export.scoring_graph import build_scoring, default_alignment_layer
+from export.shared_weights import SharedWeights
 from export.weights import Weights
-from model.bundle import installed_runtime_version, write_manifest
+from model.bundle import RESIDENT_GRAPHS, installed_runtime_version, write_manifest
 from model.config import ModelConfig
 from model.tokenizer import TOKENIZER_FILE
 
 DEFAULT_TOP_K = 8
 ENCODER_FILE = "encoder.onnx"
 DECODER_STEP_FILE = "decoder_step.onnx"
+SCORING_FILE = "scoring.onnx"
+WEIGHTS_FILE = "weights.bin"
+_MAX_RESIDENT_VOCABULARY = 2**24  # a float32, which carries ids to the host, holds every integer
 
 
 @dataclass(frozen=True)
@@ -55,6 +61,10 @@ class ExportOptions:
         top_k: tokens that a step returns for each row unless the server is told otherwise. Beam
             search needs twice its beam size.
         model_card: a file to put into the bundle as MODEL_CARD.md.
+        resident: graphs with which everything stays on a GPU between two steps; None makes them
+            for fp16, which alone a GPU runs. (Another precision's serve to test it on a CPU.)
+        alignment_layer: the decoder layer, from 0, whose cross-attention is the alignment; None
+            for `export.scoring_graph.default_alignment_layer`.
     """
 
     precision: str = "fp32"
@@ -62,33 +72,59 @@ class ExportOptions:
     version: str = "1"
     top_k: int = DEFAULT_TOP_K
     model_card: Path | None = None
+    resident: bool | None = None
+    alignment_layer: int | None = None
+
+    @property
+    def is_resident(self) -> bool:
+        """Whether the bundle gets the graphs for GPUs."""
+        return self.precision == "fp16" if self.resident is None else self.resident
 
 
-def write_bundle(
-    source: ExportSource,
-    options: ExportOptions,
-    directory: Path,
-    *,
-    max_graph_bytes: int = MAX_PROTOBUF_BYTES,
-) -> None:
+def write_bundle(source: ExportSource, options: ExportOptions, directory: Path) -> None:
     """Write an unproven bundle into the existing, empty `directory`.
 
-    The same source and options give the same bytes. A graph of `max_graph_bytes` or more keeps
-    its weights in a file of their own.
+    The same source and options give the same bytes.
 
     Raises:
         ExportError: the model can't be exported; names the field or weight.
     """
     _check_exportable(source.config, options)
-    weights = Weights(source.arrays, source.config)
-    encoder = build_encoder(source.config, weights, options.precision)
-    _save(encoder, directory / ENCODER_FILE, max_graph_bytes)
-    step = build_decoder_step(source.config, weights, options.precision)
-    _save(step, directory / DECODER_STEP_FILE, max_graph_bytes)
+    shared = SharedWeights(directory / WEIGHTS_FILE)
+    for name, model in _graphs(source, options):
+        shared.take_from(model)
+        (directory / name).write_bytes(model.SerializeToString(deterministic=True))
+    shared.write()
     shutil.copyfile(source.tokenizer_file, directory / TOKENIZER_FILE)
     if options.model_card is not None:
         shutil.copyfile(options.model_card, directory / "MODEL_CARD.md")
     write_manifest(directory, _manifest(source, options))
+
+
+def _graphs(source: ExportSource, options: ExportOptions) -> Iterator[tuple[str, onnx.ModelProto]]:
+    """One after another: a big model's graphs need not be in memory together."""
+    config, precision, resident = source.config, options.precision, options.is_resident
+    weights = Weights(source.arrays, config)
+    yield ENCODER_FILE, build_encoder(config, weights, precision, resident=resident)
+    yield DECODER_STEP_FILE, build_decoder_step(config, weights, precision, resident=resident)
+    layer = _alignment_layer(config, options)
+    yield SCORING_FILE, build_scoring(config, weights, precision, layer)
+    if resident:
+        dtype = "float16" if precision == "fp16" else "float32"
+        for name, graph in build_cache_graphs(config, dtype):
+            yield f"{name}.onnx", graph
+
+
+def _alignment_layer(config: ModelConfig, options: ExportOptions) -> int:
+    layer = options.alignment_layer
+    if layer is None:
+        return default_alignment_layer(config)
+    if not 0 <= layer < config.num_decoder_layers:
+        raise ExportError(
+            f"alignment_layer must be between 0 and {config.num_decoder_layers - 1}, the last "
+            f"decoder layer, not {layer}"
+        )
+    return layer
 
 
 def _check_exportable(config: ModelConfig, options: ExportOptions) -> None:
@@ -99,6 +135,10 @@ def _check_exportable(config: ModelConfig, options: ExportOptions) -> None:
         )
     if not 1 <= options.top_k <= config.vocab_size:
         raise ExportError(f"top_k must be between 1 and vocab_size, not {options.top_k}")
+    if options.is_resident and config.vocab_size > _MAX_RESIDENT_VOCABULARY:
+        raise ExportError(
+            f"vocab_size is {config.vocab_size}, but a GPU takes {_MAX_RESIDENT_VOCABULARY} at most"
+        )
 
 
 def _manifest(source: ExportSource, options: ExportOptions) -> dict[str, Any]:
@@ -107,6 +147,15 @@ def _manifest(source: ExportSource, options: ExportOptions) -> dict[str, Any]:
     if runtime is None:
         raise ExportError("ONNX Runtime is not installed: install dragoman[cpu]")
     major, minor = runtime.split(".")[:2]
+    graphs = {
+        "encoder": ENCODER_FILE,
+        "decoder_step": DECODER_STEP_FILE,
+        "scoring": SCORING_FILE,
+    }
+    resident: dict[str, Any] = {}
+    if options.is_resident:
+        graphs |= {name: f"{name}.onnx" for name in RESIDENT_GRAPHS}
+        resident["resident"] = {"token_groups": token_groups(config.vocab_size)}
     return {
         "name": options.name or f"{source.source_language}-{source.target_language}",
         "version": options.version,
@@ -124,16 +173,11 @@ def _manifest(source: ExportSource, options: ExportOptions) -> dict[str, Any]:
         },
         "precision": options.precision,
         "top_k": options.top_k,
-        "graphs": {"encoder": ENCODER_FILE, "decoder_step": DECODER_STEP_FILE},
+        "graphs": graphs,
+        "scoring": {"alignment_layer": _alignment_layer(config, options)},
         "tokenizer": {"kind": "sentencepiece", "files": [TOKENIZER_FILE]},
         # Contrib operators carry no version of their own: only what was tried is promised.
         "onnxruntime": {"min": f"{major}.{minor}", "below": f"{major}.{int(minor) + 1}"},
         "provenance": dict(source.provenance),
+        **resident,
     }
-
-
-def _save(model: onnx.ModelProto, file: Path, max_bytes: int) -> None:
-    if model.ByteSize() < max_bytes:
-        file.write_bytes(model.SerializeToString(deterministic=True))
-    else:
-        onnx.save_model(model, file, save_as_external_data=True, location=f"{file.name}.data")

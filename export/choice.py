@@ -17,11 +17,16 @@ _GROUP_SIZES = (128, 64, 160, 96, 80, 100, 125, 50, 48, 40, 32, 256, 200, 250)
 _MIN_GROUPS = 32  # with fewer, two stages are not faster than one
 
 
-def choose_tokens(layers: Layers, states: str) -> None:
+def choose_tokens(layers: Layers, states: str, *, resident: bool = False) -> None:
     """Adds the outputs `top_ids`, `top_logits` and `log_sum_exp` for states [rows, 1, D].
 
     Also adds the inputs `top_k`, which is how many, and adjust_rows, adjust_token_ids and
     adjust_values, which are sparse additions to the logits before the choice.
+
+    With `resident`, the graph can be captured as a CUDA graph: nothing about `top_k` is computed in
+    it, so that its counts are read from the host once, and no operator keeps a pointer to host
+    memory (GatherND does). It then has the input `top_groups` too, min(top_k, `token_groups`), if
+    there are groups.
     """
     graph, config = layers.graph, layers.config
     logits = layers.arithmetic.project_to_vocabulary(states, layers.weights.output_projection())
@@ -31,7 +36,7 @@ def choose_tokens(layers: Layers, states: str) -> None:
     if layers.arithmetic.dtype != "float32":
         logits = graph.cast(logits, "float32")
     logits = _adjust(graph, logits, config.vocab_size)
-    _top_k(graph, logits, config.vocab_size)
+    _top_k(graph, logits, config.vocab_size, resident)
     _log_sum_exp(graph, logits)
     graph.output("top_ids", "int64", ["rows", "k"])
     graph.output("top_logits", "float32", ["rows", "k"])
@@ -53,7 +58,18 @@ def _adjust(graph: GraphBuilder, logits: str, vocab_size: int) -> str:
     return graph.describe(shaped, "float32", ["rows", vocab_size])
 
 
-def _top_k(graph: GraphBuilder, logits: str, vocab_size: int) -> None:
+def token_groups(vocab_size: int) -> int:
+    """How many groups of neighbouring tokens the choice goes through first; 0 for none."""
+    size = _group_size(vocab_size)
+    return vocab_size // size if size else 0
+
+
+def _group_size(vocab_size: int) -> int:
+    size = next((size for size in _GROUP_SIZES if vocab_size % size == 0), 0)
+    return size if vocab_size >= _MIN_GROUPS * size else 0
+
+
+def _top_k(graph: GraphBuilder, logits: str, vocab_size: int, resident: bool) -> None:
     """The best k logits of each row, best first.
 
     Equal logits come in the order of their tokens, as TopK itself has it.
@@ -62,22 +78,28 @@ def _top_k(graph: GraphBuilder, logits: str, vocab_size: int) -> None:
     tokens, since a token of any other group has k group maxima before it.
     """
     k = graph.input("top_k", "int64", [1])
-    size = next((size for size in _GROUP_SIZES if vocab_size % size == 0), 0)
-    if vocab_size < _MIN_GROUPS * size or not size:
+    size = _group_size(vocab_size)
+    if not size:
         graph.multi_op("TopK", logits, k, outputs=["top_logits", "top_ids"], axis=-1)
         return
     last = graph.constant([-1], np.int64)
     groups = graph.op("Reshape", logits, graph.constant([0, -1, size], np.int64))
     maxima = graph.op("ReduceMax", groups, last, keepdims=0)  # [rows, V / size]
-    num_groups = graph.op("Min", k, graph.constant([vocab_size // size], np.int64))
+    if resident:
+        num_groups = graph.input("top_groups", "int64", [1])
+    else:
+        num_groups = graph.op("Min", k, graph.constant([vocab_size // size], np.int64))
     _, best_groups = graph.multi_op("TopK", maxima, num_groups, outputs=[None, None], axis=-1)
     # In the order of the vocabulary again, so that equal logits stay in it.
     best_groups, _ = graph.multi_op(
         "TopK", best_groups, num_groups, outputs=[None, None], axis=-1, largest=0
     )
-    candidates = graph.op(  # [rows, k, size]
-        "GatherND", groups, graph.op("Unsqueeze", best_groups, last), batch_dims=1
-    )
+    places_of_groups = graph.op("Unsqueeze", best_groups, last)  # [rows, k, 1]
+    if resident:
+        every = graph.op("Expand", places_of_groups, graph.constant([1, 1, size], np.int64))
+        candidates = graph.op("GatherElements", groups, every, axis=1)  # [rows, k, size]
+    else:
+        candidates = graph.op("GatherND", groups, places_of_groups, batch_dims=1)
     candidates = graph.op("Reshape", candidates, graph.constant([0, -1], np.int64))
     _, places = graph.multi_op("TopK", candidates, k, outputs=["top_logits", None], axis=-1)
     width = graph.constant(size, np.int64)

@@ -14,7 +14,9 @@ from export.weights import Weights
 from model.config import ModelConfig
 
 
-def build_decoder_step(config: ModelConfig, weights: Weights, precision: str) -> onnx.ModelProto:
+def build_decoder_step(
+    config: ModelConfig, weights: Weights, precision: str, *, resident: bool = False
+) -> onnx.ModelProto:
     """The graph that is run once for every generated token.
 
     Inputs:
@@ -34,6 +36,17 @@ def build_decoder_step(config: ModelConfig, weights: Weights, precision: str) ->
         present_key_{i}, present_value_{i}, present_cross_key_{i}, present_cross_value_{i}: to be
             bound to the buffers of their past_/cross_ inputs.
 
+    With `resident`, rows stay on the device from step to step, and the graph can be captured:
+    Inputs:
+        running int32 [rows]: 1 for a row that goes on, 0 for one that has ended or is nobody's.
+        source_buffer_length int32 scalar: length of the cross-attention buffers, on the host.
+        top_groups int64 [1]: see `export.choice`, on the host.
+    Outputs:
+        next_token_ids int64 [rows], next_positions and next_running int32 [rows]: to be bound to
+            the buffers of the inputs that they follow. A row that ends holds its position.
+        chosen float32 [rows, 2k + 1]: top_ids, top_logits and log_sum_exp side by side, so that one
+            copy brings all of it to the host.
+
     Raises:
         ExportError: a weight is missing or has the wrong shape.
     """
@@ -44,7 +57,7 @@ def build_decoder_step(config: ModelConfig, weights: Weights, precision: str) ->
     token_ids = graph.op("Unsqueeze", graph.input("token_ids", "int64", ["rows"]), column)
     arithmetic = arithmetic_for(precision, graph, token_ids)
     layers = Layers(graph, arithmetic, weights, config)
-    attention = _CachedAttention(layers)
+    attention = _CachedAttention(layers, resident)
     position_ids = graph.op("Unsqueeze", attention.positions, column)
     states = layers.embed("target", token_ids, position_ids)  # [rows, 1, D]
     names = [f"decoder.layers.{i}" for i in range(config.num_decoder_layers)]
@@ -61,8 +74,30 @@ def build_decoder_step(config: ModelConfig, weights: Weights, precision: str) ->
             stream.add(attention.cross_attention(stream.states, i))
             stream.add(layers.feed_forward(stream.states, f"{name}.feed_forward"))
     with graph.scope("output"):
-        choose_tokens(layers, stream.states)
+        choose_tokens(layers, stream.states, resident=resident)
+        if resident:
+            _go_on(graph, attention.positions, config.eos_id)
     return graph.build()
+
+
+def _go_on(graph: GraphBuilder, positions: str, eos_id: int) -> None:
+    """What the next step is fed if the host changes nothing, and what the host reads."""
+    column = graph.constant([1], np.int64)
+    first = [graph.constant([n], np.int64) for n in (0, 1)]
+    running = graph.input("running", "int32", ["rows"])
+    best = graph.op("Slice", "top_ids", *first, column)  # [rows, 1]
+    graph.op("Squeeze", best, column, output="next_token_ids")
+    ended = graph.op("Equal", "next_token_ids", graph.constant(eos_id, np.int64))
+    nothing = graph.constant(0, np.int32)
+    graph.op("Where", ended, nothing, running, output="next_running")
+    graph.op("Add", positions, "next_running", output="next_positions")
+    ids = graph.cast("top_ids", "float32")  # exact: a vocabulary is smaller than 2^24
+    total = graph.op("Unsqueeze", "log_sum_exp", column)
+    graph.op("Concat", ids, "top_logits", total, axis=1, output="chosen")
+    graph.output("next_token_ids", "int64", ["rows"])
+    graph.output("next_running", "int32", ["rows"])
+    graph.output("next_positions", "int32", ["rows"])
+    graph.output("chosen", "float32", ["rows", "2 * k + 1"])
 
 
 class _CachedAttention:
@@ -72,7 +107,7 @@ class _CachedAttention:
     there, so that its cost follows each row's own length and not the buffer's.
     """
 
-    def __init__(self, layers: Layers) -> None:
+    def __init__(self, layers: Layers, resident: bool) -> None:
         self._layers = layers
         self._graph = graph = layers.graph
         self.positions = graph.input("positions", "int32", ["rows"])
@@ -80,6 +115,8 @@ class _CachedAttention:
         lengths = graph.input("source_lengths", "int32", ["rows"])
         self._last_source = graph.op("Sub", lengths, graph.constant(1, np.int32))
         self._source_buffer: str | None = None
+        if resident:
+            self._source_buffer = graph.input("source_buffer_length", "int32", [])
 
     def self_attention(self, states: str, layer: int) -> Linear:
         """The sublayer, up to its last projection."""

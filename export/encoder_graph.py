@@ -19,25 +19,40 @@ from model.config import ModelConfig
 class _Packing:
     """How N tokens lie in a padded [B, S] batch.
 
-    Everything but attention runs on the N tokens alone: padding costs nothing there.
+    On a CPU everything but attention runs on the N tokens alone: padding costs nothing there. On a
+    GPU it costs little, and counting the tokens would make the host wait: everything is [B, S].
 
     Attributes:
         last_positions: int32 [B], of each source's last token.
         padded_width: S as an int32 scalar.
         mask: int32 [B, S], 1 at tokens.
-        token_places: int64 [N], the flat place in [B * S] of each token.
-        tokens_at: int64 [B, S], the token at each place (any token where there is padding).
+        token_places: int64 [N], the flat place in [B * S] of each token; "" if nothing is packed.
+        tokens_at: int64 [B, S], the token at each place (any token where there is padding);
+            likewise.
     """
 
     last_positions: str
     padded_width: str
     mask: str
-    token_places: str
-    tokens_at: str
+    token_places: str = ""
+    tokens_at: str = ""
+
+    def pad(self, graph: GraphBuilder, tokens: str) -> str:
+        """[N, W] as [B, S, W]."""
+        return graph.op("Gather", tokens, self.tokens_at, axis=0) if self.tokens_at else tokens
+
+    def unpad(self, graph: GraphBuilder, padded: str, width: int) -> str:
+        """[B, S, W] as [N, W]."""
+        if not self.token_places:
+            return padded
+        flat = graph.op("Reshape", padded, graph.constant([-1, width], np.int64))
+        return graph.op("Gather", flat, self.token_places, axis=0)
 
 
-def build_encoder(config: ModelConfig, weights: Weights, precision: str) -> onnx.ModelProto:
-    """The graph that is run once for every source.
+def build_encoder(
+    config: ModelConfig, weights: Weights, precision: str, *, resident: bool = False
+) -> onnx.ModelProto:
+    """The graph that is run once for every source; with `resident`, in the form for GPUs.
 
     Inputs: `source_ids` int64 [B, S], `source_lengths` int32 [B] (end-of-sentence included).
     Outputs, for every decoder layer i: `cross_key_{i}`, `cross_value_{i}` [B, H, S, Dh]. At
@@ -49,7 +64,8 @@ def build_encoder(config: ModelConfig, weights: Weights, precision: str) -> onnx
     graph = GraphBuilder("encoder")
     ids = graph.input("source_ids", "int64", ["batch", "source"])
     lengths = graph.input("source_lengths", "int32", ["batch"])
-    packing, token_ids, positions = _pack(graph, ids, lengths)
+    pack = _leave_padded if resident else _pack
+    packing, token_ids, positions = pack(graph, ids, lengths)
     arithmetic = arithmetic_for(precision, graph, token_ids)
     layers = Layers(graph, arithmetic, weights, config)
     states = layers.embed("source", token_ids, positions)  # [N, D]
@@ -97,14 +113,31 @@ def _pack(graph: GraphBuilder, ids: str, lengths: str) -> tuple[_Packing, str, s
     return packing, token_ids, positions
 
 
+def _leave_padded(graph: GraphBuilder, ids: str, lengths: str) -> tuple[_Packing, str, str]:
+    """The same without packing: ids [B, S] and positions [S]."""
+    with graph.scope("padding"):
+        width = graph.op("Squeeze", graph.op("Shape", ids, start=1, end=2))
+        width32 = graph.cast(width, "int32")
+        zero, one = graph.constant(0, np.int32), graph.constant(1, np.int32)
+        positions = graph.op("Range", zero, width32, one)
+        column = graph.constant([-1, 1], np.int64)
+        valid = graph.op("Less", positions, graph.op("Reshape", lengths, column))  # [B, S]
+        packing = _Packing(
+            last_positions=graph.op("Sub", lengths, one),
+            padded_width=width32,
+            mask=graph.cast(valid, "int32"),
+        )
+    return packing, ids, positions
+
+
 def _self_attention(layers: Layers, packing: _Packing, states: str, block: str) -> Linear:
     graph, config = layers.graph, layers.config
     packed = layers.attention_input(states, block, "query", "key", "value")  # [N, 3D]
-    padded = graph.op("Gather", packed, packing.tokens_at, axis=0)  # [B, S, 3D]
-    attend = _attend_masked if layers.arithmetic.dtype == "float16" else _attend_by_length
+    padded = packing.pad(graph, packed)  # [B, S, 3D]
+    on_gpu = layers.arithmetic.dtype == "float16" or not packing.tokens_at
+    attend = _attend_masked if on_gpu else _attend_by_length
     mixed = attend(graph, packing, padded, config.num_heads)  # [B, S, D]
-    flat = graph.op("Reshape", mixed, graph.constant([-1, config.d_model], np.int64))
-    return layers.attention_output(graph.op("Gather", flat, packing.token_places, axis=0), block)
+    return layers.attention_output(packing.unpad(graph, mixed, config.d_model), block)
 
 
 def _attend_by_length(graph: GraphBuilder, packing: _Packing, qkv: str, num_heads: int) -> str:
@@ -139,7 +172,7 @@ def _cross_keys_values(layers: Layers, packing: _Packing, memory: str, layer: in
     block = f"decoder.layers.{layer}.cross_attention"
     with graph.scope(block):
         packed = layers.attention_input(memory, block, "key", "value")  # [N, 2D]
-        padded = graph.op("Gather", packed, packing.tokens_at, axis=0)  # [B, S, 2D]
+        padded = packing.pad(graph, packed)  # [B, S, 2D]
         heads = graph.constant([0, 0, 2 * config.num_heads, config.head_dim], np.int64)
         split = graph.op("Transpose", graph.op("Reshape", padded, heads), perm=[0, 2, 1, 3])
         names = [f"cross_key_{layer}", f"cross_value_{layer}"]

@@ -4,7 +4,8 @@ The checkpoint's own greedy translation of every sentence is forced through the 
 At every position the log-probabilities of the bundle's best tokens must be near the checkpoint's,
 and its best token must be the checkpoint's, unless the checkpoint itself holds the two for nearly
 equal: then rounding decides. A bundle that agrees at every position translates alike, and most
-sentences have to agree so.
+sentences have to agree so. The scoring graph must give the translation's tokens the checkpoint's
+log-probabilities, and look where it looks.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import onnxruntime as ort
 import torch
 
 from export.errors import ExportError
+from export.scoring_proof import ScoringProbe, ScoringTolerance
 from model.bundle import Bundle
 from model.limits import default_max_new_tokens
 from model.search import greedy_search
@@ -107,15 +109,18 @@ def prove(
     Raises:
         ExportError: they differ by more than the precision's tolerance; names the sentence.
     """
-    probe = _Probe(bundle)
+    probe, scoring = _Probe(bundle), ScoringProbe(bundle, model)
     tokenizer = bundle.tokenizer()
     tolerance = tolerance or TOLERANCES[bundle.precision]
     differences: list[npt.NDArray[np.float64]] = []
     num_identical = 0
     for sentence in sentences:
         ids = tokenizer.encode(sentence)[: bundle.max_source_positions - 1]
-        compared = _compare(probe, model, (*ids, bundle.config.eos_id))
+        source_ids = (*ids, bundle.config.eos_id)
+        compared = _compare(probe, model, source_ids)
         _check(compared, tolerance, bundle.precision, sentence)
+        within = ScoringTolerance(tolerance.largest, tolerance.mean)
+        scoring.check(source_ids, compared.target_ids, within, sentence)
         differences.append(np.abs(compared.differences).ravel())
         num_identical += not compared.gaps.any()
     everything = np.concatenate(differences)
@@ -148,10 +153,12 @@ class _Comparison:
     """One sentence, T positions.
 
     Attributes:
+        target_ids: the checkpoint's translation, EOS included if it has one.
         differences: [T, k] log-probability in the bundle minus that in the checkpoint.
         gaps: [T] how much less the checkpoint likes the bundle's best token than its own.
     """
 
+    target_ids: Sequence[int]
     differences: npt.NDArray[np.float64]
     gaps: npt.NDArray[np.float64]
 
@@ -162,13 +169,16 @@ def _compare(probe: _Probe, model: Transformer, source_ids: Sequence[int]) -> _C
     source = torch.tensor([list(source_ids)])
     limit = default_max_new_tokens(len(source_ids), config.max_positions)
     (translation,) = greedy_search(model, source, max_new_tokens=limit)
-    fed = [config.bos_id, *translation.token_ids][: len(translation.log_probs)]
+    num_tokens = len(translation.log_probs)
+    target = [*translation.token_ids, config.eos_id][:num_tokens]
+    fed = [config.bos_id, *target[:-1]]
     mask = torch.ones_like(source, dtype=torch.bool)
     logits = model.decode(torch.tensor([fed]), model.encode(source, mask), mask)[0]
     expected = logits.double().log_softmax(-1).numpy()  # [T, V]
     top_ids, log_probabilities = probe.force(source_ids, fed)  # [T, k]
     found = np.take_along_axis(expected, top_ids, axis=1)
-    return _Comparison(log_probabilities - found, expected.max(axis=1) - found[:, 0])
+    gaps = expected.max(axis=1) - found[:, 0]
+    return _Comparison(target, log_probabilities - found, gaps)
 
 
 def _check(found: _Comparison, tolerance: Tolerance, precision: str, sentence: str) -> None:
@@ -229,6 +239,11 @@ class _Probe:
             caches[f"past_{name}"] = np.zeros(shape, self._dtype)
             caches[f"cross_{name}"] = cross
             feeds[f"cross_last_{name}"] = cross[:, :, -1].reshape(1, 1, config.d_model)
+        if self._bundle.is_resident:
+            feeds["running"] = np.ones(1, np.int32)
+            feeds["source_buffer_length"] = np.array(length, np.int32)
+            if groups := self._bundle.token_groups:
+                feeds["top_groups"] = np.array([min(self._bundle.top_k, groups)])
         return self._run(feeds, caches, target_ids)
 
     def _run(

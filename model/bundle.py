@@ -3,6 +3,10 @@
     bundle.json          what the model is, how its graphs are used, checksums of all files
     encoder.onnx         source ids -> cross-attention keys and values
     decoder_step.onnx    one token for every running row
+    scoring.onnx         log-probabilities and alignment of a given target; optional
+    weights.bin          the graphs' weights; optional: a graph can hold its own
+    blank.onnx, copy_rows.onnx, set_rows.onnx, store_sources.onnx
+                         only of a bundle for GPUs: what stays there between two steps
     tokenizer.model      SentencePiece
     MODEL_CARD.md        optional
 
@@ -14,6 +18,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib.metadata
+import importlib.util
 import json
 import re
 from collections.abc import Mapping
@@ -26,6 +31,8 @@ from model.tokenizer import Tokenizer
 
 FORMAT_VERSION = 1
 MANIFEST_FILE = "bundle.json"
+RESIDENT_GRAPHS = ("blank", "copy_rows", "set_rows", "store_sources")
+"""The graphs, by their names in the manifest, that only a bundle for GPUs has."""
 _PRECISIONS = ("fp32", "fp16", "int8")
 _VERSION = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9}){0,9}")
 _RUNTIME_PACKAGES = ("onnxruntime", "onnxruntime-gpu")
@@ -43,6 +50,10 @@ _FIELDS: dict[str, type] = {
     "onnxruntime": dict,
     "sha256": dict,
     "provenance": dict,
+}
+# Fields that came later: bundles from before have none of them.
+_OPTIONAL_ENTRIES: dict[str, dict[str, type]] = {
+    "scoring": {"alignment_layer": int},
 }
 _ENTRIES: dict[str, dict[str, type]] = {
     "languages": {"source": str, "target": str},
@@ -170,6 +181,41 @@ class Bundle:
         """The decoder-step graph."""
         return self.path / str(self.manifest["graphs"]["decoder_step"])
 
+    @property
+    def is_resident(self) -> bool:
+        """Whether its graphs can keep everything on a GPU between two steps."""
+        return "resident" in self.manifest
+
+    @property
+    def token_groups(self) -> int:
+        """Groups of tokens that a resident step chooses from first; 0 if it has none."""
+        return int(self.manifest.get("resident", {}).get("token_groups", 0))
+
+    def graph_path(self, name: str) -> Path:
+        """The graph `name` of a resident bundle, one of `RESIDENT_GRAPHS`."""
+        return self.path / str(self.manifest["graphs"][name])
+
+    @property
+    def scoring_path(self) -> Path | None:
+        """The scoring graph; None in a bundle from before there was one."""
+        name = self.manifest["graphs"].get("scoring")
+        return None if name is None else self.path / str(name)
+
+    @property
+    def alignment_layer(self) -> int | None:
+        """The decoder layer, from 0, whose attention is the alignment; None without scoring."""
+        return self.manifest["scoring"]["alignment_layer"] if self.scoring_path else None
+
+    def verify(self) -> None:
+        """Compare every file's checksum, again: what is opened late may have been replaced.
+
+        Raises:
+            BundleMissingError: a file is gone.
+            BundleCorruptError: a file is another one.
+            OSError: one can't be read.
+        """
+        self._check_files(verify=True)
+
     def tokenizer(self) -> Tokenizer:
         """The tokenizer, newly loaded.
 
@@ -198,8 +244,15 @@ class Bundle:
                 )
         if not 1 <= manifest["top_k"] <= config.vocab_size:
             raise _broken_manifest(self.path, "top_k is not between 1 and the vocabulary's size")
+        if self.is_resident:
+            _check_resident(self.path, manifest)
         if self.precision not in _PRECISIONS:
             raise _broken_manifest(self.path, f"precision is not one of {', '.join(_PRECISIONS)}")
+        if self.scoring_path is not None:
+            if "scoring" not in manifest:
+                raise _broken_manifest(self.path, "the field scoring is missing")
+            if not 0 <= manifest["scoring"]["alignment_layer"] < config.num_decoder_layers:
+                raise _broken_manifest(self.path, "scoring.alignment_layer is no decoder layer")
         if manifest["tokenizer"]["kind"] != "sentencepiece" or not manifest["tokenizer"]["files"]:
             raise _broken_manifest(self.path, "tokenizer is not a sentencepiece model")
         for name in _ENTRIES["onnxruntime"]:
@@ -263,13 +316,22 @@ def file_sha256(file: Path) -> str:
 
 
 def installed_runtime_version() -> str | None:
-    """The installed ONNX Runtime's version, found without importing it; None without one."""
+    """The installed ONNX Runtime's version, found without importing it; None without one.
+
+    Where both packages are there, in two folders of the path, it is the one that is imported.
+    """
+    module = importlib.util.find_spec("onnxruntime")
+    versions = []
     for package in _RUNTIME_PACKAGES:
         try:
-            return importlib.metadata.version(package)
+            found = importlib.metadata.distribution(package)
         except importlib.metadata.PackageNotFoundError:
             continue
-    return None
+        own = Path(str(found.locate_file("onnxruntime/__init__.py")))
+        if module is not None and module.origin and Path(module.origin) == own:
+            return found.version
+        versions.append(found.version)
+    return versions[0] if versions else None
 
 
 def _read_manifest(path: Path) -> dict[str, Any]:
@@ -293,7 +355,10 @@ def _read_manifest(path: Path) -> dict[str, Any]:
             f"{FORMAT_VERSION}: update dragoman, or export the checkpoint again"
         )
     _check_fields(path, manifest, _FIELDS, "")
-    for field, entries in _ENTRIES.items():
+    for field, entries in {**_ENTRIES, **_OPTIONAL_ENTRIES}.items():
+        if field not in manifest and field in _OPTIONAL_ENTRIES:
+            continue
+        _check_fields(path, manifest, {field: dict}, "")
         _check_fields(path, manifest[field], entries, f"{field}.")
     return manifest
 
@@ -306,6 +371,13 @@ def _check_fields(
             raise _broken_manifest(path, f"the field {prefix}{name} is missing")
         if not isinstance(fields[name], kind) or isinstance(fields[name], bool):
             raise _broken_manifest(path, f"the field {prefix}{name} is not of type {kind.__name__}")
+
+
+def _check_resident(path: Path, manifest: Mapping[str, Any]) -> None:
+    if not isinstance(manifest["resident"], dict):
+        raise _broken_manifest(path, "the field resident is not of type dict")
+    _check_fields(path, manifest["resident"], {"token_groups": int}, "resident.")
+    _check_fields(path, manifest["graphs"], dict.fromkeys(RESIDENT_GRAPHS, str), "graphs.")
 
 
 def _broken_manifest(path: Path, why: str) -> BundleCorruptError:

@@ -5,14 +5,19 @@ One place for both: what is proven has to be what is served.
 
 from __future__ import annotations
 
+import functools
 import os
+import re
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import onnxruntime as ort
 
 from model.bundle import Bundle, BundleError
+from model.out_of_memory import is_out_of_memory
 from model.processor import multiplies_int8_exactly, num_usable_cores
+from model.threads import threads_are_shared
 
 
 class BundleDeviceError(BundleError):
@@ -20,21 +25,52 @@ class BundleDeviceError(BundleError):
 
 
 @dataclass(frozen=True)
+class Device:
+    """Where a model runs.
+
+    Attributes:
+        kind: "cpu" or "cuda".
+        index: which of the GPUs that this process sees; 0 on a CPU.
+    """
+
+    kind: str = "cpu"
+    index: int = 0
+
+    @classmethod
+    def parse(cls, text: str) -> Device:
+        """From "cpu", "cuda" (the first GPU) or "cuda:1".
+
+        Raises:
+            BundleDeviceError: it is none of these.
+        """
+        match = re.fullmatch(r"(cpu|cuda)(?::([0-9]{1,3}))?", text)
+        if match is None or (match[1] == "cpu" and match[2]):
+            raise BundleDeviceError(
+                f"device must be cpu or cuda, or one of several GPUs as cuda:1, not {text!r}"
+            )
+        return cls(match[1], int(match[2] or 0))
+
+
+@dataclass(frozen=True)
 class SessionSettings:
     """How the graphs of one bundle are run.
 
     Attributes:
-        device: "cpu" or "cuda".
+        device: as `Device.parse` reads it.
         intra_op_threads: threads that share one operator; None for one a core that
-            this process may use.
+            this process may use. Without effect where sessions share their threads
+            (`model.threads.share_threads`).
         spinning: idle threads wait for work actively: faster steps, busier cores.
         exact_int8_products: whether the processor has them; None to look.
+        profile_prefix: how the files begin into which ONNX Runtime writes what every operator took;
+            "" for none.
     """
 
     device: str = "cpu"
     intra_op_threads: int | None = None
     spinning: bool = True
     exact_int8_products: bool | None = None
+    profile_prefix: str = ""
 
 
 def open_session(
@@ -43,6 +79,7 @@ def open_session(
     settings: SessionSettings,
     *,
     rests: bool = False,
+    captures: bool = False,
     optimized_graph: Path | None = None,
 ) -> ort.InferenceSession:
     """A session of one of the bundle's graphs.
@@ -52,15 +89,18 @@ def open_session(
         graph: the graph's file.
         settings: device and threads.
         rests: the session runs now and then beside a busier one, and must not spin in between.
+        captures: on a GPU, its runs can be captured as CUDA graphs.
         optimized_graph: where to write what ONNX Runtime makes of the graph, to look at it.
 
     Raises:
         BundleDeviceError: the device can't run the bundle, or the file can't be loaded.
     """
-    providers = _providers(bundle, settings.device)
+    providers = _providers(bundle, Device.parse(settings.device), captures)
     options = ort.SessionOptions()
     options.log_severity_level = 3
-    if settings.intra_op_threads is not None:
+    if threads_are_shared():
+        options.use_per_session_threads = False
+    elif settings.intra_op_threads is not None:
         options.intra_op_num_threads = settings.intra_op_threads
     elif (num_cores := num_usable_cores()) < (os.cpu_count() or 1):
         # ONNX Runtime would take the machine's, whatever this process may use of them.
@@ -78,25 +118,49 @@ def open_session(
         # multiply: the same integers, slower. It is one of the "extended" optimisations.
         entries["session.x64quantprecision"] = "1"
         options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
+    if settings.profile_prefix:
+        options.enable_profiling = True
+        options.profile_file_prefix = settings.profile_prefix
     if optimized_graph is not None:
         options.optimized_model_filepath = str(optimized_graph)
     for key, value in entries.items():
         options.add_session_config_entry(key, value)
     try:
-        return ort.InferenceSession(
+        session = ort.InferenceSession(
             graph, options, providers=providers, disabled_optimizers=["SkipLayerNormFusion"]
         )
     except Exception as exc:  # ONNX Runtime has no common base class for its errors
+        if is_out_of_memory(exc):
+            raise
         raise BundleDeviceError(
             f"ONNX Runtime {ort.__version__} cannot load {graph}: {exc}; export the bundle again"
         ) from exc
+    wanted = providers[0] if isinstance(providers[0], str) else providers[0][0]
+    if wanted not in session.get_providers():  # it falls back to the CPU, whatever the reason
+        raise BundleDeviceError(
+            f"ONNX Runtime {ort.__version__} cannot use the GPU {settings.device}; its own message "
+            f"is above. Is there such a GPU, with a driver for CUDA {_cuda_version()}? Its "
+            f"libraries come with `pip install 'onnxruntime-gpu[cuda,cudnn]'`. Or use --device cpu"
+        )
+    return session
 
 
-def _providers(bundle: Bundle, device: str) -> list[str]:
-    if device == "cpu":
+@functools.cache
+def _load_cuda_libraries() -> None:
+    """Those that lie in Python packages (nvidia-*, as PyTorch brings them too) are not found else.
+
+    In an image they are on the loader's path, and this finds them there.
+    """
+    ort.preload_dlls()
+
+
+def _cuda_version() -> str:
+    return str(getattr(ort, "cuda_version", "") or "of its build")
+
+
+def _providers(bundle: Bundle, device: Device, captures: bool) -> list[Any]:
+    if device.kind == "cpu":
         return ["CPUExecutionProvider"]
-    if device != "cuda":
-        raise BundleDeviceError(f"device must be cpu or cuda, not {device!r}")
     if bundle.precision != "fp16":
         raise BundleDeviceError(
             f"{bundle.path} is a bundle of precision {bundle.precision}, which a GPU does not "
@@ -108,4 +172,11 @@ def _providers(bundle: Bundle, device: str) -> list[str]:
             "this ONNX Runtime has no CUDA provider: install dragoman[gpu] in place of "
             "dragoman[cpu], or use --device cpu"
         )
-    return ["CUDAExecutionProvider", "CPUExecutionProvider"]
+    _load_cuda_libraries()
+    options = {
+        "device_id": str(device.index),
+        # Not in powers of two: what is left over decides how many rows there can be.
+        "arena_extend_strategy": "kSameAsRequested",
+        "enable_cuda_graph": "1" if captures else "0",
+    }
+    return [("CUDAExecutionProvider", options), "CPUExecutionProvider"]

@@ -9,13 +9,20 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 import sentencepiece
 
 TOKENIZER_FILE = "tokenizer.model"
 PAD_ID, UNK_ID, BOS_ID, EOS_ID = 0, 1, 2, 3
+
+
+class Span(NamedTuple):
+    """Where a token stands in a text: characters `start` up to and not including `end`."""
+
+    start: int
+    end: int
 
 
 class TokenizerError(ValueError):
@@ -63,6 +70,30 @@ class Tokenizer:
         """Token ids of `text`, without BOS and EOS."""
         return list(self._processor.encode(text, out_type=int))
 
+    def encoded_spans(self, text: str) -> list[Span]:
+        """Where each token of `encode(text)` stands in `text`.
+
+        White space before a token is not part of it. A token without a character of its own has an
+        empty span: of a character that is spelt in bytes, all bytes but the last.
+        """
+        found = self._processor.encode(text, return_type="offset_mapping")
+        return _spans(text, found["offsets"])
+
+    def decoded_spans(self, token_ids: Sequence[int]) -> list[Span]:
+        """Where each token stands in `decode(token_ids)`, likewise; padding, BOS, EOS nowhere."""
+        special = (self.pad_id, self.bos_id, self.eos_id)
+        found = self._processor.decode(
+            [int(i) for i in token_ids if i not in special], return_type="offset_mapping"
+        )
+        spans = iter(_spans(found["text"], found["offsets"]))
+        end = 0
+        placed = []
+        for token_id in token_ids:
+            span = Span(end, end) if token_id in special else next(spans)
+            placed.append(span)
+            end = span.end
+        return placed
+
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         """`encode` of every text, on one thread, so that callers choose their parallelism."""
         return [list(ids) for ids in self._processor.encode(list(texts), out_type=int)]
@@ -103,6 +134,14 @@ class Tokenizer:
     def piece_to_id(self, piece: str) -> int:
         """The id of a piece, `unk_id` when there is no such piece."""
         return int(self._processor.piece_to_id(piece))
+
+
+def _spans(text: str, offsets: Iterable[tuple[int, int]]) -> list[Span]:
+    """Spans without the white space that they begin with."""
+    return [
+        Span(end - len(text[start:end].lstrip()), end) if start < end else Span(start, end)
+        for start, end in offsets
+    ]
 
 
 def train_tokenizer(

@@ -1,61 +1,102 @@
 """How much work the engine lets in: a fixed number of places, and who holds them.
 
-A sequence inside the engine, waiting or running, takes one place. A call of thousands of sentences
-would fill any queue, so it is let in with one place and submits its sentences one after another,
-with as many more places as are to spare: under load large calls get slower, but they do not fail
-half-way, and they do not keep small ones out.
+A row of a sequence inside the engine, waiting or running, takes one place (a beam of four takes
+four). A call of thousands of sentences would fill any queue, so it is let in with the places of one
+sentence and submits its sentences one after another, with as many more places as are to spare:
+under load large calls get slower, but they do not fail half-way, and they do not keep small ones
+out.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable
 
 from service.generation import Generation
 from service.requests import GenerationRequest
 
+# The last eighth of the places is for clients that hold less than an eighth of them, or nothing
+# yet: a beam may be wider than an eighth.
+_LAST = 8
+
 
 class Places:
-    """Counts the sequences inside the engine.
+    """Counts the rows of what is inside the engine.
 
     Args:
-        capacity: most sequences inside at any time.
+        capacity: most rows inside at any time.
         reserve: how many of these only go to newly arriving calls.
         on_held_back: told how many calls have a sequence for which there is no place yet.
+        spare_limit: asked for a lower bound than `capacity - reserve`, where load asks for one.
 
     Attributes:
         num_taken: how many are taken.
+        num_spare: how many of these are sequences of calls beyond each one's first.
         empty: set while none is.
     """
 
     def __init__(
-        self, capacity: int, reserve: int, on_held_back: Callable[[int], None] = lambda _: None
+        self,
+        capacity: int,
+        reserve: int,
+        on_held_back: Callable[[int], None] = lambda _: None,
+        spare_limit: Callable[[], float] = lambda: float("inf"),
     ) -> None:
         self.capacity = capacity
         self.num_taken = 0
+        self.num_spare = 0
         self.empty = asyncio.Event()
         self.empty.set()
         self._reserve = reserve
+        self._spare_limit = spare_limit
+        self._held: Counter[str] = Counter()
         self._num_held_back = 0
         self._on_held_back = on_held_back
 
-    def take(self, count: int) -> bool:
-        """Take `count` places or none; whether there were enough."""
-        if self.num_taken + count > self.capacity:
+    @property
+    def num_clients(self) -> int:
+        """Clients that hold a place."""
+        return len(self._held)
+
+    def held_by(self, client: str) -> int:
+        """How many places a client holds."""
+        return self._held[client]
+
+    def is_open_to(self, count: int, client: str = "") -> bool:
+        """Whether there are `count` places more for this client."""
+        taken = self.num_taken + count
+        if taken > self.capacity:
             return False
-        self.num_taken += count
-        if count:
-            self.empty.clear()
+        last = self.capacity // _LAST
+        held = self._held[client]
+        return taken <= self.capacity - last or not held or held + count <= last
+
+    def take(self, count: int, client: str = "") -> bool:
+        """Take `count` places or none; whether there were enough."""
+        if not self.is_open_to(count, client):
+            return False
+        self._take(count, client)
         return True
 
-    def take_spare(self) -> bool:
-        """Take one place if the reserve for new calls stays whole; whether it did."""
-        return self.num_taken < self.capacity - self._reserve and self.take(1)
+    def take_spare(self, count: int = 1, client: str = "") -> bool:
+        """Take places if the reserve for new calls stays whole; whether it did."""
+        limit = min(self.capacity - self._reserve, self._spare_limit())
+        if self.num_taken + count > limit:
+            return False
+        self.num_spare += count
+        self._take(count, client)
+        return True
 
-    def release(self) -> None:
-        """Give one place back."""
-        assert self.num_taken > 0, "a place was released twice"
-        self.num_taken -= 1
+    def release(self, count: int = 1, client: str = "", *, spare: bool = False) -> None:
+        """Give places back, those of `take_spare` as `spare`."""
+        assert self.num_taken >= count, "a place was released twice"
+        self.num_taken -= count
+        if spare:
+            self.num_spare -= count
+        self._held[client] -= count
+        if not self._held[client]:
+            del self._held[client]
         if self.num_taken == 0:
             self.empty.set()
 
@@ -64,16 +105,25 @@ class Places:
         self._num_held_back += change
         self._on_held_back(self._num_held_back)
 
+    def _take(self, count: int, client: str) -> None:
+        self.num_taken += count
+        if count:
+            self._held[client] += count
+            self.empty.clear()
+
 
 class Admission:
     """A call that was let in: from now on it is slowed down at worst, not refused.
 
-    It holds one place until it is closed, and one for each further sequence in flight.
+    It holds the places of one sequence until it is closed, and those of each further sequence in
+    flight.
 
     Args:
-        places: where it holds one place already.
+        places: where it holds those of one sequence already.
         max_in_flight: most sequences of this call inside the engine at a time.
         enqueue: puts a request into the queue; the second argument is called when it ended.
+        num_rows: places of one sequence.
+        client: who holds them.
     """
 
     def __init__(
@@ -81,10 +131,15 @@ class Admission:
         places: Places,
         max_in_flight: int,
         enqueue: Callable[[GenerationRequest, Callable[[Generation], None]], Generation],
+        *,
+        num_rows: int = 1,
+        client: str = "",
     ) -> None:
         self._places = places
         self._max_in_flight = max_in_flight
         self._enqueue = enqueue
+        self._num_rows = num_rows
+        self._client = client
         self._in_flight: dict[Generation, None] = {}
         self._closed = False
         self._is_held_back = False
@@ -99,7 +154,7 @@ class Admission:
         """
         assert not self._closed, "submitted to a closed admission"
         extra = bool(self._in_flight)
-        if extra and (len(self._in_flight) >= self._max_in_flight or not self._places.take_spare()):
+        if extra and not self._take_spare():
             self._hold_back(True)
             return None
         self._hold_back(False)
@@ -107,7 +162,7 @@ class Admission:
             generation = self._enqueue(request, self._ended)
         except Exception:
             if extra:
-                self._places.release()
+                self._release(spare=True)
             raise
         self._in_flight[generation] = None
         return generation
@@ -132,7 +187,7 @@ class Admission:
         self._closed = True
         self._hold_back(False)
         if not self._in_flight:
-            self._places.release()
+            self._release(spare=False)
         for generation in list(self._in_flight):
             generation.cancel()
 
@@ -141,9 +196,19 @@ class Admission:
             self._is_held_back = holds
             self._places.hold_back(1 if holds else -1)
 
+    def _take_spare(self) -> bool:
+        return len(self._in_flight) < self._max_in_flight and self._places.take_spare(
+            self._num_rows, self._client
+        )
+
+    def _release(self, *, spare: bool) -> None:
+        self._places.release(self._num_rows, self._client, spare=spare)
+
     def _ended(self, generation: Generation) -> None:
         del self._in_flight[generation]
-        if self._in_flight or self._closed:
-            self._places.release()
+        if self._in_flight:
+            self._release(spare=True)
+        elif self._closed:
+            self._release(spare=False)
         if self._room is not None and not self._room.done():
             self._room.set_result(None)

@@ -2,21 +2,34 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from service.admission import Admission
-from service.engine import Engine
 from service.generation import Generation
 from service.preparation import Piece
-from service.requests import GenerationRequest, Priority, SearchOptions
+from service.requests import (
+    AlignmentKind,
+    GenerationRequest,
+    Priority,
+    ScoringRequest,
+    SearchOptions,
+)
+from service.servable import ServableEngine
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A piece on its way; without a generation if it is kept as it is."""
+    """A piece on its way.
+
+    Attributes:
+        piece: what goes.
+        generation: its translation; None if it is kept as it is.
+        scorings: of the translation's hypotheses, once they are submitted.
+    """
 
     piece: Piece
     generation: Generation | None
+    scorings: list[Generation] = field(default_factory=list)
 
 
 class Call:
@@ -33,7 +46,7 @@ class Call:
 
     def __init__(
         self,
-        engine: Engine,
+        engine: ServableEngine,
         options: SearchOptions,
         *,
         deadline: float | None,
@@ -50,7 +63,7 @@ class Call:
         self._client = client
         self._priority = priority
         # Twice the rows: as many wait as run, so that no row is idle while the call goes on.
-        self._max_in_flight = 2 * engine.limits.max_rows
+        self._max_in_flight = max(2, 2 * engine.limits.max_rows // options.beam_size)
         self._admission: Admission | None = None
 
     async def submit(self, piece: Piece, *, opens: bool = False) -> Part:
@@ -58,12 +71,13 @@ class Call:
 
         Raises:
             ResourceExhaustedError: the engine is full; only before the call was admitted.
+            DeadlineExceededError: the deadline cannot be met; likewise.
             UnavailableError: the engine does not serve.
         """
         request = self._request(piece, opens)
         if request is None:
             return Part(piece, None)
-        return Part(piece, await self._admitted().submit(request))
+        return Part(piece, await self._admitted(request).submit(request))
 
     def try_submit(self, piece: Piece, *, opens: bool = False) -> Part | None:
         """Submit a piece now, or return None if there is no place. Raises what `submit` raises.
@@ -73,17 +87,41 @@ class Call:
         request = self._request(piece, opens)
         if request is None:
             return Part(piece, None)
-        generation = self._admitted().try_submit(request)
+        generation = self._admitted(request).try_submit(request)
         return None if generation is None else Part(piece, generation)
+
+    async def score(
+        self,
+        source_ids: tuple[int, ...],
+        target_ids: tuple[int, ...],
+        alignment: AlignmentKind | None = None,
+    ) -> Generation:
+        """Submit a target to score as soon as there is a place for it. Raises what `submit` raises.
+
+        Args:
+            source_ids: the source's tokens, EOS included.
+            target_ids: the target's tokens, EOS included if it counts.
+            alignment: what of it is wanted.
+        """
+        request = ScoringRequest(
+            source_ids,
+            deadline=self._deadline,
+            request_id=self._request_id,
+            client=self._client,
+            priority=self._priority,
+            target_ids=target_ids,
+            alignment=alignment,
+        )
+        return await self._admitted(request).submit(request)
 
     def close(self) -> None:
         """Cancel what has not ended and leave the engine."""
         if self._admission is not None:
             self._admission.close()
 
-    def _admitted(self) -> Admission:
+    def _admitted(self, request: GenerationRequest) -> Admission:
         if self._admission is None:
-            self._admission = self._engine.admit(self._max_in_flight)
+            self._admission = self._engine.admit(self._max_in_flight, request)
         return self._admission
 
     def _request(self, piece: Piece, opens: bool) -> GenerationRequest | None:

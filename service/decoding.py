@@ -11,7 +11,7 @@ from service.candidates import Candidates
 from service.constraints import Constraints
 from service.plan import Int64, RowCopy, StepOutput
 from service.requests import Hypothesis, Sampling, SearchOptions
-from service.row_states import Float64, RowStates, total
+from service.row_states import Float64, Indices, RowStates, total
 from service.sampling import draw
 
 
@@ -153,6 +153,30 @@ class Decoding:
             finished &= self._is_greedy[:num_rows]
         rows: list[int] = finished.nonzero()[0].tolist()
         return rows + done
+
+    @property
+    def is_greedy(self) -> bool:
+        """Whether every row simply takes the model's best token."""
+        return not (self._groups or self._constraints or self._sampling)
+
+    def goes_on(self, rows: list[int], num_steps: int) -> bool:
+        """Whether one of the greedy `rows` has not reached its length after `num_steps` more."""
+        return bool((self.states.positions[rows] + num_steps < self._limits[rows]).any())
+
+    def advance_some(self, output: StepOutput, rows: Indices) -> list[int]:
+        """Let only `rows`, which are greedy, go on; what the others' step brought is left out.
+
+        Returns:
+            Those that are done.
+        """
+        chosen = output.top_ids[rows, 0]
+        log_probabilities = np.subtract(
+            output.top_logits[rows, 0], output.log_sum_exp[rows], dtype=np.float64
+        )
+        self.states.append_some(rows, chosen, log_probabilities)
+        finished = (self.states.positions[rows] >= self._limits[rows]) | (chosen == self._eos_id)
+        done: list[int] = rows[finished].tolist()
+        return done
 
     def _choose_otherwise(
         self, candidates: Candidates, chosen: Int64, log_probabilities: Float64

@@ -9,24 +9,33 @@ import asyncio
 import contextlib
 import enum
 import logging
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from model.limits import default_max_new_tokens
-from service.admission import Admission, Places
+from service.admission import Admission
 from service.errors import (
     DragomanError,
+    FailedPreconditionError,
     InvalidArgumentError,
-    ResourceExhaustedError,
     UnavailableError,
 )
+from service.gate import Gate
 from service.generation import Generation
 from service.jobs import Job
+from service.lookahead import LookaheadScheduler
 from service.observer import EngineObserver, SilentObserver
-from service.plan import ModelRunner, RunnerLimits
-from service.requests import FinishReason, GenerationRequest, GenerationResult
+from service.plan import ModelRunner, PipelinedRunner, RunnerLimits, Scorer
+from service.requests import (
+    FinishReason,
+    GenerationRequest,
+    GenerationResult,
+    ScoringRequest,
+)
 from service.scheduler import Scheduler
+from service.scoring_preparation import ScoringPreparation
 from service.step_loop import Iteration, News, StepLoop
 
 logger = logging.getLogger(__name__)
@@ -38,14 +47,17 @@ class EngineConfig:
 
     Attributes:
         bos_id, eos_id: the model's ids that begin and end a target.
-        max_waiting: sequences that may wait beyond those that the runner has rows for. Half of it
+        max_waiting: rows of sequences that may wait beyond those that the runner has. Half of it
             is kept for calls that newly arrive.
+        max_queue_seconds: how long a call may have to wait for its first sequence to begin, by
+            estimate, or is refused; None for what `service.gate` finds right.
         encode_token_budget: most source tokens to encode in one iteration.
     """
 
     bos_id: int = 2
     eos_id: int = 3
     max_waiting: int = 1024
+    max_queue_seconds: float | None = math.inf
     encode_token_budget: int = 512
 
     def __post_init__(self) -> None:
@@ -74,6 +86,7 @@ class Engine:
         runner: runs the model; the engine's own from now on, and closed by `stop`.
         config: limits and special ids.
         observer: told about steps, queue and results.
+        scorer: scores given targets; None if the model can't.
         clock: seconds; deadlines are in its time. Called from two threads.
     """
 
@@ -82,6 +95,7 @@ class Engine:
         runner: ModelRunner,
         config: EngineConfig | None = None,
         observer: EngineObserver | None = None,
+        scorer: Scorer | None = None,
         *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -89,24 +103,28 @@ class Engine:
         self.limits: RunnerLimits = runner.limits
         self._observer: EngineObserver = observer or SilentObserver()
         self._clock = clock
-        scheduler = Scheduler(
+        plans_ahead = isinstance(runner, PipelinedRunner) and runner.depth > 1
+        scheduler = (LookaheadScheduler if plans_ahead else Scheduler)(
             runner.limits,
             bos_id=self.config.bos_id,
             eos_id=self.config.eos_id,
             encode_token_budget=self.config.encode_token_budget,
         )
-        self._steps = StepLoop(runner, scheduler, clock, self)
-        self._places = Places(
-            runner.limits.max_rows + self.config.max_waiting,
-            self.config.max_waiting // 2,
-            self._observer.on_held_back,
+        self._scoring = ScoringPreparation(scorer, clock) if scorer is not None else None
+        self._steps = StepLoop(runner, scheduler, clock, self, scorer)
+        self._gate = Gate(
+            runner.limits.max_rows,
+            self.config.max_waiting,
+            self.config.max_queue_seconds,
+            clock,
+            on_held_back=self._observer.on_held_back,
+            on_refused=self._observer.on_refused,
         )
         self._generations: set[Generation] = set()
         self._state = _State.NEW
         self._loop: asyncio.AbstractEventLoop | None = None
         self._ended = asyncio.Event()
         self._was_left = False
-        self._mean_compute_seconds = 0.0
 
     @property
     def is_serving(self) -> bool:
@@ -115,12 +133,35 @@ class Engine:
 
     @property
     def num_inside(self) -> int:
-        """Places taken: by sequences that wait or run, and by calls that have been let in."""
-        return self._places.num_taken
+        """Places taken: by rows that wait or run, and by calls that have been let in."""
+        return self._gate.places.num_taken
 
     def now(self) -> float:
         """The time on its clock, in seconds."""
         return self._clock()
+
+    @property
+    def can_score(self) -> bool:
+        """Whether it takes scoring requests."""
+        return self._scoring is not None
+
+    async def prepare_scoring(self) -> None:
+        """Load what scoring requests need, beside the steps; before the first of them.
+
+        Raises:
+            FailedPreconditionError: the model can't score.
+            InternalError: loading failed, now or within the last minute; the log says why.
+            ResourceExhaustedError: likewise, for want of memory.
+            UnavailableError: nothing has been loaded, and the engine does not serve.
+        """
+        if self._scoring is None:
+            raise FailedPreconditionError(
+                "this model was exported without a scoring graph: export its checkpoint again "
+                "(`dragoman export`) to score translations or align them"
+            )
+        if not self._scoring.is_done:
+            self._check_serving()
+        await self._scoring.wait()
 
     async def start(self) -> None:
         """Begin to serve."""
@@ -139,7 +180,7 @@ class Engine:
             self._state = _State.DRAINING
         try:
             async with asyncio.timeout(timeout_seconds):
-                await self._places.empty.wait()
+                await self._gate.places.empty.wait()
         except TimeoutError:
             return False
         return True
@@ -183,7 +224,8 @@ class Engine:
 
         Raises:
             InvalidArgumentError: the model cannot take it.
-            ResourceExhaustedError: there is no place for it now.
+            ResourceExhaustedError: there is no place for it now, or the wait would be too long.
+            DeadlineExceededError: its deadline cannot be met.
             UnavailableError: the engine does not serve.
         """
         return self.submit_many([request])[0]
@@ -191,26 +233,37 @@ class Engine:
     def submit_many(self, requests: Sequence[GenerationRequest]) -> list[Generation]:
         """Accept all of the requests or none. Raises what `submit` raises."""
         self._check_serving()
-        generations = [
-            self._generation(request, lambda _: self._places.release()) for request in requests
-        ]
-        self._take_places(len(generations))
+        generations = [self._generation(request, self._release) for request in requests]
+        if generations:
+            first = requests[0]
+            self._gate.enter(first, sum(map(_num_places, requests)), first.client)
         self._enqueue(generations)
         return generations
 
-    def admit(self, max_in_flight: int) -> Admission:
+    def admit(self, max_in_flight: int, first: GenerationRequest | None = None) -> Admission:
         """Let a call in that has many sequences to submit; close what is returned.
 
         Args:
             max_in_flight: most of its sequences that shall be inside at a time.
+            first: the one that it begins with; all are of one client and as many rows. None lets
+                anybody in for whom there is a place.
 
         Raises:
-            ResourceExhaustedError: there is not a single place.
+            ResourceExhaustedError: there is no place, or the wait would be too long.
+            DeadlineExceededError: the deadline cannot be met.
             UnavailableError: the engine does not serve.
         """
         self._check_serving()
-        self._take_places(1)
-        return Admission(self._places, max_in_flight, self._submit_admitted)
+        client = "" if first is None else first.client
+        num_rows = 1 if first is None else _num_places(first)
+        self._gate.enter(first, num_rows, client)
+        return Admission(
+            self._gate.places,
+            max_in_flight,
+            self._submit_admitted,
+            num_rows=num_rows,
+            client=client,
+        )
 
     def _submit_admitted(
         self, request: GenerationRequest, on_end: Callable[[Generation], None]
@@ -226,19 +279,9 @@ class Engine:
         if self._state is not _State.SERVING:
             raise UnavailableError(f"the engine {self._state.value}")
 
-    def _take_places(self, count: int) -> None:
-        if self._places.take(count):
-            return
-        raise ResourceExhaustedError(
-            f"{self._places.num_taken} sequences are waiting or running and "
-            f"{self._places.capacity} is the limit: no place for {count} more",
-            self._retry_after_seconds(),
-        )
-
-    def _retry_after_seconds(self) -> float:
-        """How long the rows take to work off what waits now, judged by recent sequences."""
-        rounds = self._places.num_taken / self.limits.max_rows
-        return min(60.0, max(0.1, rounds * self._mean_compute_seconds))
+    def _release(self, generation: Generation) -> None:
+        request = generation.request
+        self._gate.places.release(_num_places(request), request.client)
 
     def _max_new_tokens(self, request: GenerationRequest) -> int:
         limits = self.limits
@@ -248,6 +291,16 @@ class Engine:
                 "source_ids",
                 f"{num_source} tokens; must be between 1 and {limits.max_source_positions}",
             )
+        if isinstance(request, ScoringRequest):
+            num_target = len(request.target_ids)
+            if not 1 <= num_target <= limits.max_target_positions:
+                raise InvalidArgumentError(
+                    "target_ids",
+                    f"{num_target} tokens; must be between 1 and {limits.max_target_positions}",
+                )
+            is_prepared = self._scoring is not None and self._scoring.is_done
+            assert is_prepared, "a scoring request before prepare_scoring()"
+            return num_target
         request.options.check_fits(limits)
         if request.options.max_new_tokens is not None:
             return request.options.max_new_tokens
@@ -261,6 +314,7 @@ class Engine:
     ) -> Generation:
         def ended(generation: Generation) -> None:
             self._generations.discard(generation)
+            self._gate.backlog.ended(generation.job)
             on_end(generation)
 
         return Generation(
@@ -273,6 +327,8 @@ class Engine:
 
     def _enqueue(self, generations: Sequence[Generation]) -> None:
         self._generations.update(generations)
+        for generation in generations:
+            self._gate.submitted(generation.job)
         self._steps.add([generation.job for generation in generations])
 
     # --- what generations ask (generation.JobControl) --------------------------------------------
@@ -308,8 +364,7 @@ class Engine:
         for job, token_ids in news.streamed:
             job.reply.push(token_ids)
         for finished in news.finished:
-            change = finished.result.compute_seconds - self._mean_compute_seconds
-            self._mean_compute_seconds += 0.05 * change
+            self._gate.answered(finished.job, finished.result)
             finished.job.reply.finish(finished.result)
         for iteration in news.iterations:
             self._observe(iteration)
@@ -317,6 +372,7 @@ class Engine:
             self._observer.on_finished(finished.result, finished.job.request)
 
     def _observe(self, iteration: Iteration) -> None:
+        self._gate.iterated(iteration.num_rows, iteration.seconds, iteration.joined)
         observer = self._observer
         for seconds in iteration.queue_seconds:
             observer.on_admitted(seconds)
@@ -329,6 +385,10 @@ class Engine:
                 iteration.encode_seconds,
                 iteration.step_seconds,
             )
+        if iteration.num_padding:
+            observer.on_padding(iteration.num_padding)
+        if iteration.num_scored:
+            observer.on_scored(iteration.num_scored, iteration.score_seconds)
         observer.on_queue(iteration.num_waiting, iteration.num_running)
 
     def _end(self, failed: bool) -> None:
@@ -337,4 +397,11 @@ class Engine:
         error = UnavailableError(f"the engine {self._state.value}")
         for generation in list(self._generations):
             generation.finish(GenerationResult([], FinishReason.CANCELLED, error=error))
+        if self._scoring is not None:
+            self._scoring.forget()
         self._ended.set()
+
+
+def _num_places(request: GenerationRequest) -> int:
+    """What is scored needs no row, but has to be counted somehow."""
+    return max(1, request.num_rows)

@@ -3,6 +3,7 @@
     DragomanError
     ├── InvalidArgumentError     the request can never work as it stands; names the field
     ├── NotFoundError            no such model or language pair
+    ├── FailedPreconditionError  the model was made without what is asked for
     ├── ResourceExhaustedError   too much load at the moment; says when to try again
     ├── DeadlineExceededError    the request's deadline passed first
     ├── RequestCancelledError    the client no longer wants the answer
@@ -40,6 +41,10 @@ class InvalidArgumentError(DragomanError):
 
 class NotFoundError(DragomanError):
     """No model of that name, or none for that language pair. The message lists what there is."""
+
+
+class FailedPreconditionError(DragomanError):
+    """The model's bundle lacks what is asked for. The message says how to make it anew."""
 
 
 class ResourceExhaustedError(DragomanError):

@@ -52,12 +52,12 @@ class Job:
     @property
     def num_rows(self) -> int:
         """Rows it needs, one a hypothesis."""
-        return self.request.options.beam_size
+        return self.request.num_rows
 
     @property
     def work(self) -> int:
         """What it will cost, roughly and relative to others: source tokens for each of its rows."""
-        return self.num_rows * len(self.request.source_ids)
+        return self.request.work
 
     @property
     def deadline(self) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import logging
 import os
 from collections.abc import Iterable
 from pathlib import Path
@@ -11,14 +12,20 @@ from pathlib import Path
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
 from model.bundle import Bundle, BundleError, installed_runtime_version
+from model.sessions import SessionSettings
 from model.tokenizer import TokenizerError
+from service.device_runner import DeviceOptions, DeviceRunner
 from service.engine import Engine, EngineConfig
 from service.errors import StartupError
+from service.limits import TranslatorLimits
 from service.metrics import ServerMetrics
 from service.registry import Registry, ServedModel
 from service.runner import OnnxRunner
+from service.scoring import OnnxScorer
 from service.settings import Settings, shipped_models
-from service.translator import Translator, TranslatorLimits
+from service.translator import Translator
+
+_log = logging.getLogger(__name__)
 
 
 def load_models(settings: Settings, metrics: ServerMetrics) -> Registry:
@@ -43,11 +50,16 @@ def load_model(path: Path, settings: Settings, metrics: ServerMetrics) -> Served
         tokenizer = bundle.tokenizer()
     except (BundleError, TokenizerError) as exc:
         raise StartupError(str(exc)) from exc
-    runner = OnnxRunner(
-        bundle,
-        device=settings.device,
-        max_rows=settings.max_rows,
-        intra_op_threads=settings.threads or None,
+    sessions = SessionSettings(settings.device, settings.threads or None)
+    runner = _runner(bundle, settings, sessions)
+    _log.info(
+        "loaded",
+        extra={
+            "model": bundle.name,
+            "rows": runner.limits.max_rows,
+            # All that they will ever take, however long the texts and wide the beams.
+            "cache_bytes": runner.cache_bytes,
+        },
     )
     observer = metrics.for_model(bundle.name)
     engine = Engine(
@@ -56,8 +68,10 @@ def load_model(path: Path, settings: Settings, metrics: ServerMetrics) -> Served
             bos_id=bundle.config.bos_id,
             eos_id=bundle.config.eos_id,
             max_waiting=settings.max_waiting,
+            max_queue_seconds=settings.max_queue_seconds or None,
         ),
         observer,
+        OnnxScorer(bundle, sessions, runner.encoder_session) if bundle.scoring_path else None,
     )
     model = ServedModel(
         name=bundle.name,
@@ -79,7 +93,9 @@ def load_model(path: Path, settings: Settings, metrics: ServerMetrics) -> Served
             ),
         ),
     )
-    observer.set_capacity(settings.max_rows, settings.max_waiting, runner.cache_bytes)
+    observer.set_capacity(runner.limits.max_rows, settings.max_waiting, runner.cache_bytes)
+    if isinstance(runner, DeviceRunner):
+        observer.set_device(runner)
     metrics.set_model(
         model=model.name,
         version=model.version,
@@ -89,6 +105,20 @@ def load_model(path: Path, settings: Settings, metrics: ServerMetrics) -> Served
         target=model.target,
     )
     return model
+
+
+_CPU_ROWS = 64
+
+
+def _runner(
+    bundle: Bundle, settings: Settings, sessions: SessionSettings
+) -> OnnxRunner | DeviceRunner:
+    if settings.device == "cpu":
+        return OnnxRunner(bundle, max_rows=settings.max_rows or _CPU_ROWS, sessions=sessions)
+    options = DeviceOptions(
+        settings.max_rows or None, not settings.no_cuda_graphs, settings.steps_in_flight
+    )
+    return DeviceRunner(bundle, sessions, options)
 
 
 def _distinct(paths: Iterable[Path]) -> list[Path]:

@@ -9,10 +9,13 @@ from google.protobuf.message import Message
 from google.protobuf.unknown_fields import UnknownFieldSet
 
 from dragoman.v1 import translation_pb2 as pb
+from service.alignments import Alignment, SourceToken, TargetToken
 from service.boundary import status_of
 from service.errors import InvalidArgumentError
 from service.options import TranslateOptions
+from service.pair_scorer import PairResult, ScoreOptions
 from service.requests import (
+    AlignmentKind,
     EarlyStopping,
     FinishReason,
     LengthPenaltyKind,
@@ -20,7 +23,8 @@ from service.requests import (
     Sampling,
     SearchOptions,
 )
-from service.text_results import SentenceHypothesis, SentenceResult, TextResult
+from service.text_results import SentenceHypothesis, TextResult
+from service.turns import Turns
 
 _FINISH_REASONS = {
     FinishReason.EOS: pb.FINISH_REASON_EOS,
@@ -34,6 +38,11 @@ _PRIORITIES: dict[int, Priority] = {
     pb.PRIORITY_LOW: Priority.LOW,
     pb.PRIORITY_NORMAL: Priority.NORMAL,
     pb.PRIORITY_HIGH: Priority.HIGH,
+}
+_ALIGNMENT_KINDS: dict[int, AlignmentKind | None] = {
+    pb.ALIGNMENT_KIND_UNSPECIFIED: None,
+    pb.ALIGNMENT_KIND_HARD: "hard",
+    pb.ALIGNMENT_KIND_SOFT: "soft",
 }
 _LENGTH_PENALTY_KINDS: dict[int, LengthPenaltyKind] = {
     pb.LENGTH_PENALTY_KIND_POWER: "power",
@@ -67,8 +76,27 @@ def options_of(options: pb.TranslateOptions) -> TranslateOptions:
         target_prefix=options.search.target_prefix,
         priority=_priority_of(options.priority),
         return_tokens=options.return_tokens,
+        return_alignments=_alignment_kind_of(options.return_alignments),
         **given,
     )
+
+
+def score_options_of(options: pb.ScoreOptions) -> ScoreOptions:
+    """The domain's options. Raises what `options_of` raises."""
+    _refuse_unknown(options, "options")
+    return ScoreOptions(
+        priority=_priority_of(options.priority),
+        return_tokens=options.return_tokens,
+        return_alignments=_alignment_kind_of(options.return_alignments),
+    )
+
+
+def _alignment_kind_of(number: int) -> AlignmentKind | None:
+    if number not in _ALIGNMENT_KINDS:
+        raise InvalidArgumentError(
+            "options.return_alignments", f"this server does not know value {number}"
+        )
+    return _ALIGNMENT_KINDS[number]
 
 
 def _priority_of(number: int) -> Priority:
@@ -117,17 +145,26 @@ def _refuse_unknown(message: Message, name: str) -> None:
         raise InvalidArgumentError(name, f"this server does not know option number {number}")
 
 
-def translation_message(result: TextResult, request_id: str) -> pb.Translation:
-    """One text's answer; `request_id` is for the message of an internal error."""
-    return pb.Translation(
+async def add_translation(
+    response: pb.TranslateResponse, result: TextResult, request_id: str, turns: Turns
+) -> None:
+    """Add one text's answer; `request_id` is for the message of an internal error."""
+    message = response.translations.add(
         translated_text=result.text,
         finish_reason=finish_reason_of(result),
         source_token_count=result.num_source_tokens,
         target_token_count=result.num_target_tokens,
         was_split=result.was_split,
         status=status_of(result.error, request_id) if result.error else None,
-        sentences=[_sentence(sentence) for sentence in result.sentences],
     )
+    for sentence in result.sentences:
+        shown = message.sentences.add(
+            source_text=sentence.source_text,
+            source_tokens=[_source_token(token) for token in sentence.source_tokens],
+        )
+        for hypothesis in sentence.hypotheses:
+            await turns.offer()
+            shown.hypotheses.append(_hypothesis(hypothesis))
 
 
 def finish_reason_of(result: TextResult) -> pb.FinishReason.ValueType:
@@ -137,21 +174,48 @@ def finish_reason_of(result: TextResult) -> pb.FinishReason.ValueType:
     return _FINISH_REASONS[result.finish_reason]
 
 
-def _sentence(sentence: SentenceResult) -> pb.Sentence:
-    return pb.Sentence(
-        source_text=sentence.source_text,
-        hypotheses=[_hypothesis(hypothesis) for hypothesis in sentence.hypotheses],
-    )
-
-
 def _hypothesis(hypothesis: SentenceHypothesis) -> pb.Hypothesis:
     return pb.Hypothesis(
         text=hypothesis.text,
         log_probability=hypothesis.log_probability,
         score=hypothesis.score,
         finish_reason=_FINISH_REASONS[hypothesis.finish_reason],
-        tokens=[
-            pb.Token(piece=piece, log_probability=log_probability)
-            for piece, log_probability in hypothesis.tokens
+        tokens=[_token(token) for token in hypothesis.tokens],
+        alignment=_alignment(hypothesis.alignment) if hypothesis.alignment else None,
+    )
+
+
+async def add_score(
+    response: pb.ScoreResponse, result: PairResult, request_id: str, turns: Turns
+) -> None:
+    """Add one pair's answer; `request_id` is for the message of an internal error."""
+    await turns.offer()
+    response.scores.add(
+        log_probability=result.log_probability,
+        source_token_count=result.num_source_tokens,
+        target_token_count=result.num_target_tokens,
+        status=status_of(result.error, request_id) if result.error else None,
+        tokens=[_token(token) for token in result.tokens],
+        source_tokens=[_source_token(token) for token in result.source_tokens],
+        alignment=_alignment(result.alignment) if result.alignment else None,
+    )
+
+
+def _token(token: TargetToken) -> pb.Token:
+    start, end = token.span
+    return pb.Token(piece=token.piece, log_probability=token.log_probability, start=start, end=end)
+
+
+def _source_token(token: SourceToken) -> pb.SourceToken:
+    return pb.SourceToken(piece=token.piece, start=token.span.start, end=token.span.end)
+
+
+def _alignment(alignment: Alignment) -> pb.Alignment:
+    return pb.Alignment(
+        links=[
+            pb.AlignmentLink(source=source, target=target) for source, target in alignment.links
         ],
+        rows=[]
+        if alignment.rows is None
+        else [pb.AlignmentRow(weights=row.tolist()) for row in alignment.rows],
     )

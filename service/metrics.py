@@ -6,15 +6,28 @@ methods, gRPC codes, the models that were loaded, finish reasons; never an addre
 
 from __future__ import annotations
 
+import functools
 import platform
 import threading
+import weakref
+from typing import TYPE_CHECKING
 from wsgiref.simple_server import WSGIServer
 
 import prometheus_client
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from service.errors import StartupError
-from service.requests import FinishReason, GenerationRequest, GenerationResult
+from service.gate import Refusal
+from service.ladder import Ladder
+from service.requests import (
+    FinishReason,
+    GenerationRequest,
+    GenerationResult,
+    ScoringRequest,
+)
+
+if TYPE_CHECKING:
+    from service.device_runner import DeviceRunner
 
 # A `_created` series beside every counter and histogram nearly doubles the number of series, and
 # nothing here resets but at a restart, which `process_start_time_seconds` tells.
@@ -113,6 +126,20 @@ class ServerMetrics:
         self.step_rows = seconds(
             "dragoman_step_rows", "Rows (sentences) that stepped together.", _ROW_BUCKETS
         )
+        self.score_duration = seconds(
+            "dragoman_score_duration_seconds",
+            "Time of scoring, encoder included, in an iteration that scored.",
+            _STEP_BUCKETS,
+        )
+        self.score_queue_duration = seconds(
+            "dragoman_score_queue_duration_seconds",
+            "Time that a translation waited to be scored, whether it was or not.",
+            _CALL_BUCKETS,
+        )
+        self.scored = counter(
+            "dragoman_scored_translations",
+            "Given translations that were scored, those of alignments among them.",
+        )
         self.encoded = counter("dragoman_encoded_sentences", "Sentences encoded.")
         self.slots = gauge("dragoman_slots", "Slots: rows that can step at the same time.")
         self.slots_used = gauge("dragoman_slots_used", "Slots in use.")
@@ -125,8 +152,29 @@ class ServerMetrics:
         self.cache_bytes = gauge(
             "dragoman_cache_bytes", "Memory reserved for the key and value caches."
         )
+        self.device_memory = Gauge(
+            "dragoman_device_memory_bytes",
+            "Memory of a GPU: of the caches, and of everything else (weights, activations, "
+            "captured graphs: the arena).",
+            ["model", "use"],
+            registry=self.registry,
+        )
+        self.graph_captures = gauge("dragoman_graph_captures", "CUDA graphs captured at the start.")
+        self.padded_rows = counter(
+            "dragoman_padded_rows", "Rows that stepped for nobody, to fill up a GPU's batch size."
+        )
         self.source_tokens = counter("dragoman_source_tokens", "Tokens read by the model.")
         self.target_tokens = counter("dragoman_target_tokens", "Tokens written by the model.")
+        self.refused = counter(
+            "dragoman_refused_calls",
+            "Calls that a model refused on arrival, before anything was computed: for want of "
+            "places, because of the wait, in an overload, or since the deadline could not be met.",
+            "reason",
+        )
+        self.padding_tokens = counter(
+            "dragoman_padding_tokens",
+            "Positions that the encoder computed beside a sentence's tokens, to fill its batch up.",
+        )
         self.wasted_tokens = counter(
             "dragoman_wasted_tokens",
             "Tokens written for sentences that were cancelled, expired or failed.",
@@ -181,6 +229,9 @@ class ModelMetrics:
         self._step_duration = metrics.step_duration.labels(model)
         self._step_rows = metrics.step_rows.labels(model)
         self._encoded = metrics.encoded.labels(model)
+        self._score_duration = metrics.score_duration.labels(model)
+        self._score_queue_duration = metrics.score_queue_duration.labels(model)
+        self._scored = metrics.scored.labels(model)
         self._slots = metrics.slots.labels(model)
         self._slots_used = metrics.slots_used.labels(model)
         self._waiting = metrics.waiting.labels(model)
@@ -189,17 +240,39 @@ class ModelMetrics:
         self._cache_bytes = metrics.cache_bytes.labels(model)
         self._source_tokens = metrics.source_tokens.labels(model)
         self._target_tokens = metrics.target_tokens.labels(model)
+        self._padding_tokens = metrics.padding_tokens.labels(model)
         self._wasted_tokens = metrics.wasted_tokens.labels(model)
+        # Of a model on a GPU, and only then.
+        self._ladder: Ladder | None = None
+        self._padded_rows = metrics.padded_rows.labels(model)
+        self._graph_captures = metrics.graph_captures.labels(model)
+        self._device_memory = functools.partial(metrics.device_memory.labels, model=model)
+        self._refused = {reason: metrics.refused.labels(model, reason.value) for reason in Refusal}
         # Every reason from the start: a rate over a series that appears late loses its first event.
         self._finished = {
             reason: metrics.finished.labels(model, reason.value) for reason in FinishReason
         }
+
+    def set_device(self, runner: DeviceRunner) -> None:
+        """Say what a runner on a GPU has taken and prepared."""
+        self._ladder = runner.ladder
+        self._graph_captures.set(runner.num_captures)
+        memory = self._device_memory
+        memory(use="cache").set(runner.cache_bytes)
+        alive = weakref.ref(runner)  # these metrics outlive it
+        memory(use="arena").set_function(
+            lambda: 0.0 if (now := alive()) is None else float(now.arena_bytes)
+        )
 
     def set_capacity(self, slots: int, max_waiting: int, cache_bytes: int) -> None:
         """Say what the engine can hold."""
         self._slots.set(slots)
         self._max_waiting.set(max_waiting)
         self._cache_bytes.set(cache_bytes)
+
+    def on_refused(self, reason: Refusal) -> None:
+        """A call was refused on arrival."""
+        self._refused[reason].inc()
 
     def on_admitted(self, queue_seconds: float) -> None:
         """A sentence got a slot."""
@@ -211,8 +284,19 @@ class ModelMetrics:
             self._encoded.inc(encodes)
             self._encode_duration.observe(encode_seconds)
         if rows:
+            if self._ladder is not None:
+                self._padded_rows.inc(self._ladder.padding(rows))
             self._step_rows.observe(rows)
             self._step_duration.observe(step_seconds)
+
+    def on_padding(self, tokens: int) -> None:
+        """An iteration's encoder computed `tokens` positions that held none."""
+        self._padding_tokens.inc(tokens)
+
+    def on_scored(self, count: int, seconds: float) -> None:
+        """One iteration scored `count` translations."""
+        self._scored.inc(count)
+        self._score_duration.observe(seconds)
 
     def on_queue(self, waiting: int, running: int) -> None:
         """How many wait and how many hold a slot."""
@@ -228,7 +312,13 @@ class ModelMetrics:
         self._first_token.observe(seconds)
 
     def on_finished(self, result: GenerationResult, request: GenerationRequest) -> None:
-        """A sentence ended."""
+        """A sentence ended, or the scoring of one."""
+        if isinstance(request, ScoringRequest):
+            # No slot is waited for, so that it says nothing of whether there are too few.
+            self._score_queue_duration.observe(result.queue_seconds)
+            if result.was_admitted:
+                self._source_tokens.inc(len(request.source_ids))
+            return
         self._finished[result.finish_reason].inc()
         if not result.was_admitted:  # it gave up waiting, and nothing was computed
             self._queue_duration.observe(result.queue_seconds)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from service.gate import Refusal
 from service.requests import GenerationRequest, GenerationResult
 
 
@@ -14,12 +15,24 @@ class EngineObserver(Protocol):
         """An iteration encoded `encodes` sources and stepped `rows` rows."""
         return None
 
+    def on_scored(self, count: int, seconds: float) -> None:
+        """An iteration scored so many targets."""
+        return None
+
+    def on_padding(self, tokens: int) -> None:
+        """An iteration's encoder computed so many positions that held no token."""
+        return None
+
     def on_queue(self, waiting: int, running: int) -> None:
         """So many sequences wait and so many rows are in use. Told once an iteration."""
         return None
 
     def on_held_back(self, calls: int) -> None:
         """So many calls were let in and have more sequences, for which there is no place yet."""
+        return None
+
+    def on_refused(self, reason: Refusal) -> None:
+        """A call was refused before anything was computed for it."""
         return None
 
     def on_admitted(self, queue_seconds: float) -> None:

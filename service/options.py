@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from model.tokenizer import Tokenizer
 from service.errors import InvalidArgumentError
 from service.plan import RunnerLimits
-from service.requests import Priority, SearchOptions
+from service.requests import AlignmentKind, Priority, SearchOptions
 
 # A longer one could not be tokenized in passing; no model has as many positions.
 _MAX_PREFIX_CHARACTERS = 10_000
@@ -29,6 +29,7 @@ class TranslateOptions:
         priority: its share of the model where clients have to share.
         num_hypotheses: translations of each sentence to return, best first; None for the text only.
         return_tokens: whether to return the tokens of each hypothesis.
+        return_alignments: what to return of their alignments; with it, the tokens of both sides.
     """
 
     split_sentences: bool = True
@@ -39,11 +40,17 @@ class TranslateOptions:
     priority: Priority = Priority.NORMAL
     num_hypotheses: int | None = None
     return_tokens: bool = False
+    return_alignments: AlignmentKind | None = None
+
+    @property
+    def shows_tokens(self) -> bool:
+        """Whether to return the tokens of each hypothesis: an alignment speaks of them."""
+        return self.return_tokens or self.return_alignments is not None
 
     @property
     def returns_sentences(self) -> bool:
         """Whether more than the text is asked for."""
-        return self.num_hypotheses is not None or self.return_tokens
+        return self.num_hypotheses is not None or self.shows_tokens
 
     def search_options(self, limits: RunnerLimits, tokenizer: Tokenizer) -> SearchOptions:
         """What to ask of the engine for the first sentence of a text.
@@ -110,6 +117,6 @@ class TranslateOptions:
                 f"must be 1 in a stream, not {self.search.beam_size}: the beginning of a "
                 f"translation can change while a beam is searched",
             )
-        for name in ("num_hypotheses", "return_tokens"):
+        for name in ("num_hypotheses", "return_tokens", "return_alignments"):
             if getattr(self, name):
                 raise InvalidArgumentError(f"options.{name}", "a stream returns only the text")

@@ -7,8 +7,9 @@ execution (`runner.py`, tensors). Rows are dense: a step runs on rows 0 .. num_r
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +17,7 @@ import numpy.typing as npt
 Int32 = npt.NDArray[np.int32]
 Int64 = npt.NDArray[np.int64]
 Float32 = npt.NDArray[np.float32]
+Bools = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -61,6 +63,27 @@ class EncodeItem:
 
 
 @dataclass(frozen=True)
+class ScoreItem:
+    """A target to score: the tokens of both sides, EOS included."""
+
+    source_ids: tuple[int, ...]
+    target_ids: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class TargetScore:
+    """How probable a target is.
+
+    Attributes:
+        log_probabilities: float32 [T], of each token after those before it.
+        attention: float32 [T, S], where the decoder looked for each; rows sum to one.
+    """
+
+    log_probabilities: Float32
+    attention: Float32
+
+
+@dataclass(frozen=True)
 class Adjustments:
     """Sparse additions to the logits before the top-k: logits[rows[i], token_ids[i]] += values[i].
 
@@ -90,6 +113,10 @@ class StepPlan:
         adjustments: sparse additions to the logits.
         top_k: candidates to return for each row, fewer only if the vocabulary is smaller; None for
             the runner's own choice. Whatever it is, the first of them are the same.
+        chained: [num_rows] rows that go on with the best token of the step before this one, which
+            the host need not have seen: their `token_ids` and `positions` don't count. A row that
+            ended in that step goes nowhere. Only for a `PipelinedRunner`; None where there is no
+            such row.
 
     With num_rows == 0 there is no step.
     """
@@ -100,6 +127,7 @@ class StepPlan:
     positions: Int32
     adjustments: Adjustments = field(default_factory=Adjustments.none)
     top_k: int | None = None
+    chained: Bools | None = None
 
     @property
     def num_rows(self) -> int:
@@ -116,6 +144,7 @@ class StepOutput:
         top_logits: [num_rows, top_k] their raw (adjusted) logits, in descending order.
         log_sum_exp: [num_rows] over the whole vocabulary; log-probability = logit - log_sum_exp.
         encode_seconds, step_seconds: time spent in the two graphs.
+        num_padding: positions of the encoder that held no token.
     """
 
     top_ids: Int64
@@ -123,6 +152,7 @@ class StepOutput:
     log_sum_exp: Float32
     encode_seconds: float
     step_seconds: float
+    num_padding: int = 0
 
 
 class ModelRunner(Protocol):
@@ -139,4 +169,34 @@ class ModelRunner(Protocol):
 
     def close(self) -> None:
         """Free sessions and memory."""
+        ...
+
+
+@runtime_checkable
+class PipelinedRunner(ModelRunner, Protocol):
+    """A runner that takes a plan while it still works on the one before.
+
+    Plans are carried out in the order in which they are submitted. One that fails fails alone: what
+    comes after it is carried out nevertheless.
+    """
+
+    @property
+    def depth(self) -> int:
+        """Plans that may have been submitted and not been answered; at least 1."""
+        ...
+
+    def submit(self, plan: StepPlan) -> Future[StepOutput]:
+        """What `execute` does, without waiting for it."""
+        ...
+
+
+class Scorer(Protocol):
+    """Scores given targets. `score` is called from the same thread as the runner."""
+
+    def prepare(self) -> None:
+        """Load what scoring needs, unless it is loaded. From any thread, and before `score`."""
+        ...
+
+    def score(self, items: Sequence[ScoreItem]) -> list[TargetScore]:
+        """Score each item. An exception fails these, and nothing else."""
         ...

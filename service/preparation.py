@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import itertools
 import unicodedata
 from collections import Counter
@@ -132,12 +133,7 @@ class TextPreparer:
         Raises:
             TextError: the text cannot be translated.
         """
-        if "\0" in text:
-            raise TextError(f"the character NUL at position {text.index(chr(0))} is not allowed")
-        try:
-            text.encode()
-        except UnicodeEncodeError as exc:  # a lone surrogate
-            raise TextError(f"the character at position {exc.start} is not Unicode") from exc
+        _check_characters(text)
         pieces: list[Piece] = []
         was_split = False
         segments = split_text(text, self._language) if split_sentences else whole_text(text)
@@ -149,6 +145,25 @@ class TextPreparer:
                 pieces += self._split(segment)
                 was_split = True
         return PreparedText(list(_merged(pieces)), was_split)
+
+    async def encode_all(self, texts: Sequence[str]) -> AsyncIterator[list[int] | TextError]:
+        """Each text's token ids, in one piece and without EOS, or what is wrong with it."""
+
+        def encode(portion: Sequence[str]) -> list[list[int] | TextError]:
+            return [self._ids_or_error(text) for text in portion]
+
+        on_loop = _are_small(texts)
+        for portion in _portions(texts):
+            work = functools.partial(encode, portion)
+            for ids in work() if on_loop else await self._in_thread(work):
+                yield ids
+
+    def _ids_or_error(self, text: str) -> list[int] | TextError:
+        try:
+            _check_characters(text)
+        except TextError as exc:
+            return exc
+        return self._tokenizer.encode(text)
 
     async def _prepare_portion(
         self, texts: Sequence[str], split_sentences: bool, on_loop: bool
@@ -186,6 +201,15 @@ class TextPreparer:
     def _piece(self, segment: Segment, ids: list[int]) -> Piece:
         source_ids = (*ids, self._tokenizer.eos_id) if ids else None
         return Piece(segment.separator, segment.text, source_ids)
+
+
+def _check_characters(text: str) -> None:
+    if "\0" in text:
+        raise TextError(f"the character NUL at position {text.index(chr(0))} is not allowed")
+    try:
+        text.encode()
+    except UnicodeEncodeError as exc:  # a lone surrogate
+        raise TextError(f"the character at position {exc.start} is not Unicode") from exc
 
 
 def _has_words(text: str) -> bool:

@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from service.engine import Engine
 from service.errors import InvalidArgumentError, NotFoundError, StartupError
+from service.servable import ServableEngine
 from service.translator import Translator
 
 _MAX_LISTED = 20  # names in a message: it travels in a header
@@ -38,7 +38,7 @@ class ServedModel:
     max_source_tokens: int
     max_target_tokens: int
     max_rows: int
-    engine: Engine
+    engine: ServableEngine
     translator: Translator
 
     def fits(self, source: str, target: str) -> bool:

@@ -65,6 +65,14 @@ class RowStates:
         self.token_ids[:num_rows] = token_ids
         positions += 1
 
+    def append_some(self, rows: Indices, token_ids: Int64, log_probabilities: Float64) -> None:
+        """Give each of `rows` [m] one more token: token_ids and log_probabilities [m]."""
+        positions = self.positions[rows]
+        self.generated[rows, positions] = token_ids
+        self.log_probabilities[rows, positions] = log_probabilities
+        self.token_ids[rows] = token_ids
+        self.positions[rows] = positions + 1
+
     def hypothesis(self, row: int, length: int, score: float) -> Hypothesis:
         """The first `length` tokens of `row` as an answer."""
         token_ids: list[int] = self.generated[row, :length].tolist()

@@ -78,17 +78,24 @@ class OnnxRunner:
         """Size of the caches: what they can grow to as rows touch them, never more."""
         return self._cache_bytes
 
+    @property
+    def encoder_session(self) -> ort.InferenceSession:
+        """The encoder, for whoever else encodes on the thread that calls `execute`."""
+        return self._encoder.session
+
     def execute(self, plan: StepPlan) -> StepOutput:
         """Carry out `plan`: copies, then encodes, then one step."""
         if plan.copies:
             self._cache.copy_rows(plan.copies)
         start = time.perf_counter()
-        if plan.encodes:
-            self._encoder.encode(plan.encodes, self._cache)
+        num_padding = self._encoder.encode(plan.encodes, self._cache)
         encoded = time.perf_counter()
         top_ids, top_logits, log_sum_exp = self._step.run(plan)
         stepped = time.perf_counter()
-        return StepOutput(top_ids, top_logits, log_sum_exp, encoded - start, stepped - encoded)
+        encode_seconds, step_seconds = encoded - start, stepped - encoded
+        return StepOutput(
+            top_ids, top_logits, log_sum_exp, encode_seconds, step_seconds, num_padding
+        )
 
     def close(self) -> None:
         """Free sessions and memory."""
@@ -130,35 +137,49 @@ class _Encoder:
     """The encoder session: sources in, rows of the cache filled."""
 
     def __init__(self, bundle: Bundle, settings: SessionSettings) -> None:
-        self._session = open_session(bundle, bundle.encoder_path, settings, rests=True)
+        self.session = open_session(bundle, bundle.encoder_path, settings, rests=True)
         self._outputs = [f"cross_{name}" for name in _cache_names(bundle)]
         self._pad_id = bundle.config.pad_id
 
-    def encode(self, items: Sequence[EncodeItem], cache: KVCache) -> None:
+    def encode(self, items: Sequence[EncodeItem], cache: KVCache) -> int:
+        num_padding = 0
         for batch in similar_lengths(items):
             lengths = np.array([len(item.source_ids) for item in batch], np.int32)
             source_ids = np.full((len(batch), lengths.max()), self._pad_id, np.int64)
             for row, item in enumerate(batch):
                 source_ids[row, : len(item.source_ids)] = item.source_ids
             feeds = {"source_ids": source_ids, "source_lengths": lengths}
-            keys_values = self._session.run(self._outputs, feeds)
+            keys_values = self.session.run(self._outputs, feeds)
             for batch_row, item in enumerate(batch):
                 cache.write_source(item.rows, keys_values, batch_row, len(item.source_ids))
+            num_padding += source_ids.size - int(lengths.sum())
+        return num_padding
 
 
 # Measured: past some 500 tokens an encode gains nothing more from its size, and its activations
 # leave the processor's cache.
 _MAX_ENCODE_TOKENS = 512
+_MAX_ENCODE_PADDING = 64
 
 
-def similar_lengths(items: Sequence[EncodeItem]) -> Iterator[list[EncodeItem]]:
-    """Batches whose padding, which attention and the outputs pay for, stays below their tokens."""
+def similar_lengths(
+    items: Sequence[EncodeItem],
+    max_tokens: int = _MAX_ENCODE_TOKENS,
+    max_padding: int = _MAX_ENCODE_PADDING,
+) -> Iterator[list[EncodeItem]]:
+    """Batches whose padding, which attention and the outputs pay for, stays below their tokens.
+
+    Args:
+        items: sources.
+        max_tokens: of a batch, padding included; a longer source is alone.
+        max_padding: that a batch may have beside half as much as its tokens.
+    """
     batch: list[EncodeItem] = []
     num_tokens = 0
     for item in sorted(items, key=lambda item: len(item.source_ids)):
         length = len(item.source_ids)
         padded = (len(batch) + 1) * length
-        if batch and padded > min(_MAX_ENCODE_TOKENS, 1.5 * (num_tokens + length) + 64):
+        if batch and padded > min(max_tokens, 1.5 * (num_tokens + length) + max_padding):
             yield batch
             batch, num_tokens = [], 0
         batch.append(item)
@@ -192,6 +213,7 @@ class _DecoderStep:
     ) -> None:
         self._session = open_session(bundle, bundle.decoder_step_path, settings)
         self._limits = limits
+        self._token_groups = bundle.token_groups
         rows = limits.max_rows
         self._token_ids = np.zeros(rows, np.int64)
         self._positions = np.zeros(rows, np.int32)
@@ -211,6 +233,12 @@ class _DecoderStep:
             self._inputs[f"cross_last_{name}"] = cache.cross_last[i]
             self._outputs[f"present_{name}"] = cache.self_attention[i]
             self._outputs[f"present_cross_{name}"] = cache.cross_attention[i]
+        self._constants: dict[str, Array] = {"total_sequence_length": self._buffer_length}
+        if bundle.is_resident:  # made for a GPU, and run on a CPU to see that it is right
+            self._inputs["running"] = np.ones(rows, np.int32)
+            self._constants["source_buffer_length"] = np.array(
+                limits.max_source_positions, np.int32
+            )
         # One a row count and k, kept: rows come and go at any step, and binding all arrays of a big
         # model takes longer than a step of a small one. A binding holds pointers, no data.
         self._bindings: dict[tuple[int, int], _Binding] = {}
@@ -241,8 +269,11 @@ class _DecoderStep:
 
     def _bind(self, rows: int, choices: _Choices) -> _Binding:
         io = self._session.io_binding()
-        io.bind_cpu_input("total_sequence_length", self._buffer_length)
-        io.bind_cpu_input("top_k", choices.top_k)
+        constants = {**self._constants, "top_k": choices.top_k}
+        if self._token_groups:
+            constants["top_groups"] = np.minimum(choices.top_k, self._token_groups)
+        for name, array in constants.items():
+            io.bind_cpu_input(name, array)
         chosen = {"top_ids": choices.top_ids, "top_logits": choices.top_logits}
         outputs = {**chosen, **self._outputs}
         for bind, arrays in ((io.bind_input, self._inputs), (io.bind_output, outputs)):

@@ -6,19 +6,31 @@ plan, has it executed, and hands the output to `update`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 
+from service.alignments import linked_sources
 from service.decoding import Decoding
 from service.errors import DeadlineExceededError, DragomanError
 from service.jobs import Job
-from service.plan import Adjustments, EncodeItem, RunnerLimits, StepOutput, StepPlan
-from service.requests import FinishReason, GenerationResult, Hypothesis
+from service.plan import (
+    Adjustments,
+    EncodeItem,
+    RunnerLimits,
+    StepOutput,
+    StepPlan,
+    TargetScore,
+)
+from service.requests import FinishReason, GenerationResult, Hypothesis, ScoringRequest
 from service.waiting import WaitingQueue
 
 _NO_ADJUSTMENTS = Adjustments.none()
 _NO_HYPOTHESIS = Hypothesis([], [], log_probability=0.0, score=0.0, ended=False)
 _NEVER = float("inf")
+# While rows run, scores take this part of the encode budget. A row is encoded once and then steps,
+# so that encodes come now and then; scores, which need no row, would fill up every iteration. One
+# that costs more goes all the same, and then none until later iterations' parts have paid for it.
+_SCORING_PART = 4
 
 
 @dataclass(frozen=True)
@@ -37,11 +49,13 @@ class Schedule:
         plan: for the runner; None when no row is in use.
         admitted: jobs that join the batch in this plan.
         dropped: jobs that were cancelled or expired before it.
+        scoring: jobs with a target to score, beside the plan; end them with `scored`.
     """
 
     plan: StepPlan | None
     admitted: list[Job]
     dropped: list[Finished]
+    scoring: list[Job] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -75,6 +89,7 @@ class Scheduler:
         self._max_rows = limits.max_rows
         self._eos_id = eos_id
         self._encode_token_budget = encode_token_budget
+        self._scoring_part = max(1, encode_token_budget // _SCORING_PART)
         self._decoding = Decoding(
             limits.max_rows, limits.max_target_positions, bos_id=bos_id, eos_id=eos_id
         )
@@ -86,6 +101,8 @@ class Scheduler:
         self._newcomers: list[Job] = []
         self._streaming: dict[Job, None] = {}
         self._cancelled: list[Job] = []
+        # What scores have cost beyond their part, to be paid by later iterations.
+        self._scoring_debt = 0
         # No deadline lies before this time. It may be too early, never too late.
         self._next_deadline = _NEVER
 
@@ -133,11 +150,13 @@ class Scheduler:
         dropped = self._drop_cancelled(now) if self._cancelled else []
         if now >= self._next_deadline:
             dropped += self._drop_expired(now)
-        self._newcomers = self._admit(now)
+        admitted = self._admit(now)
+        scoring = [job for job in admitted if not job.num_rows]
+        self._newcomers = [job for job in admitted if job.num_rows] if scoring else admitted
         encodes = self._place(self._newcomers)
         self._close_holes()
         if not self._owners:
-            return Schedule(None, self._newcomers, dropped)
+            return Schedule(None, self._newcomers, dropped, scoring)
         num_rows = len(self._owners)
         # Copies of the arrays, since `update` writes them and a plan is a value.
         plan = StepPlan(
@@ -148,7 +167,7 @@ class Scheduler:
             adjustments=_NO_ADJUSTMENTS,
             top_k=self._decoding.top_k,
         )
-        return Schedule(plan, self._newcomers, dropped)
+        return Schedule(plan, self._newcomers, dropped, scoring)
 
     def update(self, output: StepOutput, now: float) -> Update:
         """Take in what the last plan's step brought."""
@@ -158,6 +177,19 @@ class Scheduler:
         streamed = self._new_tokens()
         finished = [self._end(self._owner(row), None, now) for row in finished_rows]
         return Update(self._newcomers, streamed, finished)
+
+    def scored(
+        self, jobs: Iterable[Job], scores: Iterable[TargetScore], now: float
+    ) -> list[Finished]:
+        """End jobs of `Schedule.scoring` with what scoring them brought."""
+        return [
+            self._end(job, None, now, hypotheses=[_scored_hypothesis(job, score, self._eos_id)])
+            for job, score in zip(jobs, scores, strict=True)
+        ]
+
+    def fail(self, jobs: Iterable[Job], error: DragomanError, now: float) -> list[Finished]:
+        """End these jobs with an error."""
+        return [self._end(job, FinishReason.ERROR, now, error) for job in jobs]
 
     def _new_tokens(self) -> list[tuple[Job, list[int]]]:
         """The last step's token for every job that streams."""
@@ -172,8 +204,7 @@ class Scheduler:
 
     def fail_running(self, error: DragomanError, now: float) -> list[Finished]:
         """End every job of the last plan: its step failed, and the cache cannot be trusted."""
-        running = list(dict.fromkeys(job for job in self._owners if job is not None))
-        return [self._end(job, FinishReason.ERROR, now, error) for job in running]
+        return self.fail(dict.fromkeys(job for job in self._owners if job is not None), error, now)
 
     def _drop_cancelled(self, now: float) -> list[Finished]:
         # A job can have been cancelled twice, or have ended since, in the step then under way.
@@ -193,21 +224,39 @@ class Scheduler:
             finished.append(self._end(job, FinishReason.DEADLINE, now, error))
         return finished
 
-    def _admit(self, now: float) -> list[Job]:
-        """Those who join now: in the queue's order, as far as rows and token budget reach."""
+    def _admit(self, now: float, may_join: Callable[[Job], bool] | None = None) -> list[Job]:
+        """Those who join now: in the queue's order, as far as rows and token budget reach.
+
+        Who may not join lets nobody pass either.
+        """
         admitted: list[Job] = []
         num_free = self._max_rows - self.num_running
         budget = self._encode_token_budget
+        is_shared = self.num_running > 0
+        scoring_budget = self._scoring_part - self._scoring_debt if is_shared else budget
         while (job := self._waiting.peek()) is not None:
-            num_tokens = len(job.request.source_ids)
-            if job.num_rows > num_free or (admitted and num_tokens > budget):
+            num_tokens = job.request.num_encoded_tokens
+            room = budget if job.num_rows else min(budget, scoring_budget)
+            if job.num_rows > num_free or (admitted and num_tokens > room):
+                break
+            if not job.num_rows and scoring_budget <= 0:
+                break
+            if may_join is not None and not may_join(job):
                 break
             self._waiting.take()
             job.admitted_at = now
             num_free -= job.num_rows
             budget -= num_tokens
+            if not job.num_rows:
+                scoring_budget -= num_tokens
             admitted.append(job)
+        self._scoring_debt = max(0, -scoring_budget) if is_shared else 0
         return admitted
+
+    def _has_to_wait(self, job: Job) -> bool:
+        """Whether it is to be scored, and earlier scores are not paid for yet."""
+        is_shared = self.num_running > 0
+        return is_shared and not job.num_rows and self._scoring_debt >= self._scoring_part
 
     def _place(self, newcomers: list[Job]) -> list[EncodeItem]:
         """Give newcomers the holes first, then rows at the end; shortest source first."""
@@ -255,9 +304,9 @@ class Scheduler:
         reason: FinishReason | None,
         now: float,
         error: DragomanError | None = None,
+        hypotheses: Sequence[Hypothesis] = (),
     ) -> Finished:
         """Free what the job holds and write its result; None is the search's own reason."""
-        hypotheses: list[Hypothesis] = []
         if job.rows:
             hypotheses = self._decoding.end(job.rows)
             for row in job.rows:
@@ -276,7 +325,7 @@ class Scheduler:
             token_ids=best.token_ids,
             finish_reason=reason,
             log_probability=best.log_probability,
-            hypotheses=hypotheses,
+            hypotheses=list(hypotheses),
             was_admitted=job.admitted_at is not None,
             queue_seconds=admitted_at - job.submitted_at,
             compute_seconds=now - admitted_at,
@@ -286,3 +335,22 @@ class Scheduler:
             error=error,
         )
         return Finished(job, result)
+
+
+def _scored_hypothesis(job: Job, score: TargetScore, eos_id: int) -> Hypothesis:
+    assert isinstance(job.request, ScoringRequest), "only a target that was given can be scored"
+    *token_ids, last = job.request.target_ids
+    ended = last == eos_id
+    log_probabilities = score.log_probabilities.tolist()
+    total = sum(log_probabilities)  # in order and in double precision, as a search adds them up
+    token_ids = token_ids if ended else [*token_ids, last]
+    kind = job.request.alignment
+    return Hypothesis(
+        token_ids=token_ids,
+        token_log_probabilities=log_probabilities,
+        log_probability=total,
+        score=total,
+        ended=ended,
+        linked=linked_sources(score.attention, len(token_ids)) if kind else None,
+        attention=score.attention if kind == "soft" else None,
+    )

@@ -16,10 +16,18 @@ from dragoman.v1 import translation_pb2 as pb
 from dragoman.v1 import translation_pb2_grpc
 from service.boundary import VALID_ID, code_of, current_call, time_remaining
 from service.errors import InvalidArgumentError
-from service.messages import finish_reason_of, options_of, translation_message
+from service.messages import (
+    add_score,
+    add_translation,
+    finish_reason_of,
+    options_of,
+    score_options_of,
+)
 from service.metrics import ServerMetrics
+from service.pair_scorer import PairResult
 from service.registry import Registry, ServedModel
 from service.text_results import TextResult
+from service.turns import Turns
 
 SERVICE = pb.DESCRIPTOR.services_by_name["TranslationService"].full_name
 
@@ -52,14 +60,12 @@ class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
             request_id=call.request_id,
             client=_client(context),
         )
+        self._count(results)
+        response = pb.TranslateResponse(model=model.name, timing=_timing(results))
+        turns = Turns()
         for result in results:
-            self._metrics.text_finished(code_of(result.error).name if result.error else "OK")
-        call.facts.update(_tokens(results))
-        return pb.TranslateResponse(
-            translations=[translation_message(result, call.request_id) for result in results],
-            model=model.name,
-            timing=_timing(results),
-        )
+            await add_translation(response, result, call.request_id, turns)
+        return response
 
     async def StreamTranslate(
         self, request: pb.StreamTranslateRequest, context: Context
@@ -83,6 +89,28 @@ class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
             elif event.text:
                 yield pb.StreamTranslateResponse(delta=pb.TextDelta(text=event.text))
 
+    async def Score(self, request: pb.ScoreRequest, context: Context) -> pb.ScoreResponse:
+        """All the pairs, in order."""
+        pairs = [(pair.source_text, pair.translated_text) for pair in request.pairs]
+        if not pairs:
+            raise InvalidArgumentError("pairs", "at least one pair is needed")
+        model = self._resolve(request)
+        call = current_call()
+        call.facts.update(model=model.name, pairs=len(pairs))
+        results = await model.translator.scorer.score(
+            pairs,
+            score_options_of(request.options),
+            deadline=_deadline(context),
+            request_id=call.request_id,
+            client=_client(context),
+        )
+        self._count(results)
+        response = pb.ScoreResponse(model=model.name, timing=_timing(results))
+        turns = Turns()
+        for result in results:
+            await add_score(response, result, call.request_id, turns)
+        return response
+
     async def ListModels(
         self, request: pb.ListModelsRequest, context: Context
     ) -> pb.ListModelsResponse:
@@ -93,7 +121,15 @@ class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
         """One model."""
         return _describe(self._registry.get(request.name))
 
-    def _resolve(self, request: pb.TranslateRequest | pb.StreamTranslateRequest) -> ServedModel:
+    def _count(self, results: Sequence[TextResult | PairResult]) -> None:
+        """In the metrics and the log, what became of each part of the call."""
+        for result in results:
+            self._metrics.text_finished(code_of(result.error).name if result.error else "OK")
+        current_call().facts.update(_tokens(results))
+
+    def _resolve(
+        self, request: pb.TranslateRequest | pb.StreamTranslateRequest | pb.ScoreRequest
+    ) -> ServedModel:
         return self._registry.resolve(
             request.model, request.source_language_code, request.target_language_code
         )
@@ -116,6 +152,7 @@ def _describe(model: ServedModel) -> pb.Model:
             max_target_tokens=model.max_target_tokens,
             max_rows=model.max_rows,
         ),
+        can_score=model.engine.can_score,
     )
 
 
@@ -148,14 +185,14 @@ def _summary(result: TextResult, model: ServedModel) -> pb.StreamSummary:
     )
 
 
-def _tokens(results: Sequence[TextResult]) -> dict[str, object]:
+def _tokens(results: Sequence[TextResult | PairResult]) -> dict[str, object]:
     return {
         "source_tokens": sum(result.num_source_tokens for result in results),
         "target_tokens": sum(result.num_target_tokens for result in results),
     }
 
 
-def _timing(results: Sequence[TextResult]) -> pb.Timing:
+def _timing(results: Sequence[TextResult | PairResult]) -> pb.Timing:
     """The longest wait and the longest computation of any text."""
     return pb.Timing(
         queue_duration=_duration(max(result.queue_seconds for result in results)),

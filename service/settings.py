@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -28,12 +29,11 @@ def _setting(
     minimum: float | None = None,
     maximum: float | None = None,
     choices: tuple[str, ...] = (),
+    pattern: str = "",
 ) -> Any:
     """A dataclass field that knows its documentation and its range."""
-    return dataclasses.field(
-        default=default,
-        metadata={"help": text, "minimum": minimum, "maximum": maximum, "choices": choices},
-    )
+    metadata = {"help": text, "minimum": minimum, "maximum": maximum, "choices": choices}
+    return dataclasses.field(default=default, metadata={**metadata, "pattern": pattern})
 
 
 @dataclass(frozen=True)
@@ -58,20 +58,44 @@ class Settings:
     )
     device: str = _setting(
         "cpu",
-        "Where the models run. cuda is written, but has not been run on a GPU yet.",
-        choices=("cpu", "cuda"),
+        "Where the models run: cpu, cuda, or cuda:1 for the second GPU. A server uses one GPU: run "
+        "one for each. (Written and tested on a CPU, but not run on a GPU yet.)",
+        pattern="cpu|cuda(:[0-9]{1,3})?",
+    )
+    no_cuda_graphs: bool = _setting(
+        False, "On a GPU, launch every operator by itself; slower, and easier to debug."
+    )
+    steps_in_flight: int = _setting(
+        2,
+        "On a GPU, steps that may be under way before the first is looked at. Who comes, leaves or "
+        "is cancelled does so that much later.",
+        minimum=1,
+        maximum=8,
     )
     threads: int = _setting(
         0, "Threads for the model's arithmetic; 0 takes one for each core.", minimum=0, maximum=1024
     )
     max_rows: int = _setting(
-        64, "Sentences of one model that are translated at the same time.", minimum=1, maximum=4096
+        0,
+        "Sentences of one model that are translated at the same time; 0 takes 64 on a CPU and, on "
+        "a GPU, as many as its free memory holds, up to 512.",
+        minimum=0,
+        maximum=4096,
     )
     max_waiting: int = _setting(
         4096,
-        "Sentences of one model that may wait; more are refused with RESOURCE_EXHAUSTED.",
+        "Sentences of one model that may wait, a beam counted as its hypotheses; more are refused "
+        "with RESOURCE_EXHAUSTED.",
         minimum=1,
         maximum=10_000_000,
+    )
+    max_queue_seconds: float = _setting(
+        0.0,
+        "A call whose first sentence would wait longer is refused with RESOURCE_EXHAUSTED. 0: "
+        "twice the time that a sentence takes (at least 0.25); and once calls have to be refused, "
+        "no more are let in than are needed to keep the model busy.",
+        minimum=0.0,
+        maximum=86_400.0,
     )
     max_texts: int = _setting(1024, "Texts in one request.", minimum=1, maximum=1_000_000)
     max_characters: int = _setting(
@@ -192,6 +216,10 @@ def _convert(field: dataclasses.Field[Any], raw: Any, *, from_text: bool) -> Any
             raise ValueError(f"must be one or more directories, not {raw!r}")
         return tuple(Path(item) for item in items)
     kind: type = type(field.default)
+    if from_text and kind is bool:
+        if raw.lower() not in _TRUTHS:
+            raise ValueError(f"must be {_describe(kind)}, not {raw!r}")
+        return _TRUTHS[raw.lower()]
     if from_text and kind is not str:
         try:
             return kind(raw)
@@ -213,9 +241,15 @@ def _check(field: dataclasses.Field[Any], value: Any) -> None:
         raise ValueError(f"must be one of {', '.join(choices)}, not {value!r}")
     if kind is str and not value:
         raise ValueError("must not be empty")
+    if (pattern := field.metadata["pattern"]) and not re.fullmatch(pattern, str(value)):
+        raise ValueError(f"must be cpu, cuda, or one of several GPUs as cuda:1, not {value!r}")
     if low is not None and not low <= value <= high:
         raise ValueError(f"must be from {low:,} to {high:,}, not {value!r}")
 
 
 def _describe(kind: type) -> str:
-    return {int: "a whole number", float: "a number", str: "text"}[kind]
+    names = {int: "a whole number", float: "a number", str: "text", bool: "true or false"}
+    return names[kind]
+
+
+_TRUTHS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}

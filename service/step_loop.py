@@ -21,9 +21,13 @@ from typing import Protocol
 
 import numpy as np
 
-from service.errors import DragomanError, InternalError
+from service.errors import DragomanError
+from service.failures import error_of
 from service.jobs import Job
-from service.plan import ModelRunner, StepOutput
+from service.lookahead import LookaheadScheduler
+from service.pipeline import Pipeline
+from service.plan import ModelRunner, PipelinedRunner, ScoreItem, Scorer, StepOutput
+from service.requests import ScoringRequest
 from service.scheduler import Finished, Schedule, Scheduler, Update
 
 logger = logging.getLogger(__name__)
@@ -49,8 +53,12 @@ class Iteration:
     Attributes:
         num_rows, num_encodes, encode_seconds, step_seconds: the work, and its time.
         num_waiting, num_running: jobs that wait, rows in use after it.
-        queue_seconds: how long each job that joined had waited.
+        queue_seconds: how long each job that joined the batch had waited.
         first_token_seconds: time from submission for each job that got its first token.
+        seconds: from planning it to its end, the scoring left out.
+        joined: the jobs that joined the batch in it.
+        num_scored, score_seconds: targets that were scored, and the time of that.
+        num_padding: positions of the encoder that held no token.
     """
 
     num_rows: int
@@ -59,8 +67,13 @@ class Iteration:
     step_seconds: float
     num_waiting: int
     num_running: int
-    queue_seconds: Sequence[float]
-    first_token_seconds: Sequence[float]
+    queue_seconds: Sequence[float] = ()
+    first_token_seconds: Sequence[float] = ()
+    seconds: float = 0.0
+    joined: Sequence[Job] = ()
+    num_scored: int = 0
+    score_seconds: float = 0.0
+    num_padding: int = 0
 
 
 @dataclass(frozen=True)
@@ -98,6 +111,7 @@ class StepLoop:
         scheduler: decides; belongs to the loop from `start` on.
         clock: seconds, in which jobs and deadlines are measured.
         listener: is told what happens.
+        scorer: scores targets; None if none will come.
     """
 
     def __init__(
@@ -106,11 +120,17 @@ class StepLoop:
         scheduler: Scheduler,
         clock: Callable[[], float],
         listener: Listener,
+        scorer: Scorer | None = None,
     ) -> None:
         self._runner = runner
         self._scheduler = scheduler
         self._clock = clock
         self._listener = listener
+        self._scorer = scorer
+        self._pipeline: Pipeline | None = None
+        if isinstance(runner, PipelinedRunner) and isinstance(scheduler, LookaheadScheduler):
+            self._pipeline = Pipeline(runner, scheduler, clock)
+        self._last_step_end = 0.0
         self._untold: list[Iteration] = []
         self._orders: queue.SimpleQueue[Order | None] = queue.SimpleQueue()
         # Daemon: a model that hangs must not keep the process from ending.
@@ -158,15 +178,47 @@ class StepLoop:
 
     def _take_orders(self) -> bool:
         """Carry out the orders there are; wait for one if there is nothing else to do."""
-        while self._scheduler.is_idle or not self._orders.empty():
+        while self._is_idle or not self._orders.empty():
             order = self._orders.get()
             if order is None:
                 return False
             order()
         return True
 
+    @property
+    def _is_idle(self) -> bool:
+        is_busy = self._pipeline is not None and self._pipeline.is_busy
+        return self._scheduler.is_idle and not is_busy
+
+    def _iterate_ahead(self, pipeline: Pipeline) -> None:
+        """Submit as many steps as there may be under way, and take in the oldest."""
+        for schedule in pipeline.fill():
+            if schedule.dropped:
+                self._listener.told(News(finished=schedule.dropped))
+            if schedule.plan is None and not schedule.scoring:
+                self._tell(schedule, _NOTHING_EXECUTED, _NOTHING_HAPPENED, 0.0)
+            if schedule.scoring:
+                self._score(schedule.scoring)
+        if not pipeline.is_busy:
+            return
+        step = pipeline.take_oldest()
+        output = _NOTHING_EXECUTED
+        try:
+            output = step.output.result()
+        except Exception as exc:
+            update = self._failed(exc)
+        else:
+            update = self._scheduler.update(output, self._clock())
+        # Steps overlap; their times, added up, shall not exceed the time that has passed.
+        started, self._last_step_end = max(step.planned_at, self._last_step_end), self._clock()
+        self._tell(step.schedule, output, update, self._last_step_end - started)
+
     def _iterate(self) -> None:
-        schedule = self._scheduler.schedule(self._clock())
+        if self._pipeline is not None:
+            self._iterate_ahead(self._pipeline)
+            return
+        started = now = self._clock()
+        schedule = self._scheduler.schedule(now)
         if schedule.dropped:
             self._listener.told(News(finished=schedule.dropped))  # they need not wait for the step
         output, update = _NOTHING_EXECUTED, _NOTHING_HAPPENED
@@ -176,10 +228,38 @@ class StepLoop:
             except Exception as exc:
                 update = self._failed(exc)
             else:
-                update = self._scheduler.update(output, self._clock())
-        self._tell(schedule, output, update)
+                now = self._clock()
+                update = self._scheduler.update(output, now)
+        if schedule.plan is not None or not schedule.scoring:
+            self._tell(schedule, output, update, now - started)
+        if schedule.scoring:  # after the step's news: those who wait for tokens do not wait for it
+            self._score(schedule.scoring)
 
-    def _tell(self, schedule: Schedule, output: StepOutput, update: Update) -> None:
+    def _score(self, jobs: list[Job]) -> None:
+        started = self._clock()
+        try:
+            assert self._scorer is not None, "nobody here can score"
+            scores = self._scorer.score([_score_item(job) for job in jobs])
+        except Exception as exc:
+            logger.error("scoring failed", exc_info=exc)
+            error = error_of(exc, "while it scored this translation")
+            finished = self._scheduler.fail(jobs, error, self._clock())
+        else:
+            finished = self._scheduler.scored(jobs, scores, self._clock())
+        iteration = Iteration(
+            num_rows=0,
+            num_encodes=0,
+            encode_seconds=0.0,
+            step_seconds=0.0,
+            num_waiting=self._scheduler.num_waiting,
+            num_running=self._scheduler.num_running,
+            num_scored=len(jobs),
+            score_seconds=self._clock() - started,
+        )
+        self._listener.told(News(finished=finished, iterations=[*self._untold, iteration]))
+        self._untold = []
+
+    def _tell(self, schedule: Schedule, output: StepOutput, update: Update, seconds: float) -> None:
         scheduler = self._scheduler
         self._untold.append(
             Iteration(
@@ -187,10 +267,13 @@ class StepLoop:
                 num_encodes=len(schedule.admitted),
                 encode_seconds=output.encode_seconds,
                 step_seconds=output.step_seconds,
+                seconds=seconds,
+                joined=schedule.admitted,
                 num_waiting=scheduler.num_waiting,
                 num_running=scheduler.num_running,
                 queue_seconds=[job.queue_seconds for job in schedule.admitted],
                 first_token_seconds=[job.first_token_seconds for job in update.first_tokens],
+                num_padding=output.num_padding,
             )
         )
         # To wake the event loop takes longer than all the rest of an iteration. What is of interest
@@ -205,15 +288,24 @@ class StepLoop:
             self._listener.told(News(streamed=[(job, token_ids)]))
 
     def _failed(self, exc: Exception) -> Update:
-        """The plan's jobs end, and only they: what the cache holds of them cannot be trusted."""
-        error = InternalError("the model failed while it worked on this request")
+        """The plan's jobs end, and only they: what the cache holds of them cannot be trusted.
+
+        Those of plans made meanwhile are mostly the same, and end as well.
+        """
+        error = error_of(exc, "while it worked on this request")
         finished = self._scheduler.fail_running(error, self._clock())
         ids = sorted({ended.job.request.request_id for ended in finished})
         logger.error("a step failed, and with it the requests %s", ids, exc_info=exc)
         return Update(first_tokens=[], streamed=[], finished=finished)
 
     def _close_runner(self) -> None:
+        self._scorer = None  # it shares the runner's sessions
         try:
             self._runner.close()
         except Exception:
             logger.exception("closing the model runner failed")
+
+
+def _score_item(job: Job) -> ScoreItem:
+    assert isinstance(job.request, ScoringRequest)
+    return ScoreItem(job.request.source_ids, job.request.target_ids)

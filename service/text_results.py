@@ -6,9 +6,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from model.tokenizer import Tokenizer
+from service.alignments import (
+    Alignment,
+    SourceToken,
+    TargetToken,
+    alignment_of,
+    generated_tokens,
+    source_tokens,
+)
 from service.call import Part
 from service.errors import DragomanError
 from service.generation import Generation
+from service.options import TranslateOptions
 from service.preparation import Piece, PreparedText
 from service.requests import FinishReason, GenerationResult, Hypothesis
 
@@ -21,23 +30,31 @@ class SentenceHypothesis:
         text: the translation.
         log_probability, score: as in `service.requests.Hypothesis`.
         finish_reason: EOS or LENGTH.
-        tokens: pieces of the vocabulary, EOS among them, each with its log-probability; empty
-            unless asked for.
+        tokens: EOS among them; empty unless asked for.
+        alignment: to the sentence's tokens; None unless asked for.
     """
 
     text: str
     log_probability: float
     score: float
     finish_reason: FinishReason
-    tokens: Sequence[tuple[str, float]] = ()
+    tokens: Sequence[TargetToken] = ()
+    alignment: Alignment | None = None
 
 
 @dataclass(frozen=True)
 class SentenceResult:
-    """A sentence as it stands in the text, and its translations, best first."""
+    """A sentence and its translations.
+
+    Attributes:
+        source_text: as it stands in the text.
+        hypotheses: best first.
+        source_tokens: what the model read, EOS the last; empty unless alignments were asked for.
+    """
 
     source_text: str
     hypotheses: Sequence[SentenceHypothesis]
+    source_tokens: Sequence[SourceToken] = ()
 
 
 @dataclass(frozen=True)
@@ -110,22 +127,35 @@ class Draft:
 
 
 def sentence_result(
-    piece: Piece, result: GenerationResult, tokenizer: Tokenizer, *, with_tokens: bool
+    piece: Piece,
+    result: GenerationResult,
+    tokenizer: Tokenizer,
+    options: TranslateOptions,
+    scored: Sequence[Hypothesis] = (),
 ) -> SentenceResult:
-    """What a client sees of one sentence's search."""
+    """What a client sees of one sentence's search.
 
-    def shown(hypothesis: Hypothesis) -> SentenceHypothesis:
-        tokens: list[tuple[str, float]] = []
-        if with_tokens:
-            end = [tokenizer.eos_id] if hypothesis.ended else []
-            pieces = map(tokenizer.id_to_piece, [*hypothesis.token_ids, *end])
-            tokens = list(zip(pieces, hypothesis.token_log_probabilities, strict=True))
+    Args:
+        piece: the sentence.
+        result: of its search.
+        tokenizer: the model's.
+        options: what was asked for.
+        scored: what scoring the result's hypotheses brought, if alignments were asked for.
+    """
+    kind = options.return_alignments
+
+    def shown(index: int, hypothesis: Hypothesis) -> SentenceHypothesis:
         return SentenceHypothesis(
             text=tokenizer.decode(hypothesis.token_ids),
             log_probability=hypothesis.log_probability,
             score=hypothesis.score,
             finish_reason=FinishReason.EOS if hypothesis.ended else FinishReason.LENGTH,
-            tokens=tokens,
+            tokens=generated_tokens(hypothesis, tokenizer) if options.shows_tokens else (),
+            alignment=alignment_of(scored[index]) if kind else None,
         )
 
-    return SentenceResult(piece.text, [shown(hypothesis) for hypothesis in result.hypotheses])
+    return SentenceResult(
+        piece.text,
+        [shown(index, hypothesis) for index, hypothesis in enumerate(result.hypotheses)],
+        source_tokens(piece.text, tokenizer) if kind else (),
+    )

@@ -8,33 +8,21 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 
 from model.tokenizer import Tokenizer
+from service.alignments import SoftWeights
 from service.call import Call, Part
 from service.detokenizer import Detokenizer
-from service.engine import Engine
 from service.errors import InternalError, InvalidArgumentError
+from service.limits import NORMALISED, TranslatorLimits
 from service.options import TranslateOptions
+from service.pair_scorer import PairScorer
 from service.preparation import PreparedText, TextError, TextPreparer
+from service.requests import AlignmentKind, Hypothesis
+from service.servable import ServableEngine
 from service.text_results import Draft, TextResult, sentence_result
+from service.turns import Turns
 
-# How many pieces to submit, or to put together, before the event loop gets a turn.
+# How many pieces to submit before the event loop gets a turn.
 _PIECES_A_TURN = 256
-_NORMALISED = " after normalisation (NFKC)"
-
-
-@dataclass(frozen=True)
-class TranslatorLimits:
-    """The largest request that is taken.
-
-    Attributes:
-        max_texts: texts in one request.
-        max_characters: characters (code points) in one text; also after normalisation (NFKC), by
-            which a character can become 18.
-        max_request_characters: characters in all texts of one request, likewise.
-    """
-
-    max_texts: int = 1024
-    max_characters: int = 100_000
-    max_request_characters: int = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -52,11 +40,15 @@ class Translator:
         tokenizer: the model's.
         source_language: BCP-47 code of the texts, by which sentences are found.
         limits: the largest request that is taken.
+
+    Attributes:
+        limits: the largest request that is taken.
+        scorer: scores translations with the same model.
     """
 
     def __init__(
         self,
-        engine: Engine,
+        engine: ServableEngine,
         tokenizer: Tokenizer,
         *,
         source_language: str = "en",
@@ -69,6 +61,7 @@ class Translator:
             tokenizer, source_language, engine.limits.max_source_positions
         )
         self._detokenizer = Detokenizer(tokenizer)
+        self.scorer = PairScorer(engine, tokenizer, self._preparer, self.limits)
 
     async def translate(
         self,
@@ -93,7 +86,9 @@ class Translator:
             sentence does not touch the others.
 
         Raises:
-            InvalidArgumentError: too many texts or characters, or a bad option; names the field.
+            InvalidArgumentError: too many texts or characters, a bad option, or soft alignments
+                that turn out too large altogether; names the field.
+            FailedPreconditionError: alignments are asked for, and the model can't score.
             ResourceExhaustedError: the engine is full.
             DeadlineExceededError: the deadline passed first.
             UnavailableError: the engine does not serve.
@@ -101,6 +96,8 @@ class Translator:
         options = options or TranslateOptions()
         await self._check_texts(texts)
         call = self._call(options, deadline, request_id, client)
+        if options.return_alignments:
+            await self._engine.prepare_scoring()
         try:
             drafts: list[Draft | TextError] = []
             async for prepared in self._preparer.prepare_all(
@@ -111,8 +108,11 @@ class Translator:
                     drafts.append(Draft(prepared, parts, call.started_at))
                 else:
                     drafts.append(prepared)
+            if options.return_alignments:
+                await self._submit_alignments(drafts, call, options.return_alignments)
+            turns = Turns()
             return [
-                await self._finished(draft, f"contents[{index}]", options)
+                await self._finished(draft, f"contents[{index}]", options, turns)
                 for index, draft in enumerate(drafts)
             ]
         finally:
@@ -142,9 +142,9 @@ class Translator:
         """
         options = options or TranslateOptions()
         options.check_streamable()
-        self._check_length("content", len(text))
+        self.limits.check_length("content", len(text))
         [length] = await self._preparer.lengths([text])
-        self._check_length("content", length, _NORMALISED)
+        self.limits.check_length("content", length, NORMALISED)
         call = self._call(options, deadline, request_id, client)
         try:
             prepared = await self._preparer.prepare_one(
@@ -170,6 +170,24 @@ class Translator:
                 await asyncio.sleep(0)
             parts.append(await call.submit(piece, opens=piece is opening))
         return parts
+
+    async def _submit_alignments(
+        self, drafts: Sequence[Draft | TextError], call: Call, kind: AlignmentKind
+    ) -> None:
+        """Have each hypothesis scored once its search has ended, and beside the other searches."""
+        weights = SoftWeights()
+        for draft in drafts:
+            for part in draft.parts if isinstance(draft, Draft) else ():
+                if part.generation is None:
+                    continue
+                result = await part.generation.result()
+                source_ids = part.generation.request.source_ids
+                for hypothesis in result.hypotheses if result.error is None else ():
+                    end = (self._tokenizer.eos_id,) if hypothesis.ended else ()
+                    target_ids = (*hypothesis.token_ids, *end)
+                    if kind == "soft":
+                        weights.add(len(source_ids), len(target_ids))
+                    part.scorings.append(await call.score(source_ids, target_ids, kind))
 
     def _call(
         self, options: TranslateOptions, deadline: float | None, request_id: str, client: str
@@ -215,16 +233,15 @@ class Translator:
                 yield delta
 
     async def _finished(
-        self, draft: Draft | TextError, field: str, options: TranslateOptions
+        self, draft: Draft | TextError, field: str, options: TranslateOptions, turns: Turns
     ) -> TextResult:
         """Wait for all parts of a text and put them together."""
         if isinstance(draft, TextError):
             return TextResult("", None, error=InvalidArgumentError(field, str(draft)))
         texts = []
         error: InternalError | None = None
-        for number, part in enumerate(draft.parts, 1):
-            if number % _PIECES_A_TURN == 0:
-                await asyncio.sleep(0)
+        for part in draft.parts:
+            await turns.offer()
             texts.append(part.piece.separator)
             if part.generation is None:
                 texts.append(part.piece.text)
@@ -236,34 +253,32 @@ class Translator:
             elif result.error is not None:
                 raise result.error
             elif options.returns_sentences:
-                draft.sentences.append(
-                    sentence_result(
-                        part.piece, result, self._tokenizer, with_tokens=options.return_tokens
+                scored, error = await _scored(part, error)
+                if error is None:
+                    draft.sentences.append(
+                        sentence_result(part.piece, result, self._tokenizer, options, scored)
                     )
-                )
             texts.append(self._tokenizer.decode(result.token_ids))
         return draft.result("" if error else "".join(texts), error)
 
     async def _check_texts(self, texts: Sequence[str]) -> None:
-        if len(texts) > self.limits.max_texts:
-            raise InvalidArgumentError(
-                "contents", f"{len(texts):,} texts, the limit is {self.limits.max_texts:,}"
-            )
-        self._check_lengths([len(text) for text in texts])  # costs nothing
-        self._check_lengths(await self._preparer.lengths(texts), _NORMALISED)
+        self.limits.check_count("contents", len(texts), "texts")
+        names = [f"contents[{index}]" for index in range(len(texts))]
+        self.limits.check_lengths("contents", names, [len(text) for text in texts])  # costs nothing
+        lengths = await self._preparer.lengths(texts)
+        self.limits.check_lengths("contents", names, lengths, NORMALISED)
 
-    def _check_lengths(self, lengths: Sequence[int], note: str = "") -> None:
-        for index, length in enumerate(lengths):
-            self._check_length(f"contents[{index}]", length, note)
-        total, limit = sum(lengths), self.limits.max_request_characters
-        if total > limit:
-            raise InvalidArgumentError(
-                "contents", f"{total:,} characters{note} in all texts, the limit is {limit:,}"
-            )
 
-    def _check_length(self, field: str, length: int, note: str = "") -> None:
-        limit = self.limits.max_characters
-        if length > limit:
-            raise InvalidArgumentError(
-                field, f"{length:,} characters{note}, the limit is {limit:,}"
-            )
+async def _scored(
+    part: Part, error: InternalError | None
+) -> tuple[list[Hypothesis], InternalError | None]:
+    """What scoring a part's hypotheses brought, and the error that the text has so far."""
+    scored = []
+    for scoring in part.scorings:
+        result = await scoring.result()
+        if isinstance(result.error, InternalError):
+            error = result.error
+        elif result.error is not None:
+            raise result.error
+        scored += result.hypotheses
+    return scored, error

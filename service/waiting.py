@@ -18,7 +18,8 @@ from dataclasses import dataclass, field
 from service.jobs import Job
 from service.requests import Priority
 
-_WEIGHTS = {Priority.LOW: 0.125, Priority.NORMAL: 1.0, Priority.HIGH: 8.0}
+# Of a priority: its share against the others.
+WEIGHTS = {Priority.LOW: 0.125, Priority.NORMAL: 1.0, Priority.HIGH: 8.0}
 
 # How many flows that are idle are remembered, so that coming back is no advantage.
 _MAX_IDLE = 4096
@@ -86,7 +87,7 @@ class WaitingQueue:
         del flow.jobs[job]
         self._num_jobs -= 1
         self._progress = flow.progress
-        flow.progress += job.work / _WEIGHTS[job.request.priority]
+        flow.progress += job.work / WEIGHTS[job.request.priority]
         heapq.heapreplace(self._heap, self._entry(flow))
         return job
 

@@ -101,6 +101,7 @@ def tiny_bundle(
     precision: str = "fp32",
     top_k: int = 8,
     name: str | None = None,
+    resident: bool | None = None,
     seed: int = 0,
     **config: Any,
 ) -> Bundle:
@@ -109,13 +110,14 @@ def tiny_bundle(
     Args:
         directory: made if it doesn't exist.
         model: what to export.
-        precision, top_k, name: as in `ExportOptions`.
+        precision, top_k, name, resident: as in `ExportOptions`.
         seed, config: of the random model, when no model is given.
     """
     model = model or random_model(tiny_config(**config), seed)
     source = export_source(model, directory.parent / f"{directory.name}.source")
     directory.mkdir(parents=True, exist_ok=True)
-    write_bundle(source, ExportOptions(precision=precision, top_k=top_k, name=name), directory)
+    options = ExportOptions(precision=precision, top_k=top_k, name=name, resident=resident)
+    write_bundle(source, options, directory)
     return Bundle.load(directory)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from service.fake_runner import FakeRunner, moody
 from service.jobs import Job
-from service.plan import RunnerLimits
+from service.plan import ModelRunner, RunnerLimits
 from service.requests import (
     GenerationRequest,
     GenerationResult,
@@ -59,7 +59,7 @@ def moody_runner(
 
 
 def run_all(
-    scheduler: Scheduler, runner: FakeRunner, max_steps: int = 1000
+    scheduler: Scheduler, runner: ModelRunner, max_steps: int = 1000
 ) -> dict[Job, GenerationResult]:
     """Iterate until nobody is left; the result of every job."""
     results: dict[Job, GenerationResult] = {}

@@ -6,13 +6,15 @@
         batch = client.translate(["A dog is running."], source="en", target="de")
         print(batch.translations[0].text)
 
-Both retry what failed with UNAVAILABLE, with backoff and within the deadline, and spread their
-calls over every address that the name gives (`dns:///dragoman.example:50051`). Every failure is a
-`TranslationError`.
+Both retry within the timeout: what failed with UNAVAILABLE, with backoff, and what an overloaded
+server refused, when it says that there will be room. They spread their calls over every address
+that the name gives (`dns:///dragoman.example:50051`). Every failure is a `TranslationError`.
 """
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections.abc import AsyncGenerator, Generator, Sequence
 from types import TracebackType
 from typing import Any
@@ -20,15 +22,21 @@ from typing import Any
 import grpc
 
 from dragoman import conversions
+from dragoman.patience import Patience
 from dragoman.results import (
+    Alignment,
     FinishReason,
     Hypothesis,
     ModelInfo,
     ModelLimits,
+    PairScore,
     Sampling,
+    ScoreBatch,
     Search,
     Sentence,
+    SourceToken,
     StreamEnd,
+    Token,
     Translation,
     TranslationBatch,
     TranslationError,
@@ -37,16 +45,21 @@ from dragoman.v1 import translation_pb2 as pb
 from dragoman.v1.translation_pb2_grpc import TranslationServiceStub
 
 __all__ = [
+    "Alignment",
     "AsyncClient",
     "Client",
     "FinishReason",
     "Hypothesis",
     "ModelInfo",
     "ModelLimits",
+    "PairScore",
     "Sampling",
+    "ScoreBatch",
     "Search",
     "Sentence",
+    "SourceToken",
     "StreamEnd",
+    "Token",
     "Translation",
     "TranslationBatch",
     "TranslationError",
@@ -62,15 +75,22 @@ class Client:
         server: "HOST:PORT", or any name that gRPC resolves, such as "dns:///HOST:PORT".
         timeout: seconds that a call may take unless it says otherwise; None for ever.
         client_id: who asks: clients get equal shares of a busy server. By default the address.
+        patient: whether to try again, within the timeout, what an overloaded server refused.
     """
 
     def __init__(
-        self, server: str = DEFAULT_SERVER, *, timeout: float | None = 60.0, client_id: str = ""
+        self,
+        server: str = DEFAULT_SERVER,
+        *,
+        timeout: float | None = 60.0,
+        client_id: str = "",
+        patient: bool = True,
     ) -> None:
         self._channel = grpc.insecure_channel(server, options=conversions.channel_options())
         self._stub = TranslationServiceStub(self._channel)
         self._timeout = timeout
         self._client_id = client_id
+        self._patient = patient
 
     def translate(
         self,
@@ -85,6 +105,7 @@ class Client:
         priority: str | None = None,
         num_hypotheses: int | None = None,
         return_tokens: bool = False,
+        return_alignments: str | None = None,
         timeout: float | None = None,
         request_id: str = "",
     ) -> TranslationBatch:
@@ -103,6 +124,8 @@ class Client:
             priority: "low", "normal" or "high": the share of the model while others wait.
             num_hypotheses: return so many translations of each sentence in `sentences`.
             return_tokens: return their tokens and the tokens' log-probabilities.
+            return_alignments: "hard" returns which tokens of the source theirs come from, "soft"
+                the weights, too; with the tokens of both.
             timeout: seconds for this call.
             request_id: names the call in the server's log.
 
@@ -116,11 +139,12 @@ class Client:
             model=model,
             options=conversions.options(
                 search,
-                priority,
+                priority=priority,
                 max_new_tokens=max_new_tokens,
                 split_sentences=split_sentences,
                 num_hypotheses=num_hypotheses,
                 return_tokens=return_tokens,
+                return_alignments=return_alignments,
             ),
         )
         response, trailing = self._unary(self._stub.Translate, request, timeout, request_id)
@@ -153,19 +177,67 @@ class Client:
             target_language_code=target,
             model=model,
             options=conversions.options(
-                search, priority, max_new_tokens=max_new_tokens, split_sentences=split_sentences
+                search,
+                priority=priority,
+                max_new_tokens=max_new_tokens,
+                split_sentences=split_sentences,
             ),
         )
-        call = self._stub.StreamTranslate(
-            request, timeout=self._limit(timeout), metadata=_metadata(request_id, self._client_id)
+        patience = self._patience(timeout)
+        metadata = _metadata(request_id, self._client_id)
+        while True:
+            call = self._stub.StreamTranslate(request, timeout=patience.left(), metadata=metadata)
+            has_begun = False
+            try:
+                for response in call:
+                    has_begun = True
+                    yield _event(response)
+                return
+            except grpc.RpcError as exc:
+                if has_begun:
+                    raise _error(exc) from exc
+                failure = exc
+            finally:
+                call.cancel()
+            time.sleep(_pause(patience, failure))
+
+    def score(
+        self,
+        pairs: Sequence[tuple[str, str]],
+        *,
+        source: str = "",
+        target: str = "",
+        model: str = "",
+        priority: str | None = None,
+        return_tokens: bool = False,
+        return_alignments: str | None = None,
+        timeout: float | None = None,
+        request_id: str = "",
+    ) -> ScoreBatch:
+        """How probable given translations are, without translating.
+
+        One bad pair does not fail the others: look at each score's `error`.
+
+        Args:
+            pairs: texts and their translations; each goes to the model in one piece.
+            source: BCP-47 code of the texts' language.
+            target: BCP-47 code of the translations' language.
+            model: a name from `list_models`.
+            priority: "low", "normal" or "high": the share of the model while others wait.
+            return_tokens: return the translations' tokens with their log-probabilities.
+            return_alignments: "hard" or "soft", as for `translate`.
+            timeout: seconds for this call.
+            request_id: names the call in the server's log.
+
+        Raises:
+            TranslationError: the whole call failed.
+        """
+        options = conversions.score_options(
+            priority=priority, return_tokens=return_tokens, return_alignments=return_alignments
         )
-        try:
-            for response in call:
-                yield _event(response)
-        except grpc.RpcError as exc:
-            raise _error(exc) from exc
-        finally:
-            call.cancel()
+        request = conversions.score_request(pairs, source, target, model, options)
+        response, trailing = self._unary(self._stub.Score, request, timeout, request_id)
+        return conversions.score_batch(response, trailing)
 
     def list_models(self, *, timeout: float | None = None) -> list[ModelInfo]:
         """The server's models, the preferred one first.
@@ -202,21 +274,24 @@ class Client:
         """Close."""
         self.close()
 
-    def _limit(self, timeout: float | None) -> float | None:
-        return self._timeout if timeout is None else timeout
+    def _patience(self, timeout: float | None) -> Patience:
+        return Patience(self._timeout if timeout is None else timeout, self._patient)
 
     def _unary(
         self, method: Any, request: Any, timeout: float | None, request_id: str
     ) -> tuple[Any, conversions.Metadata]:
-        try:
-            response, call = method.with_call(
-                request,
-                timeout=self._limit(timeout),
-                metadata=_metadata(request_id, self._client_id),
-            )
-        except grpc.RpcError as exc:
-            raise _error(exc) from exc
-        return response, tuple(call.trailing_metadata() or ())
+        patience = self._patience(timeout)
+        metadata = _metadata(request_id, self._client_id)
+        while True:
+            try:
+                response, call = method.with_call(
+                    request, timeout=patience.left(), metadata=metadata
+                )
+            except grpc.RpcError as exc:
+                failure = exc
+            else:
+                return response, tuple(call.trailing_metadata() or ())
+            time.sleep(_pause(patience, failure))
 
 
 class AsyncClient:
@@ -226,15 +301,22 @@ class AsyncClient:
         server: "HOST:PORT", or any name that gRPC resolves, such as "dns:///HOST:PORT".
         timeout: seconds that a call may take unless it says otherwise; None for ever.
         client_id: who asks: clients get equal shares of a busy server. By default the address.
+        patient: whether to try again, within the timeout, what an overloaded server refused.
     """
 
     def __init__(
-        self, server: str = DEFAULT_SERVER, *, timeout: float | None = 60.0, client_id: str = ""
+        self,
+        server: str = DEFAULT_SERVER,
+        *,
+        timeout: float | None = 60.0,
+        client_id: str = "",
+        patient: bool = True,
     ) -> None:
         self._channel = grpc.aio.insecure_channel(server, options=conversions.channel_options())
         self._stub = TranslationServiceStub(self._channel)
         self._timeout = timeout
         self._client_id = client_id
+        self._patient = patient
 
     async def translate(
         self,
@@ -249,6 +331,7 @@ class AsyncClient:
         priority: str | None = None,
         num_hypotheses: int | None = None,
         return_tokens: bool = False,
+        return_alignments: str | None = None,
         timeout: float | None = None,
         request_id: str = "",
     ) -> TranslationBatch:
@@ -264,11 +347,12 @@ class AsyncClient:
             model=model,
             options=conversions.options(
                 search,
-                priority,
+                priority=priority,
                 max_new_tokens=max_new_tokens,
                 split_sentences=split_sentences,
                 num_hypotheses=num_hypotheses,
                 return_tokens=return_tokens,
+                return_alignments=return_alignments,
             ),
         )
         response, trailing = await self._unary(self._stub.Translate, request, timeout, request_id)
@@ -299,19 +383,54 @@ class AsyncClient:
             target_language_code=target,
             model=model,
             options=conversions.options(
-                search, priority, max_new_tokens=max_new_tokens, split_sentences=split_sentences
+                search,
+                priority=priority,
+                max_new_tokens=max_new_tokens,
+                split_sentences=split_sentences,
             ),
         )
-        call = self._stub.StreamTranslate(
-            request, timeout=self._limit(timeout), metadata=_metadata(request_id, self._client_id)
+        patience = self._patience(timeout)
+        metadata = _metadata(request_id, self._client_id)
+        while True:
+            call = self._stub.StreamTranslate(request, timeout=patience.left(), metadata=metadata)
+            has_begun = False
+            try:
+                async for response in call:
+                    has_begun = True
+                    yield _event(response)
+                return
+            except grpc.aio.AioRpcError as exc:
+                if has_begun:
+                    raise _error(exc) from exc
+                failure = exc
+            finally:
+                call.cancel()
+            await asyncio.sleep(_pause(patience, failure))
+
+    async def score(
+        self,
+        pairs: Sequence[tuple[str, str]],
+        *,
+        source: str = "",
+        target: str = "",
+        model: str = "",
+        priority: str | None = None,
+        return_tokens: bool = False,
+        return_alignments: str | None = None,
+        timeout: float | None = None,
+        request_id: str = "",
+    ) -> ScoreBatch:
+        """As `Client.score`. Cancelling the task cancels the call.
+
+        Raises:
+            TranslationError: the whole call failed.
+        """
+        options = conversions.score_options(
+            priority=priority, return_tokens=return_tokens, return_alignments=return_alignments
         )
-        try:
-            async for response in call:
-                yield _event(response)
-        except grpc.aio.AioRpcError as exc:
-            raise _error(exc) from exc
-        finally:
-            call.cancel()
+        request = conversions.score_request(pairs, source, target, model, options)
+        response, trailing = await self._unary(self._stub.Score, request, timeout, request_id)
+        return conversions.score_batch(response, trailing)
 
     async def list_models(self, *, timeout: float | None = None) -> list[ModelInfo]:
         """As `Client.list_models`.
@@ -350,21 +469,24 @@ class AsyncClient:
         """Close."""
         await self.close()
 
-    def _limit(self, timeout: float | None) -> float | None:
-        return self._timeout if timeout is None else timeout
+    def _patience(self, timeout: float | None) -> Patience:
+        return Patience(self._timeout if timeout is None else timeout, self._patient)
 
     async def _unary(
         self, method: Any, request: Any, timeout: float | None, request_id: str
     ) -> tuple[Any, conversions.Metadata]:
-        call = method(
-            request, timeout=self._limit(timeout), metadata=_metadata(request_id, self._client_id)
-        )
-        try:
-            response = await call
-            trailing = await call.trailing_metadata()
-        except grpc.aio.AioRpcError as exc:
-            raise _error(exc) from exc
-        return response, tuple(trailing or ())
+        patience = self._patience(timeout)
+        metadata = _metadata(request_id, self._client_id)
+        while True:
+            call = method(request, timeout=patience.left(), metadata=metadata)
+            try:
+                response = await call
+                trailing = await call.trailing_metadata()
+            except grpc.aio.AioRpcError as exc:
+                failure = exc
+            else:
+                return response, tuple(trailing or ())
+            await asyncio.sleep(_pause(patience, failure))
 
 
 def _metadata(request_id: str, client_id: str) -> tuple[tuple[str, str], ...]:
@@ -376,6 +498,14 @@ def _event(response: pb.StreamTranslateResponse) -> str | StreamEnd:
     if response.HasField("summary"):
         return conversions.stream_end(response.summary)
     return response.delta.text
+
+
+def _pause(patience: Patience, failure: grpc.RpcError) -> float:
+    """Seconds until the next attempt of a call; raises its error if there is none."""
+    try:
+        return patience.pause(_error(failure))
+    except TranslationError as error:
+        raise error from failure
 
 
 def _error(exc: Any) -> TranslationError:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import grpc
@@ -12,14 +12,19 @@ from google.protobuf.message import DecodeError
 from google.rpc import error_details_pb2, status_pb2
 
 from dragoman.results import (
+    Alignment,
     FinishReason,
     Hypothesis,
     ModelInfo,
     ModelLimits,
+    PairScore,
     Sampling,
+    ScoreBatch,
     Search,
     Sentence,
+    SourceToken,
     StreamEnd,
+    Token,
     Translation,
     TranslationBatch,
     TranslationError,
@@ -32,6 +37,8 @@ _DETAILS = "grpc-status-details-bin"
 _ENUMS: dict[str, tuple[str, Any]] = {
     "length_penalty_kind": ("LENGTH_PENALTY_KIND", pb.LengthPenaltyKind),
     "early_stopping": ("EARLY_STOPPING", pb.EarlyStopping),
+    "priority": ("PRIORITY", pb.Priority),
+    "return_alignments": ("ALIGNMENT_KIND", pb.AlignmentKind),
 }
 _CODES = {code.value[0]: code for code in grpc.StatusCode}
 
@@ -78,21 +85,27 @@ def channel_options() -> list[tuple[str, str | int]]:
     ]
 
 
-def options(
-    search: Search | None = None, priority: str | None = None, **chosen: int | bool | None
-) -> pb.TranslateOptions:
+def options(search: Search | None = None, **chosen: str | int | None) -> pb.TranslateOptions:
     """The options message; None leaves the choice to the server."""
-    given: Any = {name: value for name, value in chosen.items() if value is not None}
-    if priority is not None:
-        given["priority"] = _number("priority", priority, "PRIORITY", pb.Priority)
-    return pb.TranslateOptions(search=_search(search) if search else None, **given)
+    return pb.TranslateOptions(search=_search(search) if search else None, **_given(chosen))
+
+
+def score_options(**chosen: str | int | None) -> pb.ScoreOptions:
+    """The options message of a score; likewise."""
+    return pb.ScoreOptions(**_given(chosen))
+
+
+def _given(chosen: dict[str, str | int | None]) -> Any:
+    """What was chosen, names as numbers."""
+    given: dict[str, Any] = {name: value for name, value in chosen.items() if value is not None}
+    return {
+        name: _number(name, value, *_ENUMS[name]) if name in _ENUMS else value
+        for name, value in given.items()
+    }
 
 
 def _search(search: Search) -> pb.SearchOptions:
-    given = _chosen(search)
-    for name, (prefix, enum) in _ENUMS.items():
-        if name in given:
-            given[name] = _number(name, given[name], prefix, enum)
+    given = _given(_chosen(search))
     if search.sampling is not None:
         given["sampling"] = pb.Sampling(**_chosen(search.sampling))
     return pb.SearchOptions(**given)
@@ -135,10 +148,64 @@ def _sentence(message: pb.Sentence) -> Sentence:
                 log_probability=item.log_probability,
                 score=item.score,
                 finish_reason=_finish_reason(item.finish_reason),
-                tokens=tuple((token.piece, token.log_probability) for token in item.tokens),
+                tokens=_tokens(item.tokens),
+                alignment=_alignment(item.alignment) if item.HasField("alignment") else None,
             )
             for item in message.hypotheses
         ),
+        _source_tokens(message.source_tokens),
+    )
+
+
+def _tokens(messages: Iterable[pb.Token]) -> tuple[Token, ...]:
+    return tuple(Token(item.piece, item.log_probability, item.start, item.end) for item in messages)
+
+
+def _source_tokens(messages: Iterable[pb.SourceToken]) -> tuple[SourceToken, ...]:
+    return tuple(SourceToken(item.piece, item.start, item.end) for item in messages)
+
+
+def _alignment(message: pb.Alignment) -> Alignment:
+    return Alignment(
+        tuple((link.source, link.target) for link in message.links),
+        tuple(tuple(row.weights) for row in message.rows),
+    )
+
+
+def score_request(
+    pairs: Iterable[tuple[str, str]], source: str, target: str, model: str, options: pb.ScoreOptions
+) -> pb.ScoreRequest:
+    """The message that asks for the scores of `pairs`."""
+    return pb.ScoreRequest(
+        pairs=[pb.ScorePair(source_text=text, translated_text=other) for text, other in pairs],
+        source_language_code=source,
+        target_language_code=target,
+        model=model,
+        options=options,
+    )
+
+
+def score_batch(message: pb.ScoreResponse, trailing: Metadata) -> ScoreBatch:
+    """A call's scores."""
+    return ScoreBatch(
+        scores=[_pair_score(item) for item in message.scores],
+        model=message.model,
+        queue_seconds=message.timing.queue_duration.ToNanoseconds() / 1e9,
+        compute_seconds=message.timing.compute_duration.ToNanoseconds() / 1e9,
+        request_id=_request_id(trailing),
+    )
+
+
+def _pair_score(message: pb.PairScore) -> PairScore:
+    failed = message.HasField("status") and message.status.code != 0
+    return PairScore(
+        log_probability=message.log_probability,
+        num_source_tokens=message.source_token_count,
+        num_target_tokens=message.target_token_count,
+        error=_error_from_status(message.status) if failed else None,
+        tokens=_tokens(message.tokens),
+        source_tokens=_source_tokens(message.source_tokens),
+        alignment=_alignment(message.alignment) if message.HasField("alignment") else None,
     )
 
 
@@ -185,6 +252,7 @@ def model_info(message: pb.Model) -> ModelInfo:
             max_target_tokens=limits.max_target_tokens,
             max_rows=limits.max_rows,
         ),
+        can_score=message.can_score,
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import grpc
 
@@ -99,6 +100,68 @@ class Search:
     target_prefix: str | None = None
     sampling: Sampling | None = None
 
+    @classmethod
+    def ctranslate2(cls, beam_size: int = 2, length_penalty: float = 1.0) -> Search:
+        """The beam search of CTranslate2's `translate_batch`, which stops at the first k that end.
+
+        One thing is left out: CTranslate2 writes at least one token (`min_decoding_length=1`) and
+        rescales the probabilities of the first for that. `replace(..., min_new_tokens=1)` forbids
+        the empty translation here, without rescaling.
+        """
+        return cls(beam_size, length_penalty, "power", "first")
+
+    @classmethod
+    def hugging_face(
+        cls, beam_size: int = 4, length_penalty: float = 1.0, early_stopping: str = "heuristic"
+    ) -> Search:
+        """The beam search of Hugging Face's `generate` with `num_beams=beam_size`.
+
+        Its `early_stopping` False is "heuristic" here, True is "first", and "never" is "never".
+        """
+        return cls(beam_size, length_penalty, "power", early_stopping)
+
+    @classmethod
+    def gnmt(cls, beam_size: int = 4, length_penalty: float = 0.6) -> Search:
+        """A beam search with the length penalty of Wu et al. (2016, equation 14)."""
+        return cls(beam_size, length_penalty, "gnmt", "heuristic")
+
+
+class Token(NamedTuple):
+    """A token of a translation.
+
+    Attributes:
+        piece: as the model's vocabulary has it; U+2581 stands for a space.
+        log_probability: natural logarithm of its probability after those before it.
+        start, end: where it stands in the text: `text[start:end]`, empty for the end of sentence.
+    """
+
+    piece: str
+    log_probability: float
+    start: int
+    end: int
+
+
+class SourceToken(NamedTuple):
+    """A token that the model read, as `Token`."""
+
+    piece: str
+    start: int
+    end: int
+
+
+@dataclass(frozen=True)
+class Alignment:
+    """Which tokens of the source those of a translation come from; the contract's `Alignment`.
+
+    Attributes:
+        links: (source, target) numbers of tokens that belong together, one for each token of the
+            translation but its end of sentence.
+        rows: for each token of the translation the weights of the source's; only of "soft" ones.
+    """
+
+    links: tuple[tuple[int, int], ...]
+    rows: tuple[tuple[float, ...], ...] = ()
+
 
 @dataclass(frozen=True)
 class Hypothesis:
@@ -109,22 +172,31 @@ class Hypothesis:
         log_probability: natural logarithm of its probability.
         score: by which it was ranked: the log-probability over the length penalty.
         finish_reason: EOS or LENGTH.
-        tokens: (piece, log-probability) of each token; empty unless asked for.
+        tokens: the end of sentence among them; empty unless asked for.
+        alignment: None unless asked for.
     """
 
     text: str
     log_probability: float
     score: float
     finish_reason: FinishReason
-    tokens: tuple[tuple[str, float], ...] = ()
+    tokens: tuple[Token, ...] = ()
+    alignment: Alignment | None = None
 
 
 @dataclass(frozen=True)
 class Sentence:
-    """A sentence as it stands in the text, and its translations, best first."""
+    """A sentence and its translations.
+
+    Attributes:
+        source_text: as it stands in the text.
+        hypotheses: best first.
+        source_tokens: what the model read; empty unless alignments were asked for.
+    """
 
     source_text: str
     hypotheses: tuple[Hypothesis, ...]
+    source_tokens: tuple[SourceToken, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -161,6 +233,42 @@ class TranslationBatch:
     """
 
     translations: list[Translation]
+    model: str
+    queue_seconds: float
+    compute_seconds: float
+    request_id: str
+
+
+@dataclass(frozen=True)
+class PairScore:
+    """How probable a translation is.
+
+    Attributes:
+        log_probability: natural logarithm of its probability; 0 if there is an error.
+        num_source_tokens, num_target_tokens: read, ends of sentence not counted.
+        error: why this pair has no score; None if it has.
+        tokens, source_tokens, alignment: as in `Hypothesis` and `Sentence`.
+    """
+
+    log_probability: float
+    num_source_tokens: int
+    num_target_tokens: int
+    error: TranslationError | None = None
+    tokens: tuple[Token, ...] = ()
+    source_tokens: tuple[SourceToken, ...] = ()
+    alignment: Alignment | None = None
+
+
+@dataclass(frozen=True)
+class ScoreBatch:
+    """The answer to one call.
+
+    Attributes:
+        scores: one a pair, in order.
+        model, queue_seconds, compute_seconds, request_id: as in `TranslationBatch`.
+    """
+
+    scores: list[PairScore]
     model: str
     queue_seconds: float
     compute_seconds: float
@@ -205,6 +313,7 @@ class ModelInfo:
         precision: "fp32", "fp16" or "int8".
         device: "cpu" or "cuda".
         limits: the largest that it takes.
+        can_score: whether it takes `score` and `return_alignments`.
     """
 
     name: str
@@ -213,3 +322,4 @@ class ModelInfo:
     precision: str
     device: str
     limits: ModelLimits
+    can_score: bool = False

@@ -18,13 +18,14 @@ from dragoman.client import AsyncClient
 from model.tokenizer import Tokenizer
 from service.engine import Engine, EngineConfig
 from service.fake_runner import FakeRunner, Script, echo
+from service.limits import TranslatorLimits
 from service.loading import load_models
 from service.metrics import ServerMetrics
 from service.plan import ModelRunner, RunnerLimits
 from service.registry import Registry, ServedModel
 from service.server import Server
 from service.settings import Settings
-from service.translator import Translator, TranslatorLimits
+from service.translator import Translator
 
 ROOT = Path(__file__).resolve().parents[2]
 

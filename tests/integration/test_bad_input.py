@@ -274,8 +274,9 @@ async def test_load_is_refused_with_a_hint_and_recovers(tokenizer: Tokenizer) ->
         while made.metric("dragoman_requests_in_flight", method="Translate") < 4:
             await asyncio.sleep(0)
         await asyncio.to_thread(runner.wait_until_blocked)
-        with pytest.raises(TranslationError) as caught:
-            await made.client.translate(["A dog."])
+        async with AsyncClient(made.address, patient=False) as hasty:
+            with pytest.raises(TranslationError) as caught:
+                await hasty.translate(["A dog."])
         assert caught.value.code is grpc.StatusCode.RESOURCE_EXHAUSTED
         assert caught.value.retry_after_seconds is not None
         assert caught.value.retry_after_seconds > 0

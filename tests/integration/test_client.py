@@ -6,7 +6,7 @@ from pathlib import Path
 import grpc
 import pytest
 
-from dragoman.client import AsyncClient, StreamEnd, TranslationError
+from dragoman.client import AsyncClient, Client, StreamEnd, TranslationError
 from model.tokenizer import Tokenizer
 from tests.integration.servers import fake_runner, running_fake, server_process
 
@@ -109,3 +109,60 @@ async def test_a_deadline_of_the_client_ends_its_call(tokenizer: Tokenizer) -> N
         with pytest.raises(TranslationError) as caught:
             await anext(server.client.stream("A dog.", timeout=0.1))
         assert caught.value.code is grpc.StatusCode.DEADLINE_EXCEEDED
+
+
+async def test_what_an_overloaded_server_refused_is_tried_again(tokenizer: Tokenizer) -> None:
+    """By both clients, in calls and streams; unless they are told not to."""
+    runner = fake_runner(tokenizer)
+    async with running_fake(runner, tokenizer, max_waiting=2) as server:
+
+        def refused(method: str) -> float:
+            return server.metric(
+                "dragoman_requests_total", method=method, code="RESOURCE_EXHAUSTED"
+            )
+
+        async def stream() -> str:
+            pieces = [piece async for piece in server.client.stream("Two men.")]
+            return "".join(piece for piece in pieces if isinstance(piece, str))
+
+        def ask_in_a_thread() -> list[str]:
+            with Client(server.address) as client:
+                pieces = list(client.stream("Two men."))
+                streamed = "".join(piece for piece in pieces if isinstance(piece, str))
+                return [client.translate(["Two men."]).translations[0].text, streamed]
+
+        runner.hold()
+        held = [asyncio.ensure_future(server.client.translate(["A dog."])) for _ in range(6)]
+        while server.metric("dragoman_requests_in_flight", method="Translate") < 6:
+            await asyncio.sleep(0)
+        async with AsyncClient(server.address, patient=False) as hasty:
+            with pytest.raises(TranslationError, match="RESOURCE_EXHAUSTED") as caught:
+                await hasty.translate(["Two men."])
+        assert caught.value.retry_after_seconds is not None
+        asked = asyncio.ensure_future(server.client.translate(["Two men."]))
+        streamed = asyncio.ensure_future(stream())
+        threaded = asyncio.ensure_future(asyncio.to_thread(ask_in_a_thread))
+        while refused("Translate") < 2 or refused("StreamTranslate") < 2:
+            await asyncio.sleep(0)
+        runner.release()
+        assert (await asked).translations[0].text == "Two men."
+        assert await streamed == "Two men."
+        assert await threaded == ["Two men.", "Two men."]
+        await asyncio.gather(*held)
+
+
+async def test_a_timeout_covers_all_attempts(tokenizer: Tokenizer) -> None:
+    runner = fake_runner(tokenizer)
+    async with running_fake(runner, tokenizer, max_waiting=2) as server:
+        runner.hold()
+        held = [asyncio.ensure_future(server.client.translate(["A dog."])) for _ in range(6)]
+        while server.metric("dragoman_requests_in_flight", method="Translate") < 6:
+            await asyncio.sleep(0)
+        with pytest.raises(TranslationError) as caught:
+            await server.client.translate(["Two men."], timeout=0.3)
+        assert caught.value.code in (
+            grpc.StatusCode.RESOURCE_EXHAUSTED,
+            grpc.StatusCode.DEADLINE_EXCEEDED,
+        )
+        runner.release()
+        await asyncio.gather(*held)

@@ -187,6 +187,26 @@ async def test_a_busy_server_is_asked_again(runner: FakeRunner, tokenizer: Token
         assert calls("OK") == 7
 
 
+async def test_a_server_that_stays_busy_is_asked_until_the_timeout(
+    runner: FakeRunner, tokenizer: Tokenizer
+) -> None:
+    async with running_fake(runner, tokenizer, max_waiting=2) as server:
+        runner.hold()
+        held = [asyncio.ensure_future(server.client.translate(["A dog."])) for _ in range(6)]
+        while server.metric("dragoman_requests_in_flight", method="Translate") < 6:
+            await asyncio.sleep(0)
+        done = await run(server, "--timeout", "2", "Two men.")
+        assert (done.status, done.output) == (1, b"")
+        assert len(done.errors.splitlines()) == 1
+        refused = server.metric(
+            "dragoman_requests_total", method="Translate", code="RESOURCE_EXHAUSTED"
+        )
+        # With a pause of a tenth of a second or more after each.
+        assert 2 <= refused <= 20
+        runner.release()
+        await asyncio.gather(*held)
+
+
 @pytest.mark.parametrize("stream", [(), ("--stream",)])
 async def test_what_concerns_every_line_ends_the_run(
     server: Running, stream: tuple[str, ...]

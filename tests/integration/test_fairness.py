@@ -8,6 +8,7 @@ import pytest
 
 from dragoman.client import AsyncClient
 from model.tokenizer import Tokenizer
+from service.engine import Engine
 from service.fake_runner import FakeRunner
 from tests.integration.servers import fake_runner, running_fake
 
@@ -34,6 +35,7 @@ async def place_of_the_last(
         AsyncClient(server.address, client_id=last_id) as one,
     ):
         engine = server.registry.get("fake").engine
+        assert isinstance(engine, Engine)
         runner.hold()
         calls = [
             asyncio.ensure_future(many.translate([f"A dog is running {number}."]))

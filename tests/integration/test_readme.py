@@ -29,9 +29,10 @@ EXAMPLES = re.findall(r"^```python\n(.*?)^```", README, re.MULTILINE | re.DOTALL
     ("example", "printed"),
     [
         (EXAMPLES[0], r"^\d+ tokens in \d+\.\d+ s$"),
-        (EXAMPLES[1], r"^-\d+\.\d+ .*\('</s>', -\d"),
+        (EXAMPLES[1], r"^-\d+\.\d+ .*Token\(piece='</s>', log_probability=-\d"),
+        (EXAMPLES[2], r"^-\d+\.\d\d nats a token\n-\d+\.\d\d nats a token\n\w+ \w+"),
     ],
-    ids=["translate and stream", "search"],
+    ids=["translate and stream", "search", "score and align"],
 )
 async def test_the_python_examples_run(bundle_path: Path, example: str, printed: str) -> None:
     assert SERVER in example
@@ -47,7 +48,7 @@ async def test_the_python_examples_run(bundle_path: Path, example: str, printed:
 
 
 def test_every_python_example_is_run() -> None:
-    assert len(EXAMPLES) == 2
+    assert len(EXAMPLES) == 3
 
 
 async def test_the_grpcurl_examples_are_answered(bundle_path: Path) -> None:

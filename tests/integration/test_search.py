@@ -52,10 +52,10 @@ async def test_hypotheses_come_sentence_by_sentence_best_first(
         assert scores == sorted(scores, reverse=True)
         for hypothesis in sentence.hypotheses:
             length = len(hypothesis.tokens)
-            total = sum(log_probability for _, log_probability in hypothesis.tokens)
+            total = sum(token.log_probability for token in hypothesis.tokens)
             assert hypothesis.log_probability == pytest.approx(total)
             assert hypothesis.score == pytest.approx(total / ((5 + length) / 6) ** 0.6)
-            pieces = [piece for piece, _ in hypothesis.tokens]
+            pieces = [token.piece for token in hypothesis.tokens]
             ended = hypothesis.finish_reason is FinishReason.EOS
             assert (pieces[-1] == "</s>") == ended
             ids = [tokenizer.piece_to_id(piece) for piece in pieces]
@@ -112,7 +112,7 @@ async def tokens_of(real: Running, search: Search, text: str = TEXT) -> list[lis
     """The pieces of each sentence's translation."""
     batch = await real.client.translate([text], search=search, return_tokens=True)
     return [
-        [piece for piece, _ in sentence.hypotheses[0].tokens]
+        [token.piece for token in sentence.hypotheses[0].tokens]
         for sentence in batch.translations[0].sentences
     ]
 
@@ -149,7 +149,7 @@ async def test_a_translation_goes_on_from_the_given_beginning(
     batch = await real.client.translate([TEXT], search=search, return_tokens=True)
     tokens = batch.translations[0].sentences[0].hypotheses[0].tokens
     num_forced = len(tokenizer.encode(prefix))
-    assert [log_probability for _, log_probability in tokens[:num_forced]] == [0.0] * num_forced
+    assert [token.log_probability for token in tokens[:num_forced]] == [0.0] * num_forced
     assert len(tokens) > num_forced
 
 

@@ -58,7 +58,8 @@ async def search(
 ) -> list[GenerationResult]:
     engine = Engine(
         OnnxRunner(bundle, max_rows=max_rows, intra_op_threads=1),
-        EngineConfig(max_waiting=2 * len(sources)),
+        # Places are counted in rows.
+        EngineConfig(max_waiting=2 * len(sources) * options.beam_size),
     )
     await engine.start()
     generations = engine.submit_many([GenerationRequest(source, options) for source in sources])

@@ -10,6 +10,8 @@ Errors of a whole call are gRPC status codes, with details from google/rpc/error
 
   INVALID_ARGUMENT    the request can never succeed; BadRequest names the field and the limit
   NOT_FOUND           no such model or language pair; the message says what there is
+  FAILED_PRECONDITION the model's bundle was made without what is asked for; the message says how
+                      to make it anew
   RESOURCE_EXHAUSTED  load: try again after RetryInfo's delay (or a message over gRPC's own size
                       limit, which has no RetryInfo: trying again can't help)
   DEADLINE_EXCEEDED   the client's deadline passed, or can't be met
@@ -41,6 +43,36 @@ else:
     from typing_extensions import TypeAlias as _TypeAlias, Never as _Never
 
 DESCRIPTOR: _descriptor.FileDescriptor
+
+class _AlignmentKind:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _AlignmentKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_AlignmentKind.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    ALIGNMENT_KIND_UNSPECIFIED: _AlignmentKind.ValueType  # 0
+    """Nothing."""
+    ALIGNMENT_KIND_HARD: _AlignmentKind.ValueType  # 1
+    """Alignment.links."""
+    ALIGNMENT_KIND_SOFT: _AlignmentKind.ValueType  # 2
+    """Alignment.links and Alignment.rows. One call's rows may hold 4,000,000 weights altogether, or it
+    fails with INVALID_ARGUMENT: Score before anything is scored, Translate once the translations
+    turn out that long.
+    """
+
+class AlignmentKind(_AlignmentKind, metaclass=_AlignmentKindEnumTypeWrapper):
+    """What is returned of an alignment."""
+
+ALIGNMENT_KIND_UNSPECIFIED: AlignmentKind.ValueType  # 0
+"""Nothing."""
+ALIGNMENT_KIND_HARD: AlignmentKind.ValueType  # 1
+"""Alignment.links."""
+ALIGNMENT_KIND_SOFT: AlignmentKind.ValueType  # 2
+"""Alignment.links and Alignment.rows. One call's rows may hold 4,000,000 weights altogether, or it
+fails with INVALID_ARGUMENT: Score before anything is scored, Translate once the translations
+turn out that long.
+"""
+Global___AlignmentKind: _TypeAlias = AlignmentKind  # noqa: Y015
 
 class _Priority:
     ValueType = _typing.NewType("ValueType", _builtins.int)
@@ -270,6 +302,7 @@ class TranslateOptions(_message.Message):
     PRIORITY_FIELD_NUMBER: _builtins.int
     NUM_HYPOTHESES_FIELD_NUMBER: _builtins.int
     RETURN_TOKENS_FIELD_NUMBER: _builtins.int
+    RETURN_ALIGNMENTS_FIELD_NUMBER: _builtins.int
     max_new_tokens: _builtins.int
     """The most tokens to generate for each sentence (for the whole text if it is not split), the
     end-of-sentence token included: from 1 to the model's ModelLimits.max_target_tokens. Not set:
@@ -288,6 +321,10 @@ class TranslateOptions(_message.Message):
     """
     return_tokens: _builtins.bool
     """Return the tokens of each hypothesis with their log-probabilities, in Translation.sentences."""
+    return_alignments: Global___AlignmentKind.ValueType
+    """Return which tokens of the source those of each hypothesis come from, in Translation.sentences,
+    with the tokens of both. It is computed once a hypothesis is finished. Not for StreamTranslate.
+    """
     @_builtins.property
     def search(self) -> Global___SearchOptions:
         """How to search for each sentence's translation. Not set: greedily."""
@@ -301,10 +338,11 @@ class TranslateOptions(_message.Message):
         priority: Global___Priority.ValueType = ...,
         num_hypotheses: _builtins.int | None = ...,
         return_tokens: _builtins.bool = ...,
+        return_alignments: Global___AlignmentKind.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_max_new_tokens", b"_max_new_tokens", "_num_hypotheses", b"_num_hypotheses", "_split_sentences", b"_split_sentences", "max_new_tokens", b"max_new_tokens", "num_hypotheses", b"num_hypotheses", "search", b"search", "split_sentences", b"split_sentences"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_new_tokens", b"_max_new_tokens", "_num_hypotheses", b"_num_hypotheses", "_split_sentences", b"_split_sentences", "max_new_tokens", b"max_new_tokens", "num_hypotheses", b"num_hypotheses", "priority", b"priority", "return_tokens", b"return_tokens", "search", b"search", "split_sentences", b"split_sentences"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_new_tokens", b"_max_new_tokens", "_num_hypotheses", b"_num_hypotheses", "_split_sentences", b"_split_sentences", "max_new_tokens", b"max_new_tokens", "num_hypotheses", b"num_hypotheses", "priority", b"priority", "return_alignments", b"return_alignments", "return_tokens", b"return_tokens", "search", b"search", "split_sentences", b"split_sentences"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__max_new_tokens: _TypeAlias = _typing.Literal["max_new_tokens"]  # noqa: Y015
     _WhichOneofArgType__max_new_tokens: _TypeAlias = _typing.Literal["_max_new_tokens", b"_max_new_tokens"]  # noqa: Y015
@@ -326,7 +364,7 @@ class SearchOptions(_message.Message):
     """How to search for the translation of a sentence. The fields left out make a greedy search: the
     best token at each step. Presets:
 
-      as Hugging Face does by default   beam_size 4
+      as Hugging Face does with beams   beam_size 4
       as CTranslate2 does               beam_size 2, early_stopping FIRST
       as Wu et al. (2016)               beam_size 4, length_penalty_kind GNMT, length_penalty 0.6
     """
@@ -413,7 +451,7 @@ Global___SearchOptions: _TypeAlias = SearchOptions  # noqa: Y015
 
 @_typing.final
 class Sampling(_message.Message):
-    """How to draw the tokens of a translation at random. Set, but empty, it draws from the best 256."""
+    """How to draw the tokens of a translation at random. Set, but empty, it draws from the best 64."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -424,7 +462,9 @@ class Sampling(_message.Message):
     temperature: _builtins.float
     """From 0.01 to 100: below 1 the likely tokens become likelier still. Not set: 1."""
     top_k: _builtins.int
-    """Only the best so many tokens are drawn from, 1 to 256. Not set: 256."""
+    """Only the best so many tokens are drawn from, 1 to 256. Not set: 64. More than that make every
+    step slower, for the requests that share it as well.
+    """
     top_p: _builtins.float
     """Of these only the fewest that make up this share of their probability, over 0 and up to 1. Not
     set: 1.
@@ -496,7 +536,8 @@ class Translation(_message.Message):
     @_builtins.property
     def sentences(self) -> _containers.RepeatedCompositeFieldContainer[Global___Sentence]:
         """The sentences that the model translated, in order: if `num_hypotheses` or `return_tokens` was
-        set. White space, and what has neither letters nor digits, is none of them.
+        set, or `return_alignments`. White space, and what has neither letters nor digits, is none of
+        them.
         """
 
     def __init__(
@@ -526,21 +567,29 @@ class Sentence(_message.Message):
 
     SOURCE_TEXT_FIELD_NUMBER: _builtins.int
     HYPOTHESES_FIELD_NUMBER: _builtins.int
+    SOURCE_TOKENS_FIELD_NUMBER: _builtins.int
     source_text: _builtins.str
     """As it stands in the text."""
     @_builtins.property
     def hypotheses(self) -> _containers.RepeatedCompositeFieldContainer[Global___Hypothesis]:
         """Best first. The first is what `translated_text` holds."""
 
+    @_builtins.property
+    def source_tokens(self) -> _containers.RepeatedCompositeFieldContainer[Global___SourceToken]:
+        """The tokens that the model read, its end-of-sentence token the last: if `return_alignments` was
+        set.
+        """
+
     def __init__(
         self,
         *,
         source_text: _builtins.str = ...,
         hypotheses: _abc.Iterable[Global___Hypothesis] | None = ...,
+        source_tokens: _abc.Iterable[Global___SourceToken] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["hypotheses", b"hypotheses", "source_text", b"source_text"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["hypotheses", b"hypotheses", "source_text", b"source_text", "source_tokens", b"source_tokens"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -557,6 +606,7 @@ class Hypothesis(_message.Message):
     SCORE_FIELD_NUMBER: _builtins.int
     FINISH_REASON_FIELD_NUMBER: _builtins.int
     TOKENS_FIELD_NUMBER: _builtins.int
+    ALIGNMENT_FIELD_NUMBER: _builtins.int
     text: _builtins.str
     """The translation."""
     log_probability: _builtins.float
@@ -569,7 +619,13 @@ class Hypothesis(_message.Message):
     """EOS or LENGTH."""
     @_builtins.property
     def tokens(self) -> _containers.RepeatedCompositeFieldContainer[Global___Token]:
-        """Its tokens, the end-of-sentence token among them: if `return_tokens` was set."""
+        """Its tokens, the end-of-sentence token among them: if `return_tokens` or `return_alignments` was
+        set.
+        """
+
+    @_builtins.property
+    def alignment(self) -> Global___Alignment:
+        """Which tokens of the source its tokens come from: if `return_alignments` was set."""
 
     def __init__(
         self,
@@ -579,10 +635,11 @@ class Hypothesis(_message.Message):
         score: _builtins.float = ...,
         finish_reason: Global___FinishReason.ValueType = ...,
         tokens: _abc.Iterable[Global___Token] | None = ...,
+        alignment: Global___Alignment | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["alignment", b"alignment"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["finish_reason", b"finish_reason", "log_probability", b"log_probability", "score", b"score", "text", b"text", "tokens", b"tokens"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["alignment", b"alignment", "finish_reason", b"finish_reason", "log_probability", b"log_probability", "score", b"score", "text", b"text", "tokens", b"tokens"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -596,23 +653,150 @@ class Token(_message.Message):
 
     PIECE_FIELD_NUMBER: _builtins.int
     LOG_PROBABILITY_FIELD_NUMBER: _builtins.int
+    START_FIELD_NUMBER: _builtins.int
+    END_FIELD_NUMBER: _builtins.int
     piece: _builtins.str
     """As the model's vocabulary has it; U+2581 stands for a space."""
     log_probability: _builtins.float
     """Natural logarithm of its probability after the tokens before it."""
+    start: _builtins.int
+    """Where it stands in the text of the hypothesis (of Score: in `translated_text`): its first
+    character, counted in Unicode code points from 0. White space before a token is not part of it.
+    """
+    end: _builtins.int
+    """One past its last character. Equal to `start` for a token without a character of its own: the
+    end-of-sentence token, and of a character that became several tokens all but the last.
+    """
     def __init__(
         self,
         *,
         piece: _builtins.str = ...,
         log_probability: _builtins.float = ...,
+        start: _builtins.int = ...,
+        end: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["log_probability", b"log_probability", "piece", b"piece"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["end", b"end", "log_probability", b"log_probability", "piece", b"piece", "start", b"start"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Token: _TypeAlias = Token  # noqa: Y015
+
+@_typing.final
+class SourceToken(_message.Message):
+    """A token that the model read."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PIECE_FIELD_NUMBER: _builtins.int
+    START_FIELD_NUMBER: _builtins.int
+    END_FIELD_NUMBER: _builtins.int
+    piece: _builtins.str
+    """As in Token."""
+    start: _builtins.int
+    """As in Token: its place in Sentence.source_text (of Score: in ScorePair.source_text)."""
+    end: _builtins.int
+    """As in Token."""
+    def __init__(
+        self,
+        *,
+        piece: _builtins.str = ...,
+        start: _builtins.int = ...,
+        end: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["end", b"end", "piece", b"piece", "start", b"start"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SourceToken: _TypeAlias = SourceToken  # noqa: Y015
+
+@_typing.final
+class Alignment(_message.Message):
+    """Where the decoder looked while it wrote: its cross-attention in one layer, averaged over heads
+    (Garg et al., 2019, "Jointly Learning to Align and Translate with Transformer Models"). Nobody
+    taught the model to align: it is right more often than not, and not always.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LINKS_FIELD_NUMBER: _builtins.int
+    ROWS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def links(self) -> _containers.RepeatedCompositeFieldContainer[Global___AlignmentLink]:
+        """For each token of the translation but the end-of-sentence token, in order, the token of the
+        source with the largest weight, the end-of-sentence token not considered; the first of equals.
+        """
+
+    @_builtins.property
+    def rows(self) -> _containers.RepeatedCompositeFieldContainer[Global___AlignmentRow]:
+        """The weights of each token of the translation, end-of-sentence included: if SOFT was asked for."""
+
+    def __init__(
+        self,
+        *,
+        links: _abc.Iterable[Global___AlignmentLink] | None = ...,
+        rows: _abc.Iterable[Global___AlignmentRow] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["links", b"links", "rows", b"rows"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Alignment: _TypeAlias = Alignment  # noqa: Y015
+
+@_typing.final
+class AlignmentLink(_message.Message):
+    """A token of the source and one of the translation that belong together."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SOURCE_FIELD_NUMBER: _builtins.int
+    TARGET_FIELD_NUMBER: _builtins.int
+    source: _builtins.int
+    """Its number among the source's tokens, from 0."""
+    target: _builtins.int
+    """Its number among the translation's tokens, from 0."""
+    def __init__(
+        self,
+        *,
+        source: _builtins.int = ...,
+        target: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["source", b"source", "target", b"target"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AlignmentLink: _TypeAlias = AlignmentLink  # noqa: Y015
+
+@_typing.final
+class AlignmentRow(_message.Message):
+    """The weights of one token of the translation."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WEIGHTS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def weights(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
+        """One for each token of the source, end-of-sentence included; they sum to one."""
+
+    def __init__(
+        self,
+        *,
+        weights: _abc.Iterable[_builtins.float] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["weights", b"weights"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AlignmentRow: _TypeAlias = AlignmentRow  # noqa: Y015
 
 @_typing.final
 class Timing(_message.Message):
@@ -781,6 +965,203 @@ class StreamSummary(_message.Message):
 Global___StreamSummary: _TypeAlias = StreamSummary  # noqa: Y015
 
 @_typing.final
+class ScoreRequest(_message.Message):
+    """A request to score translations."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PAIRS_FIELD_NUMBER: _builtins.int
+    SOURCE_LANGUAGE_CODE_FIELD_NUMBER: _builtins.int
+    TARGET_LANGUAGE_CODE_FIELD_NUMBER: _builtins.int
+    MODEL_FIELD_NUMBER: _builtins.int
+    OPTIONS_FIELD_NUMBER: _builtins.int
+    source_language_code: _builtins.str
+    """As in TranslateRequest."""
+    target_language_code: _builtins.str
+    """As in TranslateRequest."""
+    model: _builtins.str
+    """As in TranslateRequest."""
+    @_builtins.property
+    def pairs(self) -> _containers.RepeatedCompositeFieldContainer[Global___ScorePair]:
+        """The texts and their translations. Their number is limited as that of TranslateRequest.contents,
+        and the characters of each text and each translation as those of each of its texts. At least
+        one.
+        """
+
+    @_builtins.property
+    def options(self) -> Global___ScoreOptions:
+        """What to return."""
+
+    def __init__(
+        self,
+        *,
+        pairs: _abc.Iterable[Global___ScorePair] | None = ...,
+        source_language_code: _builtins.str = ...,
+        target_language_code: _builtins.str = ...,
+        model: _builtins.str = ...,
+        options: Global___ScoreOptions | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["options", b"options"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["model", b"model", "options", b"options", "pairs", b"pairs", "source_language_code", b"source_language_code", "target_language_code", b"target_language_code"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ScoreRequest: _TypeAlias = ScoreRequest  # noqa: Y015
+
+@_typing.final
+class ScorePair(_message.Message):
+    """A text and a translation of it. Each goes to the model in one piece, whatever its sentences: a
+    pair with more tokens than ModelLimits.max_source_tokens or max_target_tokens gets an error.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SOURCE_TEXT_FIELD_NUMBER: _builtins.int
+    TRANSLATED_TEXT_FIELD_NUMBER: _builtins.int
+    source_text: _builtins.str
+    """The text; not blank."""
+    translated_text: _builtins.str
+    """The translation; may be empty."""
+    def __init__(
+        self,
+        *,
+        source_text: _builtins.str = ...,
+        translated_text: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["source_text", b"source_text", "translated_text", b"translated_text"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ScorePair: _TypeAlias = ScorePair  # noqa: Y015
+
+@_typing.final
+class ScoreOptions(_message.Message):
+    """What to return of each pair. Options of a newer contract are refused, as in TranslateOptions."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PRIORITY_FIELD_NUMBER: _builtins.int
+    RETURN_TOKENS_FIELD_NUMBER: _builtins.int
+    RETURN_ALIGNMENTS_FIELD_NUMBER: _builtins.int
+    priority: Global___Priority.ValueType
+    """As in TranslateOptions."""
+    return_tokens: _builtins.bool
+    """Return the tokens of each translation with their log-probabilities."""
+    return_alignments: Global___AlignmentKind.ValueType
+    """Return which tokens of the text those of the translation come from, with the tokens of both."""
+    def __init__(
+        self,
+        *,
+        priority: Global___Priority.ValueType = ...,
+        return_tokens: _builtins.bool = ...,
+        return_alignments: Global___AlignmentKind.ValueType = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["priority", b"priority", "return_alignments", b"return_alignments", "return_tokens", b"return_tokens"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ScoreOptions: _TypeAlias = ScoreOptions  # noqa: Y015
+
+@_typing.final
+class ScoreResponse(_message.Message):
+    """The scores of a ScoreRequest."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SCORES_FIELD_NUMBER: _builtins.int
+    MODEL_FIELD_NUMBER: _builtins.int
+    TIMING_FIELD_NUMBER: _builtins.int
+    model: _builtins.str
+    """The name of the model that scored."""
+    @_builtins.property
+    def scores(self) -> _containers.RepeatedCompositeFieldContainer[Global___PairScore]:
+        """One for each of `pairs`, in the same order."""
+
+    @_builtins.property
+    def timing(self) -> Global___Timing:
+        """Time spent."""
+
+    def __init__(
+        self,
+        *,
+        scores: _abc.Iterable[Global___PairScore] | None = ...,
+        model: _builtins.str = ...,
+        timing: Global___Timing | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["timing", b"timing"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["model", b"model", "scores", b"scores", "timing", b"timing"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ScoreResponse: _TypeAlias = ScoreResponse  # noqa: Y015
+
+@_typing.final
+class PairScore(_message.Message):
+    """How probable a translation is."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LOG_PROBABILITY_FIELD_NUMBER: _builtins.int
+    SOURCE_TOKEN_COUNT_FIELD_NUMBER: _builtins.int
+    TARGET_TOKEN_COUNT_FIELD_NUMBER: _builtins.int
+    STATUS_FIELD_NUMBER: _builtins.int
+    TOKENS_FIELD_NUMBER: _builtins.int
+    SOURCE_TOKENS_FIELD_NUMBER: _builtins.int
+    ALIGNMENT_FIELD_NUMBER: _builtins.int
+    log_probability: _builtins.float
+    """Natural logarithm of the probability that the model gives the translation, its end-of-sentence
+    token included: the sum over its tokens. 0 if `status` is not OK. (Of a translation that this
+    model wrote it can differ from Hypothesis.log_probability where the text, read again, falls
+    into other tokens; for the same tokens the two differ by rounding alone.)
+    """
+    source_token_count: _builtins.int
+    """Tokens of the text, end-of-sentence token not included."""
+    target_token_count: _builtins.int
+    """Tokens of the translation, end-of-sentence token not included."""
+    @_builtins.property
+    def status(self) -> _status_pb2.Status:
+        """As in Translation."""
+
+    @_builtins.property
+    def tokens(self) -> _containers.RepeatedCompositeFieldContainer[Global___Token]:
+        """The translation's tokens, the end-of-sentence token the last: if `return_tokens` or
+        `return_alignments` was set.
+        """
+
+    @_builtins.property
+    def source_tokens(self) -> _containers.RepeatedCompositeFieldContainer[Global___SourceToken]:
+        """The text's tokens, the end-of-sentence token the last: if `return_alignments` was set."""
+
+    @_builtins.property
+    def alignment(self) -> Global___Alignment:
+        """If `return_alignments` was set."""
+
+    def __init__(
+        self,
+        *,
+        log_probability: _builtins.float = ...,
+        source_token_count: _builtins.int = ...,
+        target_token_count: _builtins.int = ...,
+        status: _status_pb2.Status | None = ...,
+        tokens: _abc.Iterable[Global___Token] | None = ...,
+        source_tokens: _abc.Iterable[Global___SourceToken] | None = ...,
+        alignment: Global___Alignment | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["alignment", b"alignment", "status", b"status"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["alignment", b"alignment", "log_probability", b"log_probability", "source_token_count", b"source_token_count", "source_tokens", b"source_tokens", "status", b"status", "target_token_count", b"target_token_count", "tokens", b"tokens"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PairScore: _TypeAlias = PairScore  # noqa: Y015
+
+@_typing.final
 class ListModelsRequest(_message.Message):
     """A request to list the models."""
 
@@ -881,6 +1262,7 @@ class Model(_message.Message):
     PRECISION_FIELD_NUMBER: _builtins.int
     DEVICE_FIELD_NUMBER: _builtins.int
     LIMITS_FIELD_NUMBER: _builtins.int
+    CAN_SCORE_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Its name, which `TranslateRequest.model` takes."""
     version: _builtins.str
@@ -889,6 +1271,10 @@ class Model(_message.Message):
     """The precision of its weights: "fp32", "fp16" or "int8"."""
     device: _builtins.str
     """The device that it runs on: "cpu" or "cuda"."""
+    can_score: _builtins.bool
+    """Whether it takes Score and `return_alignments`. A bundle from before there was a scoring graph
+    does not.
+    """
     @_builtins.property
     def language_pairs(self) -> _containers.RepeatedCompositeFieldContainer[Global___LanguagePair]:
         """What it translates."""
@@ -906,10 +1292,11 @@ class Model(_message.Message):
         precision: _builtins.str = ...,
         device: _builtins.str = ...,
         limits: Global___ModelLimits | None = ...,
+        can_score: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["limits", b"limits"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["device", b"device", "language_pairs", b"language_pairs", "limits", b"limits", "name", b"name", "precision", b"precision", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["can_score", b"can_score", "device", b"device", "language_pairs", b"language_pairs", "limits", b"limits", "name", b"name", "precision", b"precision", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

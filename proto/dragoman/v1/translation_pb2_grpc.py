@@ -45,6 +45,11 @@ class TranslationServiceStub:
                 request_serializer=dragoman_dot_v1_dot_translation__pb2.StreamTranslateRequest.SerializeToString,
                 response_deserializer=dragoman_dot_v1_dot_translation__pb2.StreamTranslateResponse.FromString,
                 _registered_method=True)
+        self.Score = channel.unary_unary(
+                '/dragoman.v1.TranslationService/Score',
+                request_serializer=dragoman_dot_v1_dot_translation__pb2.ScoreRequest.SerializeToString,
+                response_deserializer=dragoman_dot_v1_dot_translation__pb2.ScoreResponse.FromString,
+                _registered_method=True)
         self.ListModels = channel.unary_unary(
                 '/dragoman.v1.TranslationService/ListModels',
                 request_serializer=dragoman_dot_v1_dot_translation__pb2.ListModelsRequest.SerializeToString,
@@ -77,6 +82,18 @@ class TranslationServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Score(self, request, context):
+        """Says how probable given translations are, without translating: the model reads each pair in one
+        pass. They are answered in order, and one bad pair does not fail the others.
+
+        Pairs take places in the queue like sentences, but wait for no row of the batch, and the server's
+        estimates count rows: pairs that wait make none of them longer, and a call is not refused on
+        arrival because it could not make its deadline. It ends when that passes.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ListModels(self, request, context):
         """Lists the models that this server holds.
         """
@@ -103,6 +120,11 @@ def add_TranslationServiceServicer_to_server(servicer, server):
                     servicer.StreamTranslate,
                     request_deserializer=dragoman_dot_v1_dot_translation__pb2.StreamTranslateRequest.FromString,
                     response_serializer=dragoman_dot_v1_dot_translation__pb2.StreamTranslateResponse.SerializeToString,
+            ),
+            'Score': grpc.unary_unary_rpc_method_handler(
+                    servicer.Score,
+                    request_deserializer=dragoman_dot_v1_dot_translation__pb2.ScoreRequest.FromString,
+                    response_serializer=dragoman_dot_v1_dot_translation__pb2.ScoreResponse.SerializeToString,
             ),
             'ListModels': grpc.unary_unary_rpc_method_handler(
                     servicer.ListModels,
@@ -170,6 +192,33 @@ class TranslationService:
             '/dragoman.v1.TranslationService/StreamTranslate',
             dragoman_dot_v1_dot_translation__pb2.StreamTranslateRequest.SerializeToString,
             dragoman_dot_v1_dot_translation__pb2.StreamTranslateResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Score(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/dragoman.v1.TranslationService/Score',
+            dragoman_dot_v1_dot_translation__pb2.ScoreRequest.SerializeToString,
+            dragoman_dot_v1_dot_translation__pb2.ScoreResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -10,6 +10,8 @@ Errors of a whole call are gRPC status codes, with details from google/rpc/error
 
   INVALID_ARGUMENT    the request can never succeed; BadRequest names the field and the limit
   NOT_FOUND           no such model or language pair; the message says what there is
+  FAILED_PRECONDITION the model's bundle was made without what is asked for; the message says how
+                      to make it anew
   RESOURCE_EXHAUSTED  load: try again after RetryInfo's delay (or a message over gRPC's own size
                       limit, which has no RetryInfo: trying again can't help)
   DEADLINE_EXCEEDED   the client's deadline passed, or can't be met
@@ -62,6 +64,14 @@ class TranslationServiceStub:
     """Translates one text and sends it piece by piece as it comes into being. The deltas joined are
     exactly the text that Translate gives. The last message, and only that, is the summary.
     """
+    Score: _grpc.UnaryUnaryMultiCallable[_translation_pb2.ScoreRequest, _translation_pb2.ScoreResponse]
+    """Says how probable given translations are, without translating: the model reads each pair in one
+    pass. They are answered in order, and one bad pair does not fail the others.
+
+    Pairs take places in the queue like sentences, but wait for no row of the batch, and the server's
+    estimates count rows: pairs that wait make none of them longer, and a call is not refused on
+    arrival because it could not make its deadline. It ends when that passes.
+    """
     ListModels: _grpc.UnaryUnaryMultiCallable[_translation_pb2.ListModelsRequest, _translation_pb2.ListModelsResponse]
     """Lists the models that this server holds."""
     GetModel: _grpc.UnaryUnaryMultiCallable[_translation_pb2.GetModelRequest, _translation_pb2.Model]
@@ -79,6 +89,14 @@ class TranslationServiceAsyncStub(TranslationServiceStub):
     StreamTranslate: _aio.UnaryStreamMultiCallable[_translation_pb2.StreamTranslateRequest, _translation_pb2.StreamTranslateResponse]  # type: ignore[assignment]
     """Translates one text and sends it piece by piece as it comes into being. The deltas joined are
     exactly the text that Translate gives. The last message, and only that, is the summary.
+    """
+    Score: _aio.UnaryUnaryMultiCallable[_translation_pb2.ScoreRequest, _translation_pb2.ScoreResponse]  # type: ignore[assignment]
+    """Says how probable given translations are, without translating: the model reads each pair in one
+    pass. They are answered in order, and one bad pair does not fail the others.
+
+    Pairs take places in the queue like sentences, but wait for no row of the batch, and the server's
+    estimates count rows: pairs that wait make none of them longer, and a call is not refused on
+    arrival because it could not make its deadline. It ends when that passes.
     """
     ListModels: _aio.UnaryUnaryMultiCallable[_translation_pb2.ListModelsRequest, _translation_pb2.ListModelsResponse]  # type: ignore[assignment]
     """Lists the models that this server holds."""
@@ -106,6 +124,20 @@ class TranslationServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_abc.Iterator[_translation_pb2.StreamTranslateResponse], _abc.AsyncIterator[_translation_pb2.StreamTranslateResponse]]:
         """Translates one text and sends it piece by piece as it comes into being. The deltas joined are
         exactly the text that Translate gives. The last message, and only that, is the summary.
+        """
+
+    @_abc_1.abstractmethod
+    def Score(
+        self,
+        request: _translation_pb2.ScoreRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_translation_pb2.ScoreResponse, _abc.Awaitable[_translation_pb2.ScoreResponse]]:
+        """Says how probable given translations are, without translating: the model reads each pair in one
+        pass. They are answered in order, and one bad pair does not fail the others.
+
+        Pairs take places in the queue like sentences, but wait for no row of the batch, and the server's
+        estimates count rows: pairs that wait make none of them longer, and a call is not refused on
+        arrival because it could not make its deadline. It ends when that passes.
         """
 
     @_abc_1.abstractmethod

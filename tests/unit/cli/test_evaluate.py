@@ -108,6 +108,17 @@ def test_beam_search(setting: Setting, tmp_path: Path, kind: str) -> None:
     assert report["beam_size"] == 4
 
 
+def test_a_beam_over_more_sentences_than_rows(setting: Setting, tmp_path: Path) -> None:
+    text = tmp_path / "text"
+    text.write_text("A dog.\n" * 160)
+    files = ["--source", str(text), "--reference", str(text)]
+    options = ["--threads", "1", "--beam-size", "4", "--json"]
+    arguments = ["--model", str(setting.bundle), *files, *options]
+    result = CliRunner().invoke(app, arguments, catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    assert json.loads(result.stdout)["num_sentences"] == 160
+
+
 def test_moses_and_lowercase(setting: Setting) -> None:
     report = setting.json(setting.checkpoint, "--moses", "--lowercase")
     assert "case:lc" in report["bleu"]["signature"]

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import onnx
 import pytest
 import torch
+from onnx.external_data_helper import uses_external_data
 
 from export.bundle_writer import ExportOptions, write_bundle
 from export.errors import ExportError
 from export.exporter import export_checkpoint
 from export.proof import SENTENCES, TOLERANCES, Tolerance, prove
-from model.bundle import Bundle
+from model.bundle import RESIDENT_GRAPHS, Bundle
 from model.checkpoint import CheckpointError, save_checkpoint
 from model.transformer import Transformer
 from tests.factories import (
@@ -52,13 +54,16 @@ def test_the_bundle_is_proven_and_reproducible(
     assert proof.num_tokens >= proof.num_sentences
     export_checkpoint(checkpoint, tmp_path / "second", options)
     names = sorted(file.name for file in (tmp_path / "first").iterdir())
-    assert names == [
+    for_gpus = {f"{name}.onnx" for name in RESIDENT_GRAPHS}
+    assert set(names) == {
         "MODEL_CARD.md",
         "bundle.json",
         "decoder_step.onnx",
         "encoder.onnx",
+        "scoring.onnx",
         "tokenizer.model",
-    ]
+        "weights.bin",
+    } | (for_gpus if precision == "fp16" else set())
     for name in names:
         first, second = (tmp_path / which / name for which in ("first", "second"))
         assert first.read_bytes() == second.read_bytes()
@@ -67,17 +72,65 @@ def test_the_bundle_is_proven_and_reproducible(
     assert bundle.manifest["provenance"] == {"hours": 0.5}
 
 
-def test_a_graph_past_the_formats_limit_keeps_its_weights_beside(tmp_path: Path) -> None:
-    model = random_model(tiny_config())
-    source = export_source(model, tmp_path / "source")
-    for name in ("bundle", "again"):
+@pytest.mark.parametrize("precision", ["fp32", "int8"])
+def test_what_several_graphs_read_is_stored_once(tmp_path: Path, precision: str) -> None:
+    """The scoring graph costs next to nothing: its weights are the decoder's."""
+    bundle = tiny_bundle(tmp_path / "bundle", precision=precision, d_model=128, ffn_dim=512)
+    assert bundle.scoring_path is not None
+    graphs = (bundle.encoder_path, bundle.decoder_step_path, bundle.scoring_path)
+    placed: dict[str, set[tuple[int, int]]] = {}
+    for path in graphs:
+        model = onnx.load(path, load_external_data=False)
+        constants = [uses_external_data(t) for t in model.graph.initializer]
+        assert any(constants)
+        places = placed[path.name] = set()
+        for tensor in filter(uses_external_data, model.graph.initializer):
+            info = {entry.key: entry.value for entry in tensor.external_data}
+            assert info["location"] == "weights.bin"
+            assert int(info["offset"]) % 64 == 0
+            places.add((int(info["offset"]), int(info["length"])))
+    size = (bundle.path / "weights.bin").stat().st_size
+    stored = sum(length for _, length in set.union(*placed.values()))
+    assert stored <= size < stored + 64 * len(set.union(*placed.values()))
+    assert placed["scoring.onnx"] <= placed["decoder_step.onnx"]
+    assert placed["encoder.onnx"] & placed["decoder_step.onnx"]  # the tied embedding
+    assert sum(path.stat().st_size for path in graphs) < 0.25 * size
+
+
+def test_the_layer_of_the_alignment_can_be_chosen(tmp_path: Path) -> None:
+    def layer_of(name: str, chosen: int | None, num_layers: int) -> int | None:
+        source = export_source(
+            random_model(tiny_config(num_decoder_layers=num_layers)), tmp_path / "source"
+        )
         (tmp_path / name).mkdir()
-        write_bundle(source, ExportOptions("fp32"), tmp_path / name, max_graph_bytes=50_000)
-    bundle = Bundle.load(tmp_path / "bundle")
-    assert set(bundle.manifest["sha256"]) > {"encoder.onnx.data", "decoder_step.onnx.data"}
-    assert bundle.encoder_path.stat().st_size < 50_000  # shapes and small vectors stay
+        write_bundle(source, ExportOptions(alignment_layer=chosen), tmp_path / name)
+        return Bundle.load(tmp_path / name).alignment_layer
+
+    assert layer_of("one", None, 1) == 0
+    assert layer_of("two", None, 2) == 1
+    assert layer_of("six", None, 6) == 4  # the penultimate, as in the paper
+    assert layer_of("chosen", 0, 2) == 0
+    with pytest.raises(ExportError, match=r"alignment_layer must be between 0 and 1, .* not 2"):
+        layer_of("too-high", 2, 2)
+
+
+@pytest.mark.parametrize("damage", ["weights", "layer"])
+def test_the_proof_notices_a_wrong_scoring_graph(tmp_path: Path, damage: str) -> None:
+    """The other graphs are right."""
+    model, other = random_model(tiny_config()), random_model(tiny_config(), seed=1)
+    bundle = tiny_bundle(tmp_path / "bundle", model=model)
     assert prove(bundle, model).num_identical > 0
-    assert Bundle.load(tmp_path / "again").manifest == bundle.manifest
+    for name, made in (("right", model), ("wrong", other)):
+        (tmp_path / name).mkdir()
+        source = export_source(made, tmp_path / "bundle.source")
+        layer = 0 if damage == "layer" else None
+        write_bundle(source, ExportOptions(alignment_layer=layer), tmp_path / name)
+    wrong = tmp_path / ("right" if damage == "layer" else "wrong")
+    graph = onnx.load(wrong / "scoring.onnx")  # with its weights
+    assert bundle.scoring_path is not None
+    bundle.scoring_path.write_bytes(graph.SerializeToString())
+    with pytest.raises(ExportError, match="scoring graph differs from the checkpoint"):
+        prove(bundle, model)
 
 
 def test_an_older_bundle_is_replaced_whole(checkpoint: Path, tmp_path: Path) -> None:

@@ -238,7 +238,48 @@ def test_writing_lists_every_file(directory: Path) -> None:
     assert set(written["sha256"]) == {
         "encoder.onnx",
         "decoder_step.onnx",
+        "scoring.onnx",
+        "weights.bin",
         "tokenizer.model",
         "MODEL_CARD.md",
     }
     assert written["format_version"] == 1
+
+
+def without_scoring(directory: Path) -> dict[str, Any]:
+    """The manifest as it was before there was a scoring graph."""
+    manifest: dict[str, Any] = json.loads((directory / "bundle.json").read_text(encoding="utf-8"))
+    del manifest["graphs"]["scoring"], manifest["scoring"], manifest["sha256"]["scoring.onnx"]
+    return manifest
+
+
+def test_a_bundle_from_before_there_was_scoring_is_read(directory: Path) -> None:
+    assert Bundle.load(directory).alignment_layer == 1
+    manifest = without_scoring(directory)
+    (directory / "bundle.json").write_text(json.dumps(manifest))
+    (directory / "scoring.onnx").unlink()
+    bundle = Bundle.load(directory)
+    assert bundle.scoring_path is None
+    assert bundle.alignment_layer is None
+
+
+@pytest.mark.parametrize(
+    ("scoring", "message"),
+    [
+        (None, "the field scoring is missing"),
+        (1, "the field scoring is not of type dict"),
+        ({}, "the field scoring.alignment_layer is missing"),
+        ({"alignment_layer": 2}, "scoring.alignment_layer is no decoder layer"),
+        ({"alignment_layer": -1}, "scoring.alignment_layer is no decoder layer"),
+    ],
+)
+def test_what_is_said_of_scoring_has_to_make_sense(
+    directory: Path, scoring: Any, message: str
+) -> None:
+    manifest = json.loads((directory / "bundle.json").read_text(encoding="utf-8"))
+    manifest["scoring"] = scoring
+    if scoring is None:
+        del manifest["scoring"]
+    (directory / "bundle.json").write_text(json.dumps(manifest))
+    with pytest.raises(BundleCorruptError, match=message):
+        Bundle.load(directory)

@@ -44,6 +44,9 @@ class ScriptedService(translation_pb2_grpc.TranslationServiceServicer):
     async def ListModels(self, request: Any, context: Any) -> Any:
         return pb.ListModelsResponse()
 
+    async def Score(self, request: Any, context: Any) -> Any:
+        return pb.ScoreResponse()
+
     async def GetModel(self, request: Any, context: Any) -> Any:
         return pb.Model()
 
@@ -56,7 +59,7 @@ class Setup:
         self.service = ScriptedService()
         self.metrics = metrics
         self.address = f"127.0.0.1:{port}"
-        self.client = AsyncClient(self.address, timeout=30)
+        self.client = AsyncClient(self.address, timeout=30, patient=False)
 
     def count(self, code: str, method: str = "Translate") -> float:
         labels = {"method": method, "code": code}
@@ -91,6 +94,7 @@ def raising(error: Exception) -> Behaviour:
     [
         (errors.InvalidArgumentError("contents", "too many"), grpc.StatusCode.INVALID_ARGUMENT),
         (errors.NotFoundError("nothing"), grpc.StatusCode.NOT_FOUND),
+        (errors.FailedPreconditionError("too old"), grpc.StatusCode.FAILED_PRECONDITION),
         (errors.ResourceExhaustedError("full", 2.5), grpc.StatusCode.RESOURCE_EXHAUSTED),
         (errors.DeadlineExceededError("late"), grpc.StatusCode.DEADLINE_EXCEEDED),
         (errors.RequestCancelledError("gone"), grpc.StatusCode.CANCELLED),
@@ -269,7 +273,7 @@ async def test_unavailable_is_tried_again_until_it_works(setup: Setup) -> None:
     assert setup.count("OK") == 1
 
 
-async def test_nothing_else_is_tried_again(setup: Setup) -> None:
+async def test_nothing_else_is_tried_again_by_the_channel(setup: Setup) -> None:
     setup.service.behaviour = raising(errors.ResourceExhaustedError("full"))
     with pytest.raises(TranslationError):
         await setup.client.translate(["a"])

@@ -9,7 +9,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from service.errors import StartupError
 from service.metrics import MetricsEndpoint, ServerMetrics
-from service.requests import FinishReason, GenerationRequest, GenerationResult
+from service.requests import FinishReason, GenerationRequest, GenerationResult, ScoringRequest
 
 
 @pytest.fixture
@@ -28,6 +28,7 @@ def metrics() -> ServerMetrics:
     observer.set_capacity(slots=64, max_waiting=100, cache_bytes=1_000_000)
     observer.on_admitted(0.01)
     observer.on_step(rows=8, encodes=2, encode_seconds=0.004, step_seconds=0.002)
+    observer.on_padding(5)
     observer.on_queue(waiting=3, running=8)
     observer.on_first_token(0.02)
     request = GenerationRequest(source_ids=(5, 6, 3))
@@ -37,6 +38,13 @@ def metrics() -> ServerMetrics:
         GenerationResult([], FinishReason.DEADLINE, was_admitted=False, queue_seconds=2.0), request
     )
     observer.on_held_back(2)
+    observer.on_scored(1, 0.01)
+    scoring = ScoringRequest(source_ids=(5, 3), target_ids=(6, 3))
+    for was_admitted in (True, False):
+        scored = GenerationResult(
+            [6], FinishReason.EOS, was_admitted=was_admitted, queue_seconds=0.25
+        )
+        observer.on_finished(scored, scoring)
     return metrics
 
 
@@ -63,13 +71,17 @@ def test_an_engine_s_figures_come_out(page: str) -> None:
     assert values["dragoman_slots", "m"] == 64
     assert values["dragoman_slots_used", "m"] == 8
     assert values["dragoman_waiting_sentences", "m"] == 3
-    assert values["dragoman_source_tokens_total", "m"] == 6
+    assert values["dragoman_source_tokens_total", "m"] == 8
     assert values["dragoman_target_tokens_total", "m"] == 3
     assert values["dragoman_wasted_tokens_total", "m"] == 1
+    assert values["dragoman_padding_tokens_total", "m"] == 5
     assert values["dragoman_finished_sentences_total", "m", "eos"] == 1
     assert values["dragoman_finished_sentences_total", "m", "deadline"] == 1
     assert values["dragoman_queue_duration_seconds_count", "m"] == 2  # who gave up waited too,
     assert values["dragoman_queue_duration_seconds_sum", "m"] == 2.01
+    # Scores waited for no slot: autoscaling must not count them.
+    assert values["dragoman_score_queue_duration_seconds_count", "m"] == 2
+    assert values["dragoman_score_queue_duration_seconds_sum", "m"] == 0.5
     assert values["dragoman_compute_duration_seconds_count", "m"] == 2  # but was never computed
     assert values["dragoman_held_back_calls", "m"] == 2
     assert values["dragoman_finished_sentences_total", "m", "error"] == 0

@@ -12,8 +12,9 @@ import pytest
 import torch
 
 from model.bundle import Bundle
+from model.out_of_memory import is_out_of_memory
 from model.search import greedy_search
-from model.sessions import SessionSettings, open_session
+from model.sessions import Device, SessionSettings, open_session
 from service.errors import StartupError
 from service.plan import EncodeItem, RowCopy, StepPlan
 from service.runner import OnnxRunner, similar_lengths
@@ -67,6 +68,15 @@ def test_the_last_position_of_both_sides_can_be_used(bundle: Bundle) -> None:
     assert len(longest) == runner.limits.max_source_positions
     outputs = greedy_steps(runner, [longest, (3,)], runner.limits.max_target_positions)
     assert np.isfinite(outputs[-1].top_logits).all()
+
+
+def test_padding_is_what_fills_up_the_encoders_batches(bundle: Bundle) -> None:
+    runner = OnnxRunner(bundle, max_rows=4, intra_op_threads=1)
+    sources = [(7, 3), (4, 5, 6, 3), (4, 3)]
+    items = [EncodeItem((row,), source) for row, source in enumerate(sources)]
+    assert runner.execute(StepPlan((), items, *NO_ROWS)).num_padding == 2 + 0 + 2
+    assert runner.execute(StepPlan((), items[1:2], *NO_ROWS)).num_padding == 0
+    assert runner.execute(StepPlan((), (), *NO_ROWS)).num_padding == 0
 
 
 def test_a_plan_without_rows_only_copies_and_encodes(bundle: Bundle) -> None:
@@ -136,7 +146,7 @@ def test_int8_without_exact_products_takes_unsigned_weights(tmp_path: Path) -> N
         outputs.append(greedy_steps(OnnxRunner(bundle, sessions=settings), sources, 6))
         optimized = tmp_path / f"{exact}.onnx"
         open_session(bundle, bundle.decoder_step_path, settings, optimized_graph=optimized)
-        model = onnx.load(optimized)
+        model = onnx.load(optimized, load_external_data=False)
         types = {tensor.name: tensor.data_type for tensor in model.graph.initializer}
         weights = {
             types[node.input[1]]
@@ -156,11 +166,36 @@ def test_a_gpu_wants_an_fp16_bundle(tmp_path: Path, precision: str) -> None:
 
 
 def test_other_devices_are_named(bundle: Bundle, tmp_path: Path) -> None:
-    with pytest.raises(StartupError, match="device must be cpu or cuda, not 'tpu'"):
-        OnnxRunner(bundle, device="tpu")
+    for wrong in ("tpu", "cuda:", "cuda:x", "cpu:1", "cuda:-1", ""):
+        with pytest.raises(StartupError, match=f"device must be cpu or cuda, .* not '{wrong}'"):
+            OnnxRunner(bundle, device=wrong)
     half = tiny_bundle(tmp_path / "bundle", precision="fp16")
-    with pytest.raises(StartupError, match=r"no CUDA provider: install dragoman\[gpu\]"):
-        OnnxRunner(half, device="cuda")
+    for device in ("cuda", "cuda:1"):
+        with pytest.raises(StartupError, match=r"no CUDA provider: install dragoman\[gpu\]"):
+            OnnxRunner(half, device=device)
+
+
+def test_one_of_several_gpus_can_be_named() -> None:
+    assert Device.parse("cuda") == Device("cuda", 0)
+    assert Device.parse("cuda:3") == Device("cuda", 3)
+    assert Device.parse("cpu") == Device("cpu", 0)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "[ONNXRuntimeError] : 6 : RUNTIME_EXCEPTION : Non-zero status code returned while running "
+        "MatMul node. Status Message: bfc_arena.cc:376 AllocateRawInternal Failed to allocate "
+        "memory for requested buffer of size 1073741824",
+        "CUDA failure 2: out of memory ; GPU=0 ; expr=cudaMalloc((void**)&p, size)",
+        "CUBLAS failure 3: CUBLAS_STATUS_ALLOC_FAILED ; GPU=0",
+        "std::bad_alloc",
+    ],
+)
+def test_too_little_memory_is_known_by_what_is_said(message: str) -> None:
+    assert is_out_of_memory(RuntimeError(message))
+    assert not is_out_of_memory(RuntimeError("CUDA failure 700: an illegal memory access"))
+    assert is_out_of_memory(MemoryError())
 
 
 def test_a_graph_that_cannot_be_loaded_is_named(tmp_path: Path) -> None:

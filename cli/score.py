@@ -1,0 +1,106 @@
+"""`dragoman score`: how probable a model finds given translations, through a server."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cli.exits import fail
+from cli.options import DEFAULT_SERVER, Server
+
+if TYPE_CHECKING:
+    from cli.line_scoring import Job
+
+_LINES_A_TIME = 256
+
+
+def score(
+    source_file: Annotated[
+        Path | None,
+        typer.Argument(metavar="SOURCE", help="A file of texts, one a line.", show_default=False),
+    ] = None,
+    target_file: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="TARGET", help="A file of their translations, line by line.", show_default=False
+        ),
+    ] = None,
+    server: Server = DEFAULT_SERVER,
+    source: Annotated[
+        str, typer.Option("--from", metavar="CODE", help="Language of the texts, such as en.")
+    ] = "",
+    target: Annotated[
+        str, typer.Option("--to", metavar="CODE", help="Language of the translations, such as de.")
+    ] = "",
+    model: Annotated[str, typer.Option(metavar="NAME", help="A model of `dragoman models`.")] = "",
+    alignments: Annotated[
+        bool,
+        typer.Option(
+            "--alignments",
+            help="Add a column: which token of the text each token of the translation comes from.",
+        ),
+    ] = False,
+    timeout: Annotated[float, typer.Option(help="Seconds that one call may take.", min=0.001)] = 60,
+) -> None:
+    """Score translations: two files, or lines "text, tab, translation" on standard input.
+
+    For each line the natural logarithm of the translation's probability is written, a tab, and the
+    number of its tokens (end of sentence included), by which to divide to compare translations of
+    different length. A line that can't be scored is an empty one; its error goes to standard error,
+    and the exit status is 1. A text and its translation go to the model in one piece.
+    """
+    from cli.line_exits import run_lines
+    from cli.line_scoring import Job
+
+    if (source_file is None) != (target_file is None):
+        fail("give two files, SOURCE and TARGET, or none", 2)
+    if source_file is None and sys.stdin is None:
+        fail("standard input: it is closed")
+    if source_file is None and sys.stdin.isatty():
+        typer.echo("Type a text, a tab and a translation on each line; Ctrl-D ends.", err=True)
+    job = Job(server, source, target, model, timeout, alignments)
+    run_lines(_run(job, source_file, target_file))
+
+
+async def _run(job: Job, source_file: Path | None, target_file: Path | None) -> int:
+    """Do it; the number of lines that failed."""
+    from cli.line_scoring import LineScorer
+    from cli.progress import progress
+    from cli.standard_input import read_lines
+
+    with progress(shown=True) as advance:
+        async with LineScorer(job, advance) as scorer:
+            if source_file is None or target_file is None:
+                return await scorer.run(read_lines(sys.stdin.fileno()))
+            return await scorer.run(_joined(source_file, target_file))
+
+
+async def _joined(source_file: Path, target_file: Path) -> AsyncIterator[list[bytes]]:
+    """The lines of two files with a tab between.
+
+    Raises:
+        InputError: one has more lines than the other, or a line holds a tab.
+    """
+    from cli.standard_input import InputError
+
+    lines: list[bytes] = []
+    with source_file.open("rb") as texts, target_file.open("rb") as translations:
+        for number, text in enumerate(texts, 1):
+            translation = translations.readline()
+            if not translation:
+                raise InputError(f"{target_file} ends before line {number} of {source_file}")
+            for file, line in ((source_file, text), (target_file, translation)):
+                if b"\t" in line:
+                    raise InputError(f"{file}: there is a tab in line {number}")
+            lines.append(text.removesuffix(b"\n") + b"\t" + translation.removesuffix(b"\n"))
+            if len(lines) == _LINES_A_TIME:
+                yield lines
+                lines = []
+        if translations.readline():
+            raise InputError(f"{source_file} ends before {target_file}")
+    if lines:
+        yield lines

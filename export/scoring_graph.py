@@ -1,0 +1,173 @@
+"""The scoring graph: how likely a given translation is, and where the decoder looked (one pass)."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import onnx
+
+from export.arithmetic import Linear
+from export.graph_builder import MICROSOFT, GraphBuilder
+from export.layers import Layers, ResidualStream
+from export.precisions import arithmetic_for
+from export.weights import Weights
+from model.config import ModelConfig
+
+
+def default_alignment_layer(config: ModelConfig) -> int:
+    """The decoder layer whose cross-attention is taken for the alignment, counted from 0.
+
+    The penultimate one: of six layers it aligned best in Garg et al. (2019), "Jointly Learning to
+    Align and Translate with Transformer Models", section 4.2. Of fewer than three the last, since
+    the first has seen next to nothing of the target.
+    """
+    num_layers = config.num_decoder_layers
+    return num_layers - 2 if num_layers > 2 else num_layers - 1
+
+
+def build_scoring(
+    config: ModelConfig, weights: Weights, precision: str, alignment_layer: int
+) -> onnx.ModelProto:
+    """The decoder over a whole given target at once ("teacher-forced"), for one sentence.
+
+    One sentence, and not a batch: nothing is ever padded, so that nobody's numbers can depend on
+    anybody else's, and a target of some ten tokens fills the matrix products as well as a decoder
+    step of as many rows.
+
+    Inputs:
+        target_ids int64 [target]: the tokens to score, end-of-sentence included and without BOS.
+        cross_key_{i}, cross_value_{i} [1, H, source, Dh]: the encoder's, without padding.
+    Outputs:
+        log_probabilities float32 [target]: of each token after those before it.
+        attention float32 [target, source]: the cross-attention of `alignment_layer` at the step
+            that chose the token, averaged over heads; each row sums to one.
+
+    Raises:
+        ExportError: a weight is missing or has the wrong shape.
+    """
+    graph = GraphBuilder("scoring")
+    target_ids = graph.input("target_ids", "int64", ["target"])
+    fed = _shifted(graph, target_ids, config.bos_id)
+    layers = Layers(graph, arithmetic_for(precision, graph, fed), weights, config)
+    attention = _TargetAttention(layers, target_ids)
+    states = layers.embed("target", fed, attention.positions)  # [T, D]
+    names = [f"decoder.layers.{i}" for i in range(config.num_decoder_layers)]
+    parts = ("self_attention", "cross_attention", "feed_forward")
+    stream = ResidualStream(
+        layers,
+        states,
+        [f"{name}.{part}_norm" for name in names for part in parts],
+        "decoder.final_norm",
+    )
+    for i, name in enumerate(names):
+        with graph.scope(name):
+            stream.add(attention.self_attention(stream.states, i))
+            stream.add(attention.cross_attention(stream.states, i, i == alignment_layer))
+            stream.add(layers.feed_forward(stream.states, f"{name}.feed_forward"))
+    with graph.scope("output"):
+        _log_probabilities(layers, stream.states, target_ids)
+    return graph.build()
+
+
+def _shifted(graph: GraphBuilder, target_ids: str, bos_id: int) -> str:
+    """What the decoder reads at each position: BOS, then all tokens but the last."""
+    start, end, axis = (graph.constant([n], np.int64) for n in (0, -1, 0))
+    before = graph.op("Slice", target_ids, start, end, axis)
+    return graph.op("Concat", graph.constant([bos_id], np.int64), before, axis=0)
+
+
+def _log_probabilities(layers: Layers, states: str, target_ids: str) -> None:
+    graph = layers.graph
+    logits = layers.arithmetic.project_to_vocabulary(states, layers.weights.output_projection())
+    bias = layers.weights.output_bias()
+    if bias is not None:
+        logits = graph.op("Add", logits, layers.arithmetic.constant(bias))
+    if layers.arithmetic.dtype != "float32":
+        logits = graph.cast(logits, "float32")
+    everything = graph.op("LogSoftmax", logits, axis=-1)  # [T, V]
+    column = graph.constant([1], np.int64)
+    chosen = graph.op(
+        "GatherElements", everything, graph.op("Unsqueeze", target_ids, column), axis=1
+    )
+    graph.op("Squeeze", chosen, column, output="log_probabilities")
+    graph.output("log_probabilities", "float32", ["target"])
+
+
+class _TargetAttention:
+    """Self- and cross-attention of all target positions of one sentence."""
+
+    def __init__(self, layers: Layers, target_ids: str) -> None:
+        self._layers = layers
+        self._graph = graph = layers.graph
+        zero, one = graph.constant(0, np.int64), graph.constant(1, np.int64)
+        self._column = graph.constant([1], np.int64)
+        length = graph.op("Squeeze", graph.op("Shape", target_ids))
+        self.positions = graph.op("Range", zero, length, one)  # [T]
+        self._length = graph.cast(length, "int32")
+        last = graph.op("Sub", self._length, graph.constant(1, np.int32))
+        self._last_position = graph.op("Reshape", last, self._column)  # [1]
+
+    def self_attention(self, states: str, layer: int) -> Linear:
+        """The causal sublayer over states [T, D], up to its last projection."""
+        block = f"decoder.layers.{layer}.self_attention"
+        graph, config = self._graph, self._layers.config
+        packed = self._layers.attention_input(states, block, "query", "key", "value")  # [T, 3D]
+        first = graph.constant([0], np.int64)
+        packed = graph.op("Unsqueeze", packed, first)
+        attend = self._attend_on_gpu if self._layers.arithmetic.dtype == "float16" else self._attend
+        mixed = attend(packed, config.num_heads)  # [1, T, D]
+        return self._layers.attention_output(graph.op("Squeeze", mixed, first), block)
+
+    def _attend(self, packed: str, num_heads: int) -> str:
+        return self._graph.op(
+            "GroupQueryAttention",
+            packed,
+            *("", "", "", ""),
+            self._last_position,
+            self._length,
+            domain=MICROSOFT,
+            num_heads=num_heads,
+            kv_num_heads=num_heads,
+        )
+
+    def _attend_on_gpu(self, packed: str, num_heads: int) -> str:
+        """The same, with the operator that the encoder has on GPUs: it keeps no cache."""
+        parts = self._graph.multi_op("Split", packed, outputs=[None] * 3, axis=2, num_outputs=3)
+        return self._graph.op(
+            "MultiHeadAttention", *parts, domain=MICROSOFT, num_heads=num_heads, unidirectional=1
+        )
+
+    def cross_attention(self, states: str, layer: int, aligns: bool) -> Linear:
+        """The sublayer that looks at the source. Plain operators, since its weights are wanted."""
+        block = f"decoder.layers.{layer}.cross_attention"
+        graph, config, arithmetic = self._graph, self._layers.config, self._layers.arithmetic
+        shape: list[int | str] = [1, config.num_heads, "source", config.head_dim]
+        key, value = (
+            graph.op(
+                "Squeeze",
+                graph.input(f"cross_{kind}_{layer}", arithmetic.dtype, shape),
+                graph.constant([0], np.int64),
+            )
+            for kind in ("key", "value")
+        )
+        query = self._layers.attention_input(states, block, "query")  # [T, D]
+        query = graph.op("Mul", query, arithmetic.constant(1.0 / math.sqrt(config.head_dim)))
+        heads = graph.constant([0, config.num_heads, config.head_dim], np.int64)
+        query = graph.op("Transpose", graph.op("Reshape", query, heads), perm=[1, 0, 2])
+        scores = graph.op("MatMul", query, graph.op("Transpose", key, perm=[0, 2, 1]))
+        if arithmetic.dtype != "float32":
+            scores = graph.cast(scores, "float32")
+        weights = graph.op("Softmax", scores, axis=-1)  # [H, T, S]
+        if aligns:
+            self._output_alignment(weights)
+        if arithmetic.dtype != "float32":
+            weights = graph.cast(weights, arithmetic.dtype)
+        mixed = graph.op("Transpose", graph.op("MatMul", weights, value), perm=[1, 0, 2])
+        joined = graph.op("Reshape", mixed, graph.constant([0, config.d_model], np.int64))
+        return self._layers.attention_output(joined, block)
+
+    def _output_alignment(self, weights: str) -> None:
+        heads = self._graph.constant([0], np.int64)
+        self._graph.op("ReduceMean", weights, heads, keepdims=0, output="attention")
+        self._graph.output("attention", "float32", ["target", "source"])

@@ -1,0 +1,58 @@
+"""One file for the weights of all graphs of a bundle: what several graphs read is stored once.
+
+The embedding table is in every graph where it is tied, and the scoring graph has the decoder's
+weights once more. As external data (ONNX IR, "External tensor data") they lie in one file beside
+the graphs, which the runtime maps into memory: sessions share its pages, and a graph that is never
+opened costs nothing. Nor can a graph outgrow the 2 GiB that a protobuf message may have.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import onnx
+
+# Smaller constants stay in their graph: shape inference and constant folding read some of them.
+_MIN_BYTES = 1024
+# Of a processor's cache line, and of its widest vectors.
+_ALIGNMENT = 64
+
+
+class SharedWeights:
+    """Collects the large constants of graphs.
+
+    Args:
+        file: where `write` puts them; the graphs have to lie beside it.
+    """
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self._data = bytearray()
+        self._offsets: dict[bytes, int] = {}
+
+    def take_from(self, model: onnx.ModelProto) -> None:
+        """Replace the model's large constants by references to the file."""
+        for tensor in model.graph.initializer:
+            if len(tensor.raw_data) >= _MIN_BYTES:
+                self._refer(tensor)
+
+    def write(self) -> None:
+        """Write the file."""
+        self._file.write_bytes(self._data)
+
+    def _refer(self, tensor: onnx.TensorProto) -> None:
+        raw = tensor.raw_data
+        entries = {"location": self._file.name, "offset": self._offset(raw), "length": len(raw)}
+        tensor.ClearField("raw_data")
+        tensor.data_location = onnx.TensorProto.EXTERNAL
+        for key, value in entries.items():
+            tensor.external_data.add(key=key, value=str(value))
+
+    def _offset(self, raw: bytes) -> int:
+        key = hashlib.sha256(raw).digest()
+        if key not in self._offsets:
+            self._data += bytes(-len(self._data) % _ALIGNMENT)
+            self._offsets[key] = len(self._data)
+            self._data += raw
+        return self._offsets[key]

@@ -1,0 +1,126 @@
+"""Which tokens of a source those of its translation come from: attention, as clients see it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from model.tokenizer import Span, Tokenizer
+from service.errors import InvalidArgumentError
+from service.plan import Float32, Int32
+from service.requests import Hypothesis
+
+# Weights in the soft alignments of one call: four bytes each, 16 MB, which is what one message may
+# have by default (`--max-message-bytes`).
+MAX_SOFT_WEIGHTS = 4_000_000
+
+
+@dataclass(frozen=True)
+class Alignment:
+    """Where the decoder looked for each token of a translation.
+
+    Attributes:
+        links: (source token, target token) for each of the target's but EOS, in order.
+        rows: [T, S] for each of the target's, EOS included, the weight of each source token, EOS
+            included; they sum to one. None if only links were asked for.
+    """
+
+    links: Sequence[tuple[int, int]]
+    rows: Float32 | None = field(default=None, compare=False)
+
+
+@dataclass(frozen=True)
+class TargetToken:
+    """A token of a translation: its piece of the vocabulary, and where it stands in the text."""
+
+    piece: str
+    log_probability: float
+    span: Span
+
+
+@dataclass(frozen=True)
+class SourceToken:
+    """A token that the model read."""
+
+    piece: str
+    span: Span
+
+
+class SoftWeights:
+    """Counts the weights of one call's soft alignments."""
+
+    def __init__(self) -> None:
+        self._count = 0
+
+    def add(self, num_source: int, num_target: int) -> None:
+        """One more alignment.
+
+        Raises:
+            InvalidArgumentError: they are too many altogether; names the field and the limit.
+        """
+        self._count += num_source * num_target
+        if self._count > MAX_SOFT_WEIGHTS:
+            raise InvalidArgumentError(
+                "options.return_alignments",
+                f"soft alignments of more than {MAX_SOFT_WEIGHTS:,} weights (tokens of a source "
+                f"times tokens of its translation, added up), the limit of one call",
+            )
+
+
+def linked_sources(attention: Float32, num_tokens: int) -> Int32:
+    """The source token of the largest weight for each of a target's first `num_tokens`.
+
+    EOS is no candidate, since attention rests there when it has nothing better to do (as in
+    fairseq's alignments of Garg et al., 2019). The first of equals; none if the source is empty.
+
+    Args:
+        attention: [T, S] of both sides' tokens, the source's EOS included.
+        num_tokens: the target's without EOS.
+    """
+    words = attention[:num_tokens, :-1]
+    if not words.size:
+        return np.zeros(0, np.int32)
+    best: Int32 = words.argmax(axis=1).astype(np.int32)
+    return best
+
+
+def alignment_of(scored: Hypothesis) -> Alignment:
+    """The alignment of a target that was scored, as its request asked for it."""
+    assert scored.linked is not None, "scored without an alignment"
+    links = [(source, target) for target, source in enumerate(scored.linked.tolist())]
+    return Alignment(links, scored.attention)
+
+
+def source_tokens(text: str, tokenizer: Tokenizer) -> list[SourceToken]:
+    """What the model reads of a text, EOS the last."""
+    spans = tokenizer.encoded_spans(text)
+    pieces = map(tokenizer.id_to_piece, tokenizer.encode(text))
+    tokens = [SourceToken(piece, span) for piece, span in zip(pieces, spans, strict=True)]
+    return [*tokens, SourceToken(tokenizer.id_to_piece(tokenizer.eos_id), _end_of(text))]
+
+
+def generated_tokens(hypothesis: Hypothesis, tokenizer: Tokenizer) -> list[TargetToken]:
+    """The tokens of a hypothesis in the text that they make, EOS among them."""
+    ids = [*hypothesis.token_ids, *([tokenizer.eos_id] if hypothesis.ended else [])]
+    return _target_tokens(hypothesis, ids, tokenizer.decoded_spans(ids), tokenizer)
+
+
+def given_tokens(text: str, scored: Hypothesis, tokenizer: Tokenizer) -> list[TargetToken]:
+    """The tokens of a translation that was given and scored, EOS the last."""
+    ids = [*scored.token_ids, tokenizer.eos_id]
+    spans = [*tokenizer.encoded_spans(text), _end_of(text)]
+    return _target_tokens(scored, ids, spans, tokenizer)
+
+
+def _target_tokens(
+    hypothesis: Hypothesis, ids: Sequence[int], spans: Sequence[Span], tokenizer: Tokenizer
+) -> list[TargetToken]:
+    pieces = map(tokenizer.id_to_piece, ids)
+    columns = zip(pieces, hypothesis.token_log_probabilities, spans, strict=True)
+    return [TargetToken(*column) for column in columns]
+
+
+def _end_of(text: str) -> Span:
+    return Span(len(text), len(text))

@@ -1,0 +1,216 @@
+"""What every row needs for its next step, on the device, and how it gets there.
+
+All of it stays where it was allocated: captured CUDA graphs hold addresses. Rows are moved by the
+small graphs of the bundle (`export.cache_graphs`), on a GPU and in the tests on a CPU alike.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnxruntime as ort
+
+from model.bundle import Bundle
+from model.sessions import Device, SessionSettings, open_session
+from service.kv_cache import CacheShape
+from service.plan import EncodeItem, Int64, RowCopy
+
+Array = npt.NDArray[Any]
+
+STATES: tuple[tuple[str, type[np.generic]], ...] = (
+    ("token_ids", np.int64),
+    ("positions", np.int32),
+    ("running", np.int32),
+    ("source_lengths", np.int32),
+)
+"""What a row is fed beside its caches, in the order in which `DeviceCaches.set_rows` takes it."""
+
+
+class DeviceArray:
+    """An array on a device, of which parts can be bound to a session.
+
+    Attributes:
+        value: owns the memory.
+        shape, dtype: of all of it.
+    """
+
+    def __init__(
+        self, value: ort.OrtValue, device: Device, shape: Sequence[int], dtype: npt.DTypeLike
+    ) -> None:
+        self.value = value
+        self.shape = tuple(shape)
+        self.dtype = np.dtype(dtype)
+        self._device = device
+
+    def bind(self, bind: Any, name: str, shape: Sequence[int], start: int = 0) -> None:
+        """Bind `shape` elements of it, from element number `start` on.
+
+        Args:
+            bind: `bind_input` or `bind_output` of an `onnxruntime.IOBinding`.
+            name: of the session's input or output.
+            shape: as the session shall see it.
+            start: how many elements lie before.
+        """
+        pointer = self.value.data_ptr() + start * self.dtype.itemsize
+        device = self._device
+        bind(name, device.kind, device.index, self.dtype.type, tuple(shape), pointer)
+
+
+class DeviceCaches:
+    """The caches and states of all rows.
+
+    Attributes:
+        shape: of the caches.
+        self_attention: [2L, rows, H, target, Dh], key and value of each layer in turn.
+        cross_attention: [2L, rows, H, source, Dh], likewise.
+        cross_last: [2L, rows, 1, D], likewise: `cross_attention` at each row's last position.
+        states: [rows] each, by the names of `STATES`.
+    """
+
+    def __init__(self, bundle: Bundle, settings: SessionSettings, shape: CacheShape) -> None:
+        self.shape = shape
+        self._device = Device.parse(settings.device)
+
+        def graph(name: str) -> ort.InferenceSession:
+            return open_session(bundle, bundle.graph_path(name), settings, rests=True)
+
+        self._blank = graph("blank")
+        arrays, rows, heads = 2 * shape.num_layers, shape.max_rows, shape.num_heads
+        self.self_attention = self._zeros(arrays, rows, heads, shape.max_target, shape.head_dim)
+        self.cross_attention = self._zeros(arrays, rows, heads, shape.max_source, shape.head_dim)
+        self.cross_last = self._zeros(arrays, rows, 1, heads * shape.head_dim)
+        self.states = {name: self._upload(np.zeros(rows, dtype)) for name, dtype in STATES}
+        self._set = _Graph(graph("set_rows"))
+        self._copy = _Graph(graph("copy_rows"))
+        self._store = _Graph(graph("store_sources"))
+        for name, state in self.states.items():
+            self._set.bind_both(state, state.shape, name, f"set_{name}")
+        for cache, name, output in (
+            (self.cross_attention, "cross", "stored"),
+            (self.cross_last, "cross_last", "stored_last"),
+        ):
+            self._store.bind_both(cache, self._as_table(cache), name, output)
+        self._store.feed(
+            cross_offsets=self._offsets(shape.max_source), cross_last_offsets=self._offsets(1)
+        )
+
+    @property
+    def num_bytes(self) -> int:
+        """Memory of the caches."""
+        return self.shape.num_bytes
+
+    def set_rows(self, rows: Int64, values: Int64) -> None:
+        """Let `rows` [m] be fed `values` [4, m], in the order of `STATES`."""
+        self._set.feed(rows=rows, values=values)
+        self._set.run()
+
+    def copy_rows(self, copies: Sequence[RowCopy], source_lengths: Array) -> None:
+        """Carry out `copies` of the caches as if all at once.
+
+        Args:
+            copies: what.
+            source_lengths: [rows] of the sources in the rows, before any of it.
+        """
+        spans = [(c.source, c.target, c.start, c.stop) for c in copies]
+        self._copy_vectors(self.self_attention, self.shape.max_target, spans)
+        crossing = [(c.source, c.target) for c in copies if c.cross]
+        if crossing:
+            spans = [(s, t, 0, int(source_lengths[s])) for s, t in crossing]
+            self._copy_vectors(self.cross_attention, self.shape.max_source, spans)
+            self._copy_vectors(self.cross_last, 1, [(s, t, 0, 1) for s, t in crossing])
+
+    def store(self, items: Sequence[EncodeItem], encoded: Mapping[str, ort.OrtValue]) -> None:
+        """Write what the encoder made of a batch into the rows of its items.
+
+        Args:
+            items: the sources, in the order of the batch.
+            encoded: the encoder's outputs, key_0, value_0, key_1 ...: [B, H, S, Dh] on the device.
+        """
+        width = next(iter(encoded.values())).shape()[2]
+        heads, batch = self.shape.num_heads, len(items)
+        sources, targets, last_sources, last_targets = [], [], [], []
+        for number, item in enumerate(items):
+            length = len(item.source_ids)
+            for row in item.rows:
+                positions = np.arange(length)
+                sources.append(number * heads * width + positions)
+                targets.append(row * heads * self.shape.max_source + positions)
+                last_sources.append(number * heads * width + length - 1)
+                last_targets.append(row * heads)
+        for name, value in encoded.items():
+            self._store.bind(f"encoded_{name}", value)
+        self._store.feed(
+            encoded_offsets=self._offsets(width, rows=batch),
+            sources=np.concatenate(sources),
+            targets=np.concatenate(targets),
+            last_sources=np.array(last_sources, np.int64),
+            last_targets=np.array(last_targets, np.int64),
+        )
+        self._store.run()
+
+    def _copy_vectors(
+        self, cache: DeviceArray, length: int, spans: Sequence[tuple[int, int, int, int]]
+    ) -> None:
+        """In `cache`, of `length` positions a row: (source, target, start, stop) for each span."""
+        row_size = self.shape.num_heads * length
+        pairs = [(s * row_size + np.arange(a, b), t * row_size + np.arange(a, b))
+                 for s, t, a, b in spans if a < b]  # fmt: skip
+        if not pairs:
+            return
+        self._copy.bind_both(cache, self._as_table(cache), "table", "copied")
+        self._copy.feed(
+            offsets=self._offsets(length),
+            sources=np.concatenate([source for source, _ in pairs]),
+            targets=np.concatenate([target for _, target in pairs]),
+        )
+        self._copy.run()
+
+    def _offsets(self, length: int, rows: int | None = None) -> Int64:
+        """Where each slice (array and head) of a cache of `length` positions a row begins."""
+        heads = self.shape.num_heads
+        arrays = np.arange(2 * self.shape.num_layers, dtype=np.int64)
+        per_array = (self.shape.max_rows if rows is None else rows) * heads * length
+        return (arrays[:, None] * per_array + np.arange(heads) * length).ravel()
+
+    def _as_table(self, cache: DeviceArray) -> tuple[int, int]:
+        return math.prod(cache.shape) // self.shape.head_dim, self.shape.head_dim
+
+    def _zeros(self, *shape: int) -> DeviceArray:
+        binding = self._blank.io_binding()
+        binding.bind_cpu_input("count", np.array([math.prod(shape)]))
+        binding.bind_output("zeros", self._device.kind, self._device.index)
+        self._blank.run_with_iobinding(binding)
+        return DeviceArray(binding.get_outputs()[0], self._device, shape, self.shape.dtype)
+
+    def _upload(self, array: Array) -> DeviceArray:
+        value = ort.OrtValue.ortvalue_from_numpy(array, self._device.kind, self._device.index)
+        return DeviceArray(value, self._device, array.shape, array.dtype)
+
+
+class _Graph:
+    """A session with one set of bindings, which change little from run to run."""
+
+    def __init__(self, session: ort.InferenceSession) -> None:
+        self._session = session
+        self._io = session.io_binding()
+
+    def bind(self, name: str, value: ort.OrtValue) -> None:
+        self._io.bind_ortvalue_input(name, value)
+
+    def bind_both(
+        self, array: DeviceArray, shape: Sequence[int], input_name: str, output_name: str
+    ) -> None:
+        """Let the output be written over the input."""
+        array.bind(self._io.bind_input, input_name, shape)
+        array.bind(self._io.bind_output, output_name, shape)
+
+    def feed(self, **arrays: Array) -> None:
+        for name, array in arrays.items():
+            self._io.bind_cpu_input(name, np.ascontiguousarray(array))
+
+    def run(self) -> None:
+        self._session.run_with_iobinding(self._io)

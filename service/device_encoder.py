@@ -1,0 +1,56 @@
+"""The encoder on a device."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import onnxruntime as ort
+
+from model.bundle import Bundle
+from model.sessions import Device, SessionSettings, open_session
+from service.plan import EncodeItem
+from service.runner import similar_lengths
+
+# An encoder run costs a GPU hundreds of launches, whatever its size: few and large ones.
+_MAX_ENCODE_TOKENS = 16_384
+_MAX_ENCODE_PADDING = 2_048
+
+
+class DeviceEncoder:
+    """The encoder's session: sources in, keys and values on the device out.
+
+    Attributes:
+        session: itself, for whoever else encodes.
+    """
+
+    def __init__(self, bundle: Bundle, settings: SessionSettings) -> None:
+        self.session = open_session(bundle, bundle.encoder_path, settings, rests=True)
+        self._device = Device.parse(settings.device)
+        self._pad_id = bundle.config.pad_id
+        self._names = [
+            f"{kind}_{layer}"
+            for layer in range(bundle.config.num_decoder_layers)
+            for kind in ("key", "value")
+        ]
+
+    def encode(
+        self, items: Sequence[EncodeItem]
+    ) -> Iterator[tuple[list[EncodeItem], dict[str, ort.OrtValue]]]:
+        """Batches of the items, each with key_0, value_0, key_1 ...: [B, H, S, Dh]."""
+        for batch in similar_lengths(items, _MAX_ENCODE_TOKENS, _MAX_ENCODE_PADDING):
+            yield batch, self._encode(batch)
+
+    def _encode(self, batch: list[EncodeItem]) -> dict[str, ort.OrtValue]:
+        lengths = np.array([len(item.source_ids) for item in batch], np.int32)
+        source_ids = np.full((len(batch), lengths.max()), self._pad_id, np.int64)
+        for row, item in enumerate(batch):
+            source_ids[row, : len(item.source_ids)] = item.source_ids
+        io: Any = self.session.io_binding()
+        io.bind_cpu_input("source_ids", source_ids)
+        io.bind_cpu_input("source_lengths", lengths)
+        for name in self._names:
+            io.bind_output(f"cross_{name}", self._device.kind, self._device.index)
+        self.session.run_with_iobinding(io)
+        return dict(zip(self._names, io.get_outputs(), strict=True))

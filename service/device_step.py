@@ -1,0 +1,203 @@
+"""The decoder step on a device: bindings that stay, one CUDA graph for each batch size."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnxruntime as ort
+
+from model.bundle import Bundle
+from model.sessions import Device, SessionSettings, open_session
+from service.device_caches import DeviceArray, DeviceCaches
+from service.ladder import Ladder
+from service.plan import Adjustments, RunnerLimits
+
+Array = npt.NDArray[Any]
+
+CAPTURED_TOP_K = (1, 8, 16)
+"""Candidates of a row for which graphs are captured: greedy search, beams of up to 4 and of up to
+8, which want twice their size. Who wants fewer gets the next of these; more run without a graph."""
+
+_NO_GRAPH = "-1"  # ONNX Runtime's word for a run that is neither captured nor replayed
+
+
+@dataclass
+class _Binding:
+    """The session on the first rows of everything.
+
+    Attributes:
+        io: the bindings.
+        chosen: what the host reads: [rung, 2k + 1].
+        options: names the graph to replay, or none.
+        has_adjustments: whether the bound ones are other than nothing.
+    """
+
+    io: ort.IOBinding
+    chosen: DeviceArray
+    options: ort.RunOptions
+    has_adjustments: bool = False
+
+
+class DeviceStep:
+    """One token for each of the first rows, from and into device memory.
+
+    Must be used by one thread, the one that made it: ONNX Runtime keeps captured graphs by thread.
+
+    Args:
+        bundle: a resident one.
+        settings: of the session.
+        caches: of at least `ladder.top` rows; bound by address.
+        ladder: batch sizes.
+        limits: the runner's.
+        captures: use CUDA graphs, on a GPU.
+    """
+
+    def __init__(
+        self,
+        bundle: Bundle,
+        settings: SessionSettings,
+        caches: DeviceCaches,
+        ladder: Ladder,
+        limits: RunnerLimits,
+        *,
+        captures: bool,
+    ) -> None:
+        self._device = Device.parse(settings.device)
+        self._captures = captures
+        self._caches = caches
+        self._limits = limits
+        self._num_arrays = 2 * bundle.config.num_decoder_layers
+        self._token_groups = bundle.token_groups
+        self._no_graph = _run_options(_NO_GRAPH)
+        self._graphs: dict[tuple[int, int], str] = {}
+        if captures:
+            sizes = [(rung, k) for k in self.captured_top_k for rung in ladder.rungs]
+            self._graphs = {size: str(number) for number, size in enumerate(sizes, 1)}
+        self._bindings: dict[tuple[int, int], _Binding] = {}
+        # Adding 0 to a logit is no adjustment, and an operator on nothing may not be captured.
+        # These stay where they are, as everything does that a captured graph reads.
+        self._nothing = self._upload(
+            Adjustments(np.zeros(1, np.int64), np.zeros(1, np.int64), np.zeros(1, np.float32))
+        )
+        self._session = open_session(bundle, bundle.decoder_step_path, settings, captures=captures)
+
+    @property
+    def captured_top_k(self) -> list[int]:
+        """The counts of candidates for which graphs are captured."""
+        return sorted({min(k, self._limits.vocab_size) for k in CAPTURED_TOP_K})
+
+    def num_candidates(self, k: int) -> int:
+        """How many to ask for who wants k: as many as a graph has, if one has enough."""
+        return next((captured for captured in self.captured_top_k if captured >= k), k)
+
+    def capture(self) -> int:
+        """Capture every graph, largest first; how many there are.
+
+        ONNX Runtime runs the step once, then captures it, then replays it: three steps of rows
+        that do not run, and so hold their places.
+        """
+        for rung, k in sorted(self._graphs, reverse=True):
+            self.run(rung, rung, k, Adjustments.none())
+        return len(self._graphs)
+
+    def run(
+        self, num_rows: int, rung: int, k: int, adjustments: Adjustments
+    ) -> tuple[npt.NDArray[np.float32], float]:
+        """Take a step.
+
+        Args:
+            num_rows: rows whose choices are wanted.
+            rung: rows that step.
+            k: candidates of each.
+            adjustments: of their logits.
+
+        Returns:
+            [num_rows, 2k + 1]: the candidates' ids, their logits, and the log-sum-exp; and the
+            seconds that the step took without the copy to the host.
+        """
+        binding = self._bindings.get((rung, k)) or self._bind(rung, k)
+        options = binding.options
+        if len(adjustments.rows) or binding.has_adjustments:
+            binding.has_adjustments = len(adjustments.rows) > 0
+            _bind_inputs(
+                binding.io,
+                self._upload(adjustments) if binding.has_adjustments else self._nothing,
+            )
+        if binding.has_adjustments:
+            options = self._no_graph
+        start = time.perf_counter()
+        self._session.run_with_iobinding(binding.io, options)
+        seconds = time.perf_counter() - start
+        chosen: npt.NDArray[np.float32] = binding.chosen.value.numpy()[:num_rows]
+        if self._device.kind == "cpu":
+            chosen = chosen.copy()  # it is the very memory that the next step writes
+        return chosen, seconds
+
+    def _bind(self, rung: int, k: int) -> _Binding:
+        io = self._session.io_binding()
+        caches, shape = self._caches, self._caches.shape
+        constants = {
+            "total_sequence_length": np.array(shape.max_target, np.int32),
+            "source_buffer_length": np.array(shape.max_source, np.int32),
+            "top_k": np.array([k]),
+        }
+        if self._token_groups:
+            constants["top_groups"] = np.array([min(k, self._token_groups)])
+        for name, array in constants.items():
+            io.bind_cpu_input(name, array)
+        for name, state in caches.states.items():
+            state.bind(io.bind_input, name, (rung,))
+            if name != "source_lengths":
+                state.bind(io.bind_output, f"next_{name}", (rung,))
+        for number in range(self._num_arrays):
+            name = f"{('key', 'value')[number % 2]}_{number // 2}"
+            for cache, names in (
+                (caches.self_attention, (f"past_{name}", f"present_{name}")),
+                (caches.cross_attention, (f"cross_{name}", f"present_cross_{name}")),
+                (caches.cross_last, (f"cross_last_{name}",)),
+            ):
+                self._bind_cache(io, cache, number, rung, *names)
+        chosen = self._chosen(rung, k)
+        chosen.bind(io.bind_output, "chosen", chosen.shape)
+        _bind_inputs(io, self._nothing)
+        options = _run_options(self._graphs[rung, k]) if (rung, k) in self._graphs else None
+        binding = _Binding(io, chosen, options or self._no_graph)
+        self._bindings[rung, k] = binding
+        return binding
+
+    def _bind_cache(
+        self, io: ort.IOBinding, cache: DeviceArray, number: int, rung: int, *names: str
+    ) -> None:
+        """Its array `number`, first `rung` rows, as an input and, if named, as an output."""
+        row_shape = cache.shape[2:]
+        start = number * int(np.prod(cache.shape[1:]))
+        for name, bind in zip(names, (io.bind_input, io.bind_output), strict=False):
+            cache.bind(bind, name, (rung, *row_shape), start)
+
+    def _upload(self, adjustments: Adjustments) -> dict[str, ort.OrtValue]:
+        return {
+            f"adjust_{name}": self._to_device(getattr(adjustments, name))
+            for name in ("rows", "token_ids", "values")
+        }
+
+    def _to_device(self, array: Array) -> ort.OrtValue:
+        return ort.OrtValue.ortvalue_from_numpy(array, self._device.kind, self._device.index)
+
+    def _chosen(self, rung: int, k: int) -> DeviceArray:
+        zeros = np.zeros((rung, 2 * k + 1), np.float32)
+        return DeviceArray(self._to_device(zeros), self._device, zeros.shape, zeros.dtype)
+
+
+def _bind_inputs(io: ort.IOBinding, values: dict[str, ort.OrtValue]) -> None:
+    for name, value in values.items():
+        io.bind_ortvalue_input(name, value)
+
+
+def _run_options(graph: str) -> ort.RunOptions:
+    options = ort.RunOptions()
+    options.add_run_config_entry("gpu_graph_id", graph)
+    return options

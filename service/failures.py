@@ -1,0 +1,22 @@
+"""What a client is told when the model fails."""
+
+from __future__ import annotations
+
+from model.out_of_memory import is_out_of_memory
+from service.errors import DragomanError, InternalError, ResourceExhaustedError
+
+
+def error_of(exc: Exception, when: str) -> DragomanError:
+    """The error that stands for `exc`, which is for the log.
+
+    Args:
+        exc: what the model's runner or scorer raised.
+        when: "while it ...", for the client.
+
+    Returns:
+        A ResourceExhaustedError for want of memory, since as much work as this may be too much and
+        less is not; otherwise an InternalError.
+    """
+    if is_out_of_memory(exc):
+        return ResourceExhaustedError(f"the model ran out of memory {when}")
+    return InternalError(f"the model failed {when}")

@@ -1,0 +1,47 @@
+"""A scorer without a model, at a real seam like `FakeRunner`: its answers are easy to predict."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from service.plan import ScoreItem, TargetScore
+
+
+class FakeScorer:
+    """Gives a token the log-probability -1/(1 + its id), and looks at position t for token t.
+
+    Attributes:
+        items: everything scored so far, one list a call.
+        num_prepared: how often `prepare` was called.
+        failures: raised by the next calls of `score`, or of `prepare` while there was none.
+    """
+
+    def __init__(self) -> None:
+        self.items: list[list[ScoreItem]] = []
+        self.num_prepared = 0
+        self.failures: list[Exception] = []
+
+    def prepare(self) -> None:
+        """Remember it."""
+        if self.failures:
+            raise self.failures.pop(0)
+        self.num_prepared += 1
+
+    def score(self, items: Sequence[ScoreItem]) -> list[TargetScore]:
+        """What `predict` says of each."""
+        assert self.num_prepared, "scored without prepare()"
+        if self.failures:
+            raise self.failures.pop(0)
+        self.items.append(list(items))
+        return [self.predict(item) for item in items]
+
+    def predict(self, item: ScoreItem) -> TargetScore:
+        """What scoring must come to: half of each row's attention at t, the rest everywhere."""
+        num_source, num_target = len(item.source_ids), len(item.target_ids)
+        attention = np.full((num_target, num_source), 0.5 / num_source, np.float32)
+        places = np.minimum(np.arange(num_target), num_source - 1)
+        attention[np.arange(num_target), places] += 0.5
+        ids = np.array(item.target_ids, np.float32)
+        return TargetScore(-1.0 / (1.0 + ids), attention)

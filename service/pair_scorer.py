@@ -1,0 +1,238 @@
+"""How probable given translations are: one request's story, from pairs of texts to scores."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+
+from model.tokenizer import Tokenizer
+from service.alignments import (
+    Alignment,
+    SoftWeights,
+    SourceToken,
+    TargetToken,
+    alignment_of,
+    given_tokens,
+    source_tokens,
+)
+from service.call import Call
+from service.errors import DragomanError, InternalError, InvalidArgumentError
+from service.generation import Generation
+from service.limits import NORMALISED, TranslatorLimits
+from service.preparation import TextError, TextPreparer
+from service.requests import AlignmentKind, Priority, SearchOptions
+from service.servable import ServableEngine
+from service.turns import Turns
+
+# How many pairs to submit before the event loop gets a turn.
+_PAIRS_A_TURN = 64
+
+_SIDES = ("source_text", "translated_text")
+
+# The tokens of both sides, or what is wrong with them.
+_Tokenized = tuple[tuple[int, ...], tuple[int, ...]] | InvalidArgumentError
+
+
+@dataclass(frozen=True)
+class ScoreOptions:
+    """What to return of each pair.
+
+    Attributes:
+        priority: its share of the model where clients have to share.
+        return_tokens: whether to return the translation's tokens.
+        return_alignments: what to return of the alignment; with it, the tokens of both sides.
+    """
+
+    priority: Priority = Priority.NORMAL
+    return_tokens: bool = False
+    return_alignments: AlignmentKind | None = None
+
+
+@dataclass(frozen=True)
+class PairResult:
+    """The answer to one pair.
+
+    Attributes:
+        log_probability: natural logarithm of the translation's probability, EOS included.
+        num_source_tokens, num_target_tokens: EOS not counted.
+        tokens, source_tokens, alignment: as asked for.
+        error: why there is no score; other pairs of the request may have one.
+        queue_seconds: from the call until the model began with the pair.
+        compute_seconds: from there until it was done.
+    """
+
+    log_probability: float = 0.0
+    num_source_tokens: int = 0
+    num_target_tokens: int = 0
+    tokens: Sequence[TargetToken] = ()
+    source_tokens: Sequence[SourceToken] = ()
+    alignment: Alignment | None = None
+    error: DragomanError | None = None
+    queue_seconds: float = 0.0
+    compute_seconds: float = 0.0
+
+
+class PairScorer:
+    """Scores translations with one model.
+
+    Args:
+        engine: runs the model.
+        tokenizer: the model's.
+        preparer: tokenizes.
+        limits: the largest request that is taken.
+    """
+
+    def __init__(
+        self,
+        engine: ServableEngine,
+        tokenizer: Tokenizer,
+        preparer: TextPreparer,
+        limits: TranslatorLimits,
+    ) -> None:
+        self._engine = engine
+        self._tokenizer = tokenizer
+        self._preparer = preparer
+        self._limits = limits
+
+    async def score(
+        self,
+        pairs: Sequence[tuple[str, str]],
+        options: ScoreOptions | None = None,
+        *,
+        deadline: float | None = None,
+        request_id: str = "",
+        client: str = "",
+    ) -> list[PairResult]:
+        """Score every pair. Cancelling the task that waits here drops what is not done.
+
+        Args:
+            pairs: texts and their translations, each as one sequence.
+            options: what to return.
+            deadline: `time.monotonic()` seconds after which the answer is worthless.
+            request_id: names the request in logs.
+            client: who asks.
+
+        Returns:
+            A result for each pair, in order. A bad one does not touch the others.
+
+        Raises:
+            InvalidArgumentError: too many pairs or characters, or too large soft alignments; names
+                the field.
+            FailedPreconditionError: the model can't score.
+            ResourceExhaustedError: the engine is full.
+            DeadlineExceededError: the deadline passed first.
+            UnavailableError: the engine does not serve.
+        """
+        options = options or ScoreOptions()
+        await self._check(pairs)
+        await self._engine.prepare_scoring()
+        call = Call(
+            self._engine,
+            SearchOptions(),
+            deadline=deadline,
+            request_id=request_id,
+            client=client,
+            priority=options.priority,
+        )
+        try:
+            submitted: list[Generation | InvalidArgumentError] = []
+            tokenized = self._tokenized(pairs)
+            if options.return_alignments == "soft":
+                tokenized = _weighed(tokenized)
+            async for item in tokenized:
+                if len(submitted) % _PAIRS_A_TURN == _PAIRS_A_TURN - 1:
+                    await asyncio.sleep(0)
+                if isinstance(item, InvalidArgumentError):
+                    submitted.append(item)
+                else:
+                    submitted.append(await call.score(*item, options.return_alignments))
+            results: list[PairResult] = []
+            turns = Turns()
+            for pair, answer in zip(pairs, submitted, strict=True):
+                await turns.offer()
+                results.append(await self._answered(pair, answer, options, call.started_at))
+            return results
+        finally:
+            call.close()
+
+    async def _check(self, pairs: Sequence[tuple[str, str]]) -> None:
+        self._limits.check_count("pairs", len(pairs), "pairs")
+        names = [f"pairs[{i}].{side}" for i in range(len(pairs)) for side in _SIDES]
+        texts = [text for pair in pairs for text in pair]
+        self._limits.check_lengths("pairs", names, [len(text) for text in texts])
+        lengths = await self._preparer.lengths(texts)
+        self._limits.check_lengths("pairs", names, lengths, NORMALISED)
+
+    async def _answered(
+        self,
+        pair: tuple[str, str],
+        answer: Generation | InvalidArgumentError,
+        options: ScoreOptions,
+        started_at: float,
+    ) -> PairResult:
+        if isinstance(answer, InvalidArgumentError):
+            return PairResult(error=answer)
+        result = await answer.result()
+        if isinstance(result.error, InternalError):
+            return PairResult(error=result.error)
+        if result.error is not None:
+            raise result.error
+        [scored] = result.hypotheses
+        kind = options.return_alignments
+        shows_tokens = options.return_tokens or kind is not None
+        return PairResult(
+            log_probability=scored.log_probability,
+            num_source_tokens=len(answer.request.source_ids) - 1,
+            num_target_tokens=len(scored.token_ids),
+            tokens=given_tokens(pair[1], scored, self._tokenizer) if shows_tokens else (),
+            source_tokens=source_tokens(pair[0], self._tokenizer) if kind else (),
+            alignment=alignment_of(scored) if kind else None,
+            queue_seconds=answer.submitted_at - started_at + result.queue_seconds,
+            compute_seconds=result.compute_seconds,
+        )
+
+    async def _tokenized(self, pairs: Sequence[tuple[str, str]]) -> AsyncIterator[_Tokenized]:
+        """The tokens of both sides of each pair, EOS included, or what is wrong with it."""
+        limits = self._engine.limits
+        most = (limits.max_source_positions, limits.max_target_positions)
+        sides: list[tuple[int, ...]] = []
+        error: InvalidArgumentError | None = None
+        texts = [text for pair in pairs for text in pair]
+        number = 0
+        async for ids in self._preparer.encode_all(texts):
+            index, side = divmod(number, 2)
+            number += 1
+            try:
+                sides.append(self._checked(ids, is_source=side == 0, most=most[side]))
+            except TextError as exc:
+                field = f"pairs[{index}].{_SIDES[side]}"
+                error = error or InvalidArgumentError(field, str(exc))
+            if side == 1:
+                yield error or (sides[0], sides[1])
+                sides, error = [], None
+
+    def _checked(
+        self, ids: Sequence[int] | TextError, *, is_source: bool, most: int
+    ) -> tuple[int, ...]:
+        if isinstance(ids, TextError):
+            raise ids
+        if is_source and not ids:
+            raise TextError("is blank: there is nothing that a translation could be compared with")
+        if len(ids) + 1 > most:
+            raise TextError(
+                f"{len(ids) + 1:,} tokens, end-of-sentence included; the model's limit is {most:,}"
+            )
+        return (*ids, self._tokenizer.eos_id)
+
+
+async def _weighed(pairs: AsyncIterator[_Tokenized]) -> AsyncIterator[_Tokenized]:
+    """The same, but none of them before all are known not to be too large together."""
+    items: list[_Tokenized] = []
+    weights = SoftWeights()
+    async for item in pairs:
+        if not isinstance(item, InvalidArgumentError):
+            weights.add(len(item[0]), len(item[1]))
+        items.append(item)
+    for item in items:
+        yield item

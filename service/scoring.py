@@ -1,0 +1,96 @@
+"""Scores given translations with a bundle's scoring graph, on the step loop's thread."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import onnxruntime as ort
+
+from model.bundle import Bundle
+from model.sessions import SessionSettings, open_session
+from service.plan import EncodeItem, ScoreItem, TargetScore
+from service.runner import similar_lengths
+
+
+class OnnxScorer:
+    """The `Scorer` of a bundle that has a scoring graph.
+
+    The graph takes the decoder's cross-attention keys and values, which the encoder's session
+    gives: what it holds of its own are the decoder's weights, and those only after `prepare`.
+    On a CPU, a pair's scores are the same bits whatever else is scored or translated, in fp32 and
+    int8.
+
+    Args:
+        bundle: what to run.
+        settings: device and threads.
+        encoder: the runner's session of the bundle's encoder; None to open another.
+    """
+
+    def __init__(
+        self, bundle: Bundle, settings: SessionSettings, encoder: ort.InferenceSession | None
+    ) -> None:
+        self._bundle = bundle
+        self._settings = settings
+        self._encoder = encoder
+        self._session: ort.InferenceSession | None = None
+        self._opening = threading.Lock()
+        self._keys_values = [
+            f"cross_{kind}_{layer}"
+            for layer in range(bundle.config.num_decoder_layers)
+            for kind in ("key", "value")
+        ]
+
+    def prepare(self) -> None:
+        """Open the scoring graph, unless it is open. From any thread.
+
+        Raises:
+            BundleError: it can't be opened, or is not what was there when the bundle was loaded.
+            OSError: a file of the bundle can't be read.
+        """
+        with self._opening:
+            if self._session is None:
+                bundle, path = self._bundle, self._bundle.scoring_path
+                assert path is not None, "a bundle without a scoring graph has no scorer"
+                bundle.verify()  # another export may lie there by now, with other weights
+                if self._encoder is None:
+                    encoder = bundle.encoder_path
+                    self._encoder = open_session(bundle, encoder, self._settings, rests=True)
+                self._session = open_session(bundle, path, self._settings, rests=True)
+
+    def score(self, items: Sequence[ScoreItem]) -> list[TargetScore]:
+        """Score each item; all of their sources are encoded first."""
+        scores: dict[int, TargetScore] = {}
+        sources = [EncodeItem((i,), item.source_ids) for i, item in enumerate(items)]
+        for batch in similar_lengths(sources):
+            for (index,), keys_values in self._encoded(batch):
+                scores[index] = self._scored(items[index].target_ids, keys_values)
+        return [scores[index] for index in range(len(items))]
+
+    def _encoded(self, batch: Sequence[EncodeItem]) -> list[tuple[tuple[int, ...], dict[str, Any]]]:
+        """Each item's place and its keys and values [1, H, S, Dh], without padding."""
+        lengths = np.array([len(item.source_ids) for item in batch], np.int32)
+        source_ids = np.full((len(batch), lengths.max()), self._bundle.config.pad_id, np.int64)
+        for row, item in enumerate(batch):
+            source_ids[row, : len(item.source_ids)] = item.source_ids
+        feeds = {"source_ids": source_ids, "source_lengths": lengths}
+        assert self._encoder is not None, "scored without prepare()"
+        arrays = self._encoder.run(self._keys_values, feeds)
+        return [
+            (
+                item.rows,
+                {
+                    name: np.ascontiguousarray(array[row : row + 1, :, : len(item.source_ids)])
+                    for name, array in zip(self._keys_values, arrays, strict=True)
+                },
+            )
+            for row, item in enumerate(batch)
+        ]
+
+    def _scored(self, target_ids: Sequence[int], keys_values: dict[str, Any]) -> TargetScore:
+        assert self._session is not None, "scored without prepare()"
+        feeds = {"target_ids": np.array(target_ids, np.int64), **keys_values}
+        # Both outputs always: what one client asks for must not change the graph for another.
+        return TargetScore(*self._session.run(["log_probabilities", "attention"], feeds))

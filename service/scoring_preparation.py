@@ -1,0 +1,76 @@
+"""Loading what scoring needs, when it is first asked for: once for all who ask meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from service.errors import DragomanError, InternalError, ResourceExhaustedError
+from service.failures import error_of
+from service.plan import Scorer
+
+logger = logging.getLogger(__name__)
+
+# An attempt reads the whole bundle. What failed does so again most of the time.
+FAILURE_SECONDS = 60.0
+
+
+class ScoringPreparation:
+    """Prepares a scorer, beside the steps. Belongs to the event loop.
+
+    Args:
+        scorer: to prepare.
+        clock: seconds, in which a failure is remembered.
+    """
+
+    def __init__(self, scorer: Scorer, clock: Callable[[], float]) -> None:
+        self._scorer: Scorer | None = scorer
+        self._clock = clock
+        self._is_done = False
+        self._task: asyncio.Task[DragomanError | None] | None = None
+        self._failure: DragomanError | None = None
+        self._failed_until = 0.0
+
+    @property
+    def is_done(self) -> bool:
+        """Whether it can score."""
+        return self._is_done
+
+    async def wait(self) -> None:
+        """Wait until it can score; the first who waits begins. Being cancelled stops nobody else.
+
+        Raises:
+            InternalError: loading failed, now or within the last minute; the log says why.
+            ResourceExhaustedError: likewise, for want of memory.
+        """
+        if self._is_done:
+            return
+        failure, left = self._failure, self._failed_until - self._clock()
+        if failure is None or left <= 0.0:
+            if self._task is None:
+                self._task = asyncio.create_task(self._load())
+            failure, left = await asyncio.shield(self._task), FAILURE_SECONDS
+        if isinstance(failure, ResourceExhaustedError):
+            raise ResourceExhaustedError(str(failure), left)
+        if failure is not None:
+            raise InternalError(str(failure))
+
+    def forget(self) -> None:
+        """Let go of the scorer, which shares the runner's sessions: the engine has ended."""
+        self._scorer = None
+
+    async def _load(self) -> DragomanError | None:
+        self._failure = None
+        try:
+            assert self._scorer is not None, "the engine has ended"
+            await asyncio.to_thread(self._scorer.prepare)
+        except Exception as exc:
+            logger.exception("the scoring graph could not be loaded")
+            self._failure = error_of(exc, "while its scoring graph was loaded")
+            self._failed_until = self._clock() + FAILURE_SECONDS
+        else:
+            self._is_done = True
+        finally:
+            self._task = None
+        return self._failure

@@ -1,0 +1,68 @@
+"""What server, registry and translator need of an engine, whichever it is."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from service.admission import Admission
+from service.plan import RunnerLimits
+from service.requests import GenerationRequest
+
+
+class ServableEngine(Protocol):
+    """`service.engine.Engine` is one; another that batches differently can stand in its place."""
+
+    @property
+    def limits(self) -> RunnerLimits:
+        """What the model can take."""
+        ...
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether it ended by itself, or did not end when it was stopped."""
+        ...
+
+    @property
+    def can_score(self) -> bool:
+        """Whether it takes scoring requests."""
+        ...
+
+    async def prepare_scoring(self) -> None:
+        """Get ready for scoring requests; before the first of them.
+
+        Raises:
+            FailedPreconditionError: the model can't score.
+            InternalError: it should, but could not be loaded.
+            ResourceExhaustedError: likewise, for want of memory.
+        """
+        ...
+
+    def now(self) -> float:
+        """The time on its clock, in seconds: what deadlines are compared with."""
+        ...
+
+    async def start(self) -> None:
+        """Begin to serve."""
+        ...
+
+    def admit(self, max_in_flight: int, first: GenerationRequest | None = None) -> Admission:
+        """Let a call in, with at most `max_in_flight` sequences at a time.
+
+        Args:
+            max_in_flight: of its sequences, so many may be inside at a time.
+            first: the one that it begins with.
+
+        Raises:
+            ResourceExhaustedError: there is no place, or the wait would be too long.
+            DeadlineExceededError: the deadline cannot be met.
+            UnavailableError: it does not serve.
+        """
+        ...
+
+    async def wait_until_ended(self) -> bool:
+        """Wait until it has ended; whether it failed."""
+        ...
+
+    async def stop(self) -> None:
+        """End what is left, in bounded time."""
+        ...

@@ -1,0 +1,314 @@
+"""The runner for GPUs, on a CPU: the same code, graphs and bookkeeping, without CUDA graphs."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Iterator
+from concurrent.futures import Future
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from model.bundle import Bundle
+from model.search import greedy_search
+from model.sessions import SessionSettings
+from service.device_memory import DeviceMemory
+from service.device_runner import DeviceOptions, DeviceRunner
+from service.engine import Engine, EngineConfig
+from service.errors import StartupError
+from service.plan import (
+    Adjustments,
+    EncodeItem,
+    ModelRunner,
+    PipelinedRunner,
+    RowCopy,
+    StepOutput,
+    StepPlan,
+)
+from service.requests import GenerationRequest, GenerationResult, Sampling, SearchOptions
+from service.runner import OnnxRunner
+from tests.factories import random_model, random_sources, tiny_bundle, tiny_config
+from tests.runner_loops import greedy_steps, rows_equal
+
+CPU = SessionSettings("cpu", intra_op_threads=1)
+MAX_ROWS = 24
+NOTHING = np.zeros(0, np.int64), np.zeros(0, np.int32)
+
+SHAPES = [
+    {},
+    {"vocab_size": 2048, "num_decoder_layers": 3, "num_heads": 4, "norm": "pre"},  # token groups
+    {"vocab_size": 331, "output_bias": True, "positions": "sinusoidal", "activation": "gelu"},
+]
+
+
+def device_runner(bundle: Bundle, max_rows: int = MAX_ROWS, depth: int = 2) -> DeviceRunner:
+    return DeviceRunner(bundle, CPU, DeviceOptions(max_rows=max_rows, depth=depth))
+
+
+@pytest.fixture(
+    scope="module",
+    params=[(precision, shape) for precision in ("fp32", "fp16") for shape in SHAPES],
+    ids=lambda p: f"{p[0]}-{'-'.join(map(str, p[1].values())) or 'tiny'}",
+)
+def bundle(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Bundle:
+    precision, shape = request.param
+    directory = tmp_path_factory.mktemp("device") / "bundle"
+    return tiny_bundle(directory, precision=precision, resident=True, **shape)
+
+
+@pytest.fixture(scope="module")
+def runners(bundle: Bundle) -> Iterator[tuple[DeviceRunner, OnnxRunner]]:
+    device = device_runner(bundle)
+    yield device, OnnxRunner(bundle, max_rows=MAX_ROWS, intra_op_threads=1)
+    device.close()
+
+
+def same(first: StepOutput, second: StepOutput) -> bool:
+    rows = range(len(first.top_ids))
+    return len(second.top_ids) == len(rows) and all(
+        rows_equal(first, row, second, row) for row in rows
+    )
+
+
+def both(runners: tuple[DeviceRunner, OnnxRunner], plan: StepPlan) -> StepOutput:
+    """Execute the plan on both; they agree bit by bit."""
+    outputs = [runner.execute(plan) for runner in runners]
+    assert same(*outputs)
+    return outputs[0]
+
+
+def start(num_rows: int) -> tuple[np.ndarray, np.ndarray]:
+    return np.full(num_rows, 2, np.int64), np.zeros(num_rows, np.int32)
+
+
+def test_greedy_is_the_other_runners_bit_by_bit(
+    runners: tuple[DeviceRunner, OnnxRunner], bundle: Bundle
+) -> None:
+    for count in (1, 3, 8, 20):
+        sources = random_sources(bundle.config, count, seed=count)
+        pairs = [greedy_steps(runner, sources, 15) for runner in runners]
+        assert all(same(*outputs) for outputs in zip(*pairs, strict=True))
+
+
+def test_plans_at_random(runners: tuple[DeviceRunner, OnnxRunner], bundle: Bundle) -> None:
+    """Rows come, go, follow each other, are forced, and differ in their candidates."""
+    chance = random.Random(7)
+    generator = np.random.default_rng(7)
+    positions: list[int] = []  # of each row
+    for _ in range(120):
+        encodes, copies = [], []
+        while len(positions) < MAX_ROWS - 3 and chance.random() < 0.4:
+            rows = tuple(range(len(positions), len(positions) + chance.choice([1, 1, 3])))
+            positions += [0] * len(rows)
+            [source] = random_sources(bundle.config, 1, seed=chance.randrange(10**6), max_length=60)
+            encodes.append(EncodeItem(rows, source))
+        old = len(positions) - sum(len(item.rows) for item in encodes)
+        if old > 1 and chance.random() < 0.5:  # copies cross each other, and are made at once
+            targets = chance.sample(range(old), chance.randint(1, min(old, 4)))
+            before = list(positions)
+            for target in targets:
+                source_row = chance.randrange(old)
+                copies.append(RowCopy(source_row, target, 0, before[source_row]))
+                positions[target] = before[source_row]
+        if not positions:
+            continue
+        token_ids = generator.integers(0, bundle.config.vocab_size, len(positions))
+        plan = StepPlan(
+            copies, encodes, token_ids, np.array(positions, np.int32),
+            top_k=chance.choice([None, 1, 2, 16, 256]),
+        )  # fmt: skip
+        both(runners, plan)
+        positions = [position + 1 for position in positions]
+        while positions and (max(positions) >= 60 or chance.random() < 0.2):
+            positions.pop()  # the last row leaves
+    assert positions is not None
+
+
+def test_adjustments_and_their_end(
+    runners: tuple[DeviceRunner, OnnxRunner], bundle: Bundle
+) -> None:
+    sources = random_sources(bundle.config, 3, seed=5)
+    items = [EncodeItem((row,), source) for row, source in enumerate(sources)]
+    free = both(runners, StepPlan((), items, *start(3), top_k=1))
+    forbidden = free.top_ids[:, 0].copy()
+    adjusted = both(
+        runners,
+        StepPlan(
+            (), (), *start(3),
+            Adjustments(np.arange(3), forbidden, np.full(3, -np.inf, np.float32)), top_k=1,
+        ),
+    )  # fmt: skip
+    assert (adjusted.top_ids[:, 0] != forbidden).all()
+    again = both(runners, StepPlan((), (), *start(3), top_k=1))
+    assert same(free, again)
+
+
+def test_a_chained_row_goes_on_with_its_own_best_token(
+    runners: tuple[DeviceRunner, OnnxRunner], bundle: Bundle
+) -> None:
+    """Submitted before the first answer is seen, the steps are those of a host that sees all."""
+    device, plain = runners
+    sources = random_sources(bundle.config, 6, seed=8)
+    expected = greedy_steps(plain, sources, 12)
+    items = [EncodeItem((row,), source) for row, source in enumerate(sources)]
+    futures: list[Future[StepOutput]] = [device.submit(StepPlan((), items, *start(6), top_k=8))]
+    chained = np.ones(6, np.bool_)
+    for step in range(1, 12):
+        positions = np.full(6, step, np.int32)
+        plan = StepPlan((), (), np.full(6, -7), positions, top_k=8, chained=chained)
+        futures.append(device.submit(plan))
+    going = set(range(6))
+    for future, wanted in zip(futures, expected, strict=True):
+        # The other runner's own number of candidates is 8, too.
+        assert all(rows_equal(future.result(), row, wanted, row) for row in going)
+        going -= {row for row in going if wanted.top_ids[row, 0] == bundle.config.eos_id}
+
+
+def test_a_newcomer_joins_chained_rows(
+    runners: tuple[DeviceRunner, OnnxRunner], bundle: Bundle
+) -> None:
+    device, plain = runners
+    first, second = random_sources(bundle.config, 2, seed=3)
+    expected: list[StepOutput] = []
+    futures: list[Future[StepOutput]] = []
+    for step in range(4):
+        joins = {0: [EncodeItem((0,), first)], 2: [EncodeItem((1,), second)]}.get(step, [])
+        positions = np.array([step] if step < 2 else [step, step - 2], np.int32)
+        chained = positions > 0
+        token_ids = np.full(len(positions), 2, np.int64)
+        futures.append(
+            device.submit(StepPlan((), joins, token_ids, positions, top_k=8, chained=chained))
+        )
+        if step:
+            best = expected[-1].top_ids[:, 0]
+            token_ids[: len(best)][chained[: len(best)]] = best[chained[: len(best)]]
+        expected.append(plain.execute(StepPlan((), joins, token_ids, positions, top_k=8)))
+    assert all(same(future.result(), one) for future, one in zip(futures, expected, strict=True))
+
+
+def test_a_plan_that_fails_fails_alone(
+    runners: tuple[DeviceRunner, OnnxRunner], bundle: Bundle
+) -> None:
+    """Afterwards nothing is believed to be known of the device."""
+    device, _ = runners
+    sources = random_sources(bundle.config, 4, seed=6)
+    before = greedy_steps(device, sources, 6)
+    wrong = StepPlan((), [EncodeItem((0,), (10**9, 3))], *start(4))  # no such token
+    failed = device.submit(wrong)
+    with pytest.raises(Exception, match=r"1000000000"):
+        failed.result()
+    assert all(map(same, before, greedy_steps(device, sources, 6)))
+
+
+def test_both_are_runners(runners: tuple[DeviceRunner, OnnxRunner]) -> None:
+    device, plain = runners
+    runner: ModelRunner = device
+    assert isinstance(runner, PipelinedRunner)
+    assert not isinstance(plain, PipelinedRunner)
+    assert device.limits == plain.limits
+    assert device.depth == 2
+    assert device.ladder.top == 32  # with room for rows that nobody uses
+    assert device.num_captures == 0  # there is no GPU
+    assert device.arena_bytes == 0
+    no_rows = device.execute(StepPlan((), (), *NOTHING))
+    assert no_rows.top_ids.shape == (0, device.limits.top_k)
+
+
+# --- under an engine -----------------------------------------------------------------------------
+
+SEARCHES = [
+    SearchOptions(),
+    SearchOptions(),
+    SearchOptions(beam_size=2, num_hypotheses=2),
+    SearchOptions(beam_size=5, num_hypotheses=5, length_penalty=0.6, length_penalty_kind="gnmt"),
+    SearchOptions(beam_size=3, early_stopping="never", no_repeat_ngram_size=2),
+    SearchOptions(prefix_ids=(270, 280), repetition_penalty=1.3),
+    SearchOptions(sampling=Sampling(seed=11, temperature=1.3, top_p=0.95)),
+]
+
+
+async def answers(runner: ModelRunner, requests: list[GenerationRequest]) -> list[GenerationResult]:
+    engine = Engine(runner, EngineConfig(encode_token_budget=64))
+    await engine.start()
+
+    async def one(request: GenerationRequest) -> GenerationResult:
+        chance = random.Random(hash(request.source_ids))
+        for _ in range(chance.randrange(60)):
+            await asyncio.sleep(0)
+        if chance.random() < 0.3:  # somebody else's, who leaves in the middle
+            impatient = engine.submit(GenerationRequest(request.source_ids[::-1], request.options))
+            await asyncio.sleep(chance.random() * 0.01)
+            impatient.cancel()
+        generation = engine.submit(request)
+        if chance.random() < 0.5 and request.options.beam_size == 1:
+            tokens = [token async for some in generation for token in some]
+            assert tokens == (await generation.result()).token_ids
+        return await generation.result()
+
+    results = list(await asyncio.gather(*map(one, requests)))
+    await engine.stop()
+    return results
+
+
+@pytest.mark.parametrize("depth", [1, 2, 4])
+@pytest.mark.parametrize("kinds", [SEARCHES, [SearchOptions(), SearchOptions(max_new_tokens=7)]])
+async def test_searches_of_all_kinds_are_the_other_runners(
+    tmp_path: Path, depth: int, kinds: list[SearchOptions]
+) -> None:
+    """In float32, where an answer doesn't depend on who else was there; however deep."""
+    bundle = tiny_bundle(tmp_path / "bundle", resident=True)
+    sources = random_sources(bundle.config, 90, seed=9, max_length=40)
+    requests = [
+        GenerationRequest(source, kinds[number % len(kinds)])
+        for number, source in enumerate(sources)
+    ]
+    found = await answers(device_runner(bundle, depth=depth), requests)
+    wanted = await answers(OnnxRunner(bundle, max_rows=MAX_ROWS, intra_op_threads=1), requests)
+    for one, other in zip(found, wanted, strict=True):
+        assert one.finish_reason is other.finish_reason
+        assert one.hypotheses == other.hypotheses
+
+
+async def test_the_answers_are_pytorchs(tmp_path: Path) -> None:
+    model = random_model(tiny_config(), seed=5)
+    bundle = tiny_bundle(tmp_path / "bundle", model=model, resident=True)
+    sources = random_sources(model.config, 60, seed=2, max_length=40)
+    results = await answers(device_runner(bundle), [GenerationRequest(s) for s in sources])
+    for source, result in zip(sources, results, strict=True):
+        [expected] = greedy_search(model, torch.tensor([source]))
+        assert tuple(result.token_ids) == expected.token_ids
+
+
+# --- start-up ------------------------------------------------------------------------------------
+
+
+def test_a_bundle_without_the_graphs_is_told_apart(tmp_path: Path) -> None:
+    with pytest.raises(StartupError, match=r"no graphs for GPUs: export.*--precision fp16"):
+        device_runner(tiny_bundle(tmp_path / "bundle"))
+
+
+def test_rows_follow_from_the_memory_that_is_free(tmp_path: Path) -> None:
+    bundle = tiny_bundle(tmp_path / "bundle", resident=True)
+    asked = []
+
+    def memory(index: int) -> DeviceMemory:
+        asked.append(index)
+        return DeviceMemory(free=2_000_000, total=4_000_000)
+
+    runner = DeviceRunner(bundle, CPU, DeviceOptions(), memory=memory)
+    # 2 layers, keys and values, 129 positions of width 32 in float32, and what a step takes.
+    per_row = 2 * 2 * 129 * 32 * 4 + 4 + 16 * 320 + 64 * (32 + 48)
+    assert runner.limits.max_rows == 16 <= 0.9 * 2_000_000 // per_row < 32
+    assert asked == [0]
+    runner.close()
+    with pytest.raises(StartupError, match="a single row needs"):
+        DeviceRunner(bundle, CPU, DeviceOptions(), memory=lambda _: DeviceMemory(10, 4_000_000))
+
+
+def test_too_little_memory_says_what_to_do(tmp_path: Path) -> None:
+    bundle = tiny_bundle(tmp_path / "bundle", resident=True)
+    with pytest.raises(StartupError, match=r"cpu has too little memory for .*--max-rows"):
+        device_runner(bundle, max_rows=10**9)

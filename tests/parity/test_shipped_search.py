@@ -1,0 +1,57 @@
+"""On the model that ships and real sentences, the engine finds what the reference search finds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from bench.search_parity import Comparison, Difference, gap_between, measure, report_on
+from export.bundle_writer import ExportOptions
+from export.exporter import export_checkpoint
+from model.bundle import Bundle
+from model.checkpoint import load_checkpoint
+
+CHECKPOINT = Path("model/checkpoints/en-de")
+SENTENCES = (Path(__file__).parent / "sentences.en").read_text(encoding="utf-8").splitlines()
+
+
+# `python -m bench.search_parity` does it with a thousand.
+@pytest.mark.parametrize("precision", ["fp32", "int8"])
+def test_the_engine_finds_what_the_reference_finds(tmp_path: Path, precision: str) -> None:
+    assert len(SENTENCES) == 50
+    export_checkpoint(CHECKPOINT, tmp_path / "bundle", ExportOptions(precision))
+    bundle = Bundle.load(tmp_path / "bundle")
+    tokenizer = bundle.tokenizer()
+    sources = [(*tokenizer.encode(text), tokenizer.eos_id) for text in SENTENCES]
+    model = load_checkpoint(CHECKPOINT).model.eval()
+    comparisons, same_bits = measure(model, bundle, sources)
+    assert same_bits
+    assert [(c.beam_size, c.rows) for c in comparisons] == [(1, 1), (1, 64), (4, 4), (4, 64)]
+    for comparison in comparisons:
+        if precision == "fp32":
+            assert all((difference.gap or 0.0) < 1e-4 for difference in comparison.differences)
+            assert comparison.share_identical >= 0.98  # one near-tie among so few
+        else:
+            assert comparison.share_identical >= 0.8
+
+
+def test_a_gap_is_that_of_the_tokens_that_differ() -> None:
+    """Of a greedy search that of the first of them, of a beam that of the scores."""
+    model = load_checkpoint(CHECKPOINT).model.eval()
+    source = (100, 200, 3)
+    found, expected = (50, 60, 70, 3), (50, 61, 3)
+    same_beginning = gap_between(model, source, (50, 60, 3), (50, 61, 3), 1)
+    assert gap_between(model, source, found, expected, 1) == pytest.approx(same_beginning, abs=1e-5)
+    assert gap_between(model, source, found, expected, 4) != same_beginning
+    assert gap_between(model, source, found, found, 4) == 0.0
+
+
+def test_a_difference_that_is_no_near_tie_breaks_the_promise() -> None:
+    near, far = Difference(7, 5e-5, (1,), (2,)), Difference(8, 5e-4, (1,), (2,))
+    assert Comparison("fp32", 1, 64, 1000, [near, near]).holds
+    assert not Comparison("fp32", 1, 64, 1000, [near, near, near]).holds  # 99.7 %
+    assert not Comparison("fp32", 1, 64, 1000, [far]).holds
+    assert "BROKEN" in report_on([Comparison("fp32", 1, 64, 1000, [far])], True, "")
+    assert "kept" in report_on([Comparison("fp32", 1, 64, 1000, [near])], True, "")
+    assert "NOT THE SAME" in report_on([Comparison("fp32", 1, 64, 1000, [])], False, "")

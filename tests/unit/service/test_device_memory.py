@@ -1,0 +1,64 @@
+"""How many rows a GPU has room for, asked of a CUDA runtime that is not there."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+import pytest
+
+from service.device_memory import LIBRARIES, MARGIN, DeviceMemory, read_memory, rows_for
+from service.errors import StartupError
+
+
+class FakeRuntime:
+    """What is called of libcudart."""
+
+    def __init__(self, free: int, total: int, error: int = 0) -> None:
+        self.free, self.total, self.error = free, total, error
+        self.device: int | None = None
+
+    def cudaSetDevice(self, index: ctypes.c_int) -> int:
+        self.device = index.value
+        return 0
+
+    def cudaMemGetInfo(self, free: Any, total: Any) -> int:
+        free._obj.value, total._obj.value = self.free, self.total
+        return self.error
+
+
+def test_the_device_that_was_asked_for_is_read() -> None:
+    runtime = FakeRuntime(3 << 30, 8 << 30)
+    tried = []
+
+    def load(name: str) -> FakeRuntime:
+        tried.append(name)
+        if len(tried) == 1:
+            raise OSError(f"{name}: not found")
+        return runtime
+
+    assert read_memory(2, load) == DeviceMemory(3 << 30, 8 << 30)
+    assert runtime.device == 2
+    assert tried == list(LIBRARIES[:2])
+
+
+def test_nothing_is_known_without_the_library_or_of_a_device_that_is_not_there() -> None:
+    def missing(name: str) -> Any:
+        raise OSError(name)
+
+    assert read_memory(0, missing) is None
+    assert read_memory(9, lambda _: FakeRuntime(0, 0, error=101)) is None
+
+
+def test_rows_leave_a_margin_and_end_at_a_rung() -> None:
+    memory = DeviceMemory(free=1000, total=2000)
+    assert rows_for(memory, 9) == 96  # of 100 that 900 bytes hold
+    assert rows_for(memory, 1) == 512  # never more
+    assert rows_for(memory, int(1000 * (1 - MARGIN))) == 1
+
+
+def test_what_does_not_fit_says_what_to_do() -> None:
+    with pytest.raises(StartupError, match=r"1,000 of the GPU's 2,000 bytes.*needs 950"):
+        rows_for(DeviceMemory(1000, 2000), 950)
+    with pytest.raises(StartupError, match=r"libcudart is missing.*--max-rows"):
+        rows_for(None, 100)

@@ -1,0 +1,119 @@
+"""What a server is told about its device, and what its metrics tell."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from pathlib import Path
+
+import pytest
+
+from model.sessions import SessionSettings
+from service.device_runner import DeviceOptions, DeviceRunner
+from service.engine import Engine
+from service.errors import ResourceExhaustedError, StartupError
+from service.fake_runner import FakeRunner
+from service.loading import load_model
+from service.metrics import ServerMetrics
+from service.requests import FinishReason, GenerationRequest
+from service.settings import Settings, load_settings
+from tests.factories import tiny_bundle
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda", "cuda:0", "cuda:7"])
+def test_a_device_is_a_kind_and_perhaps_a_number(device: str) -> None:
+    assert load_settings({"device": device}, {}).device == device
+
+
+@pytest.mark.parametrize("device", ["gpu", "cuda:", "cuda:x", "cpu:0", "cuda 1", "CUDA"])
+def test_other_devices_are_refused_by_name(device: str) -> None:
+    with pytest.raises(
+        StartupError, match=r"DRAGOMAN_DEVICE: must be cpu, cuda, or one of .*cuda:1"
+    ):
+        load_settings({}, {"DRAGOMAN_DEVICE": device})
+
+
+@pytest.mark.parametrize(("text", "value"), [("true", True), ("1", True), ("No", False)])
+def test_a_switch_in_the_environment(text: str, value: bool) -> None:
+    assert load_settings({}, {"DRAGOMAN_NO_CUDA_GRAPHS": text}).no_cuda_graphs is value
+    with pytest.raises(StartupError, match=r"DRAGOMAN_NO_CUDA_GRAPHS: must be true or false"):
+        load_settings({}, {"DRAGOMAN_NO_CUDA_GRAPHS": f"{text}?"})
+
+
+def test_a_switch_in_a_file_and_by_flag(tmp_path: Path) -> None:
+    file = tmp_path / "dragoman.toml"
+    file.write_text("no_cuda_graphs = true\n")
+    assert load_settings({"no_cuda_graphs": None}, {}, file).no_cuda_graphs
+    assert load_settings({"no_cuda_graphs": True}, {}).no_cuda_graphs
+    file.write_text("no_cuda_graphs = 1\n")
+    with pytest.raises(StartupError, match="must be true or false, not 1"):
+        load_settings({}, {}, file)
+
+
+def test_rows_on_a_cpu_unless_told_otherwise(tmp_path: Path) -> None:
+    bundle = tiny_bundle(tmp_path / "bundle").path
+    assert load_model(bundle, Settings(threads=1), ServerMetrics()).max_rows == 64
+    assert load_model(bundle, Settings(threads=1, max_rows=5), ServerMetrics()).max_rows == 5
+
+
+@pytest.mark.parametrize("precision", ["int8", "fp32"])
+def test_a_gpu_names_the_export_that_it_wants(tmp_path: Path, precision: str) -> None:
+    bundle = tiny_bundle(tmp_path / "bundle", precision=precision)
+    with pytest.raises(
+        StartupError, match=rf"precision {precision}, which a GPU.*--precision fp16"
+    ):
+        load_model(bundle.path, Settings(device="cuda"), ServerMetrics())
+
+
+def test_a_gpu_that_is_not_there_is_a_startup_error(tmp_path: Path) -> None:
+    bundle = tiny_bundle(tmp_path / "bundle", precision="fp16")
+    with pytest.raises(StartupError, match=r"dragoman\[gpu\]|cannot use the GPU"):
+        load_model(bundle.path, Settings(device="cuda:99", max_rows=1), ServerMetrics())
+
+
+def test_the_metrics_of_a_device(tmp_path: Path) -> None:
+    bundle = tiny_bundle(tmp_path / "bundle", resident=True)
+    runner = DeviceRunner(bundle, SessionSettings("cpu", 1), DeviceOptions(max_rows=20))
+    metrics = ServerMetrics()
+    observer = metrics.for_model("m")
+    observer.set_device(runner)
+    observer.on_step(17, 0, 0.0, 0.001)
+    observer.on_step(32, 0, 0.0, 0.001)
+
+    def value(name: str, **labels: str) -> float | None:
+        return metrics.registry.get_sample_value(name, {"model": "m", **labels})
+
+    assert value("dragoman_padded_rows_total") == 15
+    assert value("dragoman_graph_captures") == 0
+    assert value("dragoman_device_memory_bytes", use="cache") == runner.cache_bytes
+    runner.close()
+    assert value("dragoman_device_memory_bytes", use="arena") == 0  # a scrape may come at any time
+    alive = weakref.ref(runner)
+    del runner
+    gc.collect()
+    assert alive() is None  # metrics keep nothing of it
+    assert value("dragoman_device_memory_bytes", use="arena") == 0
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "Status Message: bfc_arena.cc:376 Failed to allocate memory for requested buffer of size 7",
+        "CUDA failure 2: out of memory ; GPU=0 ; hostname=x",
+    ],
+)
+async def test_too_little_memory_in_service_refuses_and_lives_on(message: str) -> None:
+    runner = FakeRunner()
+    runner.fail_next(RuntimeError(message))
+    engine = Engine(runner)
+    await engine.start()
+    try:
+        request = GenerationRequest((5, 6, 3))
+        failed = await engine.submit(request).result()
+        assert failed.finish_reason is FinishReason.ERROR
+        assert isinstance(failed.error, ResourceExhaustedError)
+        assert message not in str(failed.error)
+        again = await engine.submit(request).result()
+        assert again.error is None
+    finally:
+        await engine.stop()

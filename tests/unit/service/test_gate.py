@@ -1,0 +1,137 @@
+"""Who gets in when little is inside, whatever the gate has learnt before."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from service.admission import Places
+from service.errors import DeadlineExceededError, DragomanError, ResourceExhaustedError
+from service.gate import Gate
+from service.jobs import Job
+from service.requests import FinishReason, GenerationResult, SearchOptions
+from tests.searches import search_job
+
+MAX_ROWS = 64
+
+
+class Beside:
+    """A gate, and what an engine would tell it.
+
+    Args:
+        max_waiting: as for the gate.
+    """
+
+    def __init__(self, max_waiting: int = 1024) -> None:
+        self.now = 0.0
+        self.gate = Gate(MAX_ROWS, max_waiting, None, lambda: self.now)
+
+    def step(self, seconds: float, num_rows: int = 1, times: int = 200) -> None:
+        for _ in range(times):
+            self.gate.iterated(num_rows, seconds, [])
+
+    def ask(self, beam_size: int = 1, patience: float | None = None, client: str = "") -> Job:
+        """What it lets in; raises what it raises."""
+        deadline = None if patience is None else self.now + patience
+        job = search_job(
+            [10] * 20, SearchOptions(beam_size=beam_size), deadline=deadline, client=client
+        )
+        self.gate.enter(job.request, job.num_rows, client)
+        self.gate.submitted(job)
+        self.gate.iterated(0, 0.0, [job])
+        return job
+
+    def error(self, beam_size: int = 1, client: str = "") -> DragomanError | None:
+        """Why it was not let in; what was leaves at once."""
+        try:
+            job = self.ask(beam_size, client=client)
+        except DragomanError as error:
+            return error
+        self.end(job)
+        return None
+
+    def end(self, job: Job) -> None:
+        self.gate.answered(job, GenerationResult([5] * 19, FinishReason.EOS))
+        self.gate.backlog.ended(job)
+        self.gate.places.release(job.num_rows, job.request.client)
+
+    def fill(self) -> list[Job]:
+        """Until somebody is refused; who was not."""
+        inside: list[Job] = []
+        while True:
+            try:
+                inside.append(self.ask())
+            except ResourceExhaustedError:
+                return inside
+
+    def overload(self) -> None:
+        """Until somebody is refused, then all leave."""
+        for job in self.fill():
+            self.end(job)
+        assert self.gate.is_overloaded
+
+
+def test_an_idle_engine_tries_what_it_expects_to_miss() -> None:
+    beside = Beside()
+    beside.step(1.0)
+    with pytest.raises(DeadlineExceededError):
+        beside.ask(patience=0.0)
+    probe = beside.ask(patience=0.5)
+    with pytest.raises(DeadlineExceededError, match="idle server"):
+        beside.ask(patience=0.5)
+    beside.step(0.001, times=2000)
+    beside.ask(patience=0.5)
+    beside.end(probe)
+
+
+@pytest.mark.parametrize("max_waiting", [0, 1, 8, 9, 64])
+@pytest.mark.parametrize("beam_size", [1, 8, 9, 57, MAX_ROWS])
+def test_an_idle_engine_takes_every_beam(beam_size: int, max_waiting: int) -> None:
+    assert Beside(max_waiting).error(beam_size) is None
+
+
+@pytest.mark.parametrize("beam_size", [1, 8, 9, 40, MAX_ROWS])
+def test_in_an_overload_too(beam_size: int) -> None:
+    beside = Beside()
+    beside.step(0.002, num_rows=1)
+    beside.step(0.064, num_rows=MAX_ROWS)  # each row costs as much: few are enough
+    beside.overload()
+    assert beside.gate.overload_rows < MAX_ROWS / 2
+    assert beside.error(beam_size) is None
+
+
+def test_a_wide_beam_does_not_keep_up_the_overload_that_keeps_it_out() -> None:
+    beside = Beside()
+    beside.step(0.002, num_rows=1)
+    beside.step(0.064, num_rows=MAX_ROWS)
+    beside.overload()
+    beside.ask(client="another")  # and stays
+    for _ in range(100):
+        if beside.error(60, client="wide") is None:
+            break
+        beside.now += 0.5
+    else:
+        pytest.fail("kept out for ever")
+    assert not beside.gate.is_overloaded
+
+
+def test_calls_beyond_what_is_in_use_keep_up_an_overload() -> None:
+    beside = Beside()
+    beside.step(0.002, num_rows=1)
+    beside.step(0.064, num_rows=MAX_ROWS)
+    beside.overload()
+    assert 0 < len(beside.fill()) < MAX_ROWS
+    for _ in range(100):
+        assert beside.error() is not None
+        beside.now += 0.5
+
+
+@given(capacity=st.integers(1, 128), share=st.floats(0.0, 1.0))
+def test_a_client_s_first_may_be_as_wide_as_what_is_left(capacity: int, share: float) -> None:
+    places = Places(capacity, 0)
+    taken = round(share * (capacity - 1))
+    for number in range(taken):
+        assert places.take(1, f"client {number}")
+    assert places.take(capacity - taken, "wide")
+    assert not places.take(1, "late")

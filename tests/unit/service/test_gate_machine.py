@@ -1,0 +1,171 @@
+"""The gate beside a scheduler that it cannot look into: what it knows is right at every moment."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from service.errors import (
+    DeadlineExceededError,
+    DragomanError,
+    RequestCancelledError,
+    ResourceExhaustedError,
+)
+from service.gate import Gate, Refusal
+from service.jobs import Job
+from service.requests import Priority, SearchOptions
+from tests.searches import moody_runner, search_job
+
+
+class GateMachine(RuleBasedStateMachine):
+    """Calls of many clients arrive, are let in or refused, run, expire and are cancelled."""
+
+    max_rows = 5
+    max_waiting = 24
+    beam_sizes = (1, 1, 2, 5)
+    max_new_tokens = 24
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.alive: dict[Job, None] = {}  # in the order in which they came
+
+    @initialize(max_queue_seconds=st.sampled_from([None, 1.0, 20.0, float("inf")]))
+    def start(self, max_queue_seconds: float | None) -> None:
+        self.now = 0.0
+        self.refusals: list[Refusal] = []
+        self.limit = max_queue_seconds
+        self.gate = Gate(
+            self.max_rows,
+            self.max_waiting,
+            max_queue_seconds,
+            lambda: self.now,
+            on_refused=self.refusals.append,
+        )
+        self.scheduler, self.runner = moody_runner(
+            self.max_rows, vocab_size=max(24, 2 * self.max_rows)
+        )
+        self.num_refused = 0
+
+    @rule(
+        source=st.lists(st.integers(10, 20), max_size=6),
+        width=st.integers(0, 3),
+        patience=st.none() | st.floats(-1.0, 30.0),
+        client=st.sampled_from("abcdef"),
+        priority=st.sampled_from(list(Priority)),
+    )
+    def arrive(
+        self,
+        source: list[int],
+        width: int,
+        patience: float | None,
+        client: str,
+        priority: Priority,
+    ) -> None:
+        deadline = None if patience is None else self.now + patience
+        job = search_job(
+            source,
+            SearchOptions(beam_size=self.beam_sizes[width]),
+            self.max_new_tokens,
+            now=self.now,
+            deadline=deadline,
+            client=client,
+            priority=priority,
+        )
+        before = self.gate.places.num_taken
+        wait = self.gate.wait_seconds(job.request)
+        assert wait >= 0.0
+        if (refused := self.refusal(job)) is not None:
+            self.num_refused += 1
+            assert self.gate.places.num_taken == before, "a refused call holds a place"
+            assert len(self.refusals) == self.num_refused
+            too_late = deadline is not None and deadline <= self.now
+            assert before > 0 or too_late, "refused by an empty engine"
+            if isinstance(refused, ResourceExhaustedError):
+                assert 0.1 <= refused.retry_after_seconds <= 60.0
+            else:
+                assert patience is not None
+            return
+        assert self.limit is None or wait <= self.limit
+        assert self.gate.places.num_taken == before + job.num_rows
+        assert deadline is None or deadline > self.now
+        self.alive[job] = None
+        self.gate.submitted(job)
+        self.scheduler.add([job])
+
+    def refusal(self, job: Job) -> DragomanError | None:
+        try:
+            self.gate.enter(job.request, job.num_rows, job.request.client)
+        except (ResourceExhaustedError, DeadlineExceededError) as error:
+            return error
+        return None
+
+    @precondition(lambda self: self.alive)
+    @rule(data=st.data())
+    def cancel(self, data: st.DataObject) -> None:
+        job = data.draw(st.sampled_from(list(self.alive)))
+        self.scheduler.cancel(job, RequestCancelledError("no more"))
+
+    @rule(seconds=st.floats(0.0, 30.0))
+    def pass_time(self, seconds: float) -> None:
+        self.now += seconds
+
+    @rule(
+        times=st.integers(1, 30),
+        a_step=st.sampled_from([0.01, 0.1, 1.0]),
+        a_row=st.sampled_from([0.0, 0.01, 0.1]),
+    )
+    def iterate(self, times: int, a_step: float, a_row: float) -> None:
+        for _ in range(times):
+            schedule = self.scheduler.schedule(self.now)
+            ended = list(schedule.dropped)
+            num_rows, seconds = 0, 0.0
+            if schedule.plan is not None:
+                num_rows = schedule.plan.num_rows
+                seconds = a_step + a_row * num_rows
+                self.now += seconds
+                output = self.runner.execute(schedule.plan)
+                ended += self.scheduler.update(output, self.now).finished
+            # As in the engine: answers first.
+            for finished in ended:
+                del self.alive[finished.job]
+                self.gate.answered(finished.job, finished.result)
+                self.gate.backlog.ended(finished.job)
+                self.gate.places.release(finished.job.num_rows, finished.job.request.client)
+            self.gate.iterated(num_rows, seconds, schedule.admitted)
+
+    @invariant()
+    def it_knows_who_is_inside(self) -> None:
+        if not hasattr(self, "gate"):
+            return
+        backlog, places = self.gate.backlog, self.gate.places
+        inside = sum(job.num_rows for job in self.alive)
+        assert backlog.num_rows_inside == places.num_taken == inside <= places.capacity
+        assert backlog.num_rows_running == sum(len(job.rows) for job in self.alive)
+        assert len(backlog) == self.scheduler.num_waiting
+        clients = {job.request.client for job in self.alive}
+        assert places.num_clients == len(clients)
+        for client in clients:
+            rows = sum(job.num_rows for job in self.alive if job.request.client == client)
+            assert places.held_by(client) == rows
+            for priority in Priority:
+                ahead = backlog.ahead(client, priority)
+                assert 0.0 <= ahead <= backlog.total + 1e-6
+        if not len(backlog):
+            assert backlog.total == 0.0
+
+
+class WideGateMachine(GateMachine):
+    """Beams as wide as the engine, whose queue is short."""
+
+    max_rows = 64
+    max_waiting = 5
+    beam_sizes = (1, 8, 57, 64)
+    max_new_tokens = 5
+
+
+GateMachine.TestCase.settings = settings(max_examples=100, stateful_step_count=40)
+TestGate = pytest.mark.timeout(300)(GateMachine.TestCase)
+WideGateMachine.TestCase.settings = settings(max_examples=30, stateful_step_count=25)
+TestWideGate = pytest.mark.timeout(300)(WideGateMachine.TestCase)

@@ -1,0 +1,194 @@
+"""Planning ahead changes when things happen, and nobody's answer."""
+
+from __future__ import annotations
+
+import random
+from concurrent.futures import Future
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from service.errors import InternalError, RequestCancelledError
+from service.fake_runner import FakeRunner, babble
+from service.jobs import Job
+from service.lookahead import LookaheadScheduler
+from service.pipeline import Pipeline
+from service.plan import RunnerLimits, StepOutput, StepPlan
+from service.requests import FinishReason, GenerationResult, SearchOptions
+from tests.searches import EOS, search_job
+
+LIMITS = RunnerLimits(
+    max_rows=6, max_source_positions=16, max_target_positions=16, top_k=8, vocab_size=512
+)
+FREE = 0.0  # a time at which no deadline has passed
+
+
+class DeviceLike:
+    """Does what a device does with chained rows, upon a `FakeRunner` that checks each plan.
+
+    A row that has ended holds its place, and one at the end of its room stays there.
+    """
+
+    def __init__(self, fake: FakeRunner, depth: int) -> None:
+        self.fake = fake
+        self.limits = fake.limits
+        self.depth = depth
+        self.num_chained = 0
+        self._tokens = np.zeros(LIMITS.max_rows, np.int64)
+        self._positions = np.zeros(LIMITS.max_rows, np.int32)
+
+    def submit(self, plan: StepPlan) -> Future[StepOutput]:
+        future: Future[StepOutput] = Future()
+        try:
+            future.set_result(self.execute(plan))
+        except RuntimeError as exc:
+            future.set_exception(exc)
+        return future
+
+    def execute(self, plan: StepPlan) -> StepOutput:
+        chained = plan.chained if plan.chained is not None else np.zeros(plan.num_rows, np.bool_)
+        self.num_chained += int(chained.sum())
+        rows = np.arange(plan.num_rows)
+        token_ids = np.where(chained, self._tokens[rows], plan.token_ids)
+        last = LIMITS.max_target_positions - 1
+        positions = np.where(chained, np.minimum(self._positions[rows], last), plan.positions)
+        token_ids[positions == 0] = 2  # the fake insists; a device's ended row may hold there, too
+        for row in rows[chained]:
+            held = self.fake._rows[row]
+            held.tokens = held.tokens[: positions[row]]
+        output = self.fake.execute(
+            replace(plan, token_ids=token_ids, positions=positions.astype(np.int32), chained=None)
+        )
+        best = output.top_ids[:, 0]
+        self._tokens[rows] = best
+        self._positions[rows] = positions + (best != EOS)
+        return output
+
+    def close(self) -> None:
+        self.fake.close()
+
+
+class Loop:
+    """A step loop without threads, and with a clock that stands still."""
+
+    def __init__(self, depth: int) -> None:
+        self.runner = DeviceLike(FakeRunner(LIMITS, script=babble), depth)
+        self.scheduler = LookaheadScheduler(LIMITS, bos_id=2, eos_id=EOS, encode_token_budget=40)
+        self.pipeline = Pipeline(self.runner, self.scheduler, lambda: FREE)
+        self.results: dict[Job, GenerationResult] = {}
+        self.streamed: dict[Job, list[int]] = {}
+
+    def iterate(self) -> None:
+        ended = [done for schedule in self.pipeline.fill() for done in schedule.dropped]
+        if self.pipeline.is_busy:
+            step = self.pipeline.take_oldest()
+            if step.output.exception() is not None:
+                ended += self.scheduler.fail_running(InternalError("broken"), FREE)
+            else:
+                update = self.scheduler.update(step.output.result(), FREE)
+                for job, tokens in update.streamed:
+                    self.streamed.setdefault(job, []).extend(tokens)
+                assert all(job.first_token_at is not None for job in update.first_tokens)
+                ended += update.finished
+        for finished in ended:
+            assert finished.job not in self.results, "answered twice"
+            self.results[finished.job] = finished.result
+
+    def run(self) -> None:
+        for _ in range(2000):
+            if self.scheduler.is_idle and not self.pipeline.is_busy:
+                return
+            self.iterate()
+        raise AssertionError("somebody runs for ever")
+
+
+def jobs_at_random(chance: random.Random, count: int, share_of_beams: float) -> list[Job]:
+    jobs = []
+    for _ in range(count):
+        source = [chance.randrange(4, 60) for _ in range(chance.randint(1, 8))]
+        beam_size = 3 if chance.random() < share_of_beams else 1
+        options = SearchOptions(beam_size=beam_size)
+        jobs.append(search_job(source, options, chance.choice([1, 2, 5, 12, 16])))
+    return jobs
+
+
+@pytest.mark.parametrize("depth", [1, 2, 3, 5])
+@pytest.mark.parametrize("share_of_beams", [0.0, 0.2])
+def test_everybody_gets_what_greedy_search_gives(depth: int, share_of_beams: float) -> None:
+    chained = 0
+    for seed in range(25):
+        chance = random.Random(seed)
+        loop = Loop(depth)
+        jobs = jobs_at_random(chance, 40, share_of_beams)
+        waiting = list(jobs)
+        cancelled: set[Job] = set()
+        while waiting:
+            for _ in range(chance.randint(0, 3)):
+                if waiting:
+                    job = waiting.pop()
+                    loop.scheduler.add([job])
+                    if job.num_rows == 1 and chance.random() < 0.3:
+                        loop.streamed[job] = loop.scheduler.stream(job)
+            if chance.random() < 0.1:
+                victim = chance.choice(jobs)
+                if victim not in waiting and not victim.has_ended:
+                    loop.scheduler.cancel(victim, RequestCancelledError("enough"))
+                    cancelled.add(victim)
+            loop.iterate()
+        loop.run()
+        chained += loop.runner.num_chained
+        assert set(loop.results) == set(jobs)
+        for job, result in loop.results.items():
+            if job.num_rows > 1:
+                continue
+            expected, reason = loop.runner.fake.predict(job.request.source_ids, job.max_new_tokens)
+            if job in cancelled and result.finish_reason is FinishReason.CANCELLED:
+                assert result.token_ids == expected[: len(result.token_ids)]
+                continue
+            assert (result.token_ids, result.finish_reason) == (expected, reason)
+            if job in loop.streamed:
+                assert loop.streamed[job] == expected
+    assert (chained > 0) == (depth > 1)
+
+
+def test_a_beam_is_looked_at_at_every_step() -> None:
+    loop = Loop(depth=3)
+    loop.scheduler.add(
+        [search_job([5, 6], SearchOptions(beam_size=2), 6), search_job([7], None, 6)]
+    )
+    loop.iterate()
+    assert loop.runner.num_chained == 0
+    assert not loop.pipeline.is_busy
+    loop.run()
+    assert all(result.error is None for result in loop.results.values())
+
+
+def test_a_newcomer_joins_at_most_as_late_as_the_depth() -> None:
+    loop = Loop(depth=3)
+    loop.scheduler.add([search_job([9, 9, 9, 9], None, 16)])
+    loop.iterate()  # three steps submitted, one of them taken in
+    late = search_job([8, 8], None, 16)
+    loop.scheduler.add([late])
+    num_plans = len(loop.runner.fake.plans)
+    loop.iterate()
+    assert late.rows, "it joins with the next plan"
+    assert len(loop.runner.fake.plans) == num_plans + 1
+    loop.run()
+
+
+def test_a_failed_step_fails_those_who_ran_and_nobody_after_them() -> None:
+    loop = Loop(depth=2)
+    first = [search_job([5, 6, 7, n], None, 16) for n in range(10, 16)]
+    second = [search_job([5, 6, 8, n], None, 16) for n in range(10, 16)]
+    loop.scheduler.add(first)
+    loop.iterate()
+    loop.scheduler.add(second)
+    loop.runner.fake.fail_next(RuntimeError("broken"))
+    loop.run()
+    failed = [job for job, result in loop.results.items() if result.error is not None]
+    assert failed
+    assert set(failed) <= set(first)
+    for job in second:
+        expected, _ = loop.runner.fake.predict(job.request.source_ids, job.max_new_tokens)
+        assert loop.results[job].token_ids == expected

@@ -1,0 +1,28 @@
+"""The event loop gets its turns, and no more of them than are due."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+
+import pytest
+
+from service.turns import Turns
+
+
+@pytest.mark.parametrize(("seconds", "expected"), [(0.0, 10), (math.inf, 0)])
+async def test_others_run_when_a_turn_is_due(seconds: float, expected: int) -> None:
+    seen = 0
+
+    async def other() -> None:
+        nonlocal seen
+        while True:
+            seen += 1
+            await asyncio.sleep(0)
+
+    turns = Turns(seconds)
+    task = asyncio.ensure_future(other())
+    for _ in range(10):
+        await turns.offer()
+    assert seen == expected
+    task.cancel()
