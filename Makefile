@@ -7,6 +7,8 @@
 
 PYTHON ?= python3
 ARGS ?=
+# Empty: a checker that is not installed is passed over, aloud.
+REQUIRE_TOOLS ?= 1
 
 venv := .venv
 python := $(venv)/bin/python
@@ -25,7 +27,7 @@ export ORT_DISABLE_TELEMETRY := 1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test check check-manifests test-containers image image-gpu proto bench bench-full venv lock lock-images clean
+.PHONY: help serve test check check-manifests test-containers image image-gpu proto bench bench-engine bench-full bench-overload soak venv lock lock-images clean
 
 help:  ## show these targets
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 24
@@ -43,10 +45,11 @@ check: $(venv)/.dev  ## lint, formatting, types, who may import whom
 	$(venv)/bin/lint-imports --no-logo
 
 check-manifests: $(venv)/.manifests  ## check what is in docker/: images, compose, rules, Kubernetes
-	DRAGOMAN_REQUIRE_TOOLS=1 $(python) -m pytest tests/containers/static $(ARGS)
+	DRAGOMAN_REQUIRE_TOOLS=$(REQUIRE_TOOLS) $(python) -m pytest tests/containers/static $(ARGS)
 
-test-containers: $(venv)/.manifests  ## build and run the containers (Debian, root, Docker; minutes)
-	DRAGOMAN_REQUIRE_TOOLS=1 $(python) -m pytest -m containers tests/containers $(ARGS)
+test-containers: $(venv)/.manifests  ## check them, then build and run them (Debian, root; minutes)
+	DRAGOMAN_REQUIRE_TOOLS=1 $(python) -m pytest -m "containers or not containers" \
+	    tests/containers/static tests/containers/live $(ARGS)
 
 image:  ## build the image for CPUs, dragoman:cpu (ARGS="--secret ...": see docker/Dockerfile)
 	$(docker_build) --target cpu --tag dragoman:cpu --tag dragoman:$(version)-cpu $(ARGS) .
@@ -60,8 +63,17 @@ proto: $(venv)/.dev  ## generate the stubs from proto/dragoman/v1/*.proto
 bench: $(venv)/.dev  ## measure against CTranslate2 (under 15 minutes, on a machine left alone)
 	$(python) -m bench.suite.run quick $(ARGS)
 
+bench-engine: $(venv)/.dev  ## the engine's ratios to CTranslate2, with a floor for each (an hour)
+	$(python) -m bench.engine.run $(ARGS)
+
+bench-overload: $(venv)/.dev  ## what the server does at 150 % of what it carries (5 minutes)
+	$(python) -m bench.suite.run overload $(ARGS)
+
 bench-full: $(venv)/.dev  ## measure everything (hours; goes on where it was interrupted)
 	$(python) -m bench.suite.run full $(ARGS)
+
+soak: $(venv)/.dev  ## an hour at 90 % of the capacity: memory and latency must not drift
+	$(python) -m bench.soak.run $(ARGS)
 
 venv: $(venv)/.dev  ## only create .venv, with everything that test and check need
 

@@ -9,14 +9,15 @@ from __future__ import annotations
 import dataclasses
 import enum
 import math
+import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bench.load.errors import LoadError, PlanError
+from bench.load.errors import LoadError, PlanError, ResultsError
 from bench.load.plan import LoadPlan
-from bench.load.results import Results
+from bench.load.results import RUN_FILE, Results, read_results
 from bench.load.session import Progress, Session
 from bench.load.statistics import Summary
 from bench.load.units import Slo
@@ -26,6 +27,8 @@ PROBE_SECONDS = 10.0
 _PROBE_RATIO = 1.25
 _STEP = 1.1
 _MIN_RATE = 0.01
+# In a row, at one rate: another program may disturb one trial.
+_MOST_INVALID = 3
 
 
 class Stage(enum.Enum):
@@ -114,6 +117,10 @@ class Trial:
     why: str
     summary: Summary
 
+    def __str__(self) -> str:
+        outcome = "kept" if self.kept else f"broken ({self.why})"
+        return f"{self.rate:.4g}/s, {self.stage.value}: promise {outcome}"
+
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values."""
         return {
@@ -161,6 +168,11 @@ class CapacityTest:
         confirm_seconds, probe_seconds: how long the two kinds of trials are measured.
         resolution: as in `CapacitySearch`.
         max_trials: most trials of both kinds.
+        disturbance: says what spoiled a trial that broke its promise; it is made again. "" if
+            nothing did.
+        max_trial_seconds: where it would take longer for enough samples to come, the search ends.
+        resumes: take trials from the output directory that came to their end in an earlier, broken
+            off search for the same; otherwise that directory must be new.
     """
 
     session: Session
@@ -169,6 +181,9 @@ class CapacityTest:
     probe_seconds: float = PROBE_SECONDS
     resolution: float = 0.05
     max_trials: int = 40
+    max_trial_seconds: float = math.inf
+    disturbance: Callable[[Results], str] = lambda results: ""
+    resumes: bool = False
 
     def __post_init__(self) -> None:
         if self.session.slo is None:
@@ -193,11 +208,18 @@ class CapacityTest:
         search = CapacitySearch(self.plan.rate, self.resolution)
         trials: list[Trial] = []
         ended_early = ""
+        num_invalid = 0
         while (wanted := search.next()) is not None and not ended_early:
             if len(trials) == self.max_trials:
                 ended_early = f"no end after {self.max_trials} trials"
                 break
             rate, stage = wanted
+            if self._seconds(rate, stage) > self.max_trial_seconds:
+                ended_early = (
+                    f"at {rate:.3g} requests/s a trial of enough samples would take longer than "
+                    f"{self.max_trial_seconds:g} s"
+                )
+                break
             try:
                 results = self._try(rate, stage, len(trials) + 1, output, observer)
             except LoadError as exc:
@@ -205,13 +227,25 @@ class CapacityTest:
                     raise
                 ended_early = str(exc)
                 break
-            trial = _judge(results, stage)
+            trial = judge(results, stage)
             trials.append(trial)
             on_trial(trial)
-            ended_early = _reason_to_end(results)
-            if not ended_early:
+            problem = _reason_to_end(results) or ("" if trial.kept else self.disturbance(results))
+            num_invalid = num_invalid + 1 if problem else 0
+            if not problem:
                 search.observe(rate, stage, trial.kept)
+            elif results.run.broken_off not in ("", "stopped") or num_invalid == _MOST_INVALID:
+                ended_early = problem
         return Capacity(self.session.slo, search.capacity, trials, ended_early)
+
+    def _seconds(self, rate: float, stage: Stage) -> float:
+        """How long a trial is measured."""
+        if stage is Stage.PROBE:
+            return self.probe_seconds
+        assert self.session.slo is not None, "checked"
+        least = self.session.slo.min_samples
+        # So many that chance does not leave it with too few samples to say.
+        return max(self.confirm_seconds, (least + 4 * math.sqrt(least)) / rate)
 
     def _try(
         self,
@@ -223,17 +257,18 @@ class CapacityTest:
     ) -> Results:
         slo = self.session.slo
         assert slo is not None, "checked"
-        seconds = self.probe_seconds
-        if stage is Stage.CONFIRM:
-            # So many that chance does not leave it with too few samples to say.
-            enough = slo.min_samples + 4 * math.sqrt(slo.min_samples)
-            seconds = max(self.confirm_seconds, enough / rate)
+        seconds = self._seconds(rate, stage)
         # Another seed for each trial: one unlucky order of arrivals shall not decide them all.
         plan = dataclasses.replace(
             self.plan, rate=rate, duration=seconds, seed=self.plan.seed + number
         )
-        watch = _Watch(plan, slo, observer)
         directory = None if output is None else output / "trials" / f"{number:02d}-{rate:.4g}"
+        if self.resumes and directory is not None:
+            done = _ended(directory)
+            if done is not None:
+                return done
+            shutil.rmtree(directory, ignore_errors=True)
+        watch = _Watch(plan, slo, observer)
         return self.session.run(plan, directory, watch)
 
 
@@ -262,7 +297,22 @@ class _Watch:
         return stop or self._num_late > self._allowed
 
 
-def _judge(results: Results, stage: Stage) -> Trial:
+def _ended(directory: Path) -> Results | None:
+    """The trial in `directory`, if there is one that was not broken off by chance."""
+    try:
+        results = read_results(directory)
+    except ResultsError:
+        return None
+    return results if results.run.broken_off in ("", "stopped") else None
+
+
+def stage_of(plan: LoadPlan) -> Stage:
+    """Which kind of trial a stored one was, with the usual times."""
+    return Stage.CONFIRM if plan.duration >= CONFIRM_SECONDS else Stage.PROBE
+
+
+def judge(results: Results, stage: Stage) -> Trial:
+    """Whether a trial kept its promise, and if not, why."""
     summary = results.summary()
     slo, rate = results.slo, results.run.plan.rate
     assert slo is not None, "a capacity test has one"
@@ -280,6 +330,23 @@ def _judge(results: Results, stage: Stage) -> Trial:
     elif stage is Stage.CONFIRM and summary.slo_kept is None:
         why = "too few samples to say"
     return Trial(rate, stage, not why, why, summary)
+
+
+def read_trials(directory: Path) -> list[Trial]:
+    """The trials of a search, judged anew from their raw samples, in order.
+
+    Raises:
+        ResultsError: a trial's files are damaged.
+    """
+    stored = [read_results(file.parent) for file in (directory / "trials").glob(f"*/{RUN_FILE}")]
+    trials = [judge(results, stage_of(results.run.plan)) for results in stored]
+    return sorted(trials, key=lambda trial: trial.rate)
+
+
+def capacity_of(trials: Sequence[Trial]) -> float | None:
+    """The highest rate that a long trial kept; None if none did."""
+    long = (trial for trial in trials if trial.stage is Stage.CONFIRM and trial.summary.valid)
+    return max((trial.rate for trial in long if trial.kept), default=None)
 
 
 def _reason_to_end(results: Results) -> str:

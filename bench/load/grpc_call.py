@@ -38,6 +38,11 @@ class GrpcCall:
         self._options = pb.TranslateOptions(
             max_new_tokens=plan.max_new_tokens, split_sentences=plan.split_sentences
         )
+        if plan.beam_size > 1:
+            self._options.search.beam_size = plan.beam_size
+        if plan.early_stopping:
+            name = f"EARLY_STOPPING_{plan.early_stopping.upper()}"
+            self._options.search.early_stopping = pb.EarlyStopping.Value(name)
 
     async def connect(self) -> None:
         """Connect, so that no request pays for it.

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from typing import Any, get_args
+from typing import Any, Literal, get_args
 
 from bench.load.arrivals import Arrivals
 from bench.load.errors import PlanError
+
+EarlyStopping = Literal["", "heuristic", "first", "never"]
 
 _MAX_REQUESTS = 20_000_000
 
@@ -31,6 +33,8 @@ class LoadPlan:
         processes: processes that make the load.
         source_language, target_language, model: as in the contract; "" is the server's choice.
         max_new_tokens, split_sentences: as in the contract; None is the server's choice.
+        beam_size: hypotheses of the search; 1 is greedy.
+        early_stopping: when a beam is done, as in the contract; "" is the server's choice.
 
     Raises:
         PlanError: a value can't be used; the message names the command line's argument.
@@ -53,6 +57,8 @@ class LoadPlan:
     model: str = ""
     max_new_tokens: int | None = None
     split_sentences: bool | None = None
+    beam_size: int = 1
+    early_stopping: EarlyStopping = ""
 
     def __post_init__(self) -> None:
         if (self.rate is None) == (self.concurrency is None):
@@ -73,6 +79,7 @@ class LoadPlan:
             ("--texts-per-request", self.texts_per_request),
             ("--processes", self.processes),
             ("--max-new-tokens", self.max_new_tokens),
+            ("--beam-size", self.beam_size),
         ):
             if count is not None and count < 1:
                 raise PlanError(f"{argument} must be at least 1, not {count}")
@@ -90,6 +97,15 @@ class LoadPlan:
             raise PlanError(
                 f"--burstiness goes with --arrivals gamma; {self.arrivals} arrivals have their own"
             )
+        if self.early_stopping not in get_args(EarlyStopping):
+            choices = ", ".join(filter(None, get_args(EarlyStopping)))
+            raise PlanError(
+                f"--early-stopping must be one of {choices}, not {self.early_stopping!r}"
+            )
+        if self.early_stopping and self.beam_size == 1:
+            raise PlanError("--early-stopping goes with a --beam-size above 1")
+        if self.stream and self.beam_size > 1:
+            raise PlanError("--beam-size: a stream translates greedily, without a beam")
         if self.stream and self.texts_per_request > 1:
             raise PlanError("--texts-per-request: a stream translates one text")
         if self.concurrency is not None and self.processes > self.concurrency:

@@ -154,7 +154,9 @@ class ServerFigures:
         max_waiting: most sentences seen waiting.
         target_tokens_per_second: written.
         wasted_tokens: written for nobody.
-        padding_tokens: positions computed that held no token; None if the server counts none.
+        padding_tokens: positions of sources computed that held no token; None if the server does
+            not count them.
+        source_tokens: read by the model, of sentences that ended.
         cpu_cores: cores kept busy.
         max_memory_bytes: most resident memory seen.
     """
@@ -173,8 +175,14 @@ class ServerFigures:
     target_tokens_per_second: float | None
     wasted_tokens: float | None
     padding_tokens: float | None
+    source_tokens: float | None
     cpu_cores: float | None
     max_memory_bytes: float | None
+
+    @property
+    def padding_share(self) -> float | None:
+        """Padding beside the tokens that the model read: 0 is none, 1 as much again."""
+        return _ratio(self.padding_tokens, self.source_tokens)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values."""
@@ -217,6 +225,7 @@ def server_figures(snapshots: Sequence[Snapshot], begin: float, end: float) -> S
         target_tokens_per_second=_ratio(grown(_TOKENS), seconds),
         wasted_tokens=grown("dragoman_wasted_tokens_total"),
         padding_tokens=grown("dragoman_padding_tokens_total"),
+        source_tokens=grown("dragoman_source_tokens_total"),
         cpu_cores=_ratio(grown("process_cpu_seconds_total"), seconds),
         max_memory_bytes=highest("process_resident_memory_bytes"),
     )

@@ -11,6 +11,7 @@ from typing import Any
 from bench.load.arrivals import arrival_times
 from bench.load.coordinator import Coordinator, Outcome
 from bench.load.grpc_call import find_server
+from bench.load.host import HostTimes, read_times
 from bench.load.html_report import render
 from bench.load.plan import LoadPlan
 from bench.load.results import Results, ResultsWriter, about_machine
@@ -80,6 +81,7 @@ class Session:
         about = {**about_machine(), **self.about, "models": find_server(plan)}
         writer = ResultsWriter(output, plan, self.slo, about) if output else None
         scrapers: list[Scraper] = []
+        before: list[HostTimes | None] = []
 
         def observe(outcome: Outcome, new: list[Sample], seconds: float) -> bool:
             if writer and new:
@@ -89,15 +91,20 @@ class Session:
                 Progress(plan, seconds, outcome.samples, outcome.num_in_flight, snapshots)
             )
 
+        # From here on: the start of the generator's processes is nobody's disturbance.
         def begin(start: float) -> None:
+            before.append(read_times())
             if self.metrics_url is not None:
                 scrapers.append(Scraper(self.metrics_url, start))
 
         try:
             outcome = Coordinator(plan, self.texts, observe).run(begin)
+            after = read_times()
         finally:
             for scraper in scrapers:
                 scraper.stop()
+        if before and before[0] is not None and after is not None:
+            about["host"] = before[0].until(after)
         if scrapers and scrapers[0].error:
             about["metrics_error"] = scrapers[0].error
         snapshots = tuple(scrapers[0].snapshots) if scrapers else ()

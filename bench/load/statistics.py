@@ -16,7 +16,10 @@ from bench.load.units import Slo, format_seconds, min_samples
 
 PERCENTILES = (50.0, 90.0, 95.0, 99.0, 99.9)
 
-_MAX_MICROSECONDS = 24 * 3600 * 1_000_000
+MAX_SECONDS = 24 * 3600.0
+"""Longer durations, infinite ones too, count as this."""
+
+_MAX_MICROSECONDS = round(MAX_SECONDS * 1e6)
 _SIGNIFICANT_DIGITS = 3
 
 _MAX_SHARE_LATE = 0.01
@@ -49,7 +52,7 @@ def histogram(seconds: Iterable[float]) -> HdrHistogram:
     """An HdrHistogram (http://hdrhistogram.org) of durations, in microseconds."""
     counts = HdrHistogram(1, _MAX_MICROSECONDS, _SIGNIFICANT_DIGITS)
     for value in seconds:
-        counts.record_value(min(_MAX_MICROSECONDS, max(1, round(value * 1e6))))
+        counts.record_value(max(1, round(min(_MAX_MICROSECONDS, value * 1e6))))
     return counts
 
 

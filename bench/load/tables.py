@@ -21,6 +21,8 @@ def headline(results: Results) -> str:
     else:
         load = f"closed loop, {plan.concurrency} users"
     method = "StreamTranslate" if plan.stream else f"Translate, {plan.texts_per_request} text(s)"
+    if plan.beam_size > 1:
+        method += f", beam {plan.beam_size}"
     measured = results.run.measured_seconds
     return f"{plan.server}: {load}, {method}, {measured:.1f} s after {plan.warmup:g} s of warm-up"
 
@@ -88,6 +90,7 @@ def server(figures: ServerFigures) -> Rows:
         ("tokens written per second", figures.target_tokens_per_second, ",.0f"),
         ("wasted tokens", figures.wasted_tokens, ",.0f"),
         ("padding tokens", figures.padding_tokens, ",.0f"),
+        ("padding beside source tokens", figures.padding_share, ".1%"),
         ("cores kept busy", figures.cpu_cores, ".2f"),
         ("resident memory, most seen", figures.max_memory_bytes, "bytes"),
     ]

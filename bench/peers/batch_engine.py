@@ -19,6 +19,7 @@ from service.admission import Admission, Places
 from service.errors import (
     DeadlineExceededError,
     DragomanError,
+    FailedPreconditionError,
     InternalError,
     InvalidArgumentError,
     ResourceExhaustedError,
@@ -79,7 +80,7 @@ class BatchPolicy:
 
 
 class BatchEngine:
-    """Has the methods that translator and registry use of `service.engine.Engine`.
+    """A `ServableEngine` that runs batch after batch.
 
     Args:
         backend: translates batches.
@@ -97,7 +98,7 @@ class BatchEngine:
         *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.limits = limits
+        self._limits = limits
         self._backend = backend
         self._policy = policy
         self._observer: EngineObserver = observer or SilentObserver()
@@ -109,6 +110,30 @@ class BatchEngine:
         self._num_batches = 0
         self._arrived = asyncio.Event()
         self._workers: list[asyncio.Task[None]] = []
+        self._ended = asyncio.Event()
+
+    @property
+    def limits(self) -> RunnerLimits:
+        """What the model can take."""
+        return self._limits
+
+    @property
+    def has_failed(self) -> bool:
+        """Never: a batch that fails fails alone."""
+        return False
+
+    @property
+    def can_score(self) -> bool:
+        """Peers only translate."""
+        return False
+
+    async def prepare_scoring(self) -> None:
+        """Refuse.
+
+        Raises:
+            FailedPreconditionError: always.
+        """
+        raise FailedPreconditionError("this engine only translates")
 
     def now(self) -> float:
         """The time on its clock, in seconds."""
@@ -130,8 +155,14 @@ class BatchEngine:
             self._end(job, FinishReason.CANCELLED, UnavailableError("the engine has stopped"))
         await asyncio.gather(*workers)
         await self._backend.stop()
+        self._ended.set()
 
-    def admit(self, max_in_flight: int) -> Admission:
+    async def wait_until_ended(self) -> bool:
+        """Wait until `stop` is done; False, as it does not fail."""
+        await self._ended.wait()
+        return False
+
+    def admit(self, max_in_flight: int, first: GenerationRequest | None = None) -> Admission:
         """Let a call in, as `Engine.admit`.
 
         Raises:
@@ -164,10 +195,10 @@ class BatchEngine:
         self, request: GenerationRequest, on_end: Callable[[Generation], None]
     ) -> Generation:
         num_source = len(request.source_ids)
-        if not 1 <= num_source <= self.limits.max_source_positions:
+        if not 1 <= num_source <= self._limits.max_source_positions:
             raise InvalidArgumentError("source_ids", f"{num_source} tokens are too many")
         wanted = request.options.max_new_tokens
-        default = default_max_new_tokens(num_source, self.limits.max_target_positions)
+        default = default_max_new_tokens(num_source, self._limits.max_target_positions)
         generation = Generation(
             request,
             max_new_tokens=default if wanted is None else wanted,

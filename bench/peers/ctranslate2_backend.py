@@ -27,14 +27,12 @@ class CTranslate2Options:
         inter_threads: workers: batches at the same time.
         intra_threads: threads of each worker.
         isa: the instruction set, such as "AVX512"; "" for its own choice.
-        beam_size: hypotheses.
     """
 
     compute_type: str = "int8"
     inter_threads: int = 1
     intra_threads: int = 1
     isa: str = ""
-    beam_size: int = 1
 
 
 class CTranslate2Backend:
@@ -91,7 +89,8 @@ class CTranslate2Backend:
         names = self._names
         results = self._translator.translate_batch(
             [[names[token_id] for token_id in request.source_ids] for request in requests],
-            beam_size=self._options.beam_size,
+            # Likewise one search for the batch; it always stops a beam at the first `beam_size`.
+            beam_size=max(request.options.beam_size for request in requests),
             # One limit for the batch: each sequence is cut to its own below, as ours are.
             max_decoding_length=max(max_new_tokens),
             min_decoding_length=0,  # its default of 1 forbids an empty translation

@@ -6,7 +6,7 @@ import asyncio
 import dataclasses
 import os
 from pathlib import Path
-from typing import Annotated, cast
+from typing import Annotated
 
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
@@ -17,7 +17,6 @@ from bench.peers.ctranslate2_backend import CTranslate2Backend, CTranslate2Optio
 from bench.peers.engine_backend import EngineBackend
 from model.bundle import Bundle
 from service import logs
-from service.engine import Engine
 from service.metrics import ServerMetrics
 from service.plan import RunnerLimits
 from service.registry import Registry, ServedModel
@@ -46,8 +45,7 @@ def peer_model(
     )
     observer = metrics.for_model(name)
     observer.set_capacity(limits.max_rows, policy.max_waiting, 0)
-    # It has all that the translator and the registry use of an engine.
-    engine = cast(Engine, BatchEngine(backend, policy, limits, observer))
+    engine = BatchEngine(backend, policy, limits, observer)
     return ServedModel(
         name=name,
         version=bundle.version,
@@ -81,10 +79,15 @@ def own_engine_model(
 ) -> ServedModel:
     """Our engine behind request-level batching."""
     # Only here: a peer's memory shall not hold an ONNX Runtime that it does not use.
+    from service.engine import Engine
     from service.loading import load_model
 
-    # The inner engine's own figures would be counted twice: it gets metrics that nobody reads.
-    own = load_model(bundle, settings, ServerMetrics())
+    # The inner engine's own figures would be counted twice: it gets metrics that nobody reads, but
+    # for what only it can count.
+    unread = ServerMetrics()
+    unread.padding_tokens = metrics.padding_tokens
+    own = load_model(bundle, settings, unread)
+    assert isinstance(own.engine, Engine), "that is what loading makes"
     return peer_model(Bundle.load(bundle), EngineBackend(own.engine), policy, metrics, name)
 
 
@@ -103,7 +106,6 @@ def main(
     inter_threads: int = 1,
     intra_threads: int = 1,
     isa: str = "",
-    beam_size: int = 1,
     threads: Annotated[int, typer.Option(help="Of our own engine; 0: one for each core.")] = 0,
 ) -> None:
     """Serve until SIGTERM."""
@@ -121,9 +123,12 @@ def main(
     policy = BatchPolicy(max_batch, window_ms / 1e3, max_waiting=max_waiting)
     metrics = ServerMetrics()
     if converted is not None and kind == "ctranslate2":
-        options = CTranslate2Options(compute_type, inter_threads, intra_threads, isa, beam_size)
+        options = CTranslate2Options(compute_type, inter_threads, intra_threads, isa)
         model = ctranslate2_model(Bundle.load(bundle), converted, options, policy, metrics)
     else:
+        from model.threads import share_threads
+
+        share_threads(threads or None)  # as `dragoman serve`
         policy = dataclasses.replace(policy, per_request=kind == "per-request")
         model = own_engine_model(bundle, settings, policy, metrics, kind)
 

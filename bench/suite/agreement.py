@@ -11,9 +11,15 @@ from bench.load.source import read_texts
 from bench.suite.artifacts import Artifacts
 from bench.suite.systems import System, running
 from dragoman.client import Client
+from dragoman.results import Search
 
 NUM_TEXTS = 200
 _TEXTS_A_CALL = 20
+
+
+def file_name(beam_size: int) -> str:
+    """Of what was found with a search, in a report's directory."""
+    return "agreement.json" if beam_size == 1 else f"agreement-beam{beam_size}.json"
 
 
 @dataclass(frozen=True)
@@ -40,21 +46,28 @@ def compare_translations(ours: Sequence[str], theirs: Sequence[str]) -> Agreemen
 
 
 def measure_agreement(
-    own: System, peer: System, artifacts: Artifacts, log: Path, num_texts: int = NUM_TEXTS
+    own: System,
+    peer: System,
+    artifacts: Artifacts,
+    log: Path,
+    beam_size: int = 1,
+    num_texts: int = NUM_TEXTS,
 ) -> Agreement:
-    """Translate the first texts with both.
+    """Translate the first texts with both, searching as CTranslate2 does.
 
     Raises:
         LoadError: a server did not start.
         TranslationError: a text was not translated.
     """
     texts = read_texts(artifacts.texts)[:num_texts]
+    search = Search(beam_size=beam_size, early_stopping="first") if beam_size > 1 else None
     translated = []
     for system in (own, peer):
         with running(system, artifacts, log) as server, Client(server.address) as client:
             made: list[str] = []
             for start in range(0, len(texts), _TEXTS_A_CALL):
-                batch = client.translate(texts[start : start + _TEXTS_A_CALL], timeout=600.0)
+                call = texts[start : start + _TEXTS_A_CALL]
+                batch = client.translate(call, search=search, timeout=600.0)
                 for translation in batch.translations:
                     if translation.error is not None:
                         raise translation.error

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import csv
+import hashlib
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,15 @@ from model.tokenizer import TOKENIZER_FILE
 LENGTHS_FILE = Path(__file__).with_name("lengths.csv")
 """Source and target tokens of 2,000 sentence pairs of newstest2013 (English, German), counted with
 a joint vocabulary of 8,000 pieces: news, so longer than chat."""
+
+
+_ROOT = Path(__file__).resolve().parents[2]
+
+SHIPPED_CHECKPOINT = _ROOT / "model" / "checkpoints" / "en-de"
+"""The trained model that is measured beside the speed model."""
+
+SHIPPED_TEXTS = Path(__file__).with_name("sentences.txt")
+"""English sentences of everyday length for it, written for this benchmark."""
 
 
 @dataclass(frozen=True)
@@ -66,12 +76,14 @@ def prepare_speed_model(directory: Path, precision: str, preset: str = "base") -
     vocab_size = 32_000 if preset == "base" else 2_000
     config = speed_model.speed_config(preset, vocab_size)
     made = _artifacts(directory, preset, precision)
+    made_from = digest()
+    _drop_stale(made, made_from)
     if not (made.bundle.exists() and made.converted.exists() and made.texts.exists()):
         weights = speed_model.speed_weights(config)
         tokenizer = directory / preset / TOKENIZER_FILE
         tokenizer.parent.mkdir(parents=True, exist_ok=True)
         speed_model.write_tokenizer(config, tokenizer)
-        _make(made, config, weights, tokenizer, ("en", "de"))
+        _make(made, config, weights, tokenizer, ("en", "de"), made_from)
         made.texts.write_text("\n".join(speed_texts(config)) + "\n", encoding="utf-8")
     return made
 
@@ -91,14 +103,39 @@ def prepare_checkpoint(
     if not texts:
         raise SourceError(f"{source} has no text")
     made = _artifacts(directory, name, precision)
+    made_from = digest(sorted(path for path in checkpoint.iterdir() if path.is_file()))
+    _drop_stale(made, made_from)
     if not (made.bundle.exists() and made.converted.exists()):
         loaded = load_checkpoint(checkpoint)
         weights = {key: tensor.numpy() for key, tensor in loaded.model.state_dict().items()}
         languages = (loaded.languages["source"], loaded.languages["target"])
-        _make(made, loaded.config, weights, checkpoint / TOKENIZER_FILE, languages)
+        _make(made, loaded.config, weights, checkpoint / TOKENIZER_FILE, languages, made_from)
     made.texts.parent.mkdir(parents=True, exist_ok=True)
     made.texts.write_text("\n".join(texts) + "\n", encoding="utf-8")
     return made
+
+
+def digest(files: Sequence[Path] = ()) -> str:
+    """Of the code that makes the models, and of `files`: what was made before it changed is old."""
+    code = [Path(speed_model.__file__), _ROOT / "bench" / "peers" / "conversion.py"]
+    for package in ("export", "model"):
+        code += sorted((_ROOT / package).glob("*.py"))
+    made = hashlib.sha256()
+    for file in [*code, *files]:
+        made.update(hashlib.sha256(file.read_bytes()).digest())
+    return made.hexdigest()
+
+
+def _drop_stale(made: Artifacts, made_from: str) -> None:
+    for path in (made.bundle, made.converted):
+        note = _note(path)
+        if path.exists() and not (note.exists() and note.read_text(encoding="utf-8") == made_from):
+            shutil.rmtree(path)
+
+
+def _note(path: Path) -> Path:
+    """What a model was made from."""
+    return path.with_suffix(".made")
 
 
 def _artifacts(directory: Path, name: str, precision: str) -> Artifacts:
@@ -112,6 +149,7 @@ def _make(
     weights: Mapping[str, Any],
     tokenizer: Path,
     languages: tuple[str, str],
+    made_from: str,
 ) -> None:
     """Write both models; each appears whole or not at all."""
     from export.bundle_writer import ExportOptions, ExportSource, write_bundle
@@ -124,8 +162,10 @@ def _make(
         options = ExportOptions(precision=made.precision, name=f"{made.name}-{made.precision}")
         write_bundle(source, options, partial)
         partial.replace(made.bundle)
+        _note(made.bundle).write_text(made_from, encoding="utf-8")
     if not made.converted.exists():
         partial = made.converted.with_suffix(".partial")
         shutil.rmtree(partial, ignore_errors=True)
         convert(config, weights, partial)
         partial.replace(made.converted)
+        _note(made.converted).write_text(made_from, encoding="utf-8")

@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
+import dataclasses
+import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Literal
 
 from bench.load.plan import LoadPlan
+from bench.suite.sweep import Round, Sweep, sweep_settings
 from bench.suite.systems import System
+
+Reference = Literal["capacity", "throughput", "own throughput"]
+"""What the rates of open loops are shares of: CTranslate2's capacity (long trials), its closed-loop
+throughput at the most users, or our own."""
+
+OWN = "dragoman"
+PEER = "ctranslate2"
+
+MAIN_SHARE = 0.8
+"""The share of an open loop at which every setting is tried; the others take what is left."""
 
 
 @dataclass(frozen=True)
@@ -16,25 +29,42 @@ class Load:
     Attributes:
         concurrency: users of a closed loop; None for an open one.
         share: of the reference rate, for an open loop; None for a closed one.
+        beam_size: hypotheses; 1 is greedy.
+        of_own: whether the share is of our own throughput, whatever the plan's reference is.
     """
 
     concurrency: int | None = None
     share: float | None = None
+    beam_size: int = 1
+    of_own: bool = False
 
     @property
     def name(self) -> str:
         """For tables and directories."""
         if self.concurrency is not None:
-            return f"closed-{self.concurrency}"
-        return f"open-{self.share:.0%}".replace("%", "pct")
+            name = f"closed-{self.concurrency}"
+        else:
+            name = f"{'own' if self.of_own else 'open'}-{self.share:.0%}".replace("%", "pct")
+        return name if self.beam_size == 1 else f"{name}-beam{self.beam_size}"
 
     def plan(self, server: str, seconds: float, warmup: float, reference: float) -> LoadPlan:
-        """The run; `reference` is the rate of which an open loop takes its share."""
-        if self.concurrency is not None:
-            return LoadPlan(server, concurrency=self.concurrency, duration=seconds, warmup=warmup)
-        assert self.share is not None, "a load is closed or open"
+        """The run; `reference` is the rate of which an open loop takes its share.
+
+        A beam is searched as CTranslate2 searches it.
+        """
+        rate = None
+        if self.concurrency is None:
+            assert self.share is not None, "a load is closed or open"
+            rate = max(0.01, self.share * reference)
         return LoadPlan(
-            server, rate=max(0.01, self.share * reference), duration=seconds, warmup=warmup
+            server,
+            rate=rate,
+            concurrency=self.concurrency,
+            duration=seconds,
+            warmup=warmup,
+            timeout=300.0,
+            beam_size=self.beam_size,
+            early_stopping="first" if self.beam_size > 1 else "",
         )
 
 
@@ -43,17 +73,24 @@ class SuitePlan:
     """A whole benchmark.
 
     Attributes:
-        name: "quick", "full" or "smoke".
+        name: "quick", "full", "engine", "overload" or "smoke".
         precisions: of the models.
+        beam_sizes: of the searches; 1 is greedy.
         closed, shares: the load points.
+        own_shares: of open loops for our own system alone, greedily, of our own throughput.
         systems: what is compared; CTranslate2 gets its settings from the sweep.
         seconds, open_seconds, warmup: of a run.
-        sweep_seconds: of a run of the sweep.
-        repetitions: runs of each system at each point, alternating.
+        repetitions: runs of each of the two, ours and CTranslate2, at each point, alternating;
+            the other systems run once.
         sweep: settings of CTranslate2 to try at every point.
-        measure_capacity: search for CTranslate2's capacity (long trials) for the reference rate;
-            otherwise its closed-loop throughput at the most users stands in, and the report says
-            so.
+        reference: what open loops are shares of.
+        slo_percentiles: of the promise that a capacity is measured at: the highest for which a
+            trial takes at most `max_trial_seconds`.
+        max_trial_seconds: see there.
+        capacity_resolution: of the search for it.
+        max_other_cores: where something else kept more cores busy, a run is made again.
+        sweep_samples: requests for which the last round of an open loop's sweep lasts at least,
+            so that its winner is chosen by a percentile (see `bench.suite.scoring`).
     """
 
     name: str
@@ -64,30 +101,60 @@ class SuitePlan:
     seconds: float
     open_seconds: float
     warmup: float
-    sweep_seconds: float
     repetitions: int
-    sweep: tuple[dict[str, Any], ...]
-    measure_capacity: bool
+    sweep: Sweep
+    reference: Reference
+    beam_sizes: tuple[int, ...] = (1,)
+    own_shares: tuple[float, ...] = ()
+    slo_percentiles: tuple[float, ...] = (99.0,)
+    max_trial_seconds: float = 300.0
+    capacity_resolution: float = 0.05
+    max_other_cores: float = 0.15
+    sweep_samples: int = 0
+
+    @property
+    def searches(self) -> list[list[Load]]:
+        """All load points: a list for each kind of search."""
+        return [
+            [Load(concurrency=count, beam_size=beam) for count in self.closed]
+            + [Load(share=share, beam_size=beam) for share in self.shares]
+            + [Load(share=share, of_own=True) for share in self.own_shares if beam == 1]
+            for beam in self.beam_sizes
+        ]
 
     @property
     def loads(self) -> list[Load]:
         """All load points."""
-        closed = [Load(concurrency=count) for count in self.closed]
-        return closed + [Load(share=share) for share in self.shares]
+        return [load for loads in self.searches for load in loads]
 
+    def systems_at(self, load: Load) -> tuple[str, ...]:
+        """Who is measured there: static batches and batches per request only greedily."""
+        if load.of_own:
+            return (OWN,)
+        if load.beam_size > 1:
+            return tuple(name for name in self.systems if name in (OWN, PEER))
+        return self.systems
 
-def sweep_settings(
-    batches: tuple[int, ...], windows_ms: tuple[float, ...], isas: tuple[str, ...]
-) -> tuple[dict[str, Any], ...]:
-    """What to try of CTranslate2's: workers and threads (2,1) and (1,2), each with the rest."""
-    return tuple(
-        {"inter_threads": inter, "intra_threads": intra, "max_batch": batch, "window_ms": window}
-        | ({"isa": isa} if isa else {})
-        for inter, intra in ((2, 1), (1, 2))
-        for batch in batches
-        for window in windows_ms
-        for isa in isas
-    )
+    def repetitions_of(self, system: str) -> int:
+        """How often a system is measured at a point."""
+        return self.repetitions if system in (OWN, PEER) else 1
+
+    def round_seconds(self, number: int, load: Load, reference: float) -> float:
+        """How long a run of the sweep's round `number` (from 0) is measured.
+
+        Args:
+            number: the round.
+            load: the load point.
+            reference: the rate, in requests a second, of which an open loop takes its share.
+        """
+        seconds = self.sweep.rounds[number].seconds
+        if load.share is None or number < len(self.sweep.rounds) - 1:
+            return seconds
+        return max(seconds, self.sweep_samples / max(0.01, load.share * reference))
+
+    def seconds_of(self, load: Load) -> float:
+        """How long a run is measured."""
+        return self.seconds if load.share is None else self.open_seconds
 
 
 QUICK = SuitePlan(
@@ -95,46 +162,84 @@ QUICK = SuitePlan(
     precisions=("int8",),
     closed=(1, 8, 64),
     shares=(0.8,),
-    systems=("dragoman", "ctranslate2"),
+    systems=(OWN, PEER),
     seconds=20.0,
     open_seconds=30.0,
     warmup=3.0,
-    sweep_seconds=5.0,
     repetitions=2,
-    sweep=sweep_settings((64,), (0.0, 2.0), ("",)),
-    measure_capacity=False,
+    sweep=Sweep(sweep_settings((64,), (0.0, 2.0, 5.0), ("",)), (Round(5.0, 2.0, 1),)),
+    reference="throughput",
 )
 FULL = SuitePlan(
     name="full",
     precisions=("int8", "fp32"),
+    beam_sizes=(1, 4),
     closed=(1, 4, 16, 64),
     shares=(0.25, 0.5, 0.8, 1.0, 1.5),
-    systems=("dragoman", "ctranslate2", "static", "per-request"),
-    seconds=30.0,
+    own_shares=(0.8, 1.5),
+    systems=(OWN, PEER, "static", "per-request"),
+    seconds=12.0,
+    open_seconds=15.0,
+    warmup=2.0,
+    repetitions=2,
+    sweep=Sweep(
+        sweep_settings((8, 16, 32, 64), (0.0, 2.0, 5.0), ("", "AVX512")),
+        (Round(1.5, 0.5, 3), Round(4.0, 0.8, 1)),
+    ),
+    reference="capacity",
+    slo_percentiles=(99.0, 95.0, 90.0),
+    max_trial_seconds=120.0,
+    capacity_resolution=0.1,
+)
+ENGINE = dataclasses.replace(
+    FULL,
+    name="engine",
+    precisions=("int8",),
+    beam_sizes=(1,),
+    own_shares=(),
+    systems=(OWN, PEER),
+    seconds=12.0,
+    repetitions=3,
+    sweep=Sweep(FULL.sweep.settings, (Round(2.0, 0.7, 3), Round(5.0, 0.8, 1))),
+    slo_percentiles=(99.0,),
+    max_trial_seconds=300.0,
+    sweep_samples=120,  # a p90 takes 100; arrivals are random
+)
+OVERLOAD = SuitePlan(
+    name="overload",
+    precisions=("int8",),
+    closed=(64,),
+    shares=(),
+    own_shares=(0.8, 1.5),
+    systems=(OWN,),
+    seconds=20.0,
     open_seconds=60.0,
     warmup=5.0,
-    sweep_seconds=10.0,
-    repetitions=3,
-    sweep=sweep_settings((8, 16, 32, 64), (0.0, 2.0, 5.0), ("", "AVX512")),
-    measure_capacity=True,
+    repetitions=1,
+    sweep=QUICK.sweep,
+    reference="own throughput",
 )
 SMOKE = SuitePlan(
     name="smoke",
     precisions=("int8",),
+    beam_sizes=(1, 2),
     closed=(2,),
     shares=(0.5,),
-    systems=("dragoman", "ctranslate2", "static"),
+    own_shares=(1.5,),
+    systems=(OWN, PEER, "static", "per-request"),
     seconds=1.0,
     open_seconds=1.0,
     warmup=0.5,
-    sweep_seconds=0.5,
     repetitions=1,
-    sweep=sweep_settings((8,), (0.0,), ("",))[:1],
-    measure_capacity=False,
+    sweep=Sweep(
+        sweep_settings((8,), (0.0,), ("", "AVX512")), (Round(0.5, 0.2, 1), Round(0.5, 0.2, 1))
+    ),
+    reference="throughput",
+    max_other_cores=math.inf,
 )
-PLANS = {plan.name: plan for plan in (QUICK, FULL, SMOKE)}
+PLANS = {plan.name: plan for plan in (QUICK, FULL, OVERLOAD, SMOKE)}
 
 
 def own_system(name: str) -> System:
     """A system that is not swept: ours, with its defaults."""
-    return System(name, {} if name == "dragoman" else {"max_batch": 64, "window_ms": 0.0})
+    return System(name, {} if name == OWN else {"max_batch": 64, "window_ms": 0.0})

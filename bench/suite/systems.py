@@ -19,6 +19,7 @@ from bench.suite.artifacts import Artifacts
 ROOT = Path(__file__).resolve().parents[2]
 _START_SECONDS = 180.0
 _STOP_SECONDS = 60.0
+_ACCESS = "dragoman.access"
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,10 @@ class System:
 
     name: str
     settings: dict[str, Any] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        parts = [f"{name} {value}" for name, value in self.settings.items()]
+        return f"{self.name} ({', '.join(parts) or 'defaults'})"
 
     def command(self, artifacts: Artifacts) -> list[str]:
         """The command line of its server, on any ports."""
@@ -68,6 +73,11 @@ class Running:
     metrics_url: str
 
 
+def environment() -> dict[str, str]:
+    """What a process needs to find this checkout."""
+    return {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'proto'}"}
+
+
 @contextlib.contextmanager
 def running(system: System, artifacts: Artifacts, log: Path) -> Iterator[Running]:
     """Run a system's server until the end of the context; its log goes to a file.
@@ -75,10 +85,9 @@ def running(system: System, artifacts: Artifacts, log: Path) -> Iterator[Running
     Raises:
         LoadError: it did not come up; the message has the end of its log.
     """
-    environment = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'proto'}"}
     process = subprocess.Popen(
         [sys.executable, *system.command(artifacts)],
-        env=environment,
+        env=environment(),
         stderr=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         text=True,
@@ -123,14 +132,21 @@ class _LogReader(threading.Thread):
         assert self._process.stderr is not None, "it was asked for"
         with self._log.open("a", encoding="utf-8") as file:
             for line in self._process.stderr:
-                file.write(line)
+                entry = _entry(line)
+                # A line a call would be most of a report, and its samples say the same.
+                if entry.get("logger") != _ACCESS:
+                    file.write(line)
                 self._last = [*self._last[-20:], line]
-                self._notice(line)
+                if entry.get("message") == "serving":
+                    self.started = entry
+                    self.serving.set()
         self.serving.set()  # or it never will: whoever waits need not wait longer
 
-    def _notice(self, line: str) -> None:
-        with contextlib.suppress(json.JSONDecodeError):
-            entry = json.loads(line)
-            if isinstance(entry, dict) and entry.get("message") == "serving":
-                self.started = entry
-                self.serving.set()
+
+def _entry(line: str) -> dict[str, str]:
+    """A line of a log; nothing of one that is not JSON."""
+    with contextlib.suppress(json.JSONDecodeError):
+        entry = json.loads(line)
+        if isinstance(entry, dict):
+            return entry
+    return {}

@@ -27,6 +27,7 @@ class FakeServer(translation_pb2_grpc.TranslationServiceServicer):
         self.started = time.monotonic()
         self.num_calls = 0
         self.texts: list[list[str]] = []
+        self.options: list[pb.TranslateOptions] = []
         self.server = grpc.server(ThreadPoolExecutor(128), options=[("grpc.so_reuseport", 0)])
         translation_pb2_grpc.add_TranslationServiceServicer_to_server(self, self.server)
         self.port = self.server.add_insecure_port("127.0.0.1:0")
@@ -44,6 +45,7 @@ class FakeServer(translation_pb2_grpc.TranslationServiceServicer):
         return pb.Model(name="fake", precision="none")
 
     def Translate(self, request: pb.TranslateRequest, context: Any) -> pb.TranslateResponse:
+        self.options.append(request.options)
         self._behaviour(self, self._count(list(request.contents)), context)
         return pb.TranslateResponse(
             translations=[
@@ -51,6 +53,9 @@ class FakeServer(translation_pb2_grpc.TranslationServiceServicer):
                 for text in request.contents
             ]
         )
+
+    def Score(self, request: pb.ScoreRequest, context: Any) -> pb.ScoreResponse:
+        return pb.ScoreResponse()
 
     def StreamTranslate(
         self, request: pb.StreamTranslateRequest, context: Any

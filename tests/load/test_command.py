@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 
 from bench.load.results import read_results
 from cli.main import app
+from dragoman.v1 import translation_pb2 as pb
 from tests.factories import SENTENCES, tiny_bundle
 from tests.integration.servers import dragoman, running_bundle
 from tests.load.fake_server import FakeServer, fake_server
@@ -33,6 +34,21 @@ async def load(*arguments: str | Path) -> tuple[int, str, str]:
     out, err = await process.communicate()
     assert process.returncode is not None
     return process.returncode, out.decode(), err.decode()
+
+
+async def test_a_beam_is_asked_for(tmp_path: Path, source: Path) -> None:
+    with fake_server(lambda server, number, context: None) as server:
+        status, out, err = await load(
+            *("--server", server.address, "--source", source, "--concurrency", "1"),
+            *("--duration", "0.3s", "--warmup", "0s", "--metrics", "none"),
+            *("--beam-size", "4", "--early-stopping", "first"),
+        )
+    assert status in (0, 3), err
+    assert "beam 4" in out
+    searches = [options.search for options in server.options]
+    assert searches
+    assert {search.beam_size for search in searches} == {4}
+    assert {search.early_stopping for search in searches} == {pb.EARLY_STOPPING_FIRST}
 
 
 async def test_a_run_against_the_real_server(tmp_path: Path, source: Path) -> None:

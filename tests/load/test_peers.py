@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 
 import pytest
 
@@ -10,6 +11,10 @@ from bench.peers.batch_engine import BatchPolicy
 from bench.peers.conversion import convert
 from bench.peers.ctranslate2_backend import CTranslate2Options
 from bench.peers.server import ctranslate2_model, own_engine_model
+from bench.suite import systems
+from bench.suite.artifacts import Artifacts
+from dragoman.client import Client
+from dragoman.results import Search
 from model.bundle import Bundle
 from service.metrics import ServerMetrics
 from service.registry import Registry, ServedModel
@@ -59,6 +64,22 @@ async def test_ctranslate2_translates_as_we_do(bundle: Bundle) -> None:
     assert different == 0, f"{different} of {len(wanted)} differ"
 
 
+async def test_ctranslate2_searches_a_beam_as_we_do(bundle: Bundle) -> None:
+    """With what the benchmark asks of both."""
+    metrics = ServerMetrics()
+    converted = bundle.path.parent / "converted"
+    options = CTranslate2Options("float32", inter_threads=1)
+    model = ctranslate2_model(bundle, converted, options, POLICY, metrics)
+    search = Search(beam_size=4, early_stopping="first")
+    async with running(any_ports(), metrics, Registry([model])) as server:
+        theirs = await server.client.translate(TEXTS, search=search)
+    async with running_bundle(bundle.path) as server:
+        own = await server.client.translate(TEXTS, search=search)
+        greedy = await server.client.translate(TEXTS)
+    assert [one.text for one in theirs.translations] == [one.text for one in own.translations]
+    assert own.translations != greedy.translations, "a beam would not be told from none"
+
+
 @pytest.mark.parametrize("per_request", [False, True])
 async def test_our_engine_in_batches_translates_as_it_does_alone(
     bundle: Bundle, per_request: bool
@@ -67,3 +88,26 @@ async def test_our_engine_in_batches_translates_as_it_does_alone(
     policy = dataclasses.replace(POLICY, per_request=per_request)
     model = own_engine_model(bundle.path, any_ports(), policy, metrics, "static")
     assert await translations(model, metrics) == await ours(bundle)
+
+
+@pytest.mark.parametrize(
+    "system",
+    [
+        systems.System("dragoman"),
+        systems.System("ctranslate2", {"max_batch": 4, "inter_threads": 2}),
+        systems.System("static", {"max_batch": 4}),
+        systems.System("per-request", {"max_batch": 4}),
+    ],
+    ids=lambda system: system.name,
+)
+def test_every_system_serves_as_a_process(
+    bundle: Bundle, tmp_path: Path, system: systems.System
+) -> None:
+    """As the benchmark runs them: from a command line to SERVING, an answer, and SIGTERM."""
+    directory = bundle.path.parent
+    artifacts = Artifacts("tiny", "fp32", bundle.path, directory / "converted", tmp_path / "none")
+    with (
+        systems.running(system, artifacts, tmp_path / "log") as server,
+        Client(server.address) as client,
+    ):
+        assert [one.error for one in client.translate(TEXTS).translations] == [None] * len(TEXTS)

@@ -13,11 +13,13 @@ from bench.load.capacity import (
     CapacityTest,
     Stage,
     _Watch,
+    capacity_of,
+    read_trials,
 )
 from bench.load.capacity_report import chart, rows, sentence, write
 from bench.load.errors import PlanError, ServerError
 from bench.load.plan import LoadPlan
-from bench.load.results import Results
+from bench.load.results import Results, ResultsWriter
 from bench.load.session import Progress, Session
 from bench.load.statistics import Run
 from bench.load.units import Slo
@@ -123,6 +125,69 @@ def test_an_overloaded_generator_ends_the_search() -> None:
     capacity = CapacityTest(Lagging(["x"], SLO), LoadPlan("", rate=4.0, warmup=0.0)).run()
     assert "could not keep up" in capacity.ended_early
     assert capacity.rate is None
+    assert [trial.rate for trial in capacity.trials] == [4.0, 8.0, 8.0, 8.0]
+
+
+def test_a_trial_that_was_disturbed_is_made_again() -> None:
+    class Disturbed(PretendSession):
+        def run(
+            self, plan: LoadPlan, output: Path | None = None, observer: object = None
+        ) -> Results:
+            run = super().run(plan, output).run
+            lags = [1.0] * 100 if plan.seed in (2, 3) else []
+            return Results(Run(plan, run.samples, lags, run.seconds), self.slo)
+
+    capacity = CapacityTest(Disturbed(["x"], SLO), LoadPlan("", rate=4.0, warmup=0.0)).run()
+    assert capacity.ended_early == ""
+    assert [trial.rate for trial in capacity.trials][:4] == [4.0, 8.0, 8.0, 8.0]
+    assert capacity_of(capacity.trials) == capacity.rate
+
+
+def test_a_search_goes_on_with_the_trials_that_are_there(tmp_path: Path) -> None:
+    first: list[float] = []
+    made: list[float] = []
+
+    class Writing(PretendSession):
+        def run(
+            self, plan: LoadPlan, output: Path | None = None, observer: object = None
+        ) -> Results:
+            if len(made) == 5:
+                raise KeyboardInterrupt
+            made.append(plan.rate or 0.0)
+            results = super().run(plan, output)
+            assert output is not None
+            writer = ResultsWriter(output, plan, self.slo, {})
+            writer.finish(results, "")
+            return results
+
+    plan = LoadPlan("server:1", rate=4.0, warmup=0.0)
+    test = CapacityTest(Writing(["x"], SLO), plan, resumes=True)
+    with pytest.raises(KeyboardInterrupt):
+        test.run(tmp_path)
+    first += made
+    made.clear()
+    capacity = test.run(tmp_path)
+    whole = CapacityTest(PretendSession(["x"], SLO), plan).run()
+    assert [trial.rate for trial in capacity.trials] == [trial.rate for trial in whole.trials]
+    assert [*first, *made] == [trial.rate for trial in whole.trials]
+    assert capacity_of(read_trials(tmp_path)) == capacity.rate == whole.rate
+
+
+def test_a_trial_that_would_take_too_long_ends_the_search() -> None:
+    class Slow(PretendSession):
+        def run(
+            self, plan: LoadPlan, output: Path | None = None, observer: object = None
+        ) -> Results:
+            latency = 0.1 if plan.rate and plan.rate <= 0.5 else 3.0
+            run = open_run([latency] * 20, 1.0)
+            return Results(Run(plan, run.samples, [], 1000.0), self.slo)
+
+    test = CapacityTest(
+        Slow(["x"], SLO), LoadPlan("", rate=4.0, warmup=0.0), max_trial_seconds=600.0
+    )
+    capacity = test.run()
+    assert capacity.rate is None
+    assert "longer than 600 s" in capacity.ended_early
 
 
 def test_a_lost_trial_is_ended_early() -> None:

@@ -10,6 +10,7 @@ from bench.load.results import Results
 from bench.load.scrape import Snapshot, bucket_percentile, scrape, server_figures, whose_metrics
 from bench.load.statistics import Run
 from service.metrics import MetricsEndpoint, ServerMetrics
+from service.requests import FinishReason, GenerationRequest, GenerationResult
 from tests.unit.bench.samples import sample
 
 
@@ -29,6 +30,9 @@ def test_the_figures_of_a_run_from_the_servers_own_metrics() -> None:
     for _ in range(10):
         observer.on_step(2, 1, encode_seconds=0.01, step_seconds=0.05)
         observer.on_admitted(0.02)
+        observer.on_padding(3)
+    request = GenerationRequest(source_ids=(5, 6, 3))
+    observer.on_finished(GenerationResult([7, 8], FinishReason.EOS), request)
     observer.on_queue(waiting=5, running=2)
     during = Snapshot.parse(page(metrics), 15.0)
     observer.on_queue(waiting=0, running=0)
@@ -46,7 +50,8 @@ def test_the_figures_of_a_run_from_the_servers_own_metrics() -> None:
     assert 0.01 <= figures.queue_p50 <= 0.025
     assert figures.max_waiting == 5
     assert figures.wasted_tokens == 0
-    assert figures.padding_tokens is None
+    assert figures.padding_tokens == 30
+    assert figures.padding_share == pytest.approx(10.0)
     assert figures.cpu_cores is not None
     assert figures.max_memory_bytes is not None
 

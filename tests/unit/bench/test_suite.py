@@ -9,13 +9,19 @@ import pytest
 from bench.load.errors import LoadError
 from bench.load.html_report import render
 from bench.load.results import Results, ResultsWriter
+from bench.load.sample import Reply
+from bench.load.statistics import summarise
 from bench.speed_model import speed_config
 from bench.suite import recompute
 from bench.suite.agreement import compare_translations, read, write
 from bench.suite.artifacts import Artifacts, speed_texts
-from bench.suite.points import FULL, PLANS, QUICK, Load, own_system, sweep_settings
-from bench.suite.run import _completed
+from bench.suite.estimate import load_seconds, steps, total
+from bench.suite.points import ENGINE, FULL, PLANS, QUICK, Load, SuitePlan, own_system
+from bench.suite.scoring import Yardstick, score, yardstick
+from bench.suite.suite import completed
+from bench.suite.sweep import workers_and_threads
 from bench.suite.systems import System, running
+from model.processor import num_usable_cores
 from tests.unit.bench.samples import open_run
 
 
@@ -58,7 +64,7 @@ def test_tables_come_from_the_raw_samples_alone(report: Path) -> None:
     ]  # fmt: skip
     ours = next(row for row in rows if row[:2] == ["| open-80pct", "dragoman"])
     assert ours[2].startswith("9")  # answered within the second
-    assert ours[4] == "100 ms"
+    assert (ours[4], ours[5]) == ("100 ms", "100 ms")
     assert ours[-1].startswith("2")
     assert "12.50 requests/s" in text
     assert "inter_threads 2, max_batch 64" in text
@@ -89,16 +95,16 @@ def test_the_readme_gets_the_tables_between_its_marks(report: Path, tmp_path: Pa
 
 def test_only_runs_that_came_to_their_end_are_not_made_again(tmp_path: Path) -> None:
     directory = store(tmp_path, "closed-8", own_system("dragoman"), 0.1)
-    assert _completed(directory) is not None
+    assert completed(directory) is not None
     file = directory / "run.json"
     header = json.loads(file.read_text())
     header["ended"]["broken_off"] = "interrupted"
     file.write_text(json.dumps(header))
-    assert _completed(directory) is None
+    assert completed(directory) is None
     header["ended"] = None
     file.write_text(json.dumps(header))
-    assert _completed(directory) is None
-    assert _completed(tmp_path / "nothing") is None
+    assert completed(directory) is None
+    assert completed(tmp_path / "nothing") is None
 
 
 def test_loads_become_plans() -> None:
@@ -114,34 +120,49 @@ def test_loads_become_plans() -> None:
     ]
 
 
+def test_a_beam_is_searched_as_ctranslate2_searches_it() -> None:
+    plan = Load(concurrency=16, beam_size=4).plan("server:1", 20.0, 3.0, reference=0.0)
+    assert (plan.beam_size, plan.early_stopping) == (4, "first")
+    assert Load(concurrency=16, beam_size=4).name == "closed-16-beam4"
+    assert Load(share=1.5, of_own=True).name == "own-150pct"
+
+
 def test_the_full_benchmark_covers_what_is_promised() -> None:
     assert set(FULL.closed) == {1, 4, 16, 64}
     assert set(FULL.shares) == {0.25, 0.5, 0.8, 1.0, 1.5}
     assert set(FULL.precisions) == {"int8", "fp32"}
-    tried = {(s["inter_threads"], s["intra_threads"]) for s in FULL.sweep}
-    assert tried == {(2, 1), (1, 2)}
-    assert {s["max_batch"] for s in FULL.sweep} == {8, 16, 32, 64}
-    assert {s["window_ms"] for s in FULL.sweep} == {0.0, 2.0, 5.0}
-    assert {s.get("isa", "") for s in FULL.sweep} == {"", "AVX512"}
-    assert FULL.measure_capacity
-    assert set(PLANS) == {"quick", "full", "smoke"}
+    assert set(FULL.beam_sizes) == {1, 4}
+    for plan in (FULL, ENGINE):
+        settings = plan.sweep.settings
+        pairs = {(s["inter_threads"], s["intra_threads"]) for s in settings}
+        assert pairs == set(workers_and_threads(num_usable_cores()))
+        assert {s["max_batch"] for s in settings} == {8, 16, 32, 64}
+        assert {s["window_ms"] for s in settings} == {0.0, 2.0, 5.0}
+        assert {s.get("isa", "") for s in settings} == {"", "AVX512"}
+        assert plan.reference == "capacity"
+    assert set(FULL.systems) == {"dragoman", "ctranslate2", "static", "per-request"}
+    assert set(PLANS) == {"quick", "full", "overload", "smoke"}
+
+
+def on_two_cores(plan: SuitePlan) -> SuitePlan:
+    """More cores have more ways to share them out."""
+    settings = tuple(
+        one for one in plan.sweep.settings if one["intra_threads"] in (1, num_usable_cores())
+    )
+    return dataclasses.replace(plan, sweep=dataclasses.replace(plan.sweep, settings=settings))
 
 
 def test_the_quick_benchmark_takes_less_than_fifteen_minutes() -> None:
-    """By its plan, with ten seconds for each start of a server."""
-    start = 10.0
-    loads = len(QUICK.closed) + len(QUICK.shares)
-    sweep = loads * len(QUICK.sweep) * (QUICK.sweep_seconds + QUICK.warmup + start)
-    each = len(QUICK.systems) * QUICK.repetitions
-    runs = each * (
-        len(QUICK.closed) * (QUICK.seconds + QUICK.warmup + start)
-        + len(QUICK.shares) * (QUICK.open_seconds + QUICK.warmup + start)
-    )
-    assert sweep + runs < 15 * 60
+    assert total(steps(on_two_cores(QUICK), "base-int8")) < 15 * 60
 
 
-def test_sweeps_try_every_combination() -> None:
-    assert len(sweep_settings((8, 64), (0.0, 2.0, 5.0), ("", "AVX512"))) == 2 * 2 * 3 * 2
+def test_the_full_benchmark_takes_less_than_six_hours() -> None:
+    assert 4 * total(steps(on_two_cores(FULL), "base-int8")) < 6 * 3600
+
+
+def test_other_shares_do_not_sweep_from_the_start() -> None:
+    seconds = {share: load_seconds(FULL, Load(share=share)) for share in FULL.shares}
+    assert all(seconds[share] < seconds[0.8] for share in FULL.shares if share != 0.8)
 
 
 def test_texts_have_the_lengths_of_real_sentences() -> None:
@@ -185,3 +206,45 @@ def test_a_system_that_does_not_start_is_an_error_with_its_log(tmp_path: Path) -
     ):
         pytest.fail("there is no bundle to serve")
     assert "bundle" in log.read_text()
+
+
+OPEN = Load(share=0.8)
+
+
+def test_open_loops_are_scored_by_the_highest_percentile_that_all_can_tell() -> None:
+    few, some, many = (summarise(open_run([0.1] * count)) for count in (99, 100, 1000))
+    assert yardstick([many, many], OPEN) is Yardstick.P99
+    assert yardstick([many, some], OPEN) is Yardstick.P90
+    assert yardstick([many, few], OPEN) is Yardstick.MEAN
+    assert yardstick([], OPEN) is Yardstick.MEAN
+    assert yardstick([many], Load(concurrency=8)) is Yardstick.TOKENS
+    assert "too few" in str(Yardstick.MEAN)
+
+
+def test_a_short_mean_with_a_long_tail_does_not_win() -> None:
+    tail = summarise(open_run([0.1] * 850 + [0.9] * 150))
+    even = summarise(open_run([0.3] * 1000))
+    assert score(tail, OPEN, Yardstick.MEAN) > score(even, OPEN, Yardstick.MEAN)
+    by = yardstick([tail, even], OPEN)
+    assert score(even, OPEN, by) == pytest.approx(-0.3, rel=0.01)
+    assert score(tail, OPEN, by) == pytest.approx(-0.9, rel=0.01)
+
+
+def test_errors_lose_and_do_not_choose_the_yardstick() -> None:
+    good = summarise(open_run([0.3] * 1000))
+    bad_run = open_run([0.1] * 20)
+    refused = dataclasses.replace(bad_run.samples[0], reply=Reply(code="RESOURCE_EXHAUSTED"))
+    bad = summarise(dataclasses.replace(bad_run, samples=[refused, *bad_run.samples[1:]]))
+    by = yardstick([good, bad], OPEN)
+    assert by is Yardstick.P99
+    assert score(bad, OPEN, by) == float("-inf") < score(good, OPEN, by)
+
+
+def test_the_last_round_of_an_open_sweep_has_enough_samples_for_a_percentile() -> None:
+    rounds = ENGINE.sweep.rounds
+    last = len(rounds) - 1
+    rate = 4.0
+    assert ENGINE.round_seconds(last, OPEN, rate) * 0.8 * rate > 110
+    assert ENGINE.round_seconds(0, OPEN, rate) == rounds[0].seconds
+    assert ENGINE.round_seconds(last, OPEN, 1e6) == rounds[last].seconds
+    assert ENGINE.round_seconds(last, Load(concurrency=8), rate) == rounds[last].seconds

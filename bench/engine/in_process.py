@@ -1,0 +1,185 @@
+"""The engine called in its own process, without a server: `python -m bench.engine.in_process`.
+
+Two measurements: its decoder steps beside a bare loop of the same graph, and a closed loop of users
+that give it the benchmark's texts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
+
+import typer
+
+from bench.engine.bare_loop import BareLoop
+from bench.load.source import TextOrder, read_texts
+from bench.speed_model import length_word, word
+from model.bundle import Bundle
+from model.threads import share_threads
+from service.engine import Engine, EngineConfig
+from service.metrics import ServerMetrics
+from service.plan import RunnerLimits, StepOutput, StepPlan
+from service.requests import GenerationRequest
+from service.runner import OnnxRunner
+
+ROWS = (1, 8, 64)
+_TARGET = 100
+_SOURCE_WORDS = 23
+
+
+class StepClock:
+    """A runner that notes when each step ended, and of how many rows; else as the one inside."""
+
+    def __init__(self, runner: OnnxRunner) -> None:
+        self._runner = runner
+        self.steps: list[tuple[float, int, bool]] = []
+
+    @property
+    def limits(self) -> RunnerLimits:
+        """Of the runner inside."""
+        return self._runner.limits
+
+    def execute(self, plan: StepPlan) -> StepOutput:
+        """As the runner inside."""
+        output = self._runner.execute(plan)
+        self.steps.append((time.perf_counter(), plan.num_rows, bool(plan.encodes)))
+        return output
+
+    def close(self) -> None:
+        """As the runner inside."""
+        self._runner.close()
+
+    def plain_steps(self, num_rows: int) -> tuple[int, float]:
+        """Steps of so many rows in a row, with nothing to encode, and the seconds they took."""
+        times = [when for when, rows, encodes in self.steps if rows == num_rows and not encodes]
+        return len(times) - 1, times[-1] - times[0]
+
+
+@dataclass(frozen=True)
+class ClosedLoop:
+    """Users who wait for their answer before they ask again.
+
+    Attributes:
+        users: how many.
+        seconds, warmup: what is measured, and what before that is not.
+    """
+
+    users: int
+    seconds: float
+    warmup: float
+
+
+async def measure(
+    bundle: Bundle, texts: list[str], loop: ClosedLoop, blocks: int
+) -> dict[str, Any]:
+    """Both measurements, as plain JSON values.
+
+    Args:
+        bundle: of the speed model.
+        texts: for the closed loop.
+        loop: the closed loop.
+        blocks: of steps, of the engine and of the bare loop in turn, for each number of rows.
+    """
+    clock = StepClock(OnnxRunner(bundle, max_rows=max(64, loop.users)))
+    config = EngineConfig(bos_id=bundle.config.bos_id, eos_id=bundle.config.eos_id)
+    engine = Engine(clock, config, ServerMetrics().for_model("engine"))
+    await engine.start()
+    try:
+        steps = {
+            str(rows): await _steps(engine, clock, bundle, rows, blocks)
+            for rows in ROWS
+            if rows <= clock.limits.max_rows
+        }
+        closed = await _closed_loop(engine, bundle, texts, loop)
+    finally:
+        await engine.stop()
+    return {"steps": steps, "closed": closed, "bundle": bundle.path.name}
+
+
+async def _steps(
+    engine: Engine, clock: StepClock, bundle: Bundle, num_rows: int, blocks: int
+) -> dict[str, list[dict[str, Any]]]:
+    """The engine's steps and the bare loop's, at the same rows and positions."""
+    text = " ".join([length_word(_TARGET), *(word(number) for number in range(_SOURCE_WORDS))])
+    source_ids = (*bundle.tokenizer().encode(text), bundle.config.eos_id)
+    limits = clock.limits
+    bare = BareLoop(
+        bundle, num_rows, len(source_ids), limits.max_source_positions, limits.max_target_positions
+    )
+    made: dict[str, list[dict[str, Any]]] = {"engine": [], "bare": []}
+    for block in range(blocks + 1):
+        clock.steps.clear()
+        requests = [GenerationRequest(source_ids)] * num_rows
+        results = [generation.result() for generation in engine.submit_many(requests)]
+        assert len((await asyncio.gather(*results))[0].token_ids) == _TARGET, "lengths are forced"
+        count, seconds = clock.plain_steps(num_rows)
+        # Positions end where the engine's end: a later step attends to more.
+        positions = range(_TARGET + 1 - count, _TARGET + 1)
+        bare_seconds = await asyncio.to_thread(bare.run, positions)
+        if block:  # the first of each warms up
+            made["engine"].append({"steps": count, "seconds": seconds})
+            made["bare"].append({"steps": count, "seconds": bare_seconds})
+    return made
+
+
+async def _closed_loop(
+    engine: Engine, bundle: Bundle, texts: list[str], loop: ClosedLoop
+) -> dict[str, Any]:
+    """Users who wait for their answer before they ask again, as `dragoman load` has them."""
+    tokenizer = bundle.tokenizer()
+    sources = [(*tokenizer.encode(text), bundle.config.eos_id) for text in texts]
+    order = TextOrder(len(texts), 1, seed=0)
+    numbers = itertools.count()
+    users, seconds, warmup = loop.users, loop.seconds, loop.warmup
+    done: list[tuple[float, int]] = []
+    started = time.monotonic()
+
+    async def user() -> None:
+        while time.monotonic() - started < warmup + seconds:
+            (text,) = order.of_request(next(numbers))
+            result = await engine.submit(GenerationRequest(sources[text])).result()
+            done.append((time.monotonic() - started, len(result.token_ids)))
+
+    async def spent() -> tuple[float, float]:
+        await asyncio.sleep(warmup)
+        before = time.process_time(), time.monotonic()
+        await asyncio.sleep(seconds)
+        return time.process_time() - before[0], time.monotonic() - before[1]
+
+    watch = asyncio.create_task(spent())
+    await asyncio.gather(*(user() for _ in range(users)))
+    cpu_seconds, measured = await watch
+    tokens = sum(count for when, count in done if warmup <= when < warmup + measured)
+    return {"users": users, "tokens": tokens, "cpu_seconds": cpu_seconds, "seconds": measured}
+
+
+def main(
+    bundle: Annotated[Path, typer.Option(help="A bundle of the speed model.")],
+    texts: Annotated[Path, typer.Option(help="Texts for it, one a line.")],
+    output: Annotated[Path, typer.Option(help="A JSON file for what was measured.")],
+    users: Annotated[int, typer.Option(help="Of the closed loop.")] = 64,
+    seconds: Annotated[float, typer.Option(help="Of the closed loop.")] = 10.0,
+    warmup: Annotated[float, typer.Option(help="Of the closed loop, before them.")] = 3.0,
+    blocks: Annotated[int, typer.Option(help="Of 100 steps, for each number of rows.")] = 2,
+) -> None:
+    """Measure, and write it down."""
+    share_threads()  # as `dragoman serve`
+    loaded = Bundle.load(bundle)
+    loop = ClosedLoop(users, seconds, warmup)
+    found = asyncio.run(measure(loaded, read_texts(texts), loop, blocks))
+    output.parent.mkdir(parents=True, exist_ok=True)
+    partial = output.with_suffix(".partial")
+    partial.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    partial.replace(output)
+
+
+if __name__ == "__main__":
+    typer.run(main)

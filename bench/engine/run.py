@@ -1,0 +1,219 @@
+"""The engine against CTranslate2: `python -m bench.engine.run`. Goes on where it was interrupted.
+
+Prints a table with a floor for each line. Exit status: 0 if all floors are held, 1 if one is missed
+or a line could not be measured, 130 after Ctrl-C.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from bench.engine import table
+from bench.load.errors import LoadError
+from bench.load.units import Slo
+from bench.suite import estimate
+from bench.suite.artifacts import SHIPPED_CHECKPOINT, SHIPPED_TEXTS
+from bench.suite.cells import read_cells
+from bench.suite.points import ENGINE, MAIN_SHARE, OWN, Load, SuitePlan, own_system
+from bench.suite.reference import find_capacity, near_capacity, peer_capacity, reference_name
+from bench.suite.run import WORK, Models, report_directory, reporting
+from bench.suite.suite import Interrupted, Suite, console, remembered
+from bench.suite.systems import environment
+
+_IN_PROCESS_SECONDS = 45.0
+_OPEN_SECONDS = 400.0
+_P99_SAMPLES = 1100  # a few more than it takes, since arrivals are random
+
+SMOKE = dataclasses.replace(
+    ENGINE,
+    seconds=1.5,
+    open_seconds=1.0,
+    warmup=0.5,
+    repetitions=1,
+    max_other_cores=math.inf,
+    sweep=dataclasses.replace(
+        ENGINE.sweep, settings=ENGINE.sweep.settings[:1], rounds=ENGINE.sweep.rounds[:1]
+    ),
+)
+
+
+@dataclass(frozen=True)
+class Part:
+    """Something to measure.
+
+    Attributes:
+        name: for the command line.
+        seconds: that it will take, roughly.
+        measure: does it.
+    """
+
+    name: str
+    seconds: float
+    measure: Callable[[], None]
+
+
+class EngineBenchmark:
+    """All that the table needs.
+
+    Args:
+        plan: durations, repetitions, sweep.
+        output: where results go.
+        models: what is measured.
+    """
+
+    def __init__(self, plan: SuitePlan, output: Path, models: Models) -> None:
+        self._plan = plan
+        self._output = output
+        self._models = models
+        speed, shipped = models.names
+        self._base = Suite(plan, output, models.prepare(speed, "int8"))
+        self._shipped_name = shipped
+
+    def parts(self) -> list[Part]:
+        """In the order in which they are measured."""
+        plan = self._plan
+        inside = _IN_PROCESS_SECONDS * plan.repetitions
+        closed = [self._closed(load) for load in (table.ALONE, table.FEW, table.BEAMS)]
+        many = Part(table.MANY.name, estimate.load_seconds(plan, table.MANY) + inside, self._many)
+        searches = estimate.capacity_seconds(plan) + estimate.capacity_seconds(plan, of_own=True)
+        finals = estimate.sweep_seconds(plan, table.OPEN, skip=1)
+        return [
+            closed[0],
+            closed[1],
+            many,
+            closed[2],
+            Part("shipped", estimate.load_seconds(plan, table.MANY), self._shipped),
+            Part("capacity", searches, self._capacity),
+            Part("open", _OPEN_SECONDS + finals, self._open),
+        ]
+
+    def _closed(self, load: Load) -> Part:
+        def measure() -> None:
+            self._base.check_agreement(load.beam_size)
+            self._base.measure(load, 0.0)
+
+        return Part(load.name, estimate.load_seconds(self._plan, load), measure)
+
+    def _many(self) -> None:
+        self._base.measure(table.MANY, 0.0, after=self._in_process)
+
+    def _in_process(self, repetition: int) -> None:
+        """The engine without a server, in a process of its own."""
+        file = self._base.runs / table.IN_PROCESS / f"{repetition}.json"
+        if file.exists():
+            return
+        console.print(f"{self._base.name} {table.IN_PROCESS}")
+        made = self._base.artifacts
+        command = [sys.executable, "-m", "bench.engine.in_process", "--output", str(file)]
+        command += ["--bundle", str(made.bundle), "--texts", str(made.texts)]
+        command += ["--seconds", f"{self._plan.seconds:g}", "--warmup", f"{self._plan.warmup:g}"]
+        ended = subprocess.run(
+            command, env=environment(), check=False, capture_output=True, text=True
+        )
+        if ended.returncode < 0 or ended.returncode == 130:
+            raise Interrupted
+        if ended.returncode:
+            raise LoadError(f"the engine in process: {ended.stderr[-2000:]}")
+
+    def _shipped(self) -> None:
+        suite = Suite(self._plan, self._output, self._models.prepare(self._shipped_name, "int8"))
+        suite.check_agreement(1)
+        suite.measure(table.MANY, 0.0)
+
+    def _reference(self) -> dict[str, Any]:
+        file = self._base.runs / reference_name(table.OPEN)
+        return remembered(file, lambda: peer_capacity(self._base))
+
+    def _capacity(self) -> None:
+        facts = self._reference()
+        find_capacity(self._base, own_system(OWN), Slo(**facts["slo"]), 2 * facts["rate"])
+
+    def _open(self) -> None:
+        facts = self._reference()
+        rate = float(facts["rate"])
+        # Where the capacity was looked for: near enough to take over who is left there.
+        name, near = near_capacity()
+        finalists = self._base.finalists(name, near, facts["single_client_rate"])
+        peer = self._base.sweep(table.OPEN.name, table.OPEN, rate, finalists)
+        # So long that all repetitions together have a p99.
+        enough = _P99_SAMPLES / (MAIN_SHARE * rate) / self._plan.repetitions
+        plan = dataclasses.replace(self._plan, open_seconds=max(self._plan.open_seconds, enough))
+        dataclasses.replace(self._base, plan=plan).measure(table.OPEN, rate, peer)
+
+
+def choose(parts: list[Part], names: str) -> list[Part]:
+    """Those that are named, with commas between; all if none is.
+
+    Raises:
+        LoadError: there is no such part.
+    """
+    wanted = [name for name in names.split(",") if name]
+    known = [part.name for part in parts]
+    for name in wanted:
+        if name not in known:
+            raise LoadError(f"--parts: there is no {name!r}; there are {', '.join(known)}")
+    return [part for part in parts if not wanted or part.name in wanted]
+
+
+def run_parts(chosen: list[Part]) -> list[str]:
+    """Measure the parts; why some could not be."""
+    left = sum(part.seconds for part in chosen)
+    console.print(f"{len(chosen)} parts, about {estimate.format_duration(left)}.")
+    problems = []
+    for part in chosen:
+        try:
+            part.measure()
+        except LoadError as exc:
+            problems.append(f"{part.name}: {exc}")
+            console.print(f"{part.name}: {exc}", style="red", markup=False)
+        left -= part.seconds
+        console.print(f"Done: {part.name}. Left: {estimate.format_duration(left)}.")
+    return problems
+
+
+def main(
+    output: Annotated[
+        Path | None, typer.Option(help="Default: bench/reports/<date>-<machine>-engine.")
+    ] = None,
+    parts: Annotated[str, typer.Option(help="Only these, with commas between. Default: all.")] = "",
+    work: Annotated[Path, typer.Option(help="Where models are made.")] = WORK,
+    checkpoint: Annotated[
+        Path, typer.Option(help="The trained model that is measured.")
+    ] = SHIPPED_CHECKPOINT,
+    source: Annotated[Path, typer.Option(help="Texts for it, one a line.")] = SHIPPED_TEXTS,
+    size: Annotated[str, typer.Option(help="Of the speed model: base, or small.")] = "base",
+    smoke: Annotated[
+        bool, typer.Option("--smoke", help="Seconds instead of minutes: whether it runs at all.")
+    ] = False,
+) -> None:
+    """Measure the engine against CTranslate2 and print the table. Ctrl-C stops it; it can go on."""
+    directory = output or report_directory(table.SUITE)
+    models = Models(work, size, checkpoint, source)
+    problems: list[str] = []
+
+    def rows() -> list[table.Row]:
+        return table.rows(directory, read_cells(directory))
+
+    def is_whole() -> bool:
+        return not problems and all(row.ratio is not None for row in rows())
+
+    with reporting(directory, table.SUITE, is_whole):
+        benchmark = EngineBenchmark(SMOKE if smoke else ENGINE, directory, models)
+        problems += run_parts(choose(benchmark.parts(), parts))
+    for line in table.render(directory, read_cells(directory)):
+        typer.echo(line)
+    if problems or not table.floors_held(rows()):
+        raise typer.Exit(1)
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,279 @@
+"""The engine against CTranslate2: ratios, floors and aims, from a report's raw samples."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import statistics
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bench.load.capacity import capacity_of, read_trials
+from bench.load.statistics import Summary
+from bench.load.units import format_seconds
+from bench.suite.cells import Cell, find
+from bench.suite.points import MAIN_SHARE, OWN, PEER, Load
+
+SUITE = "engine"
+IN_PROCESS = "in-process"
+SHIPPED = "shipped"
+
+ALONE = Load(concurrency=1)
+FEW = Load(concurrency=8)
+MANY = Load(concurrency=64)
+BEAMS = Load(concurrency=16, beam_size=4)
+OPEN = Load(share=MAIN_SHARE)
+
+# As many as lie above a p99: it would be infinite.
+_MOST_FAILED = 0.01
+
+
+@dataclass(frozen=True)
+class Row:
+    """A line of the table.
+
+    Attributes:
+        name: what is compared.
+        floor, aim: of the ratio.
+        more_is_better: whether the floor is the least or the most that will do.
+        ratio: ours by theirs; None if it was not measured.
+        ours, theirs: the two figures as text.
+        why_not: why there is no ratio though there was a measurement.
+    """
+
+    name: str
+    floor: float
+    aim: float
+    more_is_better: bool = True
+    ratio: float | None = None
+    ours: str = "–"
+    theirs: str = "–"
+    why_not: str = ""
+
+    def reaches(self, wanted: float) -> bool:
+        """Whether the ratio is as good as that."""
+        if self.ratio is None:
+            return False
+        return self.ratio >= wanted if self.more_is_better else self.ratio <= wanted
+
+    @property
+    def verdict(self) -> str:
+        """In words."""
+        if self.ratio is None:
+            return f"no ratio: {self.why_not}" if self.why_not else "not measured"
+        if self.reaches(self.aim):
+            return "aim reached"
+        return "floor held" if self.reaches(self.floor) else "**floor missed**"
+
+    def cells(self) -> list[str]:
+        """As text; see `HEADER`."""
+        ratio = "–" if self.ratio is None else f"{self.ratio:.3g}"
+        sign = "≥" if self.more_is_better else "≤"
+        wanted = [f"{sign} {self.floor:g}", f"{sign} {self.aim:g}"]
+        return [self.name, self.ours, self.theirs, ratio, *wanted, self.verdict]
+
+
+HEADER = ["", "ours", "against", "ratio", "floor", "aim", ""]
+
+
+def floors_held(rows: Sequence[Row]) -> bool:
+    """Whether every row was measured and none is below its floor."""
+    return all(row.reaches(row.floor) for row in rows)
+
+
+def rows(directory: Path, models: Mapping[str, Sequence[Cell]]) -> list[Row]:
+    """All lines, as far as they were measured.
+
+    Args:
+        directory: the report's.
+        models: its cells by the name of the model.
+    """
+    names = list(models)
+    speed = next((name for name in names if not name.startswith(SHIPPED)), "base int8")
+    shipped = next((name for name in names if name.startswith(SHIPPED)), "")
+    cells = models.get(speed, [])
+    base = speed.replace(" ", "-")
+    inside = _in_process(directory / "runs" / base / IN_PROCESS)
+    return [
+        _alone(cells),
+        _throughput("8 clients, greedy, base: tokens/s", 1.8, 3.0, cells, FEW),
+        _throughput("64 clients, greedy, base: tokens/s", 1.15, 2.0, cells, MANY),
+        _throughput("16 clients, beam 4, base: tokens/s", 1.0, 1.5, cells, BEAMS),
+        _open(cells),
+        _capacity(directory / "capacity" / base),
+        _texts(models.get(shipped, [])),
+        _engine_loop(inside),
+        _front(inside, cells),
+        _memory(cells),
+    ]
+
+
+def render(directory: Path, models: Mapping[str, Sequence[Cell]]) -> list[str]:
+    """The table as lines of Markdown, and how each line is measured."""
+    lines = [HEADER, ["---"] * len(HEADER), *(row.cells() for row in rows(directory, models))]
+    return [
+        *("| " + " | ".join(line) + " |" for line in lines),
+        "",
+        "Ratios of medians over repetitions in which the systems alternate; CTranslate2 at the "
+        "best of its sweep for each line. One client: the median latency of the requests that both "
+        "answered, which are the same texts. p99: of the requests of all repetitions; one that "
+        "fails or is refused counts as infinitely late. No ratio where more than 1 % of a side's "
+        "requests failed. Engine and session: time of a decoder step in the engine (scheduling, "
+        "choice of tokens, metrics) "
+        "against a loop that does nothing but run that graph, with 1, 8 and 64 rows; the worst. "
+        "gRPC: tokens for each second of CPU of the server's process against those of the engine, "
+        "called in its own process with the same texts and as many users: so what the generator "
+        "computes does not count.",
+    ]
+
+
+def _pair(cells: Sequence[Cell], load: Load) -> tuple[Cell, Cell] | None:
+    own, peer = (find(cells, load.name, system) for system in (OWN, PEER))
+    return None if own is None or peer is None else (own, peer)
+
+
+def _alone(cells: Sequence[Cell]) -> Row:
+    name = "one client, greedy, base: median latency"
+    pair = _pair(cells, ALONE)
+    if pair is None:
+        return Row(name, 0.4, 0.2, more_is_better=False)
+    medians: tuple[list[float], list[float]] = ([], [])
+    for runs in zip(*(cell.runs for cell in pair), strict=False):
+        latencies = [
+            {s.number: s.latency for s in results.run.measured() if s.ok} for results in runs
+        ]
+        common = sorted(latencies[0].keys() & latencies[1].keys())
+        if common:
+            for side, values in zip(medians, latencies, strict=True):
+                side.append(statistics.median(values[number] for number in common))
+    row = _compared(Row(name, 0.4, 0.2, more_is_better=False), *medians, format_seconds)
+    return _with_failed(row, pair)
+
+
+def _throughput(name: str, floor: float, aim: float, cells: Sequence[Cell], load: Load) -> Row:
+    return _of_runs(
+        Row(name, floor, aim), cells, load, lambda summary: summary.target_tokens_per_second
+    )
+
+
+def _texts(cells: Sequence[Cell]) -> Row:
+    row = Row("64 clients, shipped model: sentences/s", 1.1, 1.5)
+    return _of_runs(row, cells, MANY, lambda summary: summary.texts_per_second)
+
+
+def _of_runs(
+    row: Row, cells: Sequence[Cell], load: Load, figure: Callable[[Summary], float]
+) -> Row:
+    pair = _pair(cells, load)
+    if pair is None:
+        return row
+    ours, theirs = ([figure(summary) for summary in cell.summaries] for cell in pair)
+    return _with_failed(_compared(row, ours, theirs, "{:,.0f}".format), pair)
+
+
+def _open(cells: Sequence[Cell]) -> Row:
+    row = Row("Poisson at 80 % of CTranslate2's capacity: p99", 0.6, 0.2, more_is_better=False)
+    pair = _pair(cells, OPEN)
+    if pair is None:
+        return row
+    ours, theirs = (
+        [p99] if (p99 := cell.latency_with_failed(99.0)) is not None else [] for cell in pair
+    )
+    return _with_failed(_compared(row, ours, theirs, _seconds_or_never), pair)
+
+
+def _capacity(directory: Path) -> Row:
+    row = Row("capacity at the same p99: requests/s", 1.3, 2.5)
+    found = (capacity_of(read_trials(directory / system)) for system in (OWN, PEER))
+    ours, theirs = ([] if rate is None else [rate] for rate in found)
+    return _compared(row, ours, theirs, "{:.3g}".format)
+
+
+def _engine_loop(inside: Sequence[Mapping[str, Any]]) -> Row:
+    row = Row("engine, of a bare loop of its decoder step", 0.9, 0.97)
+    if not inside:
+        return row
+    made = []
+    for num_rows in inside[0]["steps"]:
+        ours, bare = (
+            statistics.median(
+                block["seconds"] / block["steps"]
+                for repetition in inside
+                for block in repetition["steps"][num_rows][who]
+            )
+            for who in ("engine", "bare")
+        )
+        texts = [f"{format_seconds(seconds)} a step of {num_rows}" for seconds in (ours, bare)]
+        made.append((bare / ours, texts))
+    ratio, (ours_text, bare_text) = min(made)
+    return Row(row.name, row.floor, row.aim, ratio=ratio, ours=ours_text, theirs=bare_text)
+
+
+def _front(inside: Sequence[Mapping[str, Any]], cells: Sequence[Cell]) -> Row:
+    row = Row("gRPC end to end, of the engine in process: tokens per CPU second", 0.9, 0.97)
+    own = find(cells, MANY.name, OWN)
+    if own is None or not inside:
+        return row
+    served = [
+        server.target_tokens_per_second / server.cpu_cores
+        for server in own.servers
+        if server.target_tokens_per_second and server.cpu_cores
+    ]
+    called = [one["closed"]["tokens"] / one["closed"]["cpu_seconds"] for one in inside]
+    return _compared(row, served, called, "{:,.0f}".format)
+
+
+def _memory(cells: Sequence[Cell]) -> Row:
+    row = Row("64 clients, base: memory of the server", 2.0, 1.2, more_is_better=False)
+    pair = _pair(cells, MANY)
+    if pair is None:
+        return row
+    ours, theirs = (
+        [server.max_memory_bytes for server in cell.servers if server.max_memory_bytes]
+        for cell in pair
+    )
+    return _compared(row, ours, theirs, lambda size: f"{size / 2**20:,.0f} MiB")
+
+
+def _compared(
+    row: Row, ours: Iterable[float], theirs: Iterable[float], form: Callable[[float], str]
+) -> Row:
+    """The row with the ratio of the two medians; as it was if a side has nothing, or zero."""
+    ours, theirs = list(ours), list(theirs)
+    if not ours or not theirs:
+        return row
+    own, other = statistics.median(ours), statistics.median(theirs)
+    ratio = own / other if other else None
+    return Row(row.name, row.floor, row.aim, row.more_is_better, ratio, form(own), form(other))
+
+
+def _with_failed(row: Row, pair: tuple[Cell, Cell]) -> Row:
+    """The row with how many requests failed; without a ratio where that is more than a few.
+
+    Who answers less has the quicker answers: the figures are not of the same work.
+    """
+    names = ("ours", "CTranslate2's")
+    sides = [
+        f"{text} ({cell.num_failed:,} failed)" if cell.num_failed else text
+        for text, cell in zip((row.ours, row.theirs), pair, strict=True)
+    ]
+    row = dataclasses.replace(row, ours=sides[0], theirs=sides[1])
+    many = [
+        f"{cell.failed_share:.1%} of {name} failed"
+        for name, cell in zip(names, pair, strict=True)
+        if cell.failed_share > _MOST_FAILED
+    ]
+    return dataclasses.replace(row, ratio=None, why_not=", ".join(many)) if many else row
+
+
+def _seconds_or_never(seconds: float) -> str:
+    return format_seconds(seconds) if math.isfinite(seconds) else "∞"
+
+
+def _in_process(directory: Path) -> list[dict[str, Any]]:
+    return [
+        json.loads(file.read_text(encoding="utf-8")) for file in sorted(directory.glob("*.json"))
+    ]

@@ -1,0 +1,135 @@
+"""What a long text that joins does to the time between tokens of those who stream.
+
+    python -m bench.interference [--bundle DIR] [--work-dir DIR] [--budget TOKENS]
+
+An iteration encodes newcomers, then steps every row. Newcomers are encoded up to a budget of source
+tokens, and a text that is longer than the budget alone. So the time between two tokens of anybody
+is bounded by one step and one encode of the larger of the two: the budget, or one longest text.
+This measures both sides of that: iterations with short texts only, with a text of 400 tokens (or
+the longest that the model takes) joining now and then, and the encode by itself. Times are of the
+process's CPU on one thread, which a busy machine changes little.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
+
+import numpy as np
+
+from bench.suite.artifacts import prepare_speed_model
+from model.bundle import Bundle
+from service.generation import Generation
+from service.jobs import Job
+from service.plan import EncodeItem, StepPlan
+from service.requests import GenerationRequest, SearchOptions
+from service.runner import OnnxRunner
+from service.scheduler import Scheduler
+
+SHORT, LONG = 12, 400
+NUM_STREAMS = 16
+NUM_ITERATIONS = 200
+BETWEEN_LONG = 25  # iterations from one long text to the next
+
+
+@dataclass(frozen=True)
+class Arm:
+    """Seconds of the iterations in which those who stream got a token."""
+
+    name: str
+    seconds: list[float]
+
+    def line(self) -> str:
+        """Milliseconds, at several percentiles."""
+        values = np.percentile(self.seconds, [50, 90, 99, 100]) * 1e3
+        return f"{self.name:<28}" + "".join(f"{value:>9.2f}" for value in values)
+
+
+class _NoControl:
+    """Nobody streams or cancels here: tokens are counted, not read."""
+
+    def stream(self, job: Job) -> None: ...
+
+    def cancel(self, job: Job, error: Exception) -> None: ...
+
+
+def _job(num_tokens: int, draw: np.random.Generator, max_new_tokens: int) -> Job:
+    source = (*(int(token) for token in draw.integers(10, 300, num_tokens - 1)), 3)
+    options = SearchOptions(min_new_tokens=max_new_tokens)
+    return Generation(
+        GenerationRequest(source, options),
+        max_new_tokens=max_new_tokens,
+        submitted_at=0.0,
+        control=_NoControl(),
+        on_end=lambda _: None,
+    ).job
+
+
+def run(runner: OnnxRunner, budget: int, long: int) -> Arm:
+    """Keep so many short texts running; let one of `long` tokens (0: none) join now and then."""
+    draw = np.random.default_rng(0)
+    scheduler = Scheduler(runner.limits, bos_id=2, eos_id=3, encode_token_budget=budget)
+    scheduler.add(_job(SHORT, draw, int(draw.integers(10, 40))) for _ in range(NUM_STREAMS))
+    seconds = []
+    for iteration in range(NUM_ITERATIONS):
+        if long and iteration % BETWEEN_LONG == 10:
+            scheduler.add([_job(long, draw, 10)])
+        started = time.process_time()
+        plan = scheduler.schedule(0.0).plan
+        assert plan is not None
+        update = scheduler.update(runner.execute(plan), 0.0)
+        if iteration >= 10:
+            seconds.append(time.process_time() - started)
+        ended = [f for f in update.finished if len(f.job.request.source_ids) == SHORT]
+        scheduler.add(_job(SHORT, draw, int(draw.integers(10, 40))) for _ in ended)
+    return Arm(f"with texts of {long} tokens" if long else "short texts only", seconds)
+
+
+def encode_seconds(runner: OnnxRunner, lengths: list[int]) -> float:
+    """Median time to encode texts of these lengths in one iteration."""
+    items = [EncodeItem((row,), (*[10] * (n - 1), 3)) for row, n in enumerate(lengths)]
+    plan = StepPlan((), items, np.zeros(0, np.int64), np.zeros(0, np.int32))  # no step
+    seconds = []
+    for _ in range(5):
+        started = time.process_time()
+        runner.execute(plan)
+        seconds.append(time.process_time() - started)
+    return float(np.median(seconds))
+
+
+def main() -> None:
+    """Print both arms and the bound."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--work-dir", type=Path, default=Path("bench-work"))
+    parser.add_argument("--bundle", type=Path, help="in place of the speed model")
+    parser.add_argument("--budget", type=int, default=512, help="encode token budget")
+    arguments = parser.parse_args()
+    path = arguments.bundle or prepare_speed_model(arguments.work_dir, "int8").bundle
+    runner = OnnxRunner(Bundle.load(path), max_rows=64, intra_op_threads=1)
+    long = min(LONG, runner.limits.max_source_positions)
+    run(runner, arguments.budget, long)  # warms up
+    without = run(runner, arguments.budget, 0)
+    with_long = run(runner, arguments.budget, long)
+    step = float(np.median(without.seconds))
+    company = [SHORT] * max(0, (arguments.budget - long) // SHORT)
+    longest = max(
+        encode_seconds(runner, [long, *company][: runner.limits.max_rows]),
+        encode_seconds(runner, [SHORT] * min(64, arguments.budget // SHORT)),
+    )
+    print(f"{NUM_STREAMS} streams, {path}: milliseconds between tokens")
+    print(f"{'':<28}" + "".join(f"{name:>9}" for name in ("p50", "p90", "p99", "max")))
+    print(without.line())
+    print(with_long.line())
+    print(
+        f"bound: a step {step * 1e3:.2f} + an encode {longest * 1e3:.2f}"
+        f" = {(step + longest) * 1e3:.2f}"
+    )
+
+
+if __name__ == "__main__":
+    main()

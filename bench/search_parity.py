@@ -1,0 +1,304 @@
+"""Does the served engine find what the PyTorch reference search finds, on real sentences?
+
+    python -m bench.search_parity --checkpoint model/checkpoints/en-de --sentences valid.en
+
+The checkpoint is exported to fp32 and int8. The engine searches each sentence in process, alone and
+with 64 rows filled, greedily and with a beam of four; `model.search` searches it in PyTorch. For
+fp32 the token sequences have to be the same for 99.8 % of the sentences, and every other one has to
+be a near-tie, where rounding decides:
+
+- greedy: the two tokens where the sequences part have log-probabilities that differ by less than
+  1e-4 in the reference;
+- beam: the reference scores the two translations within 1e-4 of each other.
+
+int8 has other weights, so that its differences are counted, not judged; but alone and at load its
+results have to be the same to the last bit, as fp32's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import platform
+import tempfile
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+# onnxruntime reports usage to its makers unless this is set before it is imported.
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
+
+if TYPE_CHECKING:
+    from model.bundle import Bundle
+    from model.search import Hypothesis
+    from model.transformer import Transformer
+    from service.requests import GenerationResult
+
+NEAR_TIE = 1e-4
+LEAST_IDENTICAL = 0.998
+LOAD_ROWS = 64
+BEAM_SIZES = (1, 4)
+_REFERENCE_BATCH = 50
+
+Tokens = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A sentence for which engine and reference came to different tokens.
+
+    Attributes:
+        sentence: its number, from 0.
+        gap: how near the two are, in nats: see the module's description. None of int8.
+        found, expected: the engine's tokens and the reference's, EOS not among them.
+    """
+
+    sentence: int
+    gap: float | None
+    found: Tokens
+    expected: Tokens
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One way to search with one bundle, compared with the reference.
+
+    Attributes:
+        precision, beam_size, rows: the way; `rows` sentences or hypotheses at the same time.
+        num_sentences: compared.
+        differences: those that are not the same; gaps are computed for fp32 only.
+    """
+
+    precision: str
+    beam_size: int
+    rows: int
+    num_sentences: int
+    differences: Sequence[Difference]
+
+    @property
+    def share_identical(self) -> float:
+        """Of the sentences, 0 to 1."""
+        return 1.0 - len(self.differences) / self.num_sentences
+
+    @property
+    def holds(self) -> bool:
+        """Whether what is promised of fp32 is so."""
+        return self.share_identical >= LEAST_IDENTICAL and all(
+            difference.gap is not None and difference.gap < NEAR_TIE
+            for difference in self.differences
+        )
+
+
+async def search_with_engine(
+    bundle: Bundle, sources: Sequence[Tokens], beam_size: int, rows: int
+) -> list[GenerationResult]:
+    """Every source's search, as many at a time as fit into `rows`."""
+    from service.engine import Engine, EngineConfig
+    from service.requests import GenerationRequest, SearchOptions
+    from service.runner import OnnxRunner
+
+    options = SearchOptions(beam_size=beam_size)
+    engine = Engine(
+        OnnxRunner(bundle, max_rows=rows, intra_op_threads=1),
+        EngineConfig(
+            bos_id=bundle.config.bos_id,
+            eos_id=bundle.config.eos_id,
+            max_waiting=2 * beam_size * len(sources),
+        ),
+    )
+    await engine.start()
+    try:
+        generations = engine.submit_many([GenerationRequest(s, options) for s in sources])
+        return [await generation.result() for generation in generations]
+    finally:
+        await engine.stop()
+
+
+def search_with_reference(
+    model: Transformer, sources: Sequence[Tokens], beam_size: int
+) -> list[Hypothesis]:
+    """The reference's best hypothesis of every source, sentences of like lengths together."""
+    import torch
+
+    from model.search import BeamOptions, beam_search, greedy_search
+
+    found: dict[int, Hypothesis] = {}
+    order = sorted(range(len(sources)), key=lambda index: len(sources[index]))
+    for start in range(0, len(order), _REFERENCE_BATCH):
+        some = order[start : start + _REFERENCE_BATCH]
+        width = max(len(sources[index]) for index in some)
+        source_ids = torch.full((len(some), width), model.config.pad_id)
+        for row, index in enumerate(some):
+            source_ids[row, : len(sources[index])] = torch.tensor(sources[index])
+        if beam_size == 1:
+            best = greedy_search(model, source_ids)
+        else:
+            options = BeamOptions(beam_size)
+            best = [first for first, *_ in beam_search(model, source_ids, options=options)]
+        found.update(zip(some, best, strict=True))
+    return [found[index] for index in range(len(sources))]
+
+
+def gap_between(
+    model: Transformer, source: Tokens, found: Tokens, expected: Tokens, beam_size: int
+) -> float:
+    """How near the reference holds two translations of a source: see `Difference.gap`.
+
+    Args:
+        model: the reference's.
+        source: EOS included.
+        found: the engine's tokens, EOS included if it came to it.
+        expected: the reference's, likewise.
+        beam_size: of the search.
+    """
+    scores = [_log_probabilities(model, source, tokens) for tokens in (found, expected)]
+    if beam_size > 1:  # the default length penalty: the mean over the tokens
+        first, second = (sum(each) / len(each) for each in scores)
+        return abs(first - second)
+    pairs = enumerate(zip(found, expected, strict=False))
+    position = next(position for position, (one, other) in pairs if one != other)
+    return abs(scores[0][position] - scores[1][position])
+
+
+def compare(
+    model: Transformer,
+    bundle: Bundle,
+    sources: Sequence[Tokens],
+    results: Sequence[GenerationResult],
+    reference: Sequence[Hypothesis],
+    beam_size: int,
+    rows: int,
+) -> Comparison:
+    """What differs, and by how much."""
+    eos = model.config.eos_id
+    differences = []
+    for index, (source, result, wanted) in enumerate(zip(sources, results, reference, strict=True)):
+        [best] = result.hypotheses
+        found = (*best.token_ids, *([eos] if best.ended else []))
+        expected = (*wanted.token_ids, *([eos] if wanted.finished else []))
+        if found == expected:
+            continue
+        gap = None
+        if bundle.precision == "fp32":
+            gap = gap_between(model, source, found, expected, beam_size)
+        differences.append(Difference(index, gap, tuple(best.token_ids), wanted.token_ids))
+    return Comparison(bundle.precision, beam_size, rows, len(sources), differences)
+
+
+def _log_probabilities(model: Transformer, source: Tokens, target: Tokens) -> list[float]:
+    """Of each token of a target, by the reference in one pass."""
+    import torch
+
+    with torch.inference_mode():
+        fed = torch.tensor([[model.config.bos_id, *target[:-1]]])
+        logits = model(torch.tensor([source]), fed)[0].double()
+        chosen: list[float] = logits.log_softmax(-1)[range(len(target)), list(target)].tolist()
+    return chosen
+
+
+def measure(
+    model: Transformer,
+    bundle: Bundle,
+    sources: Sequence[Tokens],
+    beam_sizes: Sequence[int] = BEAM_SIZES,
+) -> tuple[list[Comparison], bool]:
+    """Every way to search with one bundle.
+
+    Returns:
+        The comparisons, and whether results alone and at load were the same to the last bit.
+    """
+    comparisons = []
+    same_bits = True
+    for beam_size in beam_sizes:
+        reference = search_with_reference(model, sources, beam_size)
+        hypotheses = []
+        for rows in (beam_size, LOAD_ROWS):
+            results = asyncio.run(search_with_engine(bundle, sources, beam_size, rows))
+            hypotheses.append([result.hypotheses for result in results])
+            comparisons.append(compare(model, bundle, sources, results, reference, beam_size, rows))
+        same_bits = same_bits and hypotheses[0] == hypotheses[1]
+    return comparisons, same_bits
+
+
+def main(
+    checkpoint: Annotated[Path, typer.Option(help="What the bundles are made from.")],
+    sentences: Annotated[Path, typer.Option(help="Source sentences, one a line.")],
+    limit: Annotated[int, typer.Option(help="Take the first so many.", min=1)] = 1000,
+    output: Annotated[
+        Path | None, typer.Option(help="A directory for report.md and comparisons.json.")
+    ] = None,
+) -> None:
+    """Compare the engine's searches with the reference's; exit status 1 if fp32's don't agree."""
+    from export.bundle_writer import ExportOptions
+    from export.exporter import export_checkpoint
+    from model.bundle import Bundle
+    from model.checkpoint import load_checkpoint
+
+    model = load_checkpoint(checkpoint).model.eval()
+    lines = sentences.read_text(encoding="utf-8").splitlines()
+    texts = [line for line in lines if line.strip()][:limit]
+    comparisons: list[Comparison] = []
+    same_bits = True
+    with tempfile.TemporaryDirectory() as folder:
+        for precision in ("fp32", "int8"):
+            directory = Path(folder) / precision
+            export_checkpoint(checkpoint, directory, ExportOptions(precision))
+            bundle = Bundle.load(directory)
+            tokenizer = bundle.tokenizer()
+            sources = [(*tokenizer.encode(text), tokenizer.eos_id) for text in texts]
+            found, same = measure(model, bundle, sources)
+            comparisons += found
+            same_bits = same_bits and same
+    report = report_on(comparisons, same_bits, f"{checkpoint.name}, {sentences.name}")
+    typer.echo(report)
+    if output is not None:
+        output.mkdir(parents=True, exist_ok=True)
+        (output / "report.md").write_text(report + "\n", encoding="utf-8")
+        details = [asdict(comparison) for comparison in comparisons]
+        (output / "comparisons.json").write_text(json.dumps(details, indent=1) + "\n")
+    if not (same_bits and all(c.holds for c in comparisons if c.precision == "fp32")):
+        raise typer.Exit(1)
+
+
+def report_on(comparisons: Sequence[Comparison], same_bits: bool, what: str) -> str:
+    """The comparisons as a Markdown table."""
+    import onnxruntime
+    import torch
+
+    lines = [
+        f"# The engine's searches against the reference's: {what}",
+        "",
+        "| bundle | search | rows | sentences | same tokens | different | largest gap |",
+        "| --- | --- | ---: | ---: | ---: | ---: | ---: |",
+    ]
+    for c in comparisons:
+        search = "greedy" if c.beam_size == 1 else f"beam {c.beam_size}"
+        gap = max((d.gap for d in c.differences if d.gap is not None), default=0.0)
+        lines.append(
+            f"| {c.precision} | {search} | {c.rows} | {c.num_sentences:,} "
+            f"| {c.share_identical:.1%} | {len(c.differences)} "
+            f"| {f'{gap:.1g}' if c.precision == 'fp32' else 'not judged'} |"
+        )
+    fp32 = [c for c in comparisons if c.precision == "fp32"]
+    return "\n".join(
+        [
+            *lines,
+            "",
+            f"Promised of fp32: the same tokens for {LEAST_IDENTICAL:.1%} of the sentences, every "
+            f"other one a near-tie (gap under {NEAR_TIE:g}): "
+            f"{'kept' if all(c.holds for c in fp32) else 'BROKEN'}.",
+            "Alone and at load, tokens and log-probabilities are "
+            f"{'the same to the last bit' if same_bits else 'NOT THE SAME'}.",
+            "",
+            f"ONNX Runtime {onnxruntime.__version__}, PyTorch {torch.__version__}, "
+            f"{platform.machine()}, {platform.system()}; one thread.",
+        ]
+    )
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,77 @@
+"""A soak's samples and scrapes as a series of equal spans of time."""
+
+from __future__ import annotations
+
+import statistics
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from bench.load.results import Results
+from bench.load.statistics import histogram, percentile_of
+from bench.load.units import min_samples
+
+_MEMORY = "process_resident_memory_bytes"
+_PERCENTILES = (99.0, 95.0, 90.0)
+
+
+@dataclass(frozen=True)
+class Span:
+    """A minute, or another span.
+
+    Attributes:
+        begin: seconds since the load began to be measured.
+        num_ok: requests that were due in it, and answered.
+        p50, high: seconds; `high` at the percentile of `high_percentile`. None: too few samples.
+        memory_bytes: median of the resident memory; None without a scrape.
+    """
+
+    begin: float
+    num_ok: int
+    p50: float | None
+    high: float | None
+    memory_bytes: float | None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON values."""
+        return {
+            "begin": self.begin, "num_ok": self.num_ok, "p50": self.p50, "high": self.high,
+            "memory_bytes": self.memory_bytes,
+        }  # fmt: skip
+
+
+def high_percentile(num_samples: float) -> float:
+    """The highest percentile that so many samples can tell."""
+    return next((p for p in _PERCENTILES if num_samples >= min_samples(p)), _PERCENTILES[-1])
+
+
+def spans(results: Results, seconds: float, percentile: float) -> list[Span]:
+    """The whole spans of the measured time, in order."""
+    run = results.run
+    made = []
+    for number in range(int(run.measured_seconds / seconds + 1e-9)):
+        begin = number * seconds
+        low, high = run.plan.warmup + begin, run.plan.warmup + begin + seconds
+        counts = histogram(s.latency for s in run.samples if s.ok and low <= s.scheduled < high)
+        memory = [
+            snapshot.values[_MEMORY]
+            for snapshot in results.snapshots
+            if low <= snapshot.seconds < high and _MEMORY in snapshot.values
+        ]
+        made.append(
+            Span(
+                begin,
+                counts.get_total_count(),
+                percentile_of(counts, 50),
+                percentile_of(counts, percentile),
+                statistics.median(memory) if memory else None,
+            )
+        )
+    return made
+
+
+def errors(parts: Sequence[Results]) -> dict[str, int]:
+    """Failed requests of all parts of the load, by code."""
+    failed = (s.reply.code for results in parts for s in results.run.samples if s.failed)
+    return dict(sorted(Counter(failed).items()))

@@ -1,0 +1,280 @@
+"""An hour at 90 % of the capacity: `python -m bench.soak.run`. Memory and latency must not drift.
+
+Poisson arrivals of texts of mixed lengths: most of them translated greedily, some streamed, some
+cancelled, a few with a beam. Exit status: 0 if all that is asked of the server is so, 1 if not, 130
+after Ctrl-C.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import shutil
+import signal
+import sys
+import time
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from bench.load.errors import LoadError, ResultsError
+from bench.load.results import Results, about_machine, read_results
+from bench.load.scrape import scrape
+from bench.load.source import read_texts
+from bench.load.units import Slo, format_seconds, parse_duration, parse_slo
+from bench.soak import report
+from bench.soak.canceller import Canceller
+from bench.soak.minutes import errors, high_percentile, spans
+from bench.suite.artifacts import Artifacts, prepare_speed_model
+from bench.suite.points import ENGINE, OWN, own_system
+from bench.suite.reference import find_capacity
+from bench.suite.run import WORK, report_directory
+from bench.suite.suite import Interrupted, Suite, console, remembered
+from bench.suite.systems import Running, environment, running
+
+SOAK_FILE = "soak.json"
+UNARY, STREAMS, BEAMS, CANCELS = "unary", "streams", "beams", "cancels"
+
+# Of the requests. A beam of 4 computes four rows, so a few are a good part of the work.
+_SHARES = {UNARY: 0.815, STREAMS: 0.12, BEAMS: 0.015, CANCELS: 0.05}
+# The work of one, in that of a greedy unary request; of one that is cancelled, at most.
+_WEIGHTS = {UNARY: 1.0, STREAMS: 1.0, BEAMS: 4.0, CANCELS: 1.0}
+_ARGUMENTS = {
+    UNARY: [],
+    STREAMS: ["--stream"],
+    BEAMS: ["--beam-size", "4", "--early-stopping", "first"],
+}
+_WARMUP_SECONDS = 10.0
+_PATIENCE_SECONDS = 0.5
+_SETTLE_TRIES = 50
+_HELD = ("dragoman_slots_used", "dragoman_waiting_sentences", "dragoman_requests_in_flight")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A soak.
+
+    Attributes:
+        rate: requests a second, of all kinds.
+        seconds: that are measured.
+    """
+
+    rate: float
+    seconds: float
+
+    @property
+    def span_seconds(self) -> float:
+        """A minute; less of a short soak, which has to have some spans, too."""
+        return min(60.0, self.seconds / 20)
+
+
+class Loads:
+    """The processes that make the load, and the clients that cancel.
+
+    Args:
+        plan: how much.
+        server: whom.
+        texts: a file of what to send.
+        directory: where each process writes its results.
+    """
+
+    def __init__(self, plan: Plan, server: Running, texts: Path, directory: Path) -> None:
+        self._plan = plan
+        self._server = server
+        self._texts = texts
+        self._directory = directory
+        self.canceller = Canceller(
+            server.address, read_texts(texts), _SHARES[CANCELS] * plan.rate, _PATIENCE_SECONDS
+        )
+
+    async def run(self) -> None:
+        """Until all have ended. Cancelled, it ends them in order: they write what they have."""
+        processes = [
+            await asyncio.create_subprocess_exec(
+                sys.executable, *self._arguments(kind, number), env=environment(),
+                stdout=asyncio.subprocess.DEVNULL,
+            )
+            for number, kind in enumerate(_ARGUMENTS)
+        ]  # fmt: skip
+        ended = asyncio.gather(*(process.wait() for process in processes))
+        cancelling = asyncio.create_task(self.canceller.run(_WARMUP_SECONDS + self._plan.seconds))
+        try:
+            await asyncio.shield(ended)
+            await cancelling
+        except asyncio.CancelledError:
+            cancelling.cancel()
+            for process in processes:
+                with contextlib.suppress(ProcessLookupError):
+                    process.send_signal(signal.SIGINT)
+            await ended
+            raise
+
+    def _arguments(self, kind: str, seed: int) -> list[str]:
+        plan = self._plan
+        metrics = self._server.metrics_url if kind == UNARY else "none"
+        return [
+            "-m", "cli.main", "load", "--server", self._server.address,
+            "--source", str(self._texts), "--rate", f"{_SHARES[kind] * plan.rate:.6g}",
+            "--duration", f"{plan.seconds:g}s", "--warmup", f"{_WARMUP_SECONDS:g}s",
+            "--timeout", "300s", "--seed", str(seed), "--metrics", metrics,
+            "--output", str(self._directory / kind), *_ARGUMENTS[kind],
+        ]  # fmt: skip
+
+
+def mean_weight() -> float:
+    """The work of a mean request of the mix, in that of a greedy unary one."""
+    return sum(share * _WEIGHTS[kind] for kind, share in _SHARES.items())
+
+
+def left_over(server: Running) -> dict[str, float]:
+    """What the server still holds; it is given a moment to let go."""
+    held: dict[str, float] = {}
+    for _ in range(_SETTLE_TRIES):
+        values = scrape(server.metrics_url, 0.0).values
+        held = {name: values[name] for name in _HELD if values.get(name)}
+        if not held:
+            break
+        time.sleep(0.1)
+    return held
+
+
+def collect(
+    plan: Plan, directory: Path, canceller: Canceller, held: dict[str, float], facts: dict[str, Any]
+) -> report.Soak:
+    """The soak from the results of its parts.
+
+    Raises:
+        ResultsError: the main part has none.
+    """
+    parts: dict[str, Results] = {}
+    problems = []
+    for kind in _ARGUMENTS:
+        try:
+            parts[kind] = read_results(directory / kind)
+            problems += [f"{kind}: {problem}" for problem in parts[kind].summary().problems]
+        except ResultsError as exc:
+            if kind == UNARY:
+                raise
+            problems.append(f"{kind}: {exc}")
+    percentile = high_percentile(0.9 * _SHARES[UNARY] * plan.rate * plan.span_seconds)
+    # A call that was to be cancelled is refused like any other, and is counted like any other.
+    failed = Counter(errors(list(parts.values()))) + canceller.errors
+    said = "; ".join(f"{code}: {message}" for code, message in canceller.messages.items())
+    num_ended = canceller.num_answered + canceller.errors.total()
+    return report.Soak(
+        facts=facts | ({"calls to be cancelled failed with": said} if said else {}),
+        spans=spans(parts[UNARY], plan.span_seconds, percentile),
+        percentile=percentile,
+        errors=dict(sorted(failed.items())),
+        num_requests=num_ended + sum(len(results.run.samples) for results in parts.values()),
+        num_cancelled=canceller.num_cancelled,
+        left_over=held,
+        problems=problems,
+    )
+
+
+def write(directory: Path, soak: report.Soak) -> None:
+    """The report, and the series to draw it anew."""
+    content = {
+        "facts": dict(soak.facts),
+        "percentile": soak.percentile,
+        "errors": dict(soak.errors),
+        "num_requests": soak.num_requests,
+        "num_cancelled": soak.num_cancelled,
+        "left_over": dict(soak.left_over),
+        "problems": list(soak.problems),
+        "verdicts": {one.what: one.kept for one in report.verdicts(soak)},
+        "spans": [span.to_dict() for span in soak.spans],
+    }
+    (directory / SOAK_FILE).write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+    (directory / "report.md").write_text(report.render(soak), encoding="utf-8")
+
+
+def capacity_rate(directory: Path, artifacts: Artifacts, slo: Slo) -> float:
+    """The server's capacity of greedy unary requests at a promise; measured once.
+
+    Raises:
+        LoadError: there is none.
+    """
+
+    def measure() -> dict[str, Any]:
+        suite = Suite(ENGINE, directory, artifacts)
+        rate = find_capacity(suite, own_system(OWN), slo, 10.0)
+        if rate is None:
+            raise LoadError(f"the server carries no rate at {slo}")
+        return {"rate": rate, "slo": str(slo)}
+
+    return float(remembered(directory / "capacity.json", measure)["rate"])
+
+
+def soak(directory: Path, artifacts: Artifacts, plan: Plan, facts: dict[str, Any]) -> report.Soak:
+    """Load the server, and look at what it did.
+
+    Raises:
+        KeyboardInterrupt: Ctrl-C; what was measured until then has been written.
+    """
+    raw = directory / "raw"
+    shutil.rmtree(raw, ignore_errors=True)
+    with running(own_system(OWN), artifacts, directory / "logs" / "server.log") as server:
+        loads = Loads(plan, server, artifacts.texts, raw)
+        try:
+            asyncio.run(loads.run())
+        finally:
+            found = collect(plan, raw, loads.canceller, left_over(server), facts)
+            write(directory, found)
+    return found
+
+
+def main(
+    duration: Annotated[str, typer.Option(help="How long, such as 2m or 1h.")] = "1h",
+    share: Annotated[float, typer.Option(help="Of the capacity.", min=0.01, max=2.0)] = 0.9,
+    slo: Annotated[str, typer.Option(help="The promise that the capacity is for.")] = "p99=2s",
+    rate: Annotated[
+        float | None, typer.Option(help="Requests a second, instead of a share of the capacity.")
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option(help="Default: bench/reports/<date>-<machine>-soak.")
+    ] = None,
+    work: Annotated[Path, typer.Option(help="Where models are made.")] = WORK,
+    size: Annotated[str, typer.Option(help="Of the speed model: base, or small.")] = "base",
+) -> None:
+    """Keep the server under load for long, and see whether memory or latency drifts."""
+    directory = output or report_directory("soak")
+    directory.mkdir(parents=True, exist_ok=True)
+    try:
+        promise, seconds = parse_slo(slo), parse_duration(duration, "--duration")
+        artifacts = prepare_speed_model(work, "int8", size)
+        facts: dict[str, Any] = {"name": directory.name, "model": f"speed model, {size}, int8"}
+        if rate is None:
+            capacity = capacity_rate(directory, artifacts, promise)
+            rate = share * capacity / mean_weight()
+            facts["capacity"] = (
+                f"{capacity:.4g} greedy requests/s at {promise}; of this mix "
+                f"{capacity / mean_weight():.4g}/s, since a beam of 4 counts as four (a mean "
+                f"request as {mean_weight():.3g}); the load is {share:.0%} of that"
+            )
+        plan = Plan(rate, seconds)
+        facts |= {
+            "load": f"{rate:.4g} requests/s for {format_seconds(seconds)}: "
+            + ", ".join(f"{part:.1%} {kind}" for kind, part in _SHARES.items()),
+            **{name: about_machine()[name] for name in ("started_at", "processor", "cpus")},
+        }
+        console.print(f"{facts['load']}", soft_wrap=True)
+        found = soak(directory, artifacts, plan, facts)
+    except (Interrupted, KeyboardInterrupt):
+        raise typer.Exit(130) from None
+    except LoadError as exc:
+        console.print(f"soak: {exc}", style="red", markup=False)
+        raise typer.Exit(1) from None
+    typer.echo(report.render(found))
+    typer.echo(str(directory / "report.md"))
+    if not all(one.kept for one in report.verdicts(found)):
+        raise typer.Exit(1)
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,125 @@
+"""What the rates of open loops are shares of: a capacity, or a throughput. Measured once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from bench.load import capacity_report
+from bench.load.capacity import CapacityTest
+from bench.load.errors import LoadError
+from bench.load.units import Slo, min_samples
+from bench.suite.points import OWN, PEER, Load, SuitePlan, own_system
+from bench.suite.suite import CAPACITY, Interrupted, Suite, console, remembered
+from bench.suite.systems import System, running
+
+_SLO_TIMES_MEDIAN = 4.0
+
+
+def reference_name(load: Load) -> str:
+    """The file of what this load's rate is a share of."""
+    name = "own-reference" if load.of_own else "reference"
+    return f"{name}.json" if load.beam_size == 1 else f"{name}-beam{load.beam_size}.json"
+
+
+def reference_rate(suite: Suite, load: Load) -> float:
+    """Requests a second that an open loop's share is of; 0 for a closed one."""
+    if load.share is None:
+        return 0.0
+
+    def make() -> dict[str, Any]:
+        if load.of_own or suite.plan.reference == "own throughput":
+            return _throughput(suite, OWN, load.beam_size)
+        if suite.plan.reference == "throughput":
+            return _throughput(suite, PEER, load.beam_size)
+        return peer_capacity(suite, load.beam_size)
+
+    return float(remembered(suite.runs / reference_name(load), make)["rate"])
+
+
+def _throughput(suite: Suite, name: str, beam_size: int) -> dict[str, Any]:
+    load = Load(concurrency=max(suite.plan.closed), beam_size=beam_size)
+    system = suite.best_peer(load, 0.0) if name == PEER else own_system(name)
+    rate = suite.repeat(system, load, 0.0, 0).summary().achieved_rate
+    whose = "CTranslate2's" if name == PEER else "our own"
+    what = f"{whose} closed-loop throughput with {load.concurrency} users"
+    return {"rate": rate, "what": what, "system": system.to_dict()}
+
+
+def peer_capacity(suite: Suite, beam_size: int = 1) -> dict[str, Any]:
+    """CTranslate2's capacity at a percentile within four times its single client's median."""
+    alone = Load(concurrency=1, beam_size=beam_size)
+    single = suite.repeat(suite.best_peer(alone, 0.0), alone, 0.0, 0).summary()
+    median = single.latency.at(50)
+    if median is None:
+        raise LoadError("too few answers for CTranslate2's median: give the run more seconds")
+    slo = Slo(percentile_for(suite.plan, single.achieved_rate), _SLO_TIMES_MEDIAN * median)
+    name, near = near_capacity(beam_size)
+    system = suite.sweep(name, near, single.achieved_rate)
+    rate = find_capacity(suite, system, slo, single.achieved_rate, beam_size)
+    what = f"CTranslate2's capacity at {slo} (4 times its single client's median)"
+    if rate is None:
+        rate = single.achieved_rate
+        what = f"CTranslate2's rate with a single client: no capacity was found at {slo}"
+    return {
+        "rate": rate,
+        "what": what,
+        "single_client_rate": single.achieved_rate,
+        "slo": {"percentile": slo.percentile, "seconds": slo.seconds},
+        "system": system.to_dict(),
+    }
+
+
+def near_capacity(beam_size: int = 1) -> tuple[str, Load]:
+    """The sweep before the search: its name, and its load as a share of a single client's rate.
+
+    There two workers, each with one request after another, would be busy all the time.
+    """
+    name = "capacity" if beam_size == 1 else f"capacity-beam{beam_size}"
+    return name, Load(share=2.0, beam_size=beam_size)
+
+
+def percentile_for(plan: SuitePlan, rate: float) -> float:
+    """The highest percentile for which enough samples come within the longest trial."""
+    for percentile in plan.slo_percentiles:
+        if min_samples(percentile) / max(rate, 1e-9) <= plan.max_trial_seconds:
+            return percentile
+    return plan.slo_percentiles[-1]
+
+
+def capacity_directory(suite: Suite, system: str, beam_size: int = 1) -> Path:
+    """Where the trials of a search lie."""
+    name = system if beam_size == 1 else f"{system}-beam{beam_size}"
+    return suite.output / CAPACITY / suite.name / name
+
+
+def find_capacity(
+    suite: Suite, system: System, slo: Slo, start: float, beam_size: int = 1
+) -> float | None:
+    """A system's capacity at a promise; None if none was found.
+
+    Trials that were made before are not made again.
+    """
+    target = capacity_directory(suite, system.name, beam_size)
+    log = suite.output / "logs" / f"{suite.name}-capacity-{system.name}.log"
+    console.print(f"{suite.name} capacity {system} at {slo}", soft_wrap=True)
+    load = Load(share=1.0, beam_size=beam_size)
+    with running(system, suite.artifacts, log) as server:
+        session = suite.session(server, system, "capacity", slo)
+        plan = load.plan(server.address, 60.0, suite.plan.warmup, start)
+        test = CapacityTest(
+            session,
+            plan,
+            resolution=suite.plan.capacity_resolution,
+            resumes=True,
+            # A capacity may be less than a single client's rate, so allow for slower ones.
+            max_trial_seconds=4 * suite.plan.max_trial_seconds,
+            disturbance=suite.disturbance,
+        )
+        capacity = test.run(target, on_trial=lambda trial: console.print(f"  {trial}"))
+    capacity_report.write(target, capacity, {"plan": plan.to_dict(), **session.about})
+    if capacity.ended_early == "interrupted":
+        raise Interrupted
+    if capacity.ended_early:
+        console.print(f"  the search ended: {capacity.ended_early}", soft_wrap=True)
+    return capacity.rate

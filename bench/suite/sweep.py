@@ -1,0 +1,147 @@
+"""The search for the settings that serve a load best: coarse to fine, over all of them.
+
+Successive halving (Jamieson and Talwalkar, 2016): every setting gets a short run, the better ones a
+longer one, and so on. Two things make it shorter, and neither leaves a good setting out:
+
+- With N users who each wait for their answer, no more than N sequences ever wait, so the largest
+  batches above that are one and the same setting.
+- In the first round an instruction set is drawn for each combination of all the rest, the two in
+  turn. Those combinations that go on are tried with every instruction set.
+
+Each round's runs are kept, and the report's settings are those of the last round's winner.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from model.processor import num_usable_cores
+
+Settings = Mapping[str, Any]
+
+_ISA = "isa"
+_BATCH = "max_batch"
+
+
+@dataclass(frozen=True)
+class Round:
+    """One round of the search.
+
+    Attributes:
+        seconds, warmup: of each run.
+        keep: how many go on to the next round; of the last, 1.
+    """
+
+    seconds: float
+    warmup: float
+    keep: int
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """What to try, and how long.
+
+    Attributes:
+        settings: all of them.
+        rounds: from the shortest runs to the longest.
+    """
+
+    settings: tuple[dict[str, Any], ...]
+    rounds: tuple[Round, ...]
+
+    def candidates(self, most_in_flight: int | None) -> list[Settings]:
+        """The settings of the first round; `most_in_flight` is None for an open loop."""
+        chosen = distinct(self.settings, most_in_flight)
+        return one_isa_each(chosen) if len(self.rounds) > 1 else chosen
+
+    def next_candidates(
+        self, number: int, scored: Sequence[tuple[float, Settings]], most_in_flight: int | None
+    ) -> list[Settings]:
+        """Who goes on after round `number` (from 0), best first; higher scores are better."""
+        ranked = [settings for _, settings in sorted(scored, key=lambda item: -item[0])]
+        best = ranked[: self.rounds[number].keep]
+        if number > 0 or len(self.rounds) == 1:
+            return best
+        return with_every_isa(best, distinct(self.settings, most_in_flight))
+
+    def num_runs(self, most_in_flight: int | None) -> list[int]:
+        """Runs in each round: at most, since kept combinations may share a sibling."""
+        counts = []
+        candidates = self.candidates(most_in_flight)
+        if len(candidates) == 1:
+            return [0] * len(self.rounds)
+        for number in range(len(self.rounds)):
+            counts.append(len(candidates))
+            candidates = self.next_candidates(
+                number, [(0.0, settings) for settings in candidates], most_in_flight
+            )
+        return counts
+
+
+def workers_and_threads(num_cores: int) -> list[tuple[int, int]]:
+    """All pairs whose product is that, from one thread a worker to one worker."""
+    return [
+        (num_cores // threads, threads)
+        for threads in range(1, num_cores + 1)
+        if num_cores % threads == 0
+    ]
+
+
+def sweep_settings(
+    batches: tuple[int, ...],
+    windows_ms: tuple[float, ...],
+    isas: tuple[str, ...],
+    num_cores: int | None = None,
+) -> tuple[dict[str, Any], ...]:
+    """What to try of CTranslate2's: workers and threads that take every core, with all the rest.
+
+    Args:
+        batches: the largest batches.
+        windows_ms: how long the first sentence of a batch waits.
+        isas: instruction sets; "" leaves the choice to CTranslate2.
+        num_cores: to share out; None for those that our own server takes.
+    """
+    cores = num_usable_cores() if num_cores is None else num_cores
+    return tuple(
+        {"inter_threads": inter, "intra_threads": intra, _BATCH: batch, "window_ms": window}
+        | ({_ISA: isa} if isa else {})
+        for inter, intra in workers_and_threads(cores)
+        for batch in batches
+        for window in windows_ms
+        for isa in isas
+    )
+
+
+def distinct(settings: Sequence[Settings], most_in_flight: int | None) -> list[Settings]:
+    """Without those whose largest batch can't be told from a smaller one's."""
+    if most_in_flight is None:
+        return list(settings)
+    batches = sorted({one[_BATCH] for one in settings})
+    enough = next((batch for batch in batches if batch >= most_in_flight), batches[-1])
+    return [one for one in settings if one[_BATCH] <= enough]
+
+
+def one_isa_each(settings: Sequence[Settings]) -> list[Settings]:
+    """One of each family that differs in the instruction set alone, the sets in turn."""
+    return [
+        family[place % len(family)] for place, family in enumerate(_families(settings).values())
+    ]
+
+
+def with_every_isa(chosen: Sequence[Settings], settings: Sequence[Settings]) -> list[Settings]:
+    """All members of the chosen ones' families, in the order of the chosen ones."""
+    families = _families(settings)
+    return [one for family in dict.fromkeys(map(_family, chosen)) for one in families[family]]
+
+
+def _families(settings: Sequence[Settings]) -> dict[tuple[Any, ...], list[Settings]]:
+    families: dict[tuple[Any, ...], list[Settings]] = {}
+    for one in settings:
+        families.setdefault(_family(one), []).append(one)
+    return families
+
+
+def _family(settings: Settings) -> tuple[Any, ...]:
+    return tuple((name, value) for name, value in settings.items() if name != _ISA)

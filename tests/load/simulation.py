@@ -1,0 +1,230 @@
+"""An engine in virtual time: the real gate and scheduler, and a model that costs seconds.
+
+What `service.engine` and `service.step_loop` do in two threads is done here in one, call by call,
+so that minutes of load take seconds and give the same figures on every machine.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+import bench.suite
+from service.errors import DragomanError
+from service.fake_runner import FakeRunner
+from service.gate import Gate
+from service.jobs import Job
+from service.plan import RunnerLimits
+from service.requests import (
+    FinishReason,
+    GenerationRequest,
+    GenerationResult,
+    Priority,
+    SearchOptions,
+)
+from service.scheduler import Finished, Scheduler
+from tests.searches import NoReply
+
+_LENGTHS = Path(bench.suite.__file__).parent / "lengths.csv"
+_FIRST_ID, EOS = 10, 3
+MAX_TARGET = 400
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a turn of the loop costs, in seconds.
+
+    Attributes:
+        step, row: a step of n rows takes step + n * row.
+        source_token: to encode one.
+    """
+
+    step: float
+    row: float
+    source_token: float = 0.0
+
+    def capacity(self, max_rows: int, lengths: Sequence[tuple[int, int]]) -> float:
+        """Sequences of these lengths that the widest batch answers in a second."""
+        source, target = np.mean(lengths, axis=0)
+        a_sequence = target * (self.step + max_rows * self.row) / max_rows
+        return float(1.0 / (a_sequence + source * self.source_token))
+
+
+# A Transformer base in int8 on two cores, and a small model.
+BASE = Cost(step=1.0e-3, row=0.163e-3, source_token=0.06e-3)
+SMALL = Cost(step=0.2e-3, row=0.013e-3, source_token=0.005e-3)
+
+
+@dataclass(eq=False)
+class Arrival:
+    """One text that somebody wants translated.
+
+    Attributes:
+        at: when.
+        source, target: tokens; the model gives so many.
+        seconds: its latency, once it is answered.
+        refused: what it was told in place of an answer.
+        would_refuse: likewise, in a simulation that lets everybody in nevertheless.
+    """
+
+    at: float
+    source: int
+    target: int
+    client: str = ""
+    patience: float | None = None
+    options: SearchOptions = field(default_factory=SearchOptions)
+    priority: Priority = Priority.NORMAL
+    seconds: float | None = None
+    result: GenerationResult | None = None
+    refused: DragomanError | None = None
+    would_refuse: DragomanError | None = None
+    job: Job | None = None
+
+    @property
+    def in_time(self) -> bool:
+        """Whether it got its whole answer."""
+        reasons = (FinishReason.EOS, FinishReason.LENGTH)
+        return self.result is not None and self.result.finish_reason in reasons
+
+
+def real_lengths() -> list[tuple[int, int]]:
+    """Tokens of real sentence pairs."""
+    with _LENGTHS.open() as file:
+        return [
+            (int(row["source_tokens"]), int(row["target_tokens"])) for row in csv.DictReader(file)
+        ]
+
+
+def poisson(
+    rate: float, seconds: float, *, seed: int = 0, start: float = 0.0, client: str = ""
+) -> list[Arrival]:
+    """Arrivals of real lengths at random times."""
+    rng = np.random.default_rng(seed)
+    lengths = real_lengths()
+    arrivals, at = [], start
+    while (at := at + rng.exponential(1 / rate)) < start + seconds:
+        source, target = lengths[rng.integers(len(lengths))]
+        arrivals.append(Arrival(at, source, min(target, MAX_TARGET), client))
+    return arrivals
+
+
+class Simulation:
+    """Serves arrivals.
+
+    Args:
+        cost: of the model.
+        max_rows, max_waiting, max_queue_seconds: as for the engine.
+        lets_in: the share of those whom the gate refuses that is let in nevertheless.
+    """
+
+    def __init__(
+        self,
+        cost: Cost,
+        max_rows: int = 64,
+        *,
+        max_waiting: int = 4096,
+        max_queue_seconds: float | None = None,
+        encode_token_budget: int = 512,
+        lets_in: float = 0.0,
+    ) -> None:
+        self.cost = cost
+        self.now = 0.0
+        self.gate = Gate(max_rows, max_waiting, max_queue_seconds, lambda: self.now)
+        limits = RunnerLimits(max_rows, 512, MAX_TARGET, 2, 512)
+        self.runner = FakeRunner(limits, lambda source_ids: [5] * (source_ids[0] - _FIRST_ID))
+        self.scheduler = Scheduler(
+            limits, bos_id=2, eos_id=EOS, encode_token_budget=encode_token_budget
+        )
+        self.most_inside = 0
+        self.wasted_tokens = 0
+        self.steps: list[tuple[float, int, float]] = []  # end, rows, seconds of each
+        self._lets_in = lets_in
+        self._chance = np.random.default_rng(0)
+        self._arrivals: dict[Job, Arrival] = {}
+        self._next: list[Arrival] = []
+
+    def serve(self, arrivals: Iterable[Arrival]) -> None:
+        """Until all are answered or refused."""
+        coming = sorted(arrivals, key=lambda arrival: -arrival.at)
+        while coming or not self.scheduler.is_idle:
+            if self.scheduler.is_idle:
+                self.now = max(self.now, coming[-1].at)
+            while coming and coming[-1].at <= self.now:
+                self._arrive(coming.pop())
+            self._iterate()
+
+    def serve_closed(self, users: Sequence[Arrival], further: Sequence[Arrival]) -> None:
+        """As `serve`, but each further one comes when one before it has been answered."""
+        self._next = list(further)
+        self.serve(users)
+
+    def _arrive(self, arrival: Arrival) -> None:
+        deadline = None if arrival.patience is None else arrival.at + arrival.patience
+        request = GenerationRequest(
+            # The last token but one of the script is the last that it says; then comes EOS.
+            (_FIRST_ID + arrival.target - 1, *[_FIRST_ID] * (arrival.source - 2), EOS),
+            arrival.options,
+            deadline,
+            client=arrival.client,
+            priority=arrival.priority,
+        )
+        now, self.now = self.now, arrival.at  # it came during the last step
+        try:
+            self.gate.enter(request, request.num_rows, request.client)
+        except DragomanError as error:
+            if self._chance.random() >= self._lets_in:
+                arrival.refused = error
+                return
+            arrival.would_refuse = error
+            assert self.gate.places.take(request.num_rows, request.client)
+        finally:
+            self.now = now
+        arrival.job = Job(request, NoReply(), MAX_TARGET, arrival.at)
+        self._arrivals[arrival.job] = arrival
+        self.gate.submitted(arrival.job)
+        self.scheduler.add([arrival.job])
+        self.most_inside = max(self.most_inside, self.gate.places.num_taken)
+
+    def _iterate(self) -> None:
+        started = self.now
+        schedule = self.scheduler.schedule(started)
+        ended = list(schedule.dropped)
+        num_rows = 0
+        if schedule.plan is not None:
+            plan = schedule.plan
+            num_rows = plan.num_rows
+            encoded = sum(len(item.source_ids) for item in plan.encodes)
+            self.now += self.cost.step + num_rows * self.cost.row
+            self.now += encoded * self.cost.source_token
+            ended += self.scheduler.update(self.runner.execute(plan), self.now).finished
+            self.runner.plans.clear()
+            self.steps.append((self.now, num_rows, self.now - started))
+        for finished in ended:
+            self._end(finished)
+        self.gate.iterated(num_rows, self.now - started, schedule.admitted)
+
+    def _end(self, finished: Finished) -> None:
+        job, result = finished.job, finished.result
+        arrival = self._arrivals.pop(job)
+        arrival.result = result
+        arrival.seconds = self.now - arrival.at
+        self.gate.answered(job, result)
+        self.gate.backlog.ended(job)
+        self.gate.places.release(job.num_rows, job.request.client)
+        if self._next:
+            following = self._next.pop()
+            following.at = self.now
+            self._arrive(following)
+        if not arrival.in_time:
+            self.wasted_tokens += len(result.token_ids)
+
+
+def percentile(arrivals: Iterable[Arrival], q: float) -> float:
+    """Of the latencies of those who were answered; nan without any."""
+    seconds = [arrival.seconds for arrival in arrivals if arrival.seconds is not None]
+    return float(np.percentile(seconds, q)) if seconds else math.nan

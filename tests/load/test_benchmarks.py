@@ -1,0 +1,137 @@
+"""The benchmarks from end to end, on a model so small and so shortly that figures mean nothing."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bench.engine import table
+from bench.engine.bare_loop import BareLoop
+from bench.engine.in_process import ClosedLoop, measure
+from bench.engine.run import SMOKE, EngineBenchmark, run_parts
+from bench.load.source import read_texts
+from bench.soak import report
+from bench.soak.run import Plan, soak
+from bench.suite import recompute
+from bench.suite.artifacts import SHIPPED_TEXTS, Artifacts, digest, prepare_speed_model
+from bench.suite.cells import read_cells
+from bench.suite.points import SMOKE as SUITE_SMOKE
+from bench.suite.points import Load
+from bench.suite.reference import reference_rate
+from bench.suite.run import Models
+from bench.suite.suite import Suite
+from bench.suite.sweep import Sweep
+from model.bundle import Bundle
+
+
+@pytest.fixture(scope="module")
+def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the models of all tests here are made, once."""
+    return tmp_path_factory.mktemp("models")
+
+
+@pytest.fixture(scope="module")
+def small(work: Path) -> Artifacts:
+    return prepare_speed_model(work, "int8", "small")
+
+
+def test_a_suite_sweeps_measures_and_measures_nothing_twice(
+    small: Artifacts, tmp_path: Path
+) -> None:
+    plan = dataclasses.replace(
+        SUITE_SMOKE,
+        systems=("dragoman", "ctranslate2"),
+        seconds=0.5,
+        open_seconds=0.5,
+        warmup=0.1,
+        sweep=Sweep(SUITE_SMOKE.sweep.settings[:2], SUITE_SMOKE.sweep.rounds[:1]),
+    )
+    suite = Suite(plan, tmp_path, small)
+    for load in (Load(concurrency=2, beam_size=2), Load(share=0.5, beam_size=2)):
+        suite.measure(load, reference_rate(suite, load))
+    files = {file: file.stat().st_mtime_ns for file in tmp_path.rglob("samples.jsonl.gz")}
+    sweeps = list(tmp_path.glob("sweep/*/*/sweep.json"))
+    assert [file.parent.name for file in sweeps] == ["closed-2-beam2", "open-50pct-beam2"]
+    load = Load(concurrency=2, beam_size=2)
+    suite.measure(load, 0.0)
+    assert {file: file.stat().st_mtime_ns for file in tmp_path.rglob("samples.jsonl.gz")} == files
+    ours, theirs = read_cells(tmp_path)["small int8"][:2]
+    assert (ours.system, theirs.system) == ("ctranslate2", "dragoman")
+    assert all(cell.runs[0].run.plan.beam_size == 2 for cell in (ours, theirs))
+    assert all(not cell.summaries[0].errors for cell in (ours, theirs))
+    recompute.main(tmp_path)
+    assert "closed-loop throughput with 2 users" in (tmp_path / "report.md").read_text()
+
+
+def test_the_engine_benchmark_measures_its_lines(
+    work: Path, small: Artifacts, tmp_path: Path
+) -> None:
+    models = Models(work, "small")
+    benchmark = EngineBenchmark(dataclasses.replace(SMOKE, seconds=0.5), tmp_path, models)
+    (part,) = (part for part in benchmark.parts() if part.name == "closed-64")
+    assert run_parts([part]) == []
+    # On a busy machine half a second may bring no answer: a ratio of two is not sure, but these.
+    rows = {row.name: row for row in table.rows(tmp_path, read_cells(tmp_path))}
+    assert len(rows) == 10
+    (loop,) = (row for name, row in rows.items() if "bare loop" in name)
+    assert loop.ratio is not None
+    (memory,) = (row for name, row in rows.items() if "memory" in name)
+    assert memory.ratio is not None
+    assert not table.floors_held(list(rows.values()))
+
+
+async def test_the_engine_in_process(small: Artifacts) -> None:
+    bundle = Bundle.load(small.bundle)
+    texts = read_texts(small.texts)[:50]
+    found = await measure(bundle, texts, ClosedLoop(4, seconds=0.5, warmup=0.1), blocks=1)
+    assert set(found["steps"]) == {"1", "8", "64"}
+    for blocks in found["steps"].values():
+        (ours,), (bare,) = blocks["engine"], blocks["bare"]
+        # A hundred tokens and their end; those are left out in which others still joined.
+        assert 80 <= ours["steps"] == bare["steps"] <= 100
+        assert ours["seconds"] > 0 < bare["seconds"]
+    assert found["closed"]["tokens"] > 0
+
+
+def test_the_bare_loop_runs_the_graph_on_its_own_memory(small: Artifacts) -> None:
+    loop = BareLoop(Bundle.load(small.bundle), 2, source_length=5, max_source=16, max_target=16)
+    caches = {name: array for name, array in loop.arrays.items() if name.startswith("past_")}
+    assert not any(array.any() for array in caches.values())
+    loop.run(range(3))
+    for array in caches.values():
+        assert array[:, :, :3].any(axis=(1, 3)).all()
+        assert not array[:, :, 3:].any()
+    assert np.isfinite(loop.arrays["top_logits"]).all()
+
+
+def test_a_soak_leaves_nothing_behind(small: Artifacts, tmp_path: Path) -> None:
+    found = soak(tmp_path, small, Plan(rate=20.0, seconds=3.0), {"name": "short"})
+    assert found.left_over == {}
+    assert len(found.spans) == 20
+    assert sum(span.num_ok for span in found.spans) > 0
+    assert found.num_cancelled > 0
+    assert (tmp_path / "report.md").read_text() == report.render(found)
+
+
+def test_a_model_is_made_anew_when_what_it_was_made_from_has_changed(
+    small: Artifacts, work: Path
+) -> None:
+    made_at = small.bundle.stat().st_mtime_ns
+    prepare_speed_model(work, "int8", "small")
+    assert small.bundle.stat().st_mtime_ns == made_at
+    note = small.bundle.with_suffix(".made")
+    note.write_text("another exporter")
+    prepare_speed_model(work, "int8", "small")
+    assert note.read_text() == digest()
+    assert small.bundle.stat().st_mtime_ns > made_at
+
+
+def test_the_shipped_texts_are_sentences_of_many_lengths() -> None:
+    texts = read_texts(SHIPPED_TEXTS)
+    words = sorted(len(text.split()) for text in texts)
+    assert len(set(texts)) == len(texts) > 150
+    assert words[0] <= 3
+    assert words[-1] >= 25

@@ -1,0 +1,192 @@
+"""More load than the engine carries, in virtual time: who is refused, what others notice."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from service.errors import DeadlineExceededError, ResourceExhaustedError
+from service.requests import SearchOptions
+from tests.load.simulation import (
+    BASE,
+    SMALL,
+    Arrival,
+    Cost,
+    Simulation,
+    percentile,
+    poisson,
+    real_lengths,
+)
+
+FLAT = Cost(step=15e-3, row=0.02e-3)  # as on a GPU: the width hardly matters
+SYSTEMS = [(BASE, 64), (SMALL, 64), (FLAT, 64), (BASE, 8), (BASE, 1)]
+NAMES = ["base", "small", "flat", "base, 8 rows", "base, 1 row"]
+
+
+def served(
+    cost: Cost, max_rows: int, load: float, seconds: float, *, seed: int = 1
+) -> tuple[Simulation, list[Arrival]]:
+    simulation = Simulation(cost, max_rows)
+    rate = load * cost.capacity(max_rows, real_lengths())
+    arrivals = poisson(rate, seconds, seed=seed)
+    simulation.serve(arrivals)
+    return simulation, arrivals
+
+
+def answered(arrivals: list[Arrival]) -> list[Arrival]:
+    return [arrival for arrival in arrivals if arrival.in_time]
+
+
+@pytest.mark.parametrize(("cost", "max_rows"), SYSTEMS, ids=NAMES)
+def test_half_as_much_again_as_it_carries(cost: Cost, max_rows: int) -> None:
+    capacity = cost.capacity(max_rows, real_lengths())
+    seconds = max(5.0, (3000 if max_rows == 64 else 1000) / capacity)
+    _, usual = served(cost, max_rows, 0.8, seconds)
+    overloaded, offered = served(cost, max_rows, 1.5, seconds)
+    warm = seconds / 3  # by then the first burst, which was let in, is through
+    accepted = answered([arrival for arrival in offered if arrival.at > warm])
+    assert percentile(accepted, 99) <= 2 * percentile(usual, 99)
+    ends = [arrival.at + arrival.seconds for arrival in offered if arrival.seconds is not None]
+    assert sum(warm < end < seconds for end in ends) / (seconds - warm) >= 0.9 * capacity
+    # What stands in the queue is bounded by time, far below what its places would hold.
+    assert overloaded.most_inside < max_rows + 4096 // 4
+    for arrival in offered:
+        assert arrival.in_time or isinstance(arrival.refused, ResourceExhaustedError)
+        if isinstance(arrival.refused, ResourceExhaustedError):
+            assert 0.1 <= arrival.refused.retry_after_seconds <= 60.0
+
+
+@pytest.mark.parametrize(("cost", "max_rows"), SYSTEMS[:3], ids=NAMES[:3])
+def test_what_it_carries_is_not_refused(cost: Cost, max_rows: int) -> None:
+    capacity = cost.capacity(max_rows, real_lengths())
+    _, arrivals = served(cost, max_rows, 0.9, 3000 / capacity)
+    assert all(arrival.in_time for arrival in arrivals)
+
+
+@pytest.mark.parametrize(("cost", "max_rows"), SYSTEMS[:2], ids=NAMES[:2])
+def test_it_is_itself_again_within_a_second(cost: Cost, max_rows: int) -> None:
+    rate = cost.capacity(max_rows, real_lengths())
+    overload = 2000 / rate
+    simulation = Simulation(cost, max_rows)
+    before = poisson(1.5 * rate, overload, seed=2)
+    after = poisson(0.5 * rate, 2000 / rate, seed=3, start=overload)
+    simulation.serve([*before, *after])
+    late = [arrival for arrival in after if arrival.at > overload + 1.0]
+    usual = Simulation(cost, max_rows)
+    same = poisson(0.5 * rate, 2000 / rate, seed=3, start=overload)
+    usual.serve(same)
+    same_late = [arrival for arrival in same if arrival.at > overload + 1.0]
+    assert all(arrival.in_time for arrival in late)
+    assert percentile(late, 99) <= 1.05 * percentile(same_late, 99)
+
+
+def test_users_who_wait_for_their_answers_are_not_refused() -> None:
+    """A closed loop of as many users as there are rows, twice: it queues, and that is all right."""
+    simulation = Simulation(BASE, 64)
+    rng = np.random.default_rng(0)
+    lengths = real_lengths()
+    drawn = [lengths[i] for i in rng.integers(len(lengths), size=128 * 10)]
+    users = [Arrival(0.001 * user, *drawn[user]) for user in range(128)]
+    further = [Arrival(0.0, source, target) for source, target in drawn[128:]]
+    simulation.serve_closed(users, further)
+    assert all(arrival.in_time for arrival in [*users, *further])
+
+
+def test_one_who_sends_ten_thousand_does_not_keep_others_out() -> None:
+    simulation = Simulation(BASE, 64)
+    rate = BASE.capacity(64, real_lengths())
+    flood = poisson(1000 * rate, 10_000 / (1000 * rate), seed=4, client="many")
+    seconds = 3.0
+    flood += poisson(2 * rate, seconds, seed=5, client="many")
+    others = [
+        arrival
+        for number in range(10)
+        for arrival in poisson(0.02 * rate, seconds, seed=6 + number, client=f"one {number}")
+    ]
+    simulation.serve([*flood, *others])
+    assert len(others) > 50
+    assert all(arrival.in_time for arrival in others)
+    assert sum(arrival.refused is not None for arrival in flood) > 9000
+
+
+def test_a_full_queue_has_places_left_for_others() -> None:
+    """By places, where the operator allows any wait."""
+    simulation = Simulation(BASE, 8, max_waiting=120, max_queue_seconds=3600.0)
+    flood = [Arrival(0.0, 10, 20, client="many") for _ in range(1000)]
+    others = [Arrival(0.001, 10, 20, client=f"one {number}") for number in range(12)]
+    simulation.serve([*flood, *others])
+    assert all(arrival.in_time for arrival in others)
+    assert len(answered(flood)) == 128 - 128 // 8
+    assert percentile(others, 99) < percentile(flood, 99)
+
+
+def test_a_beam_takes_as_many_places_as_rows() -> None:
+    simulation = Simulation(BASE, 8, max_waiting=120, max_queue_seconds=3600.0)
+    beam = SearchOptions(beam_size=8)
+    flood = [Arrival(0.0, 10, 20, client="many", options=beam) for _ in range(100)]
+    simulation.serve(flood)
+    assert len(answered(flood)) == (128 - 128 // 8) // 8
+
+
+@pytest.mark.parametrize("patience", [0.5, 1.5])
+@pytest.mark.parametrize("load", [0.9, 1.5, 3.0])
+def test_hardly_anybody_is_refused_who_would_have_made_it(load: float, patience: float) -> None:
+    """One in twenty of those refused is let in nevertheless; what becomes of them?"""
+    simulation = Simulation(BASE, 64, max_queue_seconds=float("inf"), lets_in=0.05)
+    rate = load * BASE.capacity(64, real_lengths())
+    arrivals = poisson(rate, 6000 / rate, seed=9)
+    for arrival in arrivals:
+        arrival.patience = patience
+    simulation.serve(arrivals)
+    probes = [arrival for arrival in arrivals if arrival.would_refuse is not None]
+    assert len(answered(probes)) <= 0.1 * len(probes) + 1
+    if load < 1.0:
+        assert not any(arrival.refused for arrival in arrivals if arrival.target < 40)
+
+
+def test_what_cannot_make_its_deadline_wastes_little() -> None:
+    rate = 3 * BASE.capacity(64, real_lengths())
+    arrivals = poisson(rate, 6000 / rate, seed=10)
+    wasted, good = [], []
+    for lets_in in (1.0, 0.0):
+        simulation = Simulation(BASE, 64, max_queue_seconds=float("inf"), lets_in=lets_in)
+        offered = [dataclasses.replace(arrival, patience=1.0) for arrival in arrivals]
+        simulation.serve(offered)
+        wasted.append(simulation.wasted_tokens)
+        good.append(len(answered(offered)))
+    assert good[1] > 1.5 * good[0]
+    assert wasted[1] / good[1] < 0.5 * wasted[0] / good[0]
+
+
+def test_slow_steps_are_not_held_against_it_for_ever() -> None:
+    """A neighbour was noisy for a while, and all who come have short deadlines."""
+    simulation = Simulation(BASE, 64)
+    simulation.cost = dataclasses.replace(BASE, step=0.5)
+    simulation.serve(poisson(2.0, 100.0))
+    start = simulation.now + 1.0
+    simulation.serve(Arrival(start + 20.0 * number, 20, 20) for number in range(20))
+    assert simulation.gate.pace.least_step_seconds(1) > 0.2
+    simulation.cost = BASE
+    start = simulation.now + 1.0
+    pairs = [start + 0.25 * number for number in range(100)]
+    first = [Arrival(at, 20, 20, patience=0.2) for at in pairs]
+    second = [Arrival(at + 0.005, 20, 20, patience=0.2) for at in pairs]
+    simulation.serve([*first, *second])
+    assert all(call.in_time for call in first), "each found it idle"
+    assert isinstance(second[0].refused, DeadlineExceededError)
+    assert all(call.in_time for call in second[50:])
+
+
+def test_a_deadline_that_no_server_meets_is_told_as_such() -> None:
+    simulation = Simulation(BASE, 64)
+    simulation.serve(poisson(50.0, 20.0))
+    late = Arrival(simulation.now + 1, 60, 60, patience=-1.0)
+    other = Arrival(simulation.now + 1.0001, 60, 60)  # an idle server would try the next
+    hopeless = Arrival(simulation.now + 1.0002, 60, 60, patience=0.001)
+    simulation.serve([late, other, hopeless])
+    assert isinstance(hopeless.refused, DeadlineExceededError)
+    assert isinstance(late.refused, DeadlineExceededError)
+    assert other.in_time
+    assert simulation.gate.places.num_taken == 0

@@ -1,0 +1,241 @@
+from __future__ import annotations
+
+import dataclasses
+import math
+from pathlib import Path
+from typing import Any
+
+import grpc
+import numpy as np
+import pytest
+
+from bench.load.results import Results, ResultsWriter
+from bench.load.scrape import Snapshot
+from bench.soak import report
+from bench.soak.canceller import Canceller
+from bench.soak.drift import MIN_POINTS, quarters, trend
+from bench.soak.minutes import Span, high_percentile, spans
+from bench.soak.run import BEAMS, STREAMS, UNARY, Plan, collect, mean_weight
+from tests.load.fake_server import FakeServer
+from tests.unit.bench.samples import open_run
+
+MINUTES = np.arange(60) * 60.0
+
+
+def test_a_line_is_found_exactly() -> None:
+    line = trend(MINUTES.tolist(), (100 + 0.5 * MINUTES).tolist())
+    assert line is not None
+    assert (line.slope, line.low, line.high) == pytest.approx((0.5, 0.5, 0.5))
+    assert line.share(line.slope) == pytest.approx(0.5 * 59 * 60 / (100 + 0.5 * 59 * 30))
+    assert not line.stays(0.01)
+
+
+def test_too_few_points_say_nothing() -> None:
+    assert trend(MINUTES[: MIN_POINTS - 1].tolist(), [1.0] * (MIN_POINTS - 1)) is None
+
+
+@pytest.mark.parametrize("correlation", [0.0, 0.6])
+def test_intervals_hold_the_true_slope_as_often_as_they_say(correlation: float) -> None:
+    """Nineteen times of twenty; neighbours that are alike must not narrow them."""
+    draw = np.random.default_rng(1)
+    tries, slope = 400, 0.001
+    hits = 0
+    for _ in range(tries):
+        noise = np.zeros(60)
+        for place, shock in enumerate(draw.standard_normal(60)):
+            noise[place] = correlation * noise[max(0, place - 1)] + shock
+        line = trend(MINUTES.tolist(), (50 + slope * MINUTES + noise).tolist())
+        assert line is not None
+        hits += line.low <= slope <= line.high
+    assert hits / tries > 0.88
+
+
+def test_noise_is_no_growth_and_a_leak_is() -> None:
+    draw = np.random.default_rng(2)
+    flat = 4e8 + 1e5 * draw.standard_normal(60)
+    leak = flat + 3e7 * MINUTES / 3600
+    for values, stays in ((flat, True), (leak, False)):
+        line = trend(MINUTES.tolist(), values.tolist())
+        assert line is not None
+        assert line.stays(0.01) is stays
+
+
+def test_what_is_too_noisy_to_say_does_not_stay() -> None:
+    draw = np.random.default_rng(2)
+    line = trend(MINUTES.tolist(), (1 + 0.5 * draw.standard_normal(60)).tolist())
+    assert line is not None
+    assert line.share(line.low) < 0.1 < line.share(line.high)
+    assert not line.stays(0.1)
+
+
+def test_quarters_see_a_step_whatever_the_spikes() -> None:
+    step = [1.0] * 20 + [1.5] * 20
+    step[3] = step[35] = 100.0
+    assert quarters(step) == pytest.approx(0.5)
+    assert quarters([3.0] * 40) == 0.0
+    assert quarters([1.0] * (MIN_POINTS - 1)) is None
+    assert quarters([0.0] * 40) is None
+
+
+def test_spans_count_what_was_due_in_them() -> None:
+    run = open_run([0.1] * 500 + [0.3] * 500, rate=100.0)
+    snapshots = [
+        Snapshot(float(second), {"process_resident_memory_bytes": 1e6 * (1 + second)}, {}, {})
+        for second in range(10)
+    ]
+    first, second = spans(Results(run, snapshots=snapshots), 5.0, 90.0)
+    assert (first.num_ok, second.num_ok) == (500, 500)
+    assert first.p50 == pytest.approx(0.1, rel=0.01)
+    assert second.p50 == pytest.approx(0.3, rel=0.01)
+    assert (first.memory_bytes, second.memory_bytes) == (3e6, 8e6)
+
+
+def test_percentiles_that_few_samples_can_tell() -> None:
+    assert [high_percentile(count) for count in (5000, 500, 150, 3)] == [99, 95, 90, 90]
+
+
+def quiet_soak() -> report.Soak:
+    draw = np.random.default_rng(3)
+    noise = 1 + 0.02 * draw.standard_normal((60, 2))
+    series = [
+        Span(60.0 * place, 1200, 0.2 * low, 0.9 * high, 4e8 + 1e4 * place)
+        for place, (low, high) in enumerate(noise)
+    ]
+    return report.Soak({"name": "x"}, series, 99.0, {}, 70_000, 7, {}, [])
+
+
+def broken(soak: report.Soak) -> list[str]:
+    return [one.what for one in report.verdicts(soak) if not one.kept]
+
+
+def test_a_quiet_soak_passes() -> None:
+    assert broken(quiet_soak()) == []
+    text = report.render(quiet_soak())
+    assert "**BROKEN**" not in text
+    assert "kept: memory is flat" in text
+    assert "| 60 s | 1,200 |" in text
+
+
+def test_growth_in_the_first_minutes_is_settling() -> None:
+    soak = quiet_soak()
+    early = [
+        dataclasses.replace(span, memory_bytes=2e8 + 1e7 * place)
+        for place, span in enumerate(soak.spans[:12])
+    ]
+    assert broken(dataclasses.replace(soak, spans=[*early, *soak.spans[12:]])) == []
+
+
+def likened(draw: np.random.Generator, share: float, correlation: float = 0.3) -> np.ndarray:
+    """Sixty minutes about 1 with this standard deviation; neighbours are alike."""
+    noise = np.zeros(60)
+    for place, shock in enumerate(draw.standard_normal(60)):
+        noise[place] = correlation * noise[max(0, place - 1)] + shock
+    return 1 + share * math.sqrt(1 - correlation**2) * noise
+
+
+def test_a_flat_hour_passes_though_minutes_differ() -> None:
+    """Per-minute medians differ by some percent, resident memory by a fraction of one."""
+    draw = np.random.default_rng(4)
+    kept = 0
+    for _ in range(100):
+        memory, low, high = (likened(draw, share) for share in (0.002, 0.03, 0.03))
+        series = [
+            dataclasses.replace(
+                span,
+                memory_bytes=4e8 * memory[place],
+                p50=0.2 * low[place],
+                high=0.9 * high[place],
+            )
+            for place, span in enumerate(quiet_soak().spans)
+        ]
+        kept += not broken(dataclasses.replace(quiet_soak(), spans=series))
+    assert kept >= 95
+
+
+@pytest.mark.parametrize(
+    ("figure", "factor", "what"),
+    [("memory_bytes", 2.0, "memory"), ("p50", 1.5, "p50"), ("high", 1.5, "p99")],
+)
+@pytest.mark.parametrize("when", [24, 36, 48])
+def test_a_step_breaks_its_own_verdict(figure: str, factor: float, what: str, when: int) -> None:
+    soak = quiet_soak()
+    stepping = [
+        dataclasses.replace(span, **{figure: getattr(span, figure) * factor})
+        if place >= when
+        else span
+        for place, span in enumerate(soak.spans)
+    ]
+    (found,) = broken(dataclasses.replace(soak, spans=stepping))
+    assert what in found
+
+
+@pytest.mark.parametrize(
+    ("figure", "growth", "what"),
+    [("memory_bytes", 0.05, "memory"), ("p50", 0.5, "p50"), ("high", 0.5, "p99")],
+)
+def test_each_drift_breaks_its_own_verdict(figure: str, growth: float, what: str) -> None:
+    soak = quiet_soak()
+    drifting = [
+        dataclasses.replace(span, **{figure: getattr(span, figure) * (1 + growth * place / 60)})
+        for place, span in enumerate(soak.spans)
+    ]
+    (found,) = broken(dataclasses.replace(soak, spans=drifting))
+    assert what in found
+
+
+def test_failures_and_what_is_left_behind_break_it() -> None:
+    soak = quiet_soak()
+    for errors, passes in (
+        ({"INTERNAL": 1}, False),
+        ({"RESOURCE_EXHAUSTED": 70}, True),
+        ({"RESOURCE_EXHAUSTED": 71}, False),
+    ):
+        assert (broken(dataclasses.replace(soak, errors=errors)) == []) is passes
+    (left,) = broken(dataclasses.replace(soak, left_over={"dragoman_slots_used": 1.0}))
+    assert "left behind" in left
+    assert len(broken(dataclasses.replace(soak, problems=["broken off"]))) == 1
+    assert len(broken(dataclasses.replace(soak, spans=soak.spans[:5]))) == 3
+
+
+def refuse(server: FakeServer, number: int, context: Any) -> None:
+    context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "full")
+
+
+async def test_refusals_of_calls_to_be_cancelled_are_counted_by_code() -> None:
+    fake = FakeServer(refuse)
+    canceller = Canceller(fake.address, ["a"], rate=100.0, patience=0.5)
+    try:
+        await canceller.run(0.3)
+    finally:
+        fake.server.stop(None)
+    assert canceller.num_answered == 0
+    assert set(canceller.errors) == {"RESOURCE_EXHAUSTED"}
+    assert canceller.messages == {"RESOURCE_EXHAUSTED": "full"}
+
+
+@pytest.mark.parametrize(
+    ("code", "count", "passes"),
+    [("RESOURCE_EXHAUSTED", 3, True), ("RESOURCE_EXHAUSTED", 5, False), ("INTERNAL", 1, False)],
+)
+def test_a_refused_call_to_be_cancelled_is_a_refusal_like_any_other(
+    tmp_path: Path, code: str, count: int, passes: bool
+) -> None:
+    run = open_run([0.1] * 1000)
+    for kind in (UNARY, STREAMS, BEAMS):
+        results = Results(run)
+        ResultsWriter(tmp_path / kind, run.plan, None, {}).finish(results, "")
+    canceller = Canceller("server:1", ["a"], rate=1.0, patience=1.0)
+    canceller.num_answered, canceller.num_cancelled = 996, 7
+    canceller.errors[code] = count
+    canceller.messages[code] = "why"
+    soak = collect(Plan(100.0, 10.0), tmp_path, canceller, {}, {"name": "x"})
+    assert soak.num_requests == 3000 + 996 + count
+    assert soak.num_cancelled == 7
+    assert soak.errors == {code: count}
+    assert f"{code}: why" in report.render(soak)
+    (verdict,) = [one for one in report.verdicts(soak) if "fails" in one.what]
+    assert verdict.kept is passes
+
+
+def test_a_beam_is_heavier_than_a_greedy_request() -> None:
+    assert mean_weight() == pytest.approx(0.985 + 4 * 0.015)
