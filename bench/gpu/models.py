@@ -1,0 +1,104 @@
+"""The models that are measured, as half-precision bundles and as weights for the peers."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bench import speed_model
+from bench.suite.artifacts import speed_texts
+from export.bundle_writer import ExportOptions, ExportSource, write_bundle
+from model.bundle import Bundle
+from model.config import ModelConfig
+from model.tokenizer import TOKENIZER_FILE, Tokenizer
+
+ROOT = Path(__file__).resolve().parents[2]
+CHECKPOINT = ROOT / "model" / "checkpoints" / "en-de"
+
+
+@dataclass(frozen=True)
+class MeasuredModel:
+    """A model, ready for every system.
+
+    Attributes:
+        name: "base", "big", "tiny" (of the smoke run) or "shipped".
+        bundle: in fp16, with graphs for GPUs.
+        config: the architecture.
+        texts: what to translate.
+    """
+
+    name: str
+    bundle: Bundle
+    config: ModelConfig
+    texts: list[str]
+
+    def sources(self) -> list[tuple[int, ...]]:
+        """The texts' token ids, each with its EOS."""
+        tokenizer: Tokenizer = self.bundle.tokenizer()
+        longest = self.bundle.max_source_positions - 1
+        return [(*tokenizer.encode(text)[:longest], self.config.eos_id) for text in self.texts]
+
+    def arrays(self) -> dict[str, Any]:
+        """The weights in float32, by the names of `model.transformer.Transformer`."""
+        if self.name == "shipped":
+            from model.checkpoint import load_checkpoint
+
+            state = load_checkpoint(CHECKPOINT).model.state_dict()
+            return {name: tensor.numpy() for name, tensor in state.items()}
+        return dict(speed_model.speed_weights(self.config))
+
+
+def prepare(name: str, directory: Path) -> MeasuredModel:
+    """Make the bundle, or find it made; it appears whole or not at all."""
+    bundle = directory / name / "fp16"
+    if not bundle.exists():
+        partial = bundle.with_name("fp16.partial")
+        shutil.rmtree(partial, ignore_errors=True)
+        partial.mkdir(parents=True)
+        if name == "shipped":
+            _write_shipped(partial)
+        else:
+            _write_speed_model(name, directory / name, partial)
+        partial.replace(bundle)
+    loaded = Bundle.load(bundle, verify=False)
+    texts = _english() if name == "shipped" else speed_texts(loaded.config)
+    return MeasuredModel(name, loaded, loaded.config, texts)
+
+
+def _write_shipped(partial: Path) -> None:
+    from model.checkpoint import load_checkpoint
+
+    loaded = load_checkpoint(CHECKPOINT)
+    arrays = {name: tensor.numpy() for name, tensor in loaded.model.state_dict().items()}
+    source = ExportSource(loaded.config, arrays, CHECKPOINT / TOKENIZER_FILE, "en", "de")
+    write_bundle(source, ExportOptions("fp16", name="shipped"), partial)
+
+
+def _write_speed_model(name: str, directory: Path, partial: Path) -> None:
+    if name == "tiny":  # as wide as the construction needs
+        config = speed_model.speed_config(
+            "base", 2_000, d_model=256, num_heads=4, ffn_dim=256,
+            num_encoder_layers=1, num_decoder_layers=2,
+        )  # fmt: skip
+    else:
+        config = speed_model.speed_config(name)
+    tokenizer = directory / TOKENIZER_FILE
+    speed_model.write_tokenizer(config, tokenizer)
+    weights: dict[str, np.ndarray[Any, Any]] = dict(speed_model.speed_weights(config))
+    source = ExportSource(config, weights, tokenizer, "en", "de")
+    write_bundle(source, ExportOptions("fp16", name=name), partial)
+
+
+def _english() -> list[str]:
+    """Sentences as long as real ones: those of the proof, one to three together."""
+    from export.proof import SENTENCES
+
+    count = len(SENTENCES)
+    return [
+        " ".join(SENTENCES[(i * 7 + j) % count] for j in range(1 + i % 3))
+        for i in range(20 * count)
+    ]

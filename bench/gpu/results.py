@@ -1,0 +1,54 @@
+"""Results that are written as they come, one JSON object a line, and not measured twice."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+
+@dataclass
+class Results:
+    """What one part of the benchmark has found.
+
+    Attributes:
+        file: where it is written.
+        seconds: after which no further point is begun.
+    """
+
+    file: Path
+    seconds: float = float("inf")
+    _started: float = field(default_factory=time.monotonic)
+
+    def __post_init__(self) -> None:
+        self.file.parent.mkdir(parents=True, exist_ok=True)
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        """All points so far. A last line that was cut off is left out."""
+        if not self.file.exists():
+            return
+        for line in self.file.read_text(encoding="utf-8").splitlines():
+            try:
+                yield json.loads(line)
+            except json.JSONDecodeError:
+                continue
+
+    def wants(self, **point: Any) -> bool:
+        """Whether a point is to be measured: it is not there, and there is time."""
+        if any(all(found.get(k) == v for k, v in point.items()) for found in self):
+            return False
+        if time.monotonic() - self._started > self.seconds:
+            print(
+                f"{self.file.stem}: no time left for {point}; the same command goes on", flush=True
+            )
+            return False
+        print(f"{self.file.stem}: {point}", flush=True)
+        return True
+
+    def add(self, **point: Any) -> None:
+        """Write a point."""
+        with self.file.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(point) + "\n")

@@ -1,0 +1,111 @@
+"""The model that ships, in half precision on a GPU and in float32 in PyTorch.
+
+    python -m pytest tests/gpu -m gpu                            on a GPU
+    DRAGOMAN_TEST_DEVICE=cpu DRAGOMAN_GPU_SENTENCES=20 ...       the same lines on a CPU
+
+Without a GPU all of it is skipped. Nothing here needs pytest-asyncio, a network, or a file that is
+not in the repository.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import onnxruntime as ort
+import pytest
+import torch
+
+from export.bundle_writer import ExportOptions
+from export.exporter import export_checkpoint
+from model.bundle import Bundle
+from model.checkpoint import load_checkpoint
+from model.search import Hypothesis, greedy_search
+from model.sessions import SessionSettings
+from model.transformer import Transformer
+from service.device_runner import DeviceOptions, DeviceRunner
+
+from .sentences import sentences
+
+DEVICE_VARIABLE = "DRAGOMAN_TEST_DEVICE"
+CHECKPOINT = Path(__file__).parents[2] / "model" / "checkpoints" / "en-de"
+_HERE = Path(__file__).parent
+
+
+@functools.cache
+def device() -> str:
+    """Where the tests run: "cuda" unless the environment says otherwise."""
+    return os.environ.get(DEVICE_VARIABLE, "cuda")
+
+
+@functools.cache
+def why_not() -> str:
+    """Why they can't run; empty if they can."""
+    if device() == "cpu":
+        return ""
+    if "CUDAExecutionProvider" not in ort.get_available_providers():
+        return "this ONNX Runtime has no CUDA provider (onnxruntime-gpu)"
+    if not torch.cuda.is_available():
+        return "PyTorch sees no GPU"
+    return ""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if _HERE in item.path.parents:
+            item.add_marker(pytest.mark.gpu)
+            item.add_marker(pytest.mark.timeout(600))
+            if why_not():
+                item.add_marker(pytest.mark.skip(reason=why_not()))
+
+
+@dataclass(frozen=True)
+class Case:
+    """One model twice, and sources for it."""
+
+    model: Transformer
+    bundle: Bundle
+    sources: list[tuple[int, ...]]
+
+    def runner(
+        self, max_rows: int | None, *, captures: bool = True, depth: int = 2
+    ) -> DeviceRunner:
+        """A runner on the device under test."""
+        options = DeviceOptions(max_rows, captures, depth)
+        return DeviceRunner(self.bundle, SessionSettings(device()), options)
+
+    def reference(self, sources: list[tuple[int, ...]]) -> list[Hypothesis]:
+        """Greedy search in float32 by PyTorch, on the same device."""
+        found: list[Hypothesis] = []
+        for start in range(0, len(sources), 100):
+            some = sources[start : start + 100]
+            source_ids = torch.full((len(some), max(map(len, some))), self.model.config.pad_id)
+            for row, source in enumerate(some):
+                source_ids[row, : len(source)] = torch.tensor(source)
+            found += greedy_search(self.model, source_ids.to(device()))
+        return found
+
+    @torch.inference_mode()
+    def gap(self, source: tuple[int, ...], ours: list[int], theirs: list[int]) -> float:
+        """How much less float32 likes our token than its own where they first differ, in nats."""
+        eos_id = self.model.config.eos_id
+        pairs = enumerate(zip([*ours, eos_id], [*theirs, eos_id], strict=False))
+        at = next(position for position, (one, other) in pairs if one != other)
+        source_ids = torch.tensor([source], device=device())
+        fed = torch.tensor([[self.model.config.bos_id, *theirs[:at]]], device=device())
+        logits = self.model(source_ids, fed)[0, at].double().log_softmax(-1)
+        return float(logits[[*theirs, eos_id][at]] - logits[[*ours, eos_id][at]])
+
+
+@pytest.fixture(scope="session")
+def case(tmp_path_factory: pytest.TempPathFactory) -> Case:
+    torch.backends.cuda.matmul.allow_tf32 = False
+    loaded = load_checkpoint(CHECKPOINT)
+    directory = tmp_path_factory.mktemp("gpu") / "bundle"
+    export_checkpoint(CHECKPOINT, directory, ExportOptions("fp16"))
+    sources = [
+        (*loaded.tokenizer.encode(sentence), loaded.config.eos_id) for sentence in sentences()
+    ]
+    return Case(loaded.model.to(device()), Bundle.load(directory), sources)
