@@ -8,6 +8,7 @@ import yaml
 from service.metrics import ServerMetrics
 from tests.containers.tools import DOCKER
 
+_COMPONENTS = DOCKER / "kubernetes" / "components"
 _SUFFIXES = {"counter": ("_total",), "histogram": ("_bucket", "_sum", "_count")}
 # Aggregations and functions stand before a bracket; these words need not.
 _WORDS = {"and", "or", "unless", "by", "without", "on", "ignoring", "group_left", "group_right"}
@@ -23,6 +24,10 @@ def metric_names(expression: str) -> set[str]:
     """The metrics that a PromQL expression reads."""
     bare = _LABELS.sub(" ", _QUOTED.sub('""', expression))
     return set(_NAME.findall(bare)) - _WORDS
+
+
+# What rules read of Envoy: that it gives them out is seen where it runs, in the live tests.
+ENVOY = {"envoy_cluster_membership_healthy"}
 
 
 def server_metrics() -> set[str]:
@@ -49,3 +54,22 @@ def alerts() -> dict[str, dict[str, Any]]:
     """The alerts by name."""
     rules = [rule for group in rule_groups() for rule in group["rules"]]
     return {rule["alert"]: rule for rule in rules if "alert" in rule}
+
+
+def adapter_queries(group_by: str = "pod", matchers: str = 'job="dragoman"') -> dict[str, str]:
+    """What the Prometheus adapter asks for each metric of the HorizontalPodAutoscaler."""
+    values = yaml.safe_load((_COMPONENTS / "hpa/prometheus-adapter-values.yaml").read_text())
+    return {
+        rule["name"]["as"]: rule["metricsQuery"]
+        .replace("<<.GroupBy>>", group_by)
+        .replace("<<.LabelMatchers>>", matchers)
+        for rule in values["rules"]["custom"]
+    }
+
+
+def keda_queries() -> dict[str, str]:
+    """What KEDA asks, by trigger."""
+    triggers = yaml.safe_load((_COMPONENTS / "keda/scaled-object.yaml").read_text())["spec"][
+        "triggers"
+    ]
+    return {trigger["name"]: trigger["metadata"]["query"] for trigger in triggers}

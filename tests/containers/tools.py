@@ -12,30 +12,35 @@ ROOT = Path(__file__).resolve().parents[2]
 DOCKER = ROOT / "docker"
 
 
-# The others are packages of the extra `manifests`.
-_WHERE = {
-    "promtool": "Debian's package `prometheus` has it",
-    "kubectl": "https://kubernetes.io/docs/tasks/tools/ has kubectl",
-}
+def tool(name: str) -> str:
+    """The path of the checker `name`.
 
-
-def tool(*names: str) -> str:
-    """The path of the first of `names` that is installed.
-
-    Without one the test is skipped, but where DRAGOMAN_REQUIRE_TOOLS is set (`make
+    Without it the test is skipped, but where DRAGOMAN_REQUIRE_TOOLS is set (`make
     check-manifests`) it fails.
     """
-    places = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
-    for name in names:
-        if found := shutil.which(name, path=places):
-            return found
-    where = next(
-        (_WHERE[name] for name in names if name in _WHERE), "`make check-manifests` does it"
-    )
-    message = f"{' or '.join(names)} is not installed: {where}"
+    if found := _find(name):
+        return found
+    where = "Debian's package `prometheus`" if name == "promtool" else "`make check-manifests`"
+    message = f"{name} is not installed: {where} has it"
     if os.environ.get("DRAGOMAN_REQUIRE_TOOLS"):
         pytest.fail(message)
     pytest.skip(message)
+
+
+def optional_tool(*names: str) -> str:
+    """The path of the first of `names` that is installed; without any, the test is skipped.
+
+    For what no package that we install has, and what other tests check in another way too.
+    """
+    for name in names:
+        if found := _find(name):
+            return found
+    pytest.skip(f"not run, since it is not installed: {' or '.join(names)}")
+
+
+def _find(name: str) -> str | None:
+    places = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
+    return shutil.which(name, path=places)
 
 
 def run(*command: str | Path, cwd: Path = ROOT) -> str:

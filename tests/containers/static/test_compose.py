@@ -21,6 +21,7 @@ def test_services_are_hardened(name: str) -> None:
     assert service["cap_drop"] == ["ALL"]
     assert "no-new-privileges:true" in service["security_opt"]
     assert "privileged" not in service
+    assert "mem_limit" in service
     if not service["image"].startswith(("dragoman:", "${DRAGOMAN_")):
         assert re.search(r":v?\d+\.\d+\.\d+$", service["image"]), "a version, not `latest`"
 
@@ -59,7 +60,8 @@ def test_prometheus_scrapes_what_there_is() -> None:
     configuration = yaml.safe_load((DOCKER / "prometheus/prometheus.yml").read_text())
     jobs = {job["job_name"]: job for job in configuration["scrape_configs"]}
     (names,) = jobs["dragoman"]["dns_sd_configs"]
-    assert names["names"] == ["dragoman"]
+    for server in SERVERS:
+        assert SERVICES[server]["networks"]["default"]["aliases"] == names["names"]
     assert names["port"] == Settings.metrics_port
     assert str(Settings.metrics_port) in SERVICES["dragoman"]["expose"]
     (envoy,) = jobs["envoy"]["static_configs"]

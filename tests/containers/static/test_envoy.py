@@ -8,10 +8,8 @@ from google.protobuf import descriptor_pb2
 
 from dragoman.v1 import translation_pb2
 from service.servicer import SERVICE
-from tests.containers.tools import DOCKER, run, tool
-
-CONFIGURATION = DOCKER / "envoy" / "envoy.yaml"
-DESCRIPTOR = DOCKER / "envoy" / "translation.binpb"
+from tests.containers.static.envoy_process import CONFIGURATION, DESCRIPTOR
+from tests.containers.tools import run, tool
 
 
 def test_envoy_accepts_it_without_a_warning(tmp_path: Path) -> None:

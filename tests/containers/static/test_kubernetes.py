@@ -13,41 +13,52 @@ import yaml
 
 from service.servicer import SERVICE
 from service.settings import Settings
-from tests.containers.promql import alerts, metric_names, recorded, rule_groups, server_metrics
-from tests.containers.tools import DOCKER, ROOT, run, tool
+from tests.containers.kustomize import Manifest, render
+from tests.containers.promql import (
+    ENVOY,
+    adapter_queries,
+    alerts,
+    keda_queries,
+    metric_names,
+    recorded,
+    rule_groups,
+    server_metrics,
+)
+from tests.containers.tools import DOCKER, ROOT, optional_tool, run, tool
 
 MANIFESTS = DOCKER / "kubernetes"
 OVERLAYS = ("cpu", "gpu", "dev", "keda")
 # Their definitions belong to operators, so no schema of Kubernetes' own has them.
 CUSTOM = {"ServiceMonitor", "PrometheusRule", "ScaledObject"}
 
-Manifest = dict[str, Any]
-
 
 @pytest.fixture(scope="module")
-def rendered(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Every overlay as kustomize builds it; `keda` is `cpu` with the other component."""
-    found = tool("kustomize", "kubectl")
-    command = [found, "kustomize"] if Path(found).name == "kubectl" else [found, "build"]
-    directory = tmp_path_factory.mktemp("manifests")
-    copy = directory / "kubernetes"
+def overlays(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """The directory of every overlay; `keda` is `cpu` with the other component."""
+    copy = tmp_path_factory.mktemp("manifests") / "kubernetes"
     shutil.copytree(MANIFESTS, copy)
     keda = copy / "overlays" / "keda"
     keda.mkdir()
     text = (copy / "overlays/cpu/kustomization.yaml").read_text()
     assert "components/hpa # or" in text
     (keda / "kustomization.yaml").write_text(text.replace("components/hpa #", "components/keda #"))
-    for overlay in OVERLAYS:
-        output = run(*command, copy / "overlays" / overlay)
-        assert "Warning" not in output
-        (directory / f"{overlay}.yaml").write_text(output)
-    return {overlay: directory / f"{overlay}.yaml" for overlay in OVERLAYS}
+    found = {file.parent.name for file in copy.glob("overlays/*/kustomization.yaml")}
+    assert found == set(OVERLAYS)
+    return {overlay: copy / "overlays" / overlay for overlay in OVERLAYS}
+
+
+@pytest.fixture(scope="module")
+def rendered(overlays: dict[str, Path]) -> dict[str, list[Manifest]]:
+    """Every overlay's manifests."""
+    return {overlay: render(directory) for overlay, directory in overlays.items()}
 
 
 @pytest.fixture(params=OVERLAYS)
-def objects(rendered: dict[str, Path], request: pytest.FixtureRequest) -> dict[str, Manifest]:
+def objects(
+    rendered: dict[str, list[Manifest]], request: pytest.FixtureRequest
+) -> dict[str, Manifest]:
     """The objects of one overlay by kind, of which each has one."""
-    manifests = list(yaml.safe_load_all(rendered[request.param].read_text()))
+    manifests = rendered[request.param]
     by_kind = {manifest["kind"]: manifest for manifest in manifests}
     assert len(by_kind) == len(manifests)
     return by_kind
@@ -63,19 +74,39 @@ def container(objects: dict[str, Manifest]) -> Manifest:
     return dict(only)
 
 
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_kustomize_makes_the_same(
+    overlays: dict[str, Path], rendered: dict[str, list[Manifest]], overlay: str
+) -> None:
+    found = optional_tool("kustomize", "kubectl")
+    command = [found, "kustomize"] if Path(found).name == "kubectl" else [found, "build"]
+    output = run(*command, overlays[overlay])
+    assert "Warning" not in output
+    # It names what it generates by its content, so that a change rolls the pods.
+    plain, hashed = re.subn(r"\b(dragoman-(settings|private))-[a-z0-9]{10}\b", r"\1", output)
+    assert hashed == 4
+    # And it folds long lines in its own way.
+    made, ours = (
+        {item["kind"]: _unfolded(item) for item in manifests}
+        for manifests in (yaml.safe_load_all(plain), rendered[overlay])
+    )
+    assert made == ours
+
+
 @pytest.mark.parametrize("version", ["1.29", "1.34"])
-def test_kubernetes_accepts_them(rendered: dict[str, Path], version: str) -> None:
-    validate = tool("kubernetes-validate")
-    output = run(validate, "--strict", "-k", version, *rendered.values())
+def test_kubernetes_accepts_them(
+    rendered: dict[str, list[Manifest]], version: str, tmp_path: Path
+) -> None:
+    files = [tmp_path / f"{overlay}.yaml" for overlay in OVERLAYS]
+    for file in files:
+        file.write_text(yaml.safe_dump_all(rendered[file.stem]))
+    output = run(tool("kubernetes-validate"), "--strict", "-k", version, *files)
     unknown = set(re.findall(r"Couldn't find schema for kind (\w+)", output))
     assert unknown == CUSTOM
 
 
-def test_overlays_hold_what_they_should(rendered: dict[str, Path]) -> None:
-    kinds = {
-        overlay: {manifest["kind"] for manifest in yaml.safe_load_all(file.read_text())}
-        for overlay, file in rendered.items()
-    }
+def test_overlays_hold_what_they_should(rendered: dict[str, list[Manifest]]) -> None:
+    kinds = {overlay: {item["kind"] for item in items} for overlay, items in rendered.items()}
     base = {"ServiceAccount", "ConfigMap", "Secret", "Service", "Deployment"}
     production = base | {"PodDisruptionBudget", "NetworkPolicy", "ServiceMonitor", "PrometheusRule"}
     assert kinds == {
@@ -177,51 +208,49 @@ def test_autoscalers_scale_the_deployment_on_metrics_that_there_are(
             assert "replicas" not in deployment["spec"]
     if "ScaledObject" in objects:
         triggers = objects["ScaledObject"]["spec"]["triggers"]
-        assert {trigger["name"] for trigger in triggers} == {"slots", "queue"}
-        for trigger in triggers:
-            asked = metric_names(trigger["metadata"]["query"])
-            assert asked
-            assert asked <= server_metrics() | set(recorded())
+        queries = {trigger["name"]: trigger["metadata"]["query"] for trigger in triggers}
+        assert queries == keda_queries()
+        assert set(queries) == {"slots", "queue", "refused"}
     if "HorizontalPodAutoscaler" in objects:
         metrics = objects["HorizontalPodAutoscaler"]["spec"]["metrics"]
         wanted = {metric["pods"]["metric"]["name"] for metric in metrics}
         assert wanted == set(adapter_queries())
 
 
-def adapter_queries() -> dict[str, str]:
-    values = yaml.safe_load(
-        (MANIFESTS / "components/hpa/prometheus-adapter-values.yaml").read_text()
-    )
-    return {rule["name"]["as"]: rule["metricsQuery"] for rule in values["rules"]["custom"]}
+@pytest.mark.parametrize("query", [*adapter_queries().values(), *keda_queries().values()])
+def test_autoscalers_read_metrics_that_there_are(query: str) -> None:
+    assert metric_names(query)
+    assert metric_names(query) <= server_metrics() | set(recorded())
 
 
-@pytest.mark.parametrize("name", adapter_queries())
-def test_the_adapters_queries_read_metrics_that_there_are(name: str) -> None:
-    query = adapter_queries()[name].replace("<<.LabelMatchers>>", 'pod="x"')
-    asked = metric_names(query.replace("<<.GroupBy>>", "pod"))
-    assert asked
-    assert asked <= server_metrics()
-
-
-def test_the_operators_rules_are_prometheus_rules(rendered: dict[str, Path]) -> None:
+def test_the_operators_rules_are_prometheus_rules(rendered: dict[str, list[Manifest]]) -> None:
     writer = runpy.run_path(str(MANIFESTS / "write_rules.py"))
     assert writer["OUTPUT"].read_text() == writer["operator_rules"](), "run write_rules.py"
-    manifests = yaml.safe_load_all(rendered["cpu"].read_text())
-    (rules,) = [item for item in manifests if item["kind"] == "PrometheusRule"]
-    # kustomize folds long lines in its own way.
-    assert _unfolded(rules["spec"]["groups"]) == _unfolded(rule_groups())
+    (rules,) = [item for item in rendered["cpu"] if item["kind"] == "PrometheusRule"]
+    groups = [group for group in rule_groups() if group["name"] != "dragoman-front-alerts"]
+    assert _unfolded(rules["spec"]["groups"]) == _unfolded(groups)
     assert len(alerts()) > 10
+    for group in groups:
+        for rule in group["rules"]:
+            assert not metric_names(rule["expr"]) & ENVOY
+
+
+def test_what_our_reading_does_not_know_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "kustomization.yaml").write_text("namePrefix: my-\n")
+    with pytest.raises(ValueError, match="namePrefix"):
+        render(tmp_path)
 
 
 def _unfolded(value: Any) -> str:
     return re.sub(r"(\\n|\s)+", " ", json.dumps(value, sort_keys=True))
 
 
-def test_images_have_the_projects_version(rendered: dict[str, Path]) -> None:
+def test_images_have_the_projects_version(objects: dict[str, Manifest]) -> None:
     version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
-    for overlay in ("cpu", "gpu"):
-        assert f"image: dragoman:{version}-{overlay}\n" in rendered[overlay].read_text()
-    assert "image: dragoman:cpu\n" in rendered["dev"].read_text()
+    image = container(objects)["image"]
+    assert image in {f"dragoman:{version}-cpu", f"dragoman:{version}-gpu", "dragoman:cpu"}
+    gpu = "nvidia.com/gpu" in container(objects)["resources"]["limits"]
+    assert image.endswith("gpu" if gpu else "cpu")
 
 
 def test_they_say_that_they_need_a_private_network() -> None:

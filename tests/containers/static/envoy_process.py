@@ -1,0 +1,176 @@
+"""Envoy itself, on free ports, before scripted replicas."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import subprocess
+import urllib.request
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import grpc
+import yaml
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+
+from dragoman.v1 import translation_pb2 as pb
+from service.servicer import SERVICE
+from tests.containers.tools import DOCKER, tool
+from tests.containers.waiting import eventually
+
+CONFIGURATION = DOCKER / "envoy" / "envoy.yaml"
+DESCRIPTOR = DOCKER / "envoy" / "translation.binpb"
+OK = grpc.StatusCode.OK
+SERVING = health_pb2.HealthCheckResponse.SERVING
+
+
+@dataclass
+class Script:
+    """What the next calls come to, whichever replica they reach, and what these saw."""
+
+    codes: deque[grpc.StatusCode] = field(default_factory=deque)
+    replicas: list[str] = field(default_factory=list)
+    metadata: list[dict[str, str | bytes]] = field(default_factory=list)
+    seconds_left: list[float | None] = field(default_factory=list)
+
+    def arrived(self, replica: str, context: grpc.ServicerContext) -> grpc.StatusCode:
+        self.replicas.append(replica)
+        self.metadata.append(dict(context.invocation_metadata()))
+        self.seconds_left.append(context.time_remaining())
+        return self.codes.popleft() if self.codes else OK
+
+
+def methods(name: str, script: Script) -> grpc.GenericRpcHandler:
+    """A service that does what the script says; a stream that fails does so after a piece."""
+
+    def translate(request: Any, context: grpc.ServicerContext) -> pb.TranslateResponse:
+        code = script.arrived(name, context)
+        if code is not OK:
+            context.abort(code, "as the script says")
+        return pb.TranslateResponse(model=name)
+
+    def stream(
+        request: pb.StreamTranslateRequest, context: grpc.ServicerContext
+    ) -> Iterator[pb.StreamTranslateResponse]:
+        code = script.arrived(name, context)
+        if request.content != "fail at once" or code is OK:
+            yield pb.StreamTranslateResponse(delta=pb.TextDelta(text=name))
+        if code is not OK:
+            context.abort(code, "as the script says")
+
+    return grpc.method_handlers_generic_handler(
+        SERVICE,
+        {
+            "Translate": grpc.unary_unary_rpc_method_handler(
+                translate,
+                pb.TranslateRequest.FromString,
+                pb.TranslateResponse.SerializeToString,
+            ),
+            "StreamTranslate": grpc.unary_stream_rpc_method_handler(
+                stream,
+                pb.StreamTranslateRequest.FromString,
+                pb.StreamTranslateResponse.SerializeToString,
+            ),
+        },
+    )
+
+
+@dataclass(frozen=True)
+class Backend:
+    """A replica: where it listens, and its server."""
+
+    port: int
+    server: grpc.Server
+    health: health.HealthServicer
+
+
+@dataclass(frozen=True)
+class Envoy:
+    """Envoy, and where it says how it does."""
+
+    address: str
+    ask: Callable[[str], Any]
+
+    def figure(self, name: str) -> int:
+        """One of the figures of its cluster."""
+        (found,) = self.ask(f"/stats?format=json&filter=^cluster.dragoman.{name}$")["stats"]
+        return int(found["value"])
+
+
+@contextlib.contextmanager
+def backend(name: str, script: Script) -> Iterator[Backend]:
+    """Run a replica on a free port."""
+    server = grpc.server(ThreadPoolExecutor(4))
+    server.add_generic_rpc_handlers([methods(name, script)])
+    servicer = health.HealthServicer()
+    servicer.set(SERVICE, SERVING)
+    health_pb2_grpc.add_HealthServicer_to_server(servicer, server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    try:
+        yield Backend(port, server, servicer)
+    finally:
+        server.stop(None).wait()
+
+
+def local_configuration(ports: list[int], check_interval: str | None) -> str:
+    """The configuration with every address on this machine: free ports, replicas on `ports`."""
+    plan = yaml.safe_load(
+        CONFIGURATION.read_text().replace("/etc/envoy/translation.binpb", str(DESCRIPTOR))
+    )
+    listeners, clusters = (plan["static_resources"][key] for key in ("listeners", "clusters"))
+    for place in (plan["admin"], *listeners):
+        place["address"] = {"socket_address": {"address": "127.0.0.1", "port_value": 0}}
+    (cluster,) = [item for item in clusters if item["name"] == "dragoman"]
+    cluster["load_assignment"]["endpoints"] = [
+        {
+            "lb_endpoints": [
+                {
+                    "endpoint": {
+                        "address": {"socket_address": {"address": "127.0.0.1", "port_value": port}}
+                    }
+                }
+                for port in ports
+            ]
+        }
+    ]
+    if check_interval:
+        cluster["health_checks"][0]["interval"] = check_interval
+    return str(yaml.safe_dump(plan))
+
+
+@contextlib.contextmanager
+def envoy(directory: Path, ports: list[int], check_interval: str | None) -> Iterator[Envoy]:
+    """Run Envoy before replicas on `ports`, until it knows that all are healthy."""
+    configuration, admin = directory / "envoy.yaml", directory / "admin"
+    configuration.write_text(local_configuration(ports, check_interval))
+
+    def ask(path: str) -> Any:
+        with urllib.request.urlopen(f"http://{admin.read_text()}{path}", timeout=10) as response:
+            return json.load(response)
+
+    command = [tool("envoy"), "--config-path", str(configuration)]
+    command += ["--admin-address-path", str(admin)]
+    command += ["--disable-hot-restart", "--concurrency", "1", "--log-level", "warning"]
+    with (
+        (directory / "log").open("w") as log,
+        subprocess.Popen(command, stdout=log, stderr=log) as process,
+    ):
+        try:
+            eventually(lambda: admin.exists() and admin.read_text(), "Envoy runs")
+            (listener,) = [
+                item
+                for item in ask("/listeners?format=json")["listener_statuses"]
+                if item["name"] == "translation"
+            ]
+            place = listener["local_address"]["socket_address"]
+            made = Envoy(f"{place['address']}:{place['port_value']}", ask)
+            eventually(lambda: made.figure("membership_healthy") == len(ports), "all are healthy")
+            yield made
+        finally:
+            process.terminate()
+            print((directory / "log").read_text())
