@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -197,13 +198,32 @@ def test_failures_and_what_is_left_behind_break_it() -> None:
     assert len(broken(dataclasses.replace(soak, spans=soak.spans[:5]))) == 3
 
 
+def wait_for(event: threading.Event) -> None:
+    event.wait()
+
+
 def refuse(server: FakeServer, number: int, context: Any) -> None:
     context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "full")
 
 
+async def test_calls_are_cancelled_before_their_answers() -> None:
+    hold = threading.Event()
+    fake = FakeServer(lambda *_: wait_for(hold))
+    canceller = Canceller(fake.address, ["a"], rate=100.0, patience=0.01)
+    try:
+        await canceller.run(0.05)
+    finally:
+        hold.set()
+        fake.server.stop(None)
+    assert canceller.num_cancelled > 0
+    assert canceller.num_answered == 0
+    assert not canceller.errors
+
+
 async def test_refusals_of_calls_to_be_cancelled_are_counted_by_code() -> None:
     fake = FakeServer(refuse)
-    canceller = Canceller(fake.address, ["a"], rate=100.0, patience=0.5)
+    # Long enough for refusals to come first, however busy the machine.
+    canceller = Canceller(fake.address, ["a"], rate=100.0, patience=3.0)
     try:
         await canceller.run(0.3)
     finally:
