@@ -2,9 +2,14 @@
 
 import asyncio
 import random
+import threading
 from pathlib import Path
 
+import pytest
+
 from dragoman.client import AsyncClient, Translation
+from service.plan import StepOutput, StepPlan
+from service.runner import OnnxRunner
 from tests.factories import SENTENCES
 from tests.integration.servers import running_bundle
 
@@ -25,13 +30,23 @@ def mixed_texts(count: int) -> list[list[str]]:
     return [[text() for _ in range(chance.choice((1, 1, 1, 2, 3)))] for _ in range(count)]
 
 
-async def test_200_concurrent_clients_get_what_each_would_get_alone(bundle_path: Path) -> None:
+async def test_200_concurrent_clients_get_what_each_would_get_alone(
+    bundle_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     requests = mixed_texts(NUM_CLIENTS)
     async with running_bundle(bundle_path) as alone:
         expected = [(await alone.client.translate(texts)).translations for texts in requests]
         steps = alone.metric("dragoman_step_rows_count", model="tiny")
         rows_alone = alone.metric("dragoman_step_rows_sum", model="tiny") / steps
 
+    # No step ends before all have come: how many share one does not depend on the machine.
+    all_inside, execute = threading.Event(), OnnxRunner.execute
+
+    def held(runner: OnnxRunner, plan: StepPlan) -> StepOutput:
+        all_inside.wait()
+        return execute(runner, plan)
+
+    monkeypatch.setattr(OnnxRunner, "execute", held)
     async with running_bundle(bundle_path) as together:
         start = asyncio.Event()
 
@@ -45,6 +60,9 @@ async def test_200_concurrent_clients_get_what_each_would_get_alone(bundle_path:
         while together.metric("dragoman_requests_total", method="ListModels", code="OK") < 200:
             await asyncio.sleep(0)
         start.set()
+        while together.metric("dragoman_requests_in_flight", method="Translate") < NUM_CLIENTS:
+            await asyncio.sleep(0)
+        all_inside.set()
         answers = await asyncio.gather(*clients)
         steps = together.metric("dragoman_step_rows_count", model="tiny")
         rows_together = together.metric("dragoman_step_rows_sum", model="tiny") / steps
