@@ -29,6 +29,9 @@ from service.translator import Translator
 
 ROOT = Path(__file__).resolve().parents[2]
 
+# Of `dragoman serve`, in tests of neither limit: a slow machine takes its time and refuses nobody.
+NO_HURRY = ("--drain-seconds", "250", "--max-queue-seconds", "250")
+
 
 def any_ports(**values: Any) -> Settings:
     """Settings for a test: free ports, everything else as given or by default."""

@@ -8,7 +8,7 @@ import pytest
 
 from dragoman.client import AsyncClient, Client, StreamEnd, TranslationError
 from model.tokenizer import Tokenizer
-from tests.integration.servers import fake_runner, running_fake, server_process
+from tests.integration.servers import NO_HURRY, fake_runner, running_fake, server_process
 
 BOTH = "ipv4:127.0.0.1:{},127.0.0.1:{}"  # what a DNS name with two addresses comes to
 
@@ -36,8 +36,8 @@ async def test_calls_go_round_all_addresses(tokenizer: Tokenizer) -> None:
 async def test_a_replica_that_is_killed_under_load_costs_no_unary_call(bundle_path: Path) -> None:
     texts = ["A dog is running across the green field."]
     async with (
-        server_process("--model", bundle_path) as lives,
-        server_process("--model", bundle_path) as dies,
+        server_process("--model", bundle_path, *NO_HURRY) as lives,
+        server_process("--model", bundle_path, *NO_HURRY) as dies,
     ):
         ports = [server.address.rpartition(":")[2] for server in (lives, dies)]
         async with AsyncClient(BOTH.format(*ports), timeout=60) as client:
@@ -60,8 +60,8 @@ async def test_a_replica_that_is_killed_under_load_costs_no_unary_call(bundle_pa
 async def test_a_rolling_restart_loses_no_call_and_cuts_no_stream(bundle_path: Path) -> None:
     texts = ["A dog is running across the green field. Two men are playing the guitar."]
     async with (
-        server_process("--model", bundle_path) as stays,
-        server_process("--model", bundle_path) as goes,
+        server_process("--model", bundle_path, *NO_HURRY) as stays,
+        server_process("--model", bundle_path, *NO_HURRY) as goes,
     ):
         ports = [server.address.rpartition(":")[2] for server in (stays, goes)]
         async with AsyncClient(BOTH.format(*ports), timeout=60) as client:

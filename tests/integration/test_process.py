@@ -16,7 +16,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from dragoman.client import AsyncClient, StreamEnd, TranslationError
 from tests.factories import tiny_bundle, tiny_tokenizer
 from tests.integration import hanging_server
-from tests.integration.servers import dragoman, python_process, server_process
+from tests.integration.servers import NO_HURRY, dragoman, python_process, server_process
 
 Damage = Callable[[Path], None]
 
@@ -147,8 +147,8 @@ async def test_a_setting_out_of_range() -> None:
 async def test_sigterm_loses_nothing_and_ends_with_0(bundle_path: Path) -> None:
     text = "A dog is running across the green field. " * 40
     async with (
-        server_process("--model", bundle_path, "--max-rows", "2") as server,
-        AsyncClient(server.address, timeout=100) as client,
+        server_process("--model", bundle_path, "--max-rows", "2", *NO_HURRY) as server,
+        AsyncClient(server.address, timeout=250) as client,
     ):
         expected = (await client.translate([text])).translations
         calls = [asyncio.ensure_future(client.translate([text])) for _ in range(20)]
@@ -172,9 +172,9 @@ async def test_a_draining_server_says_so_first_and_then_takes_nothing_new(
 ) -> None:
     text = "A dog is running across the green field. " * 200
     async with (
-        server_process("--model", bundle_path, "--max-rows", "1") as server,
+        server_process("--model", bundle_path, "--max-rows", "1", *NO_HURRY) as server,
         grpc.aio.insecure_channel(server.address) as channel,
-        AsyncClient(server.address, timeout=100) as client,
+        AsyncClient(server.address, timeout=250) as client,
     ):
         health: Any = health_pb2_grpc.HealthStub(channel)
         watch = health.Watch(health_pb2.HealthCheckRequest())
