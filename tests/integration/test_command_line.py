@@ -1,6 +1,7 @@
 """The `dragoman` command against a server."""
 
 import asyncio
+import contextlib
 import json
 import os
 import subprocess
@@ -108,7 +109,9 @@ async def test_an_endless_input_is_read_no_further_than_it_is_translated(
     assert process.stdin is not None
     assert process.stdout is not None
     process.stdin.transport.set_write_buffer_limits(high=1)
-    written = 0
+    process.stdin.write(b"A dog is running.\n" * 1000)
+    await asyncio.to_thread(runner.wait_until_blocked)  # it has started, and reads
+    written = 18_000
     # The command stops reading; then the pipe is full and `drain` waits.
     try:
         while written < 50_000_000:
@@ -195,14 +198,14 @@ async def test_a_server_that_stays_busy_is_asked_until_the_timeout(
         held = [asyncio.ensure_future(server.client.translate(["A dog."])) for _ in range(6)]
         while server.metric("dragoman_requests_in_flight", method="Translate") < 6:
             await asyncio.sleep(0)
-        done = await run(server, "--timeout", "2", "Two men.")
+        done = await run(server, "--timeout", "3", "Two men.")
         assert (done.status, done.output) == (1, b"")
         assert len(done.errors.splitlines()) == 1
         refused = server.metric(
             "dragoman_requests_total", method="Translate", code="RESOURCE_EXHAUSTED"
         )
         # With a pause of a tenth of a second or more after each.
-        assert 2 <= refused <= 20
+        assert 2 <= refused <= 30
         runner.release()
         await asyncio.gather(*held)
 
@@ -338,6 +341,15 @@ async def test_at_a_terminal_it_says_that_it_waits(server: Running) -> None:
     assert (process.returncode, output, errors) == (0, b"A dog.\n", b"")
 
 
+def everything(terminal: int) -> str:
+    """What is written to a terminal until its other side is closed."""
+    shown = b""
+    with contextlib.suppress(OSError):  # which is how Linux tells of that
+        while part := os.read(terminal, 100_000):
+            shown += part
+    return shown.decode()
+
+
 @pytest.mark.skipif(not hasattr(os, "openpty"), reason="needs pseudo-terminals")
 async def test_progress_on_a_terminal_only(
     server: Running, tmp_path_factory: pytest.TempPathFactory
@@ -354,8 +366,10 @@ async def test_progress_on_a_terminal_only(
             stderr=theirs,
         )
     os.close(theirs)
-    output, _ = await process.communicate()
-    shown = os.read(ours, 100_000).decode()
+    # Read while it runs: a terminal that nobody reads from holds whoever writes much to it.
+    (output, _), shown = await asyncio.gather(
+        process.communicate(), asyncio.to_thread(everything, ours)
+    )
     os.close(ours)
     assert process.returncode == 0
     assert output == text.read_bytes()
