@@ -138,7 +138,7 @@ class FakeRunner:
             self._permits = None
             self._gate.notify_all()
 
-    def wait_until_blocked(self, timeout_seconds: float = 10.0) -> None:
+    def wait_until_blocked(self, timeout_seconds: float = 60.0) -> None:
         """Wait (in a thread: `await asyncio.to_thread(...)`) until an execution is held.
 
         Raises:

@@ -14,7 +14,7 @@ from tests.integration.servers import command_environment, fake_runner, running_
 async def ask(*arguments: str, **environment: str) -> tuple[int | None, str]:
     process = await asyncio.create_subprocess_exec(
         sys.executable,
-        *("-m", "service.healthcheck", *arguments),
+        *("-m", "service.healthcheck", "--timeout", "60", *arguments),
         env={**command_environment(), **environment},
         stdout=asyncio.subprocess.DEVNULL,
         stderr=asyncio.subprocess.PIPE,
@@ -35,8 +35,8 @@ async def test_a_server_that_serves_is_well(tokenizer: Tokenizer) -> None:
 async def test_a_server_that_drains_or_is_gone_is_not(tokenizer: Tokenizer) -> None:
     async with running_fake(fake_runner(tokenizer), tokenizer) as running:
         address = running.address
-        assert await asyncio.to_thread(problem, address) is None
-    found = await asyncio.to_thread(problem, address)
+        assert await asyncio.to_thread(problem, address, timeout=60.0) is None
+    found = await asyncio.to_thread(problem, address, timeout=60.0)
     assert found is not None
     assert "UNAVAILABLE" in found
     assert address in found
