@@ -86,7 +86,7 @@ def test_the_engine_benchmark_measures_its_lines(
 async def test_the_engine_in_process(small: Artifacts) -> None:
     bundle = Bundle.load(small.bundle)
     texts = read_texts(small.texts)[:50]
-    found = await measure(bundle, texts, ClosedLoop(4, seconds=0.5, warmup=0.1), blocks=1)
+    found = await measure(bundle, texts, ClosedLoop(4, seconds=1.5, warmup=0.1), blocks=1)
     assert set(found["steps"]) == {"1", "8", "64"}
     for blocks in found["steps"].values():
         (ours,), (bare,) = blocks["engine"], blocks["bare"]

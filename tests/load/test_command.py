@@ -40,7 +40,7 @@ async def test_a_beam_is_asked_for(tmp_path: Path, source: Path) -> None:
     with fake_server(lambda server, number, context: None) as server:
         status, out, err = await load(
             *("--server", server.address, "--source", source, "--concurrency", "1"),
-            *("--duration", "0.3s", "--warmup", "0s", "--metrics", "none"),
+            *("--duration", "1s", "--warmup", "0s", "--metrics", "none"),
             *("--beam-size", "4", "--early-stopping", "first"),
         )
     assert status in (0, 3), err
@@ -53,7 +53,7 @@ async def test_a_beam_is_asked_for(tmp_path: Path, source: Path) -> None:
 
 async def test_a_run_against_the_real_server(tmp_path: Path, source: Path) -> None:
     bundle = tiny_bundle(tmp_path / "bundles" / "tiny")
-    async with running_bundle(bundle.path) as server:
+    async with running_bundle(bundle.path, max_queue_seconds=60.0) as server:
         status, out, err = await load(
             *("--server", server.address, "--source", source, "--rate", "20"),
             *("--duration", "1.5s", "--warmup", "0.5s", "--slo", "p50=10s"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -28,23 +29,28 @@ def answer_at_once(server: FakeServer, number: int, context: Any) -> None:
 def test_a_stall_shows_in_the_open_loop_and_hides_in_the_closed_one() -> None:
     """As in the virtual-time tests, with a real server, sockets and processes.
 
-    40 requests arrive in the second of the stall, a quarter of all. A single user sends one.
+    40 requests arrive in the second of the stall, a quarter of all. A single user sends one. A
+    slow machine makes latencies longer and none shorter.
     """
     plan = LoadPlan("", rate=40, arrivals="constant", duration=4.0, warmup=0.0)
     with fake_server(Stall(0.002, first=60, seconds=1.0)) as server:
         opened = Session(TEXTS).run(dataclasses.replace(plan, server=server.address)).summary()
-    with fake_server(Stall(0.002, first=60, seconds=1.0)) as server:
+    with fake_server(Stall(0.002, first=10, seconds=1.0)) as server:
         plan = LoadPlan(server.address, concurrency=1, duration=2.5, warmup=0.0)
         closed = Session(TEXTS).run(plan).summary()
     assert opened.num_requests == 160
     assert opened.num_ok == 160
-    assert opened.latency.max == pytest.approx(1.0, abs=0.5)
+    assert opened.latency.max is not None
+    assert opened.latency.max > 0.99
     # Of the open loop's, one in ten waited for 0.6 s or more: (1 - 0.6) * 40 = 16 of 160.
-    assert opened.latency.at(90) == pytest.approx(0.6, abs=0.2)
-    assert closed.latency.max == pytest.approx(1.0, abs=0.5)
+    nine_of_ten = opened.latency.at(90)
+    assert nine_of_ten is not None
+    assert nine_of_ten > 0.55
+    assert closed.latency.max is not None
+    assert closed.latency.max > 0.99
     median, ninety = closed.latency.at(50), closed.latency.at(90)
     assert median is not None
-    assert ninety is None or ninety < 0.3
+    assert ninety is None or ninety < 0.5 * nine_of_ten
 
 
 def test_several_processes_send_each_request_once(tmp_path: Path) -> None:
@@ -69,7 +75,7 @@ def test_streams_are_timed_piece_by_piece() -> None:
         time.sleep(0.05)
 
     with fake_server(pause) as server:
-        plan = LoadPlan(server.address, concurrency=2, stream=True, duration=1.0, warmup=0.0)
+        plan = LoadPlan(server.address, concurrency=4, stream=True, duration=1.0, warmup=0.0)
         results = Session(["one two three"]).run(plan)
     summary = results.summary()
     assert summary.num_ok >= 4
@@ -78,7 +84,7 @@ def test_streams_are_timed_piece_by_piece() -> None:
     assert summary.first_token.mean is not None
     assert summary.token_gap.mean is not None
     assert summary.latency.mean is not None
-    assert summary.token_gap.mean == pytest.approx(0.05, abs=0.04)
+    assert summary.token_gap.mean > 0.02  # less than the pause, where a piece before was late
     assert summary.first_token.mean + 2 * summary.token_gap.mean <= summary.latency.mean + 1e-6
 
 
@@ -96,8 +102,15 @@ def test_errors_are_counted_by_code() -> None:
 
 
 def test_a_server_that_dies_ends_the_run_and_what_was_measured_is_written(tmp_path: Path) -> None:
+    answered = threading.Semaphore(0)
+
     def die_after_twenty(server: FakeServer, number: int, context: Any) -> None:
-        if number == 20:
+        if number < 20:
+            context.add_callback(answered.release)
+        elif number == 20:
+            # A generator that was late sends many at once.
+            for _ in range(20):
+                answered.acquire()
             server.server.stop(None)
 
     with fake_server(die_after_twenty) as server:
