@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 
-def eventually(check: Callable[[], Any], what: str, seconds: float = 90.0) -> Any:
+def eventually(check: Callable[[], Any], what: str, seconds: float = 240.0) -> Any:
     """The first true value of `check`, asked again and again: of other processes, over HTTP."""
     end = time.monotonic() + seconds
     while not (found := check()):

@@ -118,7 +118,7 @@ class Load:
     failed: list[str] = field(default_factory=list)
     _changed: threading.Condition = field(default_factory=threading.Condition)
 
-    def more(self, count: int, seconds: float = 120.0) -> None:
+    def more(self, count: int, seconds: float = 300.0) -> None:
         """Wait until every caller has been answered `count` times more."""
         with self._changed:
             goal = [number + count for number in self.answered]

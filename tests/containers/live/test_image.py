@@ -16,7 +16,8 @@ from tests.containers.live.docker_engine import DockerEngine, argument_default
 pytestmark = [pytest.mark.containers, pytest.mark.timeout(1200)]
 
 MAX_ADDED_BYTES = 280_000_000
-MAX_START_SECONDS = 3.0
+# Or, on a slow machine, so many times what it takes there to import what a server needs.
+MAX_START_SECONDS, MAX_START_IMPORTS = 3.0, 6.0
 HARDENED = (
     *("--read-only", "--cap-drop", "ALL", "--security-opt", "no-new-privileges"),
     *("--memory", "1g", "--network", "none"),
@@ -81,18 +82,22 @@ def test_it_translates(docker: DockerEngine, server: str) -> None:
 
 
 def test_it_serves_within_seconds(docker: DockerEngine, server: str) -> None:
+    imports = "import time; began = time.perf_counter(); import grpc, onnxruntime, sentencepiece"
+    code = f"{imports}; print(time.perf_counter() - began)"
     for _ in range(5):
+        importing = float(docker("exec", server, "python", "-c", code))
+        allowed = max(MAX_START_SECONDS, MAX_START_IMPORTS * importing)
         state, log = docker.inspect(server)["State"], docker.log(server)
         ready = [line["time"] for line in log if line["message"] == "serving"][-1]
         started = datetime.datetime.fromisoformat(state["StartedAt"][:26].rstrip("Z") + "+00:00")
         took = (datetime.datetime.fromisoformat(ready) - started).total_seconds()
-        print(f"serving {took:.1f} s after the start")
-        if took <= MAX_START_SECONDS:
+        print(f"serving {took:.1f} s after the start, importing takes {importing:.1f} s")
+        if took <= allowed:
             return
         # The machine may have been busy with something else: what counts is what it can do.
         docker("restart", server)
         docker.wait_healthy(server)
-    pytest.fail(f"never within {MAX_START_SECONDS} s")
+    pytest.fail(f"never within {MAX_START_SECONDS} s, nor {MAX_START_IMPORTS} times the imports")
 
 
 def test_nothing_is_allowed_that_it_does_not_need(docker: DockerEngine, server: str) -> None:
