@@ -138,11 +138,13 @@ def test_a_run_that_ended_early_goes_on_to_the_weights_of_an_unbroken_one(
 def run_group(recipe: Path, *arguments: str) -> list[int]:
     """The exit statuses of two processes that train together."""
     with socket.socket() as probe:
+        # Kept while they run, so that nobody else is given the port; they may listen on it so.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         probe.bind(("127.0.0.1", 0))
         port = str(probe.getsockname()[1])
-    group = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
-    children = [run_child(recipe, *arguments, RANK=str(rank), **group) for rank in range(2)]
-    return [child.wait() for child in children]
+        group = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+        children = [run_child(recipe, *arguments, RANK=str(rank), **group) for rank in range(2)]
+        return [child.wait() for child in children]
 
 
 def test_two_processes_go_on_to_the_weights_of_an_unbroken_run(corpus: Path) -> None:
