@@ -83,14 +83,12 @@ def serve(
 def _serve(settings: Settings) -> None:
     import asyncio
 
-    from model.threads import share_threads
     from service import logs
     from service.loading import load_models
     from service.metrics import ServerMetrics
     from service.server import Server
 
     logs.configure(settings.log_level, settings.log_format)
-    share_threads(settings.threads or None)
     metrics = ServerMetrics()
     registry = load_models(settings, metrics)
 

@@ -17,7 +17,6 @@ import onnxruntime as ort
 from model.bundle import Bundle, BundleError
 from model.out_of_memory import is_out_of_memory
 from model.processor import multiplies_int8_exactly, num_usable_cores
-from model.threads import threads_are_shared
 
 
 class BundleDeviceError(BundleError):
@@ -58,9 +57,7 @@ class SessionSettings:
     Attributes:
         device: as `Device.parse` reads it.
         intra_op_threads: threads that share one operator; None for one a core that
-            this process may use. Without effect where sessions share their threads
-            (`model.threads.share_threads`).
-        spinning: idle threads wait for work actively: faster steps, busier cores.
+            this process may use.
         exact_int8_products: whether the processor has them; None to look.
         profile_prefix: how the files begin into which ONNX Runtime writes what every operator took;
             "" for none.
@@ -68,7 +65,6 @@ class SessionSettings:
 
     device: str = "cpu"
     intra_op_threads: int | None = None
-    spinning: bool = True
     exact_int8_products: bool | None = None
     profile_prefix: str = ""
 
@@ -78,7 +74,6 @@ def open_session(
     graph: Path,
     settings: SessionSettings,
     *,
-    rests: bool = False,
     captures: bool = False,
     optimized_graph: Path | None = None,
 ) -> ort.InferenceSession:
@@ -88,7 +83,6 @@ def open_session(
         bundle: what it belongs to.
         graph: the graph's file.
         settings: device and threads.
-        rests: the session runs now and then beside a busier one, and must not spin in between.
         captures: on a GPU, its runs can be captured as CUDA graphs.
         optimized_graph: where to write what ONNX Runtime makes of the graph, to look at it.
 
@@ -98,16 +92,15 @@ def open_session(
     providers = _providers(bundle, Device.parse(settings.device), captures)
     options = ort.SessionOptions()
     options.log_severity_level = 3
-    if threads_are_shared():
-        options.use_per_session_threads = False
-    elif settings.intra_op_threads is not None:
+    if settings.intra_op_threads is not None:
         options.intra_op_num_threads = settings.intra_op_threads
     elif (num_cores := num_usable_cores()) < (os.cpu_count() or 1):
         # ONNX Runtime would take the machine's, whatever this process may use of them.
         options.intra_op_num_threads = num_cores
     entries = {
-        "session.intra_op.allow_spinning": "1" if settings.spinning else "0",
-        "session.force_spinning_stop": "1" if rests else "0",
+        # Sessions take turns: an encode, a step, an encode. Threads of the one that ran last must
+        # not spin on the cores that the next one needs, or the event loop.
+        "session.force_spinning_stop": "1",
     }
     # The exported graphs are fused as they should be. The higher levels would put
     # SkipLayerNormalization back, which is slower on a CPU than what it replaces.

@@ -76,7 +76,7 @@ class DeviceCaches:
         self._device = Device.parse(settings.device)
 
         def graph(name: str) -> ort.InferenceSession:
-            return open_session(bundle, bundle.graph_path(name), settings, rests=True)
+            return open_session(bundle, bundle.graph_path(name), settings)
 
         self._blank = graph("blank")
         arrays, rows, heads = 2 * shape.num_layers, shape.max_rows, shape.num_heads

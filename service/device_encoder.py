@@ -26,7 +26,7 @@ class DeviceEncoder:
     """
 
     def __init__(self, bundle: Bundle, settings: SessionSettings) -> None:
-        self.session = open_session(bundle, bundle.encoder_path, settings, rests=True)
+        self.session = open_session(bundle, bundle.encoder_path, settings)
         self._device = Device.parse(settings.device)
         self._pad_id = bundle.config.pad_id
         self._names = [

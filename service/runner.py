@@ -137,7 +137,7 @@ class _Encoder:
     """The encoder session: sources in, rows of the cache filled."""
 
     def __init__(self, bundle: Bundle, settings: SessionSettings) -> None:
-        self.session = open_session(bundle, bundle.encoder_path, settings, rests=True)
+        self.session = open_session(bundle, bundle.encoder_path, settings)
         self._outputs = [f"cross_{name}" for name in _cache_names(bundle)]
         self._pad_id = bundle.config.pad_id
 

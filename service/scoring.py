@@ -57,8 +57,8 @@ class OnnxScorer:
                 bundle.verify()  # another export may lie there by now, with other weights
                 if self._encoder is None:
                     encoder = bundle.encoder_path
-                    self._encoder = open_session(bundle, encoder, self._settings, rests=True)
-                self._session = open_session(bundle, path, self._settings, rests=True)
+                    self._encoder = open_session(bundle, encoder, self._settings)
+                self._session = open_session(bundle, path, self._settings)
 
     def score(self, items: Sequence[ScoreItem]) -> list[TargetScore]:
         """Score each item; all of their sources are encoded first."""

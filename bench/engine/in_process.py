@@ -23,7 +23,6 @@ from bench.engine.bare_loop import BareLoop
 from bench.load.source import TextOrder, read_texts
 from bench.speed_model import length_word, word
 from model.bundle import Bundle
-from model.threads import share_threads
 from service.engine import Engine, EngineConfig
 from service.metrics import ServerMetrics
 from service.plan import RunnerLimits, StepOutput, StepPlan
@@ -171,7 +170,6 @@ def main(
     blocks: Annotated[int, typer.Option(help="Of 100 steps, for each number of rows.")] = 2,
 ) -> None:
     """Measure, and write it down."""
-    share_threads()  # as `dragoman serve`
     loaded = Bundle.load(bundle)
     loop = ClosedLoop(users, seconds, warmup)
     found = asyncio.run(measure(loaded, read_texts(texts), loop, blocks))

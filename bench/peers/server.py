@@ -126,9 +126,6 @@ def main(
         options = CTranslate2Options(compute_type, inter_threads, intra_threads, isa)
         model = ctranslate2_model(Bundle.load(bundle), converted, options, policy, metrics)
     else:
-        from model.threads import share_threads
-
-        share_threads(threads or None)  # as `dragoman serve`
         policy = dataclasses.replace(policy, per_request=kind == "per-request")
         model = own_engine_model(bundle, settings, policy, metrics, kind)
 

@@ -15,8 +15,8 @@ TEXT = "A dog is running. " * 20
 async def test_a_client_connects_anew_and_loses_no_call(tokenizer: Tokenizer) -> None:
     async with (
         running_fake(fake_runner(tokenizer), tokenizer, max_connection_seconds=1.0) as running,
-        # No retry policy: nothing that has reached the server is sent twice. What the client had not
-        # sent yet when the connection was given up, gRPC itself sends on the next one.
+        # No retry policy: nothing that has reached the server is sent twice. What had not been sent
+        # yet when the connection was given up, gRPC itself sends on the next one.
         grpc.aio.insecure_channel(running.address) as channel,
     ):
         stub = TranslationServiceStub(channel)
