@@ -7,11 +7,15 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import grpc
+
 from bench.load.results import Results
 from bench.load.sample import Sample
 from bench.load.units import format_seconds
 from bench.suite.cells import Cell, find
 from bench.suite.points import OWN
+from dragoman.v1 import translation_pb2 as pb
+from dragoman.v1.translation_pb2_grpc import TranslationServiceStub
 
 _TIMES_P99 = 2.0
 _MEMORY_GROWTH = 0.03
@@ -36,6 +40,23 @@ class Verdict:
     def __str__(self) -> str:
         verdict = {True: "kept", False: "**BROKEN**", None: "not known"}[self.kept]
         return f"{verdict}: {self.what} ({self.found})"
+
+
+def touch_rows(server: str, texts: Sequence[str], num_rows: int) -> None:
+    """Have every row translate a long text, all at once.
+
+    The caches' pages are committed when a row first gets that far. It is their size that is bounded
+    (the server says by how much), and only after this does a growth of the memory tell of a leak.
+
+    Raises:
+        grpc.RpcError: the server does not answer all.
+    """
+    longest = sorted(texts, key=len)[-num_rows:]
+    with grpc.insecure_channel(server) as channel:
+        stub = TranslationServiceStub(channel)
+        requests = [pb.TranslateRequest(contents=[text]) for text in longest]
+        for call in [stub.Translate.future(request, timeout=300.0) for request in requests]:
+            call.result()
 
 
 def verdicts(cells: Sequence[Cell]) -> list[Verdict]:

@@ -25,6 +25,7 @@ from bench.load.units import Slo
 from bench.suite import agreement
 from bench.suite.artifacts import Artifacts
 from bench.suite.cells import others
+from bench.suite.overload import touch_rows
 from bench.suite.points import MAIN_SHARE, OWN, PEER, Load, SuitePlan, own_system
 from bench.suite.scoring import score, yardstick
 from bench.suite.sweep import Settings
@@ -35,6 +36,7 @@ SWEEP = "sweep"
 CAPACITY = "capacity"
 SWEEP_FILE = "sweep.json"
 _TRIES = 3
+_ROWS = 64  # of a server's widest batch, unless it is told otherwise
 
 console = Console(stderr=True, highlight=False)
 
@@ -152,6 +154,8 @@ class Suite:
         log = self.output / "logs" / f"{self.name}-{load.name}-{system.name}.log"
         with running(system, self.artifacts, log) as server:
             session = self.session(server, system, load.name)
+            if load.of_own:  # a run whose memory is looked at
+                touch_rows(server.address, session.texts, _ROWS)
             results = session.run(load.plan(server.address, seconds, warmup, rate), directory)
         if results.run.broken_off == "interrupted":
             raise Interrupted

@@ -9,7 +9,8 @@ from bench.load.results import Results
 from bench.load.sample import Sample
 from bench.load.scrape import Snapshot
 from bench.suite.cells import Cell
-from bench.suite.overload import judge, memory_growth, recovery_seconds, verdicts
+from bench.suite.overload import judge, memory_growth, recovery_seconds, touch_rows, verdicts
+from tests.load.fake_server import FakeServer
 from tests.unit.bench.samples import open_run, sample
 
 
@@ -72,3 +73,12 @@ def test_only_loads_beyond_our_own_throughput_are_judged() -> None:
     assert verdicts([over]) == []
     assert len(verdicts([CALM, over])) == 5
     assert verdicts([cell("open-80pct", 0.4), cell("open-150pct", 0.7)]) == []
+
+
+def test_rows_are_touched_by_the_longest_texts() -> None:
+    fake = FakeServer(lambda *_: None)
+    try:
+        touch_rows(fake.address, ["a", "longest", "bb", "longer"], 2)
+    finally:
+        fake.server.stop(None)
+    assert sorted(fake.texts) == [["longer"], ["longest"]]
