@@ -18,6 +18,10 @@ _MAX_ENCODE_TOKENS = 16_384
 _MAX_ENCODE_PADDING = 2_048
 
 
+ENCODE_TOKEN_BUDGET = 4_096
+"""Source tokens that join the running rows in one iteration: enough for as many rows as leave."""
+
+
 class DeviceEncoder:
     """The encoder's session: sources in, keys and values on the device out.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.metadata
 import logging
 import os
@@ -14,6 +15,7 @@ os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 from model.bundle import Bundle, BundleError, installed_runtime_version
 from model.sessions import SessionSettings
 from model.tokenizer import TokenizerError
+from service.device_encoder import ENCODE_TOKEN_BUDGET
 from service.device_runner import DeviceOptions, DeviceRunner
 from service.engine import Engine, EngineConfig
 from service.errors import StartupError
@@ -62,14 +64,17 @@ def load_model(path: Path, settings: Settings, metrics: ServerMetrics) -> Served
         },
     )
     observer = metrics.for_model(bundle.name)
+    config = EngineConfig(
+        bos_id=bundle.config.bos_id,
+        eos_id=bundle.config.eos_id,
+        max_waiting=settings.max_waiting,
+        max_queue_seconds=settings.max_queue_seconds or None,
+    )
+    if isinstance(runner, DeviceRunner):  # where a large encode takes hardly longer than a small
+        config = dataclasses.replace(config, encode_token_budget=ENCODE_TOKEN_BUDGET)
     engine = Engine(
         runner,
-        EngineConfig(
-            bos_id=bundle.config.bos_id,
-            eos_id=bundle.config.eos_id,
-            max_waiting=settings.max_waiting,
-            max_queue_seconds=settings.max_queue_seconds or None,
-        ),
+        config,
         observer,
         OnnxScorer(bundle, sessions, runner.encoder_session) if bundle.scoring_path else None,
     )

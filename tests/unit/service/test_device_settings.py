@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from model.sessions import SessionSettings
+from service import loading
 from service.device_runner import DeviceOptions, DeviceRunner
 from service.engine import Engine
 from service.errors import ResourceExhaustedError, StartupError
@@ -54,6 +55,24 @@ def test_rows_on_a_cpu_unless_told_otherwise(tmp_path: Path) -> None:
     bundle = tiny_bundle(tmp_path / "bundle").path
     assert load_model(bundle, Settings(threads=1), ServerMetrics()).max_rows == 64
     assert load_model(bundle, Settings(threads=1, max_rows=5), ServerMetrics()).max_rows == 5
+
+
+def test_more_sources_join_at_once_on_a_gpu(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of 256 rows some ten end at a step: 512 tokens would not hold those who take their places."""
+    bundle = tiny_bundle(tmp_path / "bundle", resident=True)
+
+    def budget() -> int:
+        engine = load_model(bundle.path, Settings(threads=1), ServerMetrics()).engine
+        assert isinstance(engine, Engine)
+        return engine.config.encode_token_budget
+
+    assert budget() == 512
+    runner = DeviceRunner(bundle, SessionSettings("cpu", 1), DeviceOptions(max_rows=4))
+    monkeypatch.setattr(loading, "_runner", lambda *_: runner)
+    assert budget() == 4096
+    runner.close()
 
 
 @pytest.mark.parametrize("precision", ["int8", "fp32"])
