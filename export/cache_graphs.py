@@ -23,7 +23,7 @@ from model.config import ModelConfig
 def build_cache_graphs(config: ModelConfig, dtype: str) -> list[tuple[str, onnx.ModelProto]]:
     """All of them, for caches of "float16" or "float32", with their names in the manifest."""
     return [
-        ("blank", build_blank(dtype)),
+        ("blank", build_blank()),
         ("copy_rows", build_copy_rows(config, dtype)),
         ("set_rows", build_set_rows()),
         ("store_sources", build_store_sources(config, dtype)),
@@ -124,14 +124,17 @@ def _write(graph: GraphBuilder, table: str, places: str, vectors: str, output: s
     graph.op("ScatterND", table, column, vectors, output=output)
 
 
-def build_blank(dtype: str) -> onnx.ModelProto:
+def build_blank() -> onnx.ModelProto:
     """Memory of the device, filled with zeros, that the runtime allocates at exactly that size.
 
-    Inputs: `count` int64 [1], on the host. Outputs: `zeros` [count].
+    Of the widest elements, whatever it is used for: on a GPU the runtime counts what it fills in 32
+    bits, and beyond 2^31 elements writes where it should not.
+
+    Inputs: `count` int64 [1], on the host. Outputs: `zeros` int64 [count].
     """
     graph = GraphBuilder("blank")
     shape = graph.input("count", "int64", [1])
-    zero = numpy_helper.from_array(np.zeros(1, dtype))
+    zero = numpy_helper.from_array(np.zeros(1, np.int64))
     graph.op("ConstantOfShape", shape, output="zeros", value=zero)
-    graph.output("zeros", dtype, ["count"])
+    graph.output("zeros", "int64", ["count"])
     return graph.build()

@@ -138,13 +138,24 @@ def open_session(
     return session
 
 
-@functools.cache
-def _load_cuda_libraries() -> None:
-    """Those that lie in Python packages (nvidia-*, as PyTorch brings them too) are not found else.
+def load_cuda_libraries() -> None:
+    """Load what ONNX Runtime needs of CUDA, for whoever else asks for it by name.
 
-    In an image they are on the loader's path, and this finds them there.
+    Libraries that lie in Python packages (nvidia-*, as PyTorch brings them too) are not found else.
+    In an image they are on the loader's path, and this finds them there. Without a CUDA provider
+    it does nothing.
     """
+    if _has_cuda_provider():
+        _preload()
+
+
+@functools.cache
+def _preload() -> None:
     ort.preload_dlls()
+
+
+def _has_cuda_provider() -> bool:
+    return "CUDAExecutionProvider" in ort.get_available_providers()
 
 
 def _cuda_version() -> str:
@@ -160,12 +171,12 @@ def _providers(bundle: Bundle, device: Device, captures: bool) -> list[Any]:
             f"run: make one with `dragoman export CHECKPOINT --output DIR --precision fp16`, "
             f"or use --device cpu"
         )
-    if "CUDAExecutionProvider" not in ort.get_available_providers():
+    if not _has_cuda_provider():
         raise BundleDeviceError(
             "this ONNX Runtime has no CUDA provider: install dragoman[gpu] in place of "
             "dragoman[cpu], or use --device cpu"
         )
-    _load_cuda_libraries()
+    load_cuda_libraries()
     options = {
         "device_id": str(device.index),
         # Not in powers of two: what is left over decides how many rows there can be.

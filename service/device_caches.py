@@ -30,6 +30,22 @@ STATES: tuple[tuple[str, type[np.generic]], ...] = (
 """What a row is fed beside its caches, in the order in which `DeviceCaches.set_rows` takes it."""
 
 
+_BLANK_SIZES = {"tensor(int64)": 8, "tensor(float)": 4, "tensor(float16)": 2}
+_MOST_BLANK = 2**31 - 1
+"""Elements that ONNX Runtime can fill at once on a GPU, where it counts them in 32 bits."""
+
+
+def most_rows(one: CacheShape) -> int:
+    """The rows for which caches can be allocated, however much memory there is.
+
+    Args:
+        one: the caches of a single row.
+    """
+    longer = max(one.max_source, one.max_target)
+    row_bytes = 2 * one.num_layers * one.num_heads * one.head_dim * longer * one.item_size
+    return _MOST_BLANK * max(_BLANK_SIZES.values()) // row_bytes
+
+
 class DeviceArray:
     """An array on a device, of which parts can be bound to a session.
 
@@ -180,8 +196,12 @@ class DeviceCaches:
         return math.prod(cache.shape) // self.shape.head_dim, self.shape.head_dim
 
     def _zeros(self, *shape: int) -> DeviceArray:
+        size = _BLANK_SIZES[self._blank.get_outputs()[0].type]
+        count = -(-math.prod(shape) * self.shape.item_size // size)
+        if count > _MOST_BLANK:
+            raise MemoryError(f"a cache has at most {size * _MOST_BLANK:,} bytes")
         binding = self._blank.io_binding()
-        binding.bind_cpu_input("count", np.array([math.prod(shape)]))
+        binding.bind_cpu_input("count", np.array([count]))
         binding.bind_output("zeros", self._device.kind, self._device.index)
         self._blank.run_with_iobinding(binding)
         return DeviceArray(binding.get_outputs()[0], self._device, shape, self.shape.dtype)

@@ -47,8 +47,13 @@ def read_memory(index: int, load: Callable[[str], Any] = ctypes.CDLL) -> DeviceM
     return None
 
 
-def rows_for(memory: DeviceMemory | None, bytes_per_row: int) -> int:
-    """How many rows to make room for in what is free, once the model is loaded.
+def rows_for(memory: DeviceMemory | None, bytes_per_row: int, beside: int = 0) -> int:
+    """How many rows to make room for in what is free.
+
+    Args:
+        memory: of the GPU; None if it isn't known.
+        bytes_per_row: what a row needs.
+        beside: what will be taken by something else.
 
     Raises:
         StartupError: not one fits, or it isn't known how much is free; says what to do.
@@ -58,11 +63,13 @@ def rows_for(memory: DeviceMemory | None, bytes_per_row: int) -> int:
             "the GPU's free memory could not be read (libcudart is missing): say how many rows to "
             "make room for with --max-rows"
         )
-    rows = rungs_that_fit(min(MAX_ROWS, int(memory.free * (1 - MARGIN)) // bytes_per_row))
+    room = int(memory.free * (1 - MARGIN)) - beside
+    rows = rungs_that_fit(min(MAX_ROWS, room // bytes_per_row))
     if not rows:
+        model = f" beside the model's {beside:,}" if beside else ""
         raise StartupError(
             f"{memory.free:,} of the GPU's {memory.total:,} bytes are free, and a single row needs "
-            f"{bytes_per_row:,}: end what else uses the GPU, choose another one (--device cuda:1), "
-            f"or export a model with fewer positions"
+            f"{bytes_per_row:,}{model}: end what else uses the GPU, choose another one "
+            f"(--device cuda:1), or export a model with fewer positions"
         )
     return rows

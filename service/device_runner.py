@@ -24,13 +24,13 @@ import onnxruntime as ort
 
 from model.bundle import Bundle, BundleError
 from model.out_of_memory import is_out_of_memory
-from model.sessions import Device, SessionSettings
-from service.device_caches import STATES, DeviceCaches
-from service.device_encoder import DeviceEncoder
+from model.sessions import Device, SessionSettings, load_cuda_libraries
+from service.device_caches import STATES, DeviceCaches, most_rows
+from service.device_encoder import ENCODE_TOKEN_BUDGET, DeviceEncoder
 from service.device_memory import DeviceMemory, read_memory, rows_for
 from service.device_step import DeviceStep
 from service.errors import StartupError
-from service.ladder import Ladder
+from service.ladder import Ladder, rungs_that_fit
 from service.plan import Int64, RunnerLimits, StepOutput, StepPlan
 from service.runner import cache_shape
 
@@ -204,6 +204,7 @@ class DeviceRunner:
     def _open_sessions(self) -> None:
         self._device = Device.parse(self._settings.device)
         on_gpu = self._device.kind == "cuda"
+        load_cuda_libraries()  # the memory is read with one of them
         self._memory_at_start = self._read_memory(self._device.index) if on_gpu else None
         self._encoder = DeviceEncoder(self._bundle, self._settings)
         if not self._bundle.is_resident:
@@ -219,7 +220,9 @@ class DeviceRunner:
             max_rows = rows_for(
                 self._read_memory(self._device.index),
                 one.num_bytes + _step_bytes_per_row(self._bundle),
+                _bytes_beside_rows(self._bundle),
             )
+            max_rows = rungs_that_fit(min(max_rows, most_rows(one)))
         self._limits = dataclasses.replace(self._limits, max_rows=max_rows)
         self._ladder = Ladder(max_rows)
         room = dataclasses.replace(self._limits, max_rows=self._ladder.top)
@@ -231,14 +234,17 @@ class DeviceRunner:
 
     def _capture(self) -> None:
         captures = self._options.captures and self._device.kind == "cuda"
-        self._open_step(captures)
         try:
+            self._open_step(captures)  # refused if a part of the graph would run on the CPU
             self.num_captures = self._step.capture()
         except Exception as exc:
             if is_out_of_memory(exc) or not captures:
                 raise
             logger.exception("no CUDA graph could be captured; steps will be slower without")
+            self.__dict__.pop("_step", None)  # before the weights are loaded once more
             self._open_step(captures=False)
+        if not self.num_captures:
+            self._step.warm_up()
 
     def _open_step(self, captures: bool) -> None:
         self._step = DeviceStep(
@@ -272,6 +278,8 @@ class DeviceRunner:
 
     def _carry_out(self, plan: StepPlan) -> StepOutput:
         start = time.perf_counter()
+        is_known = self._goes_on(plan)
+        self._num_stepped = 0
         if plan.copies:
             self._caches.copy_rows(plan.copies, self._source_lengths)
             crossing = [copy for copy in plan.copies if copy.cross]
@@ -298,11 +306,13 @@ class DeviceRunner:
             )
         start = time.perf_counter()
         rung = self._ladder.rung(num_rows)
-        self._set_rows(num_rows, rung, plan)
+        if not is_known:
+            self._set_rows(num_rows, rung, plan)
         most = self._step.num_candidates(k)
         chosen, _ = self._step.run(num_rows, rung, most, plan.adjustments)
         top_ids = chosen[:, :k].astype(np.int64)
         self._went_on(top_ids[:, 0])
+        self._num_stepped = num_rows
         return StepOutput(
             top_ids,
             np.ascontiguousarray(chosen[:, most : most + k]),
@@ -310,6 +320,19 @@ class DeviceRunner:
             encode_seconds,
             time.perf_counter() - start,
             num_padding,
+        )
+
+    def _goes_on(self, plan: StepPlan) -> bool:
+        """Whether the device knows everything: those that stepped before go on, each with a place.
+
+        To find that out row by row takes longer than to launch a step.
+        """
+        return (
+            plan.chained is not None
+            and plan.num_rows == self._num_stepped > 0
+            and not (plan.copies or plan.encodes)
+            and bool(plan.chained.all())
+            and self._known[1, : self._num_stepped].max() < self._limits.max_target_positions
         )
 
     def _set_rows(self, num_rows: int, rung: int, plan: StepPlan | None) -> None:
@@ -342,9 +365,23 @@ class DeviceRunner:
 
     def _forget(self) -> None:
         self._known = np.full((len(STATES), self._ladder.top), _UNKNOWN, np.int64)
+        self._num_stepped = 0
 
 
 def _step_bytes_per_row(bundle: Bundle) -> int:
     """About what a row takes while it steps: the logits in three forms, and everything else."""
     config = bundle.config
     return 16 * config.vocab_size + 64 * (config.d_model + config.ffn_dim)
+
+
+def _bytes_beside_rows(bundle: Bundle) -> int:
+    """About what is taken after the encoder is loaded, however many rows there are.
+
+    The decoder's weights twice, since scoring has its own, and an encode of the most sources that
+    join at once: what it computes, and what of it is under way to the rows.
+    """
+    config = bundle.config
+    weights = sum(file.stat().st_size for file in bundle.path.iterdir() if file.is_file())
+    states = (16 * config.num_decoder_layers + 8) * config.d_model + 2 * config.ffn_dim
+    attention = 4 * config.num_heads * bundle.max_source_positions
+    return 2 * weights + 2 * ENCODE_TOKEN_BUDGET * (states + attention)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +19,11 @@ from service.ladder import Ladder
 from service.plan import Adjustments, RunnerLimits
 
 Array = npt.NDArray[Any]
+
+logger = logging.getLogger(__name__)
+
+CAPTURE_SECONDS = 60.0
+"""After which no further graph is captured."""
 
 CAPTURED_TOP_K = (1, 8, 16)
 """Candidates of a row for which graphs are captured: greedy search, beams of up to 4 and of up to
@@ -54,6 +61,9 @@ class DeviceStep:
         ladder: batch sizes.
         limits: the runner's.
         captures: use CUDA graphs, on a GPU.
+
+    Attributes:
+        captured_top_k: the counts of candidates for which graphs are captured, ascending.
     """
 
     def __init__(
@@ -67,12 +77,12 @@ class DeviceStep:
         captures: bool,
     ) -> None:
         self._device = Device.parse(settings.device)
-        self._captures = captures
+        self._top = ladder.top
         self._caches = caches
-        self._limits = limits
         self._num_arrays = 2 * bundle.config.num_decoder_layers
         self._token_groups = bundle.token_groups
         self._no_graph = _run_options(_NO_GRAPH)
+        self.captured_top_k = sorted({min(k, limits.vocab_size) for k in CAPTURED_TOP_K})
         self._graphs: dict[tuple[int, int], str] = {}
         if captures:
             sizes = [(rung, k) for k in self.captured_top_k for rung in ladder.rungs]
@@ -85,24 +95,36 @@ class DeviceStep:
         )
         self._session = open_session(bundle, bundle.decoder_step_path, settings, captures=captures)
 
-    @property
-    def captured_top_k(self) -> list[int]:
-        """The counts of candidates for which graphs are captured."""
-        return sorted({min(k, self._limits.vocab_size) for k in CAPTURED_TOP_K})
-
     def num_candidates(self, k: int) -> int:
         """How many to ask for who wants k: as many as a graph has, if one has enough."""
         return next((captured for captured in self.captured_top_k if captured >= k), k)
 
-    def capture(self) -> int:
-        """Capture every graph, largest first; how many there are.
+    def capture(self, clock: Callable[[], float] = time.monotonic) -> int:
+        """Capture every graph, largest first, until `CAPTURE_SECONDS` have passed; how many.
 
         ONNX Runtime runs the step once, then captures it, then replays it: three steps of rows
-        that do not run, and so hold their places.
+        that do not run, and so hold their places. What there was no time for runs without a graph.
         """
-        for rung, k in sorted(self._graphs, reverse=True):
+        end = clock() + CAPTURE_SECONDS
+        wanted = sorted(self._graphs, reverse=True)
+        for number, (rung, k) in enumerate(wanted):
+            if clock() > end:
+                for size in wanted[number:]:
+                    del self._graphs[size]
+                logger.warning(
+                    "there was no time to capture every CUDA graph",
+                    extra={"graphs": number, "wanted": len(wanted), "seconds": CAPTURE_SECONDS},
+                )
+                break
             self.run(rung, rung, k, Adjustments.none())
         return len(self._graphs)
+
+    def warm_up(self) -> None:
+        """Take a step of all rows, which do not run, so that too little memory shows at the start.
+
+        Captured graphs have it behind them.
+        """
+        self.run(self._top, self._top, self.captured_top_k[-1], Adjustments.none())
 
     def run(
         self, num_rows: int, rung: int, k: int, adjustments: Adjustments

@@ -42,12 +42,17 @@ class CacheShape:
     dtype: str = "float32"
 
     @property
+    def item_size(self) -> int:
+        """Bytes of an element."""
+        return np.dtype(self.dtype).itemsize
+
+    @property
     def num_bytes(self) -> int:
         """Bytes of all arrays together."""
         positions = self.max_target + self.max_source + 1  # one more for `cross_last`
         width = self.num_heads * self.head_dim
         elements = 2 * self.num_layers * self.max_rows * positions * width
-        return elements * np.dtype(self.dtype).itemsize + 4 * self.max_rows
+        return elements * self.item_size + 4 * self.max_rows
 
 
 class KVCache:

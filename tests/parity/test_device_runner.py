@@ -7,6 +7,7 @@ import random
 from collections.abc import Iterator
 from concurrent.futures import Future
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,9 +15,12 @@ import torch
 
 from model.bundle import Bundle
 from model.search import greedy_search
-from model.sessions import SessionSettings
+from model.sessions import Device, SessionSettings
+from service import device_caches
+from service import device_runner as device_runner_module
 from service.device_memory import DeviceMemory
 from service.device_runner import DeviceOptions, DeviceRunner
+from service.device_step import CAPTURE_SECONDS, DeviceStep
 from service.engine import Engine, EngineConfig
 from service.errors import StartupError
 from service.plan import (
@@ -189,6 +193,63 @@ def test_a_newcomer_joins_chained_rows(
     assert all(same(future.result(), one) for future, one in zip(futures, expected, strict=True))
 
 
+def test_rows_that_go_on_cost_the_host_nothing(
+    runners: tuple[DeviceRunner, OnnxRunner], bundle: Bundle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    device, _ = runners
+    items = [
+        EncodeItem((row,), source)
+        for row, source in enumerate(random_sources(bundle.config, 6, seed=4))
+    ]
+    told: list[list[int]] = []
+    set_rows = device._caches.set_rows
+
+    def count(rows: np.ndarray, values: np.ndarray) -> None:
+        told.append(rows.tolist())
+        set_rows(rows, values)
+
+    monkeypatch.setattr(device._caches, "set_rows", count)
+    device.execute(StepPlan((), items, *start(6)))
+    told.clear()
+
+    def go_on(count: int) -> StepPlan:
+        return StepPlan(
+            (), (), np.zeros(count, np.int64), np.zeros(count, np.int32),
+            chained=np.ones(count, np.bool_),
+        )  # fmt: skip
+
+    for _ in range(3):
+        device.execute(go_on(6))
+    assert told == []
+    device.execute(go_on(5))  # the last has left: it must not step on
+    assert [row for rows in told for row in rows] == [5]
+    device.execute(go_on(5))
+    assert len(told) == 1
+
+
+def test_a_row_without_a_place_left_writes_into_nobodys(tmp_path: Path) -> None:
+    """The host may learn late that a row has ended by its length; it is chained until then."""
+    bundle = tiny_bundle(tmp_path / "bundle", resident=True)
+    device = DeviceRunner(bundle, CPU, DeviceOptions(max_rows=4), max_target_positions=8)
+    plain = OnnxRunner(bundle, max_rows=4, max_target_positions=8, intra_op_threads=1)
+    # Neighbours in memory: what the first wrote behind its last place would be the second's first.
+    sources = random_sources(bundle.config, 2, seed=21)
+    late = [EncodeItem((1,), sources[1])]
+    device.execute(StepPlan((), [EncodeItem((0,), sources[0])], *start(1)))
+    chained = np.ones(1, np.bool_)
+    for _ in range(5):
+        device.execute(StepPlan((), (), *start(1), chained=chained))
+    found = [device.execute(StepPlan((), late, *start(2), chained=np.array([True, False])))]
+    for _ in range(5):  # the first has two places more
+        found.append(device.execute(StepPlan((), (), *start(2), chained=np.ones(2, np.bool_))))
+    expected = greedy_steps(plain, [sources[1]], 6)
+    for one, other in zip(found, expected, strict=True):
+        assert rows_equal(one, 1, other, 0)
+        if other.top_ids[0, 0] == bundle.config.eos_id:
+            break
+    device.close()
+
+
 def test_a_plan_that_fails_fails_alone(
     runners: tuple[DeviceRunner, OnnxRunner], bundle: Bundle
 ) -> None:
@@ -296,12 +357,17 @@ def test_rows_follow_from_the_memory_that_is_free(tmp_path: Path) -> None:
 
     def memory(index: int) -> DeviceMemory:
         asked.append(index)
-        return DeviceMemory(free=2_000_000, total=4_000_000)
+        return DeviceMemory(free=20_000_000, total=40_000_000)
 
     runner = DeviceRunner(bundle, CPU, DeviceOptions(), memory=memory)
     # 2 layers, keys and values, 129 positions of width 32 in float32, and what a step takes.
     per_row = 2 * 2 * 129 * 32 * 4 + 4 + 16 * 320 + 64 * (32 + 48)
-    assert runner.limits.max_rows == 16 <= 0.9 * 2_000_000 // per_row < 32
+    # Weights for steps and for scoring, and an encode of 4,096 tokens.
+    weights = sum(file.stat().st_size for file in bundle.path.iterdir())
+    heads = bundle.config.num_heads
+    beside = 2 * weights + 2 * 4096 * ((16 * 2 + 8) * 32 + 2 * 48 + 4 * heads * 64)
+    rows = (0.9 * 20_000_000 - beside) // per_row
+    assert runner.limits.max_rows <= rows < 2 * runner.limits.max_rows
     assert asked == [0]
     runner.close()
     with pytest.raises(StartupError, match="a single row needs"):
@@ -312,3 +378,99 @@ def test_too_little_memory_says_what_to_do(tmp_path: Path) -> None:
     bundle = tiny_bundle(tmp_path / "bundle", resident=True)
     with pytest.raises(StartupError, match=r"cpu has too little memory for .*--max-rows"):
         device_runner(bundle, max_rows=10**9)
+
+
+def test_caches_stay_within_what_the_runtime_can_fill(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """ONNX Runtime counts the elements that it fills on a GPU in 32 bits."""
+    bundle = tiny_bundle(tmp_path / "bundle", resident=True)
+    # Of eight bytes each: keys and values of 2 layers, 64 positions of width 32, 20 rows.
+    monkeypatch.setattr(device_caches, "_MOST_BLANK", 2 * 2 * 64 * 32 * 20 // 2)
+    room = DeviceMemory(free=10**12, total=10**12)
+    runner = DeviceRunner(bundle, CPU, DeviceOptions(), memory=lambda _: room)
+    assert runner.limits.max_rows == 16
+    runner.close()
+    device_runner(bundle, max_rows=16).close()
+    with pytest.raises(StartupError, match=r"--max-rows.*a cache has at most 655,360 bytes"):
+        device_runner(bundle, max_rows=24)
+
+
+def test_the_cuda_libraries_are_loaded_before_the_memory_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In Python packages they are not on the loader's path: who asks before finds none of them."""
+    bundle = tiny_bundle(tmp_path / "bundle", precision="fp16", resident=True)
+    happened: list[str] = []
+
+    def memory(index: int) -> DeviceMemory:
+        happened.append("read")
+        return DeviceMemory(10**9, 10**9)
+
+    def load() -> None:
+        happened.append("load")
+
+    monkeypatch.setattr(device_runner_module, "load_cuda_libraries", load)
+    with pytest.raises(StartupError):  # there is no such GPU
+        DeviceRunner(bundle, SessionSettings("cuda:99"), DeviceOptions(), memory=memory)
+    assert happened[:2] == ["load", "read"]
+
+
+def test_a_graph_that_cannot_be_captured_is_run_without(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whether the session refuses to be opened for it, or a capture fails."""
+    bundle = tiny_bundle(tmp_path / "bundle", resident=True)
+    sources = random_sources(bundle.config, 3, seed=2)
+    plain = device_runner(bundle)
+    expected = greedy_steps(plain, sources, 3)
+    plain.close()
+    for name in ("__init__", "capture"):
+        whole = getattr(DeviceStep, name)
+
+        def refuse(step: DeviceStep, *args: Any, whole: Any = whole, **given: Any) -> Any:
+            if given.pop("captures", True):
+                raise RuntimeError("this cannot be captured")
+            return whole(step, *args, captures=False, **given)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(DeviceStep, name, refuse)
+            # Only on a GPU is it tried at all: what the runner takes for one is the CPU.
+            patch.setattr(device_runner_module, "Device", _SaidToBeCuda)
+            runner = DeviceRunner(
+                bundle, CPU, DeviceOptions(max_rows=MAX_ROWS), memory=lambda _: None
+            )
+        assert runner.num_captures == 0
+        assert "no CUDA graph could be captured" in caplog.text
+        assert all(map(same, greedy_steps(runner, sources, 3), expected))
+        runner.close()
+        caplog.clear()
+
+
+class _SaidToBeCuda(Device):
+    @classmethod
+    def parse(cls, text: str) -> Device:
+        return Device("cuda", 0)
+
+
+def test_capturing_ends_in_time(runners: tuple[DeviceRunner, OnnxRunner], bundle: Bundle) -> None:
+    """What was not captured by then runs without a graph. On a CPU nothing is, which it can't say.
+
+    Rows that don't run hold their places, and what is known of the device stays true.
+    """
+    device, plain = runners
+    sources = random_sources(bundle.config, 5, seed=12)
+    expected = greedy_steps(plain, sources, 3)
+
+    def step() -> DeviceStep:
+        return DeviceStep(bundle, CPU, device._caches, device.ladder, device.limits, captures=True)
+
+    every = len(step().captured_top_k) * len(device.ladder.rungs)
+    assert step().capture() == every
+    times = iter([0.0, *[1.0] * 4, *[CAPTURE_SECONDS + 1] * every])
+    slow = step()
+    assert slow.capture(lambda: next(times)) == 4
+    slow.warm_up()
+    device._step, kept = slow, device._step
+    assert all(map(same, greedy_steps(device, sources, 3), expected))
+    device._step = kept

@@ -55,10 +55,13 @@ def test_rows_leave_a_margin_and_end_at_a_rung() -> None:
     assert rows_for(memory, 9) == 96  # of 100 that 900 bytes hold
     assert rows_for(memory, 1) == 512  # never more
     assert rows_for(memory, int(1000 * (1 - MARGIN))) == 1
+    assert rows_for(memory, 9, beside=300) == 64  # of 66 that 600 bytes hold
 
 
 def test_what_does_not_fit_says_what_to_do() -> None:
     with pytest.raises(StartupError, match=r"1,000 of the GPU's 2,000 bytes.*needs 950"):
         rows_for(DeviceMemory(1000, 2000), 950)
+    with pytest.raises(StartupError, match=r"needs 50 beside the model's 870"):
+        rows_for(DeviceMemory(1000, 2000), 50, beside=870)
     with pytest.raises(StartupError, match=r"libcudart is missing.*--max-rows"):
         rows_for(None, 100)
