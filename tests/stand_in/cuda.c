@@ -1,0 +1,288 @@
+/* The CUDA runtime as ONNX Runtime's CUDA provider calls it, on a machine without a GPU.
+
+   Memory is the host's, streams and graphs are numbers, and kernels do nothing. What can be seen
+   with it: which operators the provider takes, what it allocates, that a capture makes no call that
+   CUDA forbids meanwhile, and what the host needs for a step. What is computed is garbage. build.py
+   adds a function that returns 0 for everything else that is asked for.
+
+   STAND_IN_BYTES is the memory of the GPU; what is forbidden or fails goes to standard error. */
+
+#include <cuda_runtime_api.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+enum { MOST_BLOCKS = 1 << 16 };
+static struct { char *start; size_t size; int on_device; } blocks[MOST_BLOCKS];
+static int num_blocks;
+static size_t used, total = (size_t)100 << 30;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static cudaStream_t capturing;
+static int is_spoilt;
+static long next_handle = 0x1000;
+static cudaError_t last_error;
+
+__attribute__((constructor)) static void begin(void) {
+  const char *bytes = getenv("STAND_IN_BYTES");
+  if (bytes) total = strtoull(bytes, NULL, 10);
+}
+
+static cudaError_t fail(cudaError_t error) { return last_error = error; }
+
+static int is_forbidden(const char *call) {
+  if (!capturing) return 0;
+  fprintf(stderr, "stand-in: %s during a capture\n", call);
+  is_spoilt = 1;
+  fail(cudaErrorStreamCaptureUnsupported);
+  return 1;
+}
+#define NOT_WHILE_CAPTURING if (is_forbidden(__func__)) return last_error
+
+/* --- memory --- */
+
+static cudaError_t take(void **pointer, size_t size, int on_device) {
+  cudaError_t error = cudaErrorMemoryAllocation;
+  pthread_mutex_lock(&lock);
+  if ((!on_device || size <= total - used) && num_blocks < MOST_BLOCKS) {
+    *pointer = mmap(NULL, size ? size : 1, PROT_READ | PROT_WRITE,
+                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (*pointer != MAP_FAILED) {
+      blocks[num_blocks].start = *pointer;
+      blocks[num_blocks].size = size;
+      blocks[num_blocks++].on_device = on_device;
+      if (on_device) used += size;
+      error = cudaSuccess;
+    }
+  }
+  pthread_mutex_unlock(&lock);
+  return error ? fail(error) : error;
+}
+
+static cudaError_t give_back(void *pointer) {
+  pthread_mutex_lock(&lock);
+  for (int i = 0; pointer && i < num_blocks; i++) {
+    if (blocks[i].start != pointer) continue;
+    if (blocks[i].on_device) used -= blocks[i].size;
+    munmap(pointer, blocks[i].size ? blocks[i].size : 1);
+    blocks[i] = blocks[--num_blocks];
+    break;
+  }
+  pthread_mutex_unlock(&lock);
+  return cudaSuccess;
+}
+
+static int is_on_device(const void *pointer) {
+  int found = 0;
+  pthread_mutex_lock(&lock);
+  for (int i = 0; i < num_blocks && !found; i++) {
+    const char *start = blocks[i].start;
+    found = blocks[i].on_device && (const char *)pointer >= start &&
+            (const char *)pointer < start + blocks[i].size;
+  }
+  pthread_mutex_unlock(&lock);
+  return found;
+}
+
+cudaError_t cudaMalloc(void **pointer, size_t size) {
+  NOT_WHILE_CAPTURING;
+  return take(pointer, size, 1);
+}
+cudaError_t cudaHostAlloc(void **pointer, size_t size, unsigned flags) {
+  NOT_WHILE_CAPTURING;
+  return take(pointer, size, 0);
+}
+cudaError_t cudaMallocHost(void **pointer, size_t size) {
+  NOT_WHILE_CAPTURING;
+  return take(pointer, size, 0);
+}
+cudaError_t cudaFree(void *pointer) {
+  NOT_WHILE_CAPTURING;
+  return give_back(pointer);
+}
+cudaError_t cudaFreeHost(void *pointer) {
+  NOT_WHILE_CAPTURING;
+  return give_back(pointer);
+}
+cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total_bytes) {
+  *free_bytes = total - used;
+  *total_bytes = total;
+  return cudaSuccess;
+}
+cudaError_t cudaMemcpy(void *to, const void *from, size_t size, enum cudaMemcpyKind kind) {
+  NOT_WHILE_CAPTURING;
+  memmove(to, from, size);
+  return cudaSuccess;
+}
+cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t size, enum cudaMemcpyKind kind,
+                            cudaStream_t stream) {
+  /* The graph would copy from there at every replay, when something else lies there. */
+  if (capturing && !(is_on_device(to) && is_on_device(from)))
+    is_forbidden("a copy of the host's memory");
+  if (size) memmove(to, from, size);
+  return cudaSuccess;
+}
+
+/* --- streams and graphs --- */
+
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned flags) {
+  *stream = (cudaStream_t)(next_handle += 16);
+  return cudaSuccess;
+}
+cudaError_t cudaStreamCreate(cudaStream_t *stream) { return cudaStreamCreateWithFlags(stream, 0); }
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned flags) {
+  *event = (cudaEvent_t)(next_handle += 16);
+  return cudaSuccess;
+}
+cudaError_t cudaEventCreate(cudaEvent_t *event) { return cudaEventCreateWithFlags(event, 0); }
+cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
+  NOT_WHILE_CAPTURING;
+  return cudaSuccess;
+}
+cudaError_t cudaDeviceSynchronize(void) {
+  NOT_WHILE_CAPTURING;
+  return cudaSuccess;
+}
+cudaError_t cudaEventSynchronize(cudaEvent_t event) {
+  NOT_WHILE_CAPTURING;
+  return cudaSuccess;
+}
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, enum cudaStreamCaptureMode mode) {
+  capturing = stream;
+  is_spoilt = 0;
+  return cudaSuccess;
+}
+cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *graph) {
+  capturing = NULL;
+  *graph = is_spoilt ? NULL : (cudaGraph_t)(next_handle += 16);
+  return is_spoilt ? fail(cudaErrorStreamCaptureInvalidated) : cudaSuccess;
+}
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t *graph, cudaGraph_t from, unsigned long long flags) {
+  *graph = (cudaGraphExec_t)from;
+  return cudaSuccess;
+}
+cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void *data) {
+  if (capturing) is_forbidden("a host function"); /* replays would call it again */
+  else function(data);
+  return cudaSuccess;
+}
+
+/* --- kernels --- */
+
+static struct { dim3 grid, block; size_t shared; cudaStream_t stream; } launch;
+
+unsigned __cudaPushCallConfiguration(dim3 grid, dim3 block, size_t shared, struct CUstream_st *stream) {
+  launch.grid = grid, launch.block = block, launch.shared = shared, launch.stream = stream;
+  return 0;
+}
+cudaError_t __cudaPopCallConfiguration(dim3 *grid, dim3 *block, size_t *shared, void *stream) {
+  *grid = launch.grid, *block = launch.block, *shared = launch.shared;
+  *(cudaStream_t *)stream = launch.stream;
+  return cudaSuccess;
+}
+static cudaError_t launched(dim3 grid) {
+  if (grid.x && grid.y && grid.z && grid.y <= 65535 && grid.z <= 65535) return cudaSuccess;
+  fprintf(stderr, "stand-in: a grid of %u x %u x %u blocks\n", grid.x, grid.y, grid.z);
+  return fail(cudaErrorInvalidConfiguration);
+}
+cudaError_t cudaLaunchKernel(const void *function, dim3 grid, dim3 block, void **arguments,
+                             size_t shared, cudaStream_t stream) {
+  return launched(grid);
+}
+cudaError_t __cudaLaunchKernel(cudaKernel_t function, dim3 grid, dim3 block, void **arguments,
+                               size_t shared, cudaStream_t stream) {
+  return launched(grid);
+}
+cudaError_t __cudaGetKernel(cudaKernel_t *kernel, const void *function) {
+  *kernel = (cudaKernel_t)function;
+  return cudaSuccess;
+}
+void **__cudaRegisterFatBinary(void *binary) {
+  static void *handle;
+  return &handle;
+}
+cudaError_t cudaFuncGetAttributes(struct cudaFuncAttributes *attributes, const void *function) {
+  memset(attributes, 0, sizeof *attributes);
+  attributes->numRegs = 64;
+  attributes->maxThreadsPerBlock = 1024;
+  attributes->binaryVersion = attributes->ptxVersion = 90;
+  return cudaSuccess;
+}
+cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int *blocks_, const void *function,
+                                                                   int size, size_t shared,
+                                                                   unsigned flags) {
+  *blocks_ = 2;
+  return cudaSuccess;
+}
+
+/* --- the device: an H200, as far as it is asked --- */
+
+cudaError_t cudaSetDevice(int index) { return index ? fail(cudaErrorInvalidDevice) : cudaSuccess; }
+cudaError_t cudaGetDevice(int *index) { return *index = 0, cudaSuccess; }
+cudaError_t cudaGetDeviceCount(int *count) { return *count = 1, cudaSuccess; }
+cudaError_t cudaDriverGetVersion(int *version) { return *version = CUDART_VERSION, cudaSuccess; }
+cudaError_t cudaRuntimeGetVersion(int *version) { return *version = CUDART_VERSION, cudaSuccess; }
+cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *of, int index) {
+  memset(of, 0, sizeof *of);
+  strcpy(of->name, "stand-in");
+  of->totalGlobalMem = total;
+  of->major = 9;
+  of->warpSize = 32;
+  of->multiProcessorCount = 132;
+  of->maxThreadsPerBlock = of->maxThreadsDim[0] = of->maxThreadsDim[1] = 1024;
+  of->maxThreadsDim[2] = 64;
+  of->maxGridSize[0] = 2147483647;
+  of->maxGridSize[1] = of->maxGridSize[2] = 65535;
+  of->maxThreadsPerMultiProcessor = 2048;
+  of->regsPerBlock = of->regsPerMultiprocessor = 65536;
+  of->sharedMemPerBlock = 49152;
+  of->sharedMemPerBlockOptin = 232448;
+  of->sharedMemPerMultiprocessor = 233472;
+  of->l2CacheSize = 60 << 20;
+  of->unifiedAddressing = of->concurrentKernels = 1;
+  return cudaSuccess;
+}
+cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attribute, int index) {
+  switch (attribute) {
+    case cudaDevAttrComputeCapabilityMajor: *value = 9; break;
+    case cudaDevAttrComputeCapabilityMinor: *value = 0; break;
+    case cudaDevAttrMultiProcessorCount: *value = 132; break;
+    case cudaDevAttrWarpSize: *value = 32; break;
+    case cudaDevAttrMaxThreadsPerBlock: *value = 1024; break;
+    case cudaDevAttrMaxSharedMemoryPerBlock: *value = 49152; break;
+    case cudaDevAttrMaxSharedMemoryPerBlockOptin: *value = 232448; break;
+    case cudaDevAttrMaxSharedMemoryPerMultiprocessor: *value = 233472; break;
+    default: *value = 1;
+  }
+  return cudaSuccess;
+}
+cudaError_t cudaPointerGetAttributes(struct cudaPointerAttributes *of, const void *pointer) {
+  memset(of, 0, sizeof *of);
+  of->type = is_on_device(pointer) ? cudaMemoryTypeDevice : cudaMemoryTypeUnregistered;
+  of->devicePointer = (void *)pointer;
+  return cudaSuccess;
+}
+
+/* --- errors --- */
+
+cudaError_t cudaPeekAtLastError(void) { return last_error; }
+cudaError_t cudaGetLastError(void) {
+  cudaError_t error = last_error;
+  last_error = cudaSuccess;
+  return error;
+}
+const char *cudaGetErrorName(cudaError_t error) {
+  return error == cudaErrorMemoryAllocation ? "cudaErrorMemoryAllocation" : "an error of the stand-in";
+}
+const char *cudaGetErrorString(cudaError_t error) {
+  return error == cudaErrorMemoryAllocation ? "out of memory" : "an error of the stand-in";
+}
+static int nothing(void) { return 0; }
+cudaError_t cudaGetDriverEntryPointByVersion(const char *name, void **function, unsigned version,
+                                             unsigned long long flags,
+                                             enum cudaDriverEntryPointQueryResult *result) {
+  *function = (void *)nothing;
+  if (result) *result = cudaDriverEntryPointSuccess;
+  return cudaSuccess;
+}
