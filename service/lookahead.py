@@ -5,7 +5,8 @@ host. Greedy rows need no host: the runner feeds each its own best token (`StepP
 the next plan is made from what is known, which is that of one step or more ago:
 
 - A row that has ended meanwhile steps for nobody once more; what it brings is left out afterwards.
-- Who joins, leaves or is cancelled does so as many steps later as are under way.
+- Who joins, leaves or is cancelled does so as many steps later as are under way; and among many
+  rows, who joins waits up to three steps more for others to join with.
 - Rows don't move while a step is under way: holes are filled by newcomers, or wait.
 
 Searches that ask the host at every step (beams, sampling, repetition rules, forced tokens) are not
@@ -28,6 +29,12 @@ from service.scheduler import Finished, Schedule, Scheduler, Update
 # With more rows that nobody owns than this share, rows are made dense instead.
 _MOST_HOLES = 0.25
 
+# To let somebody join takes the host about as long as a step of many rows takes a GPU, be it one or
+# twenty: launching an encode, and sending what goes with it. So from so many rows on, newcomers
+# join at every fourth step at most.
+_MANY_ROWS = 64
+JOIN_EVERY = 4
+
 
 @dataclass(frozen=True)
 class _Flight:
@@ -43,14 +50,27 @@ class _Flight:
 
 
 class LookaheadScheduler(Scheduler):
-    """A scheduler that can also plan ahead. `update` takes in the outputs in the plans' order."""
+    """A scheduler that can also plan ahead. `update` takes in the outputs in the plans' order.
+
+    Args:
+        limits, bos_id, eos_id, encode_token_budget: as for `Scheduler`.
+        many_rows: that run, from which on newcomers join together.
+    """
 
     def __init__(
-        self, limits: RunnerLimits, *, bos_id: int, eos_id: int, encode_token_budget: int
+        self,
+        limits: RunnerLimits,
+        *,
+        bos_id: int,
+        eos_id: int,
+        encode_token_budget: int,
+        many_rows: int = _MANY_ROWS,
     ) -> None:
         super().__init__(
             limits, bos_id=bos_id, eos_id=eos_id, encode_token_budget=encode_token_budget
         )
+        self._many_rows = many_rows
+        self._steps_since_join = 0  # of those that were planned ahead
         self._under_way: deque[_Flight] = deque()
 
     @property
@@ -76,7 +96,7 @@ class LookaheadScheduler(Scheduler):
         dropped = self._drop_cancelled(now) if self._cancelled else []
         if now >= self._next_deadline:
             dropped += self._drop_expired(now)
-        newcomers = self._admit(now, _is_greedy)
+        newcomers = self._admit_together(now)
         encodes = self._place(newcomers)
         self._drop_last_holes()
         num_rows = len(self._owners)
@@ -131,6 +151,15 @@ class LookaheadScheduler(Scheduler):
         return head is not None or self._decoding.goes_on(
             [row for row, job in enumerate(self._owners) if job is not None], self.num_under_way
         )
+
+    def _admit_together(self, now: float) -> list[Job]:
+        self._steps_since_join += 1
+        if self.num_running >= self._many_rows and self._steps_since_join < JOIN_EVERY:
+            return []
+        newcomers = self._admit(now, _is_greedy)
+        if newcomers:
+            self._steps_since_join = 0
+        return newcomers
 
     def _chained(self, newcomers: list[Job]) -> Bools:
         chained = np.ones(len(self._owners), np.bool_)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from concurrent.futures import Future
 from dataclasses import replace
@@ -12,7 +13,7 @@ import pytest
 from service.errors import InternalError, RequestCancelledError
 from service.fake_runner import FakeRunner, babble
 from service.jobs import Job
-from service.lookahead import LookaheadScheduler
+from service.lookahead import JOIN_EVERY, LookaheadScheduler
 from service.pipeline import Pipeline
 from service.plan import RunnerLimits, StepOutput, StepPlan
 from service.requests import FinishReason, GenerationResult, SearchOptions
@@ -72,9 +73,11 @@ class DeviceLike:
 class Loop:
     """A step loop without threads, and with a clock that stands still."""
 
-    def __init__(self, depth: int) -> None:
+    def __init__(self, depth: int, many_rows: int = 64) -> None:
         self.runner = DeviceLike(FakeRunner(LIMITS, script=babble), depth)
-        self.scheduler = LookaheadScheduler(LIMITS, bos_id=2, eos_id=EOS, encode_token_budget=40)
+        self.scheduler = LookaheadScheduler(
+            LIMITS, bos_id=2, eos_id=EOS, encode_token_budget=40, many_rows=many_rows
+        )
         self.pipeline = Pipeline(self.runner, self.scheduler, lambda: FREE)
         self.results: dict[Job, GenerationResult] = {}
         self.streamed: dict[Job, list[int]] = {}
@@ -115,11 +118,14 @@ def jobs_at_random(chance: random.Random, count: int, share_of_beams: float) -> 
 
 @pytest.mark.parametrize("depth", [1, 2, 3, 5])
 @pytest.mark.parametrize("share_of_beams", [0.0, 0.2])
-def test_everybody_gets_what_greedy_search_gives(depth: int, share_of_beams: float) -> None:
+@pytest.mark.parametrize("many_rows", [64, 3])
+def test_everybody_gets_what_greedy_search_gives(
+    depth: int, share_of_beams: float, many_rows: int
+) -> None:
     chained = 0
     for seed in range(25):
         chance = random.Random(seed)
-        loop = Loop(depth)
+        loop = Loop(depth, many_rows)
         jobs = jobs_at_random(chance, 40, share_of_beams)
         waiting = list(jobs)
         cancelled: set[Job] = set()
@@ -175,6 +181,27 @@ def test_a_newcomer_joins_at_most_as_late_as_the_depth() -> None:
     assert late.rows, "it joins with the next plan"
     assert len(loop.runner.fake.plans) == num_plans + 1
     loop.run()
+
+
+def test_among_many_rows_newcomers_join_together() -> None:
+    """At every fourth step at most; who comes after a while without any joins at once."""
+    loop = Loop(depth=2, many_rows=2)
+    loop.scheduler.add([search_job([9, 9, 9, n], None, 16) for n in range(10, 12)])
+    loop.iterate()
+    late = [search_job([8, 8, 8, n], None, 16) for n in range(10, 13)]
+    for job in late:  # one comes at each step
+        loop.scheduler.add([job])
+        loop.iterate()
+    plans = loop.runner.fake.plans
+    joined = [number for number, plan in enumerate(plans) if plan.encodes]
+    assert len(plans) - 1 <= JOIN_EVERY
+    while not all(job.rows for job in late):
+        loop.iterate()
+    joined = [number for number, plan in enumerate(plans) if plan.encodes]
+    assert len(joined) <= 3
+    assert all(after - before >= JOIN_EVERY for before, after in itertools.pairwise(joined))
+    loop.run()
+    assert all(result.error is None for result in loop.results.values())
 
 
 def test_a_failed_step_fails_those_who_ran_and_nobody_after_them() -> None:
