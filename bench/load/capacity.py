@@ -47,11 +47,22 @@ class CapacitySearch:
         start: the rate to begin with, in requests a second.
         resolution: the search ends when a rate that broke the promise is at most this share above
             one that kept it.
+        probe_step: the factor between probes until one kept the promise and one broke it.
+        trusts_probes: whether a rate counts as broken after a probe. Shorter, and what is found
+            may be too low: a probe has few samples. What kept the promise is confirmed in any case.
     """
 
-    def __init__(self, start: float, resolution: float = 0.05) -> None:
+    def __init__(
+        self,
+        start: float,
+        resolution: float = 0.05,
+        probe_step: float = 2.0,
+        trusts_probes: bool = False,
+    ) -> None:
         self._start = start
         self._resolution = resolution
+        self._probe_step = probe_step
+        self._trusts_probes = trusts_probes
         self._kept: dict[Stage, float | None] = dict.fromkeys(Stage)
         self._broken: dict[Stage, float | None] = dict.fromkeys(Stage)
 
@@ -81,14 +92,18 @@ class CapacitySearch:
             return self._start
         if broken is None:
             assert kept is not None, "one of the two is known"
-            return 2 * kept
+            return self._probe_step * kept
         if kept is None:
-            return broken / 2 if broken > _MIN_RATE else None
+            return broken / self._probe_step if broken > _MIN_RATE else None
         # A probe is short, so chance may make a lower rate fail where a higher one passed.
         return math.sqrt(kept * broken) if broken / kept > _PROBE_RATIO else None
 
     def _next_trial(self) -> float | None:
         kept, broken = self._kept[Stage.CONFIRM], self._broken[Stage.CONFIRM]
+        if self._trusts_probes and kept is not None and broken is None:
+            broken = self._broken[Stage.PROBE]
+            if broken is not None and broken <= kept:
+                broken = None
         if kept is None and broken is None:
             return self._kept[Stage.PROBE]  # None: not even the lowest rate was carried
         if broken is None:
@@ -167,6 +182,7 @@ class CapacityTest:
         plan: of the trials; its rate is where the search begins.
         confirm_seconds, probe_seconds: how long the two kinds of trials are measured.
         resolution: as in `CapacitySearch`.
+        probe_step, trusts_probes: as in `CapacitySearch`.
         max_trials: most trials of both kinds.
         disturbance: says what spoiled a trial that broke its promise; it is made again. "" if
             nothing did.
@@ -180,6 +196,8 @@ class CapacityTest:
     confirm_seconds: float = CONFIRM_SECONDS
     probe_seconds: float = PROBE_SECONDS
     resolution: float = 0.05
+    probe_step: float = 2.0
+    trusts_probes: bool = False
     max_trials: int = 40
     max_trial_seconds: float = math.inf
     disturbance: Callable[[Results], str] = lambda results: ""
@@ -205,7 +223,9 @@ class CapacityTest:
         """
         assert self.plan.rate is not None, "checked"
         assert self.session.slo is not None, "checked"
-        search = CapacitySearch(self.plan.rate, self.resolution)
+        search = CapacitySearch(
+            self.plan.rate, self.resolution, self.probe_step, self.trusts_probes
+        )
         trials: list[Trial] = []
         ended_early = ""
         num_invalid = 0

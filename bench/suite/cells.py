@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import statistics
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -112,6 +113,14 @@ def read_cells(directory: Path) -> dict[str, list[Cell]]:
 def find(cells: Iterable[Cell], load: str, system: str) -> Cell | None:
     """One of the cells."""
     return next((cell for cell in cells if (cell.load, cell.system) == (load, system)), None)
+
+
+def average(values: Iterable[float | None]) -> float | None:
+    """The median; None if any is missing: that of some of the runs would favour the lucky ones."""
+    known = list(values)
+    if not known or any(value is None for value in known):
+        return None
+    return statistics.median(value for value in known if value is not None)
 
 
 def _order(item: tuple[tuple[str, str], list[Results]]) -> tuple[int, str, int, str]:

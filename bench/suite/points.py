@@ -7,6 +7,7 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
+from bench.load.capacity import CONFIRM_SECONDS, PROBE_SECONDS
 from bench.load.plan import LoadPlan
 from bench.suite.sweep import Round, Sweep, sweep_settings
 from bench.suite.systems import System
@@ -73,7 +74,7 @@ class SuitePlan:
     """A whole benchmark.
 
     Attributes:
-        name: "quick", "full", "engine", "overload" or "smoke".
+        name: "quick", "full", "thorough", "engine", "overload" or "smoke".
         precisions: of the models.
         beam_sizes: of the searches; 1 is greedy.
         closed, shares: the load points.
@@ -82,15 +83,26 @@ class SuitePlan:
         seconds, open_seconds, warmup: of a run.
         repetitions: runs of each of the two, ours and CTranslate2, at each point, alternating;
             the other systems run once.
+        baseline_precisions: of the models with which the other systems run.
+        servers_stay: whether the servers of a load point stay up, idle, while the others are
+            measured, instead of being started for each run.
+        takes_over: whether only the first sweeps try all settings (see `bench.suite.takeover`).
         sweep: settings of CTranslate2 to try at every point.
         reference: what open loops are shares of.
         slo_percentiles: of the promise that a capacity is measured at: the highest for which a
             trial takes at most `max_trial_seconds`.
         max_trial_seconds: see there.
         capacity_resolution: of the search for it.
+        confirm_seconds, probe_seconds: of its trials.
+        brackets: whether the search begins where the closed loops suggest, and takes a probe's word
+            for a rate that broke the promise; those that kept it are confirmed in any case.
         max_other_cores: where something else kept more cores busy, a run is made again.
+        tries: how often at most it is made.
+        max_made_again: how many runs of one model are, at most.
+        keeps_html: whether each run keeps its report to look at.
         sweep_samples: requests for which the last round of an open loop's sweep lasts at least,
-            so that its winner is chosen by a percentile (see `bench.suite.scoring`).
+            so that its winner is chosen by a percentile (see `bench.suite.scoring`),
+        sweep_max_seconds: but not longer than this.
     """
 
     name: str
@@ -111,6 +123,16 @@ class SuitePlan:
     capacity_resolution: float = 0.05
     max_other_cores: float = 0.15
     sweep_samples: int = 0
+    sweep_max_seconds: float = math.inf
+    baseline_precisions: tuple[str, ...] = ("int8", "fp32")
+    servers_stay: bool = False
+    takes_over: bool = False
+    confirm_seconds: float = CONFIRM_SECONDS
+    probe_seconds: float = PROBE_SECONDS
+    brackets: bool = False
+    tries: int = 3
+    max_made_again: float = math.inf
+    keeps_html: bool = True
 
     @property
     def searches(self) -> list[list[Load]]:
@@ -127,11 +149,11 @@ class SuitePlan:
         """All load points."""
         return [load for loads in self.searches for load in loads]
 
-    def systems_at(self, load: Load) -> tuple[str, ...]:
+    def systems_at(self, load: Load, precision: str = "int8") -> tuple[str, ...]:
         """Who is measured there: static batches and batches per request only greedily."""
         if load.of_own:
             return (OWN,)
-        if load.beam_size > 1:
+        if load.beam_size > 1 or precision not in self.baseline_precisions:
             return tuple(name for name in self.systems if name in (OWN, PEER))
         return self.systems
 
@@ -150,7 +172,8 @@ class SuitePlan:
         seconds = self.sweep.rounds[number].seconds
         if load.share is None or number < len(self.sweep.rounds) - 1:
             return seconds
-        return max(seconds, self.sweep_samples / max(0.01, load.share * reference))
+        enough = self.sweep_samples / max(0.01, load.share * reference)
+        return max(seconds, min(enough, self.sweep_max_seconds))
 
     def seconds_of(self, load: Load) -> float:
         """How long a run is measured."""
@@ -170,8 +193,8 @@ QUICK = SuitePlan(
     sweep=Sweep(sweep_settings((64,), (0.0, 2.0, 5.0), ("",)), (Round(5.0, 2.0, 1),)),
     reference="throughput",
 )
-FULL = SuitePlan(
-    name="full",
+THOROUGH = SuitePlan(
+    name="thorough",
     precisions=("int8", "fp32"),
     beam_sizes=(1, 4),
     closed=(1, 4, 16, 64),
@@ -191,8 +214,29 @@ FULL = SuitePlan(
     max_trial_seconds=120.0,
     capacity_resolution=0.1,
 )
+FULL = dataclasses.replace(
+    THOROUGH,
+    name="full",
+    seconds=5.0,
+    open_seconds=5.0,
+    warmup=1.0,
+    own_shares=(),  # the benchmark "overload" has them, and long enough for its verdicts
+    baseline_precisions=("int8",),
+    servers_stay=True,
+    sweep=Sweep(THOROUGH.sweep.settings, (Round(1.0, 0.3, 2), Round(2.5, 0.5, 1))),
+    sweep_samples=110,  # a p90 takes 100
+    sweep_max_seconds=5.0,
+    takes_over=True,
+    max_trial_seconds=60.0,
+    capacity_resolution=0.25,
+    probe_seconds=8.0,
+    brackets=True,
+    tries=2,
+    max_made_again=6,
+    keeps_html=False,
+)
 ENGINE = dataclasses.replace(
-    FULL,
+    THOROUGH,
     name="engine",
     precisions=("int8",),
     beam_sizes=(1,),
@@ -200,7 +244,7 @@ ENGINE = dataclasses.replace(
     systems=(OWN, PEER),
     seconds=12.0,
     repetitions=3,
-    sweep=Sweep(FULL.sweep.settings, (Round(2.0, 0.7, 3), Round(5.0, 0.8, 1))),
+    sweep=Sweep(THOROUGH.sweep.settings, (Round(2.0, 0.7, 3), Round(5.0, 0.8, 1))),
     slo_percentiles=(99.0,),
     max_trial_seconds=300.0,
     sweep_samples=120,  # a p90 takes 100; arrivals are random
@@ -219,25 +263,26 @@ OVERLOAD = SuitePlan(
     sweep=QUICK.sweep,
     reference="own throughput",
 )
-SMOKE = SuitePlan(
+SMOKE = dataclasses.replace(
+    FULL,
     name="smoke",
-    precisions=("int8",),
     beam_sizes=(1, 2),
-    closed=(2,),
-    shares=(0.5,),
-    own_shares=(1.5,),
-    systems=(OWN, PEER, "static", "per-request"),
+    closed=(1, 2, 4),
+    shares=(0.25, 0.8, 1.5),
     seconds=1.0,
     open_seconds=1.0,
-    warmup=0.5,
-    repetitions=1,
+    warmup=0.2,
     sweep=Sweep(
         sweep_settings((8,), (0.0,), ("", "AVX512")), (Round(0.5, 0.2, 1), Round(0.5, 0.2, 1))
     ),
-    reference="throughput",
+    sweep_samples=0,
+    confirm_seconds=1.0,
+    probe_seconds=0.5,
+    slo_percentiles=(90.0,),
+    max_trial_seconds=2.0,
     max_other_cores=math.inf,
 )
-PLANS = {plan.name: plan for plan in (QUICK, FULL, OVERLOAD, SMOKE)}
+PLANS = {plan.name: plan for plan in (QUICK, FULL, THOROUGH, OVERLOAD, SMOKE)}
 
 
 def own_system(name: str) -> System:

@@ -6,7 +6,7 @@ Nothing but the files of the runs is read, so anybody can check a report, or ask
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -15,23 +15,26 @@ import typer
 from bench.engine import table as engine_table
 from bench.load.results import RUN_FILE
 from bench.load.units import format_seconds
-from bench.suite import agreement, overload
-from bench.suite.cells import Cell, read_cells
-from bench.suite.points import OWN, PEER
+from bench.suite import agreement, losses, overload
+from bench.suite.cells import Cell, average, read_cells
+from bench.suite.points import PEER
 
 REPORT = "report.md"
 SUITE_FILE = "suite.json"
 README_BEGIN = "<!-- benchmark: begin -->"
 README_END = "<!-- benchmark: end -->"
 
+_SUMMARY_LOADS = ("closed-1", "closed-64", "open-80pct")
+_QUIET_CORES = 0.15
+
 _HEADER = [
-    "load", "system", "requests/s", "tokens/s", "p50", "p99", "max", "errors", "queue",
+    "load", "system", "requests/s", "tokens/s", "p50", "p90", "p99", "max", "errors", "queue",
     "rows a step", "padding", "wasted", "cores", "others", "memory", "drained in", "runs",
 ]  # fmt: skip
 
 
 def row(cell: Cell) -> list[str]:
-    """A cell as text: means over its runs, percentiles of all together, of maxima the largest."""
+    """A cell as text: medians over its runs, percentiles of all together, of maxima the largest."""
     summaries, servers = cell.summaries, cell.servers
     invalid = sum(not summary.valid for summary in summaries)
     return [
@@ -39,11 +42,10 @@ def row(cell: Cell) -> list[str]:
         cell.system,
         _mean((s.achieved_rate for s in summaries), "{:.2f}"),
         _mean((s.target_tokens_per_second for s in summaries), "{:,.0f}"),
-        _seconds(cell.latency.at(50)),
-        _seconds(cell.latency.at(99)),
+        *(_seconds(cell.latency.at(percentile)) for percentile in (50, 90, 99)),
         _seconds(cell.latency.max),
         str(sum(s.num_errors for s in summaries)),
-        _seconds(_average(s.queue_mean for s in servers)),
+        _seconds(average(s.queue_mean for s in servers)),
         _mean((s.rows_per_step for s in servers), "{:.1f}"),
         "–" if cell.system == PEER else _mean((s.padding_share for s in servers), "{:.0%}"),
         _mean((s.wasted_tokens for s in servers), "{:,.0f}"),
@@ -61,27 +63,45 @@ def render(directory: Path) -> str:
     models = read_cells(directory)
     if _is_of_engine(directory):
         parts += ["## Against CTranslate2", "", *engine_table.render(directory, models), ""]
+    parts += _doubts(directory, models)
     for model, cells in models.items():
         parts += [f"## {model}", "", *_reference(directory, model), *_table(cells), ""]
-        parts += ["### Where we lose", "", *_losses(cells), ""]
+        parts += ["### Where we lose", "", *losses.render(cells), ""]
         if verdicts := overload.verdicts(cells):
             parts += ["### Overload", "", *(f"- {verdict}" for verdict in verdicts), ""]
         parts += ["### Settings", ""]
-        parts += [f"- {cell.load}, {cell.system}: {cell.settings}" for cell in cells] + [""]
+        for cell in cells:
+            origin = _origin(directory, model, cell) if cell.system == PEER else ""
+            parts.append(f"- {cell.load}, {cell.system}: {cell.settings}{origin}")
+        parts.append("")
     parts += [
-        "Means over the runs, percentiles of the requests of all runs together; latency counts "
-        "from the scheduled arrival; – where there are too few samples for a percentile. Runs that "
-        "are not valid are those in which the load generator could not keep its schedule. The "
-        "server and the generator share the machine. Queue: mean time that a sentence waited. "
-        "CTranslate2's rows a step are its sequences a batch. Padding: positions that the encoder "
-        "computed for nothing, beside the tokens that it read; CTranslate2 does not say. Wasted: "
-        "tokens written for calls that ended without an answer. Others: cores that neither the "
-        "server nor the generator kept busy, the most in a run. Drained in: the time from the end "
-        "of the load to its last answer, the longest of the runs. `sweep/` has every setting of "
-        "CTranslate2 that was tried, and what came of it.",
+        "Medians over the runs (of two, their mean), percentiles of the requests of all runs "
+        "together; latency counts from the scheduled arrival; – where there are too few samples"
+        " for a percentile. Runs that are not valid are those in which the load generator could"
+        " not keep its schedule. The server and the generator share the machine. Queue: mean "
+        "time that a sentence waited. CTranslate2's rows a step are its sequences a batch. "
+        "Padding: positions that the encoder computed for nothing, beside the tokens that it "
+        "read; CTranslate2 does not say. Wasted: tokens written for calls that ended without an"
+        " answer. Others: cores that neither the server nor the generator kept busy, the most "
+        "in a run. Drained in: the time from the end of the load to its last answer, the "
+        "longest of the runs. `sweep/` has every setting of CTranslate2 that was tried, what "
+        "came of it, and where candidates were taken from another sweep, which.",
         "",
     ]
     return "\n".join(parts)
+
+
+def _origin(directory: Path, model: str, cell: Cell) -> str:
+    """How CTranslate2's settings were found, where the sweep at that load did not try all."""
+    file = directory / "sweep" / model.replace(" ", "-") / cell.load / "sweep.json"
+    if not file.exists():
+        return ""
+    facts = json.loads(file.read_text(encoding="utf-8"))
+    if "candidates_from" not in facts:
+        return ""
+    sweeps = " and ".join(facts["candidates_from"])
+    tried = sum(len(runs) for runs in facts["rounds"])
+    return f" (the best of {tried} from {sweeps})" if tried else f" (as at {sweeps})"
 
 
 def write_report(directory: Path) -> None:
@@ -100,12 +120,11 @@ def update_readme(readme: Path, directory: Path) -> None:
     _, end, after = rest.partition(README_END)
     if not begin or not end:
         raise ValueError(f"{readme} has no {README_BEGIN} and {README_END}")
-    tables: list[str] = []
     models = read_cells(directory)
     if _is_of_engine(directory):
-        tables += [*engine_table.render(directory, models), ""]
-    for model, cells in models.items():
-        tables += [f"**{model}**", "", *_table(cells), ""]
+        tables = [*engine_table.render(directory, models), ""]
+    else:
+        tables = [*_summary_table(models), "", *losses.summary(models), ""]
     body = "\n".join(["", _machine(directory), "", *tables])
     readme.write_text(f"{before}{begin}\n{body}{end}{after}", encoding="utf-8")
 
@@ -115,32 +134,56 @@ def _table(cells: Sequence[Cell]) -> list[str]:
     return ["| " + " | ".join(line) + " |" for line in lines]
 
 
-def _losses(cells: Sequence[Cell]) -> list[str]:
-    """Where a peer is better than we are: in throughput, latency or memory."""
-    lines = []
-    ours = {cell.load: cell for cell in cells if cell.system == OWN}
-    for cell in cells:
-        own = ours.get(cell.load)
-        if own is None or cell is own:
-            continue
-        rate, theirs = (
-            _average(s.target_tokens_per_second for s in c.summaries) for c in (own, cell)
-        )
-        closed = cell.load.startswith("closed")
-        if closed and rate is not None and theirs is not None and theirs > rate:
+def _summary_table(models: Mapping[str, Sequence[Cell]]) -> list[str]:
+    """Ours beside CTranslate2 in few lines: one user, many, and arrivals."""
+    header = ["model", "load", "tokens/s: ours", "CTranslate2", "p50: ours", "CTranslate2"]
+    header += ["p90: ours", "CTranslate2", "failed: ours", "CTranslate2"]
+    lines = [header, ["---"] * len(header)]
+    for model, cells in models.items():
+        for own, peer in losses.pairs(cells):
+            if own.load.partition("-beam")[0] not in _SUMMARY_LOADS:
+                continue
+            pair = (own, peer)
             lines.append(
-                f"- {cell.load}: {cell.system} writes {theirs / rate:.2f} times our tokens"
+                [
+                    model,
+                    own.load,
+                    *(
+                        _mean((s.target_tokens_per_second for s in c.summaries), "{:,.0f}")
+                        for c in pair
+                    ),
+                    *(_seconds(c.latency.at(50)) for c in pair),
+                    *(_seconds(c.latency.at(90)) for c in pair),
+                    *(str(c.num_failed) for c in pair),
+                ]
             )
-        for percentile in (50.0, 99.0):
-            mine, other = (c.latency.at(percentile) for c in (own, cell))
-            if mine is not None and other is not None and other < mine:
+    return ["| " + " | ".join(line) + " |" for line in lines]
+
+
+def _doubts(directory: Path, models: Mapping[str, Sequence[Cell]]) -> list[str]:
+    """What is missing in this report, or may not be believed."""
+    lines = [f"- not measured: {problem}" for problem in _problems(directory)]
+    for model, cells in models.items():
+        for cell in cells:
+            what = f"{model}, {cell.load}, {cell.system}"
+            broken = {r.run.broken_off for r in cell.runs if r.run.broken_off}
+            lines += [f"- {what}: a run was broken off: {why}" for why in sorted(broken)]
+            invalid = {p for summary in cell.summaries for p in summary.problems}
+            lines += [f"- {what}: not valid: {why}" for why in sorted(invalid)]
+            disturbed = [cores for cores in cell.others if cores > _QUIET_CORES]
+            if disturbed:
                 lines.append(
-                    f"- {cell.load}: {cell.system}'s p{percentile:g} is {other / mine:.2f} of ours"
+                    f"- {what}: {len(disturbed)} of {len(cell.runs)} runs beside something else "
+                    f"that kept up to {max(disturbed):.2f} cores busy"
                 )
-        used, less = (_average(s.max_memory_bytes for s in c.servers) for c in (own, cell))
-        if used is not None and less is not None and less < used:
-            lines.append(f"- {cell.load}: {cell.system} takes {less / used:.2f} of our memory")
-    return lines or ["Nowhere in this report."]
+    return ["## What is missing or disturbed", "", *lines, ""] if lines else []
+
+
+def _problems(directory: Path) -> list[str]:
+    file = directory / SUITE_FILE
+    if not file.exists():
+        return []
+    return list(json.loads(file.read_text(encoding="utf-8")).get("problems", []))
 
 
 def _reference(directory: Path, model: str) -> list[str]:
@@ -176,17 +219,9 @@ def _is_of_engine(directory: Path) -> bool:
     return file.exists() and json.loads(file.read_text())["suite"] == engine_table.SUITE
 
 
-def _average(values: Iterable[float | None]) -> float | None:
-    """None if any is missing: a mean of some of the runs would favour the lucky ones."""
-    known = list(values)
-    if not known or any(value is None for value in known):
-        return None
-    return sum(value for value in known if value is not None) / len(known)
-
-
 def _mean(values: Iterable[float | None], form: str) -> str:
-    average = _average(values)
-    return "–" if average is None else form.format(average)
+    found = average(values)
+    return "–" if found is None else form.format(found)
 
 
 def _seconds(value: float | None) -> str:

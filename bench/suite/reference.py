@@ -8,12 +8,15 @@ from typing import Any
 from bench.load import capacity_report
 from bench.load.capacity import CapacityTest
 from bench.load.errors import LoadError
+from bench.load.results import REPORT_FILE
 from bench.load.units import Slo, min_samples
 from bench.suite.points import OWN, PEER, Load, SuitePlan, own_system
 from bench.suite.suite import CAPACITY, Interrupted, Suite, console, remembered
 from bench.suite.systems import System, running
 
 _SLO_TIMES_MEDIAN = 4.0
+_SHARE_OF_CLOSED = 0.8
+_PROBE_STEP = 1.5
 
 
 def reference_name(load: Load) -> str:
@@ -53,11 +56,23 @@ def peer_capacity(suite: Suite, beam_size: int = 1) -> dict[str, Any]:
     median = single.latency.at(50)
     if median is None:
         raise LoadError("too few answers for CTranslate2's median: give the run more seconds")
-    slo = Slo(percentile_for(suite.plan, single.achieved_rate), _SLO_TIMES_MEDIAN * median)
-    name, near = near_capacity(beam_size)
-    system = suite.sweep(name, near, single.achieved_rate)
-    rate = find_capacity(suite, system, slo, single.achieved_rate, beam_size)
+    seconds = _SLO_TIMES_MEDIAN * median
+    if suite.plan.brackets:
+        start = _expected_capacity(suite, seconds, beam_size)
+        system = suite.best_near_capacity(start, beam_size)
+    else:
+        start = single.achieved_rate
+        name, near = near_capacity(beam_size)
+        system = suite.sweep(name, near, start)
+    slo = Slo(percentile_for(suite.plan, start), seconds)
+    rate = find_capacity(suite, system, slo, start, beam_size)
     what = f"CTranslate2's capacity at {slo} (4 times its single client's median)"
+    if suite.plan.brackets:
+        what += (
+            f", which was kept for at least {suite.plan.confirm_seconds:g} s; that a rate up to "
+            f"{suite.plan.capacity_resolution:.0%} higher breaks it may have been seen in a probe "
+            f"of {suite.plan.probe_seconds:g} s only"
+        )
     if rate is None:
         rate = single.achieved_rate
         what = f"CTranslate2's rate with a single client: no capacity was found at {slo}"
@@ -68,6 +83,22 @@ def peer_capacity(suite: Suite, beam_size: int = 1) -> dict[str, Any]:
         "slo": {"percentile": slo.percentile, "seconds": slo.seconds},
         "system": system.to_dict(),
     }
+
+
+def _expected_capacity(suite: Suite, seconds: float, beam_size: int) -> float:
+    """A rate near which a capacity may lie, in requests a second.
+
+    As many users in a closed loop as are answered in time by then keep a server busier than random
+    arrivals may, so it is a little less than their throughput.
+    """
+    rates = []
+    for users in suite.plan.closed:
+        load = Load(concurrency=users, beam_size=beam_size)
+        summary = suite.repeat(suite.best_peer(load, 0.0), load, 0.0, 0).summary()
+        slow = summary.latency.at(90) or summary.latency.max
+        if users == min(suite.plan.closed) or (slow is not None and slow <= seconds):
+            rates.append(summary.achieved_rate)
+    return _SHARE_OF_CLOSED * max(rates)
 
 
 def near_capacity(beam_size: int = 1) -> tuple[str, Load]:
@@ -106,11 +137,15 @@ def find_capacity(
     load = Load(share=1.0, beam_size=beam_size)
     with running(system, suite.artifacts, log) as server:
         session = suite.session(server, system, "capacity", slo)
-        plan = load.plan(server.address, 60.0, suite.plan.warmup, start)
+        plan = load.plan(server.address, suite.plan.confirm_seconds, suite.plan.warmup, start)
         test = CapacityTest(
             session,
             plan,
+            confirm_seconds=suite.plan.confirm_seconds,
+            probe_seconds=suite.plan.probe_seconds,
             resolution=suite.plan.capacity_resolution,
+            probe_step=_PROBE_STEP if suite.plan.brackets else 2.0,
+            trusts_probes=suite.plan.brackets,
             resumes=True,
             # A capacity may be less than a single client's rate, so allow for slower ones.
             max_trial_seconds=4 * suite.plan.max_trial_seconds,
@@ -118,6 +153,9 @@ def find_capacity(
         )
         capacity = test.run(target, on_trial=lambda trial: console.print(f"  {trial}"))
     capacity_report.write(target, capacity, {"plan": plan.to_dict(), **session.about})
+    if not suite.plan.keeps_html:
+        for file in (target / "trials").glob(f"*/{REPORT_FILE}"):
+            file.unlink()
     if capacity.ended_early == "interrupted":
         raise Interrupted
     if capacity.ended_early:

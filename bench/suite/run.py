@@ -8,6 +8,7 @@ import re
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -25,11 +26,12 @@ from bench.suite.artifacts import (
 )
 from bench.suite.cells import read_cells
 from bench.suite.overload import verdicts
-from bench.suite.points import PEER, PLANS, SuitePlan
+from bench.suite.points import FULL, PEER, PLANS, THOROUGH, Load, SuitePlan
 from bench.suite.recompute import REPORT, SUITE_FILE, write_report
 from bench.suite.reference import reference_rate
 from bench.suite.suite import Interrupted, Suite, console
 from bench.suite.systems import ROOT
+from dragoman.results import TranslationError
 
 WORK = ROOT / "build" / "bench"
 
@@ -63,37 +65,89 @@ class Models:
         return prepare_checkpoint(self.work, name, self.checkpoint, precision, self.texts)
 
 
-def run_plan(plan: SuitePlan, output: Path, models: Models) -> None:
+def run_plan(plan: SuitePlan, output: Path, models: Models) -> list[str]:
     """Measure what a plan holds and is not there yet, all models in all precisions.
+
+    What can't be measured is told and passed over: the rest is worth having.
+
+    Returns:
+        What could not be measured, and why.
 
     Raises:
         Interrupted: by Ctrl-C.
-        LoadError: something could not be measured.
+        LoadError: a model could not be made.
     """
     cells = [(model, precision) for precision in plan.precisions for model in models.names]
-    left = [step for cell in cells for step in estimate.steps(plan, "-".join(cell))]
-    console.print(f"{len(left)} steps, about {estimate.format_duration(estimate.total(left))}.")
+    progress = _Progress(
+        [step for cell in cells for step in estimate.steps(plan, cell, is_first=cell == cells[0])]
+    )
+    problems: list[str] = []
     for model, precision in cells:
-        suite = Suite(plan, output, models.prepare(model, precision))
+        suite = Suite(plan, output, models.prepare(model, precision), first="-".join(cells[0]))
         for loads in plan.searches:
-            if PEER in plan.systems:
-                suite.check_agreement(loads[0].beam_size)
-                left = _told(left)
-            for load in loads:
-                named = f"{suite.name} {load.name}"
-                rate = reference_rate(suite, load)
-                while left[0].name != named:
-                    left = _told(left)
-                suite.measure(load, rate)
-                left = _told(left)
+            problems += _measure_search(suite, loads, progress)
+    return problems
 
 
-def _told(left: Sequence[estimate.Step]) -> list[estimate.Step]:
-    """Say that the first of the steps is done; the rest."""
-    rest = list(left[1:])
-    remaining = estimate.format_duration(estimate.total(rest))
-    console.print(f"Done: {left[0].name}. Left: {len(rest)} steps, {remaining}.")
-    return rest
+def _measure_search(suite: Suite, loads: Sequence[Load], progress: _Progress) -> list[str]:
+    """All load points of one kind of search; what could not be measured, and why."""
+    problems: list[str] = []
+    lost = ""
+
+    def attempt(what: str, measure: Callable[[], object]) -> str:
+        try:
+            measure()
+        except (LoadError, TranslationError, OSError, LookupError, ValueError) as exc:
+            problems.append(f"{suite.name} {what}: {exc}")
+            console.print(f"bench: {problems[-1]}", style="red", markup=False)
+            return str(exc)
+        return ""
+
+    beam_size = loads[0].beam_size
+    if PEER in suite.plan.systems:
+        what = f"agreement, beam {beam_size}"
+        attempt(what, partial(suite.check_agreement, beam_size))
+        progress.reach(f"{suite.name} {what}")
+    for load in loads:
+        if load.share is not None and not load.of_own:
+            if not lost:  # a capacity that could not be found would not be at the next share
+                what = f"reference, beam {beam_size}"
+                lost = attempt(what, partial(reference_rate, suite, load))
+            if lost:
+                problems.append(f"{suite.name} {load.name}: there is no rate to take a share of")
+                progress.reach(f"{suite.name} {load.name}")
+                continue
+        attempt(load.name, partial(_measure, suite, load))
+        progress.reach(f"{suite.name} {load.name}")
+    return problems
+
+
+def _measure(suite: Suite, load: Load) -> None:
+    suite.measure(load, reference_rate(suite, load))
+
+
+class _Progress:
+    """Tells which steps are done, and how long the others will take.
+
+    Args:
+        left: all steps, in order.
+    """
+
+    def __init__(self, left: Sequence[estimate.Step]) -> None:
+        self._left = list(left)
+        self._began = time.monotonic()
+        about = estimate.format_duration(estimate.total(left))
+        console.print(f"{len(left)} steps, about {about}.")
+
+    def reach(self, name: str) -> None:
+        """Tick off all steps up to the one of this name."""
+        names = [step.name for step in self._left]
+        self._left = self._left[names.index(name) + 1 :]
+        spent = estimate.format_duration(time.monotonic() - self._began)
+        remaining = estimate.format_duration(estimate.total(self._left))
+        console.print(
+            f"Done: {name}. Took so far: {spent}. Left: {len(self._left)} steps, {remaining}."
+        )
 
 
 def report_directory(name: str) -> Path:
@@ -114,7 +168,10 @@ def report_directory(name: str) -> Path:
 
 @contextlib.contextmanager
 def reporting(
-    directory: Path, name: str, is_whole: Callable[[], bool] = lambda: True
+    directory: Path,
+    name: str,
+    is_whole: Callable[[], bool] = lambda: True,
+    problems: Sequence[str] = (),
 ) -> Iterator[None]:
     """Mark a report as unfinished until the end of the context; write it whatever ends that.
 
@@ -122,6 +179,7 @@ def reporting(
         directory: the report's.
         name: of the benchmark.
         is_whole: whether there is nothing left to measure, if it is not broken off.
+        problems: what could not be measured, and why, as far as that is known at the end.
 
     Raises:
         typer.Exit: instead of an interruption (130) or a LoadError (1).
@@ -130,7 +188,7 @@ def reporting(
     _mark(directory, name, finished=False)
     try:
         yield
-        _mark(directory, name, finished=is_whole())
+        _mark(directory, name, finished=is_whole(), problems=problems)
     except (Interrupted, KeyboardInterrupt):
         console.print("Interrupted. The same command goes on from here.")
         raise typer.Exit(130) from None
@@ -142,8 +200,8 @@ def reporting(
         console.print(f"Report: {directory / REPORT}", soft_wrap=True)
 
 
-def _mark(directory: Path, name: str, finished: bool) -> None:
-    facts = {"suite": name, "finished": finished}
+def _mark(directory: Path, name: str, finished: bool, problems: Sequence[str] = ()) -> None:
+    facts = {"suite": name, "finished": finished, "problems": list(problems)}
     (directory / SUITE_FILE).write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
 
 
@@ -158,14 +216,27 @@ def main(
     ] = None,
     source: Annotated[Path, typer.Option(help="Texts for it, one a line.")] = SHIPPED_TEXTS,
     size: Annotated[str, typer.Option(help="Of the speed model: base, or small.")] = "base",
+    thorough: Annotated[
+        bool,
+        typer.Option("--thorough", help="For full: every sweep anew, longer runs. Five hours."),
+    ] = False,
 ) -> None:
     """Run a benchmark and write its report. Ctrl-C stops it; the same command goes on."""
     if name not in PLANS:
         raise typer.BadParameter(f"there is no benchmark {name!r}; there are {', '.join(PLANS)}")
-    trained = checkpoint or (SHIPPED_CHECKPOINT if name == "full" else None)
+    if thorough:
+        if name != FULL.name:
+            raise typer.BadParameter(f"--thorough goes with {FULL.name}, not with {name}")
+        name = THOROUGH.name
+    both = (FULL.name, THOROUGH.name)
+    trained = checkpoint or (SHIPPED_CHECKPOINT if name in both else None)
     directory = output or report_directory(name)
-    with reporting(directory, name):
-        run_plan(PLANS[name], directory, Models(work, size, trained, source))
+    problems: list[str] = []
+    with reporting(directory, name, lambda: not problems, problems):
+        problems += run_plan(PLANS[name], directory, Models(work, size, trained, source))
+    if problems:
+        typer.echo(f"{len(problems)} things could not be measured: see the report.", err=True)
+        raise typer.Exit(1)
     if name == "overload":
         found = [one for cells in read_cells(directory).values() for one in verdicts(cells)]
         for verdict in found:

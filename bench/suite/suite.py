@@ -7,10 +7,11 @@ so for all of them.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -29,13 +30,13 @@ from bench.suite.overload import touch_rows
 from bench.suite.points import MAIN_SHARE, OWN, PEER, Load, SuitePlan, own_system
 from bench.suite.scoring import score, yardstick
 from bench.suite.sweep import Settings
-from bench.suite.systems import Running, System, running
+from bench.suite.systems import Running, Servers, System
+from bench.suite.takeover import NEAR_CAPACITY, Source, best_of_each_split, sources
 
 RUNS = "runs"
 SWEEP = "sweep"
 CAPACITY = "capacity"
 SWEEP_FILE = "sweep.json"
-_TRIES = 3
 _ROWS = 64  # of a server's widest batch, unless it is told otherwise
 
 console = Console(stderr=True, highlight=False)
@@ -53,11 +54,16 @@ class Suite:
         plan: what to measure.
         output: where results go.
         artifacts: the model in one precision.
+        first: the name of the suite that is measured first, whose sweeps others take over; None
+            for this one.
+        made_again: the runs that something disturbed and that were made again.
     """
 
     plan: SuitePlan
     output: Path
     artifacts: Artifacts
+    first: str | None = None
+    made_again: list[Path] = field(default_factory=list)
 
     @property
     def name(self) -> str:
@@ -98,20 +104,30 @@ class Suite:
         """
         systems = [
             (peer or self.best_peer(load, rate)) if name == PEER else own_system(name)
-            for name in self.plan.systems_at(load)
+            for name in self.plan.systems_at(load, self.artifacts.precision)
         ]
-        for repetition in range(self.plan.repetitions):
-            order = systems if repetition % 2 == 0 else systems[::-1]
-            for system in order:
-                if repetition < self.plan.repetitions_of(system.name):
-                    self.repeat(system, load, rate, repetition)
-            after(repetition)
+        with Servers(self.artifacts) as servers:
+            kept = servers if self.plan.servers_stay else None
+            for repetition in range(self.plan.repetitions):
+                order = systems if repetition % 2 == 0 else systems[::-1]
+                for system in order:
+                    if repetition < self.plan.repetitions_of(system.name):
+                        self.repeat(system, load, rate, repetition, kept)
+                after(repetition)
 
-    def repeat(self, system: System, load: Load, rate: float, repetition: int) -> Results:
-        """One of a system's runs at a load point."""
+    def repeat(
+        self,
+        system: System,
+        load: Load,
+        rate: float,
+        repetition: int,
+        servers: Servers | None = None,
+    ) -> Results:
+        """One of a system's runs at a load point, with a server of its own or one of `servers`."""
         directory = self.runs / load.name / system.name / str(repetition)
         seconds = self.plan.seconds_of(load)
-        return self._run(system, load, rate, seconds, self.plan.warmup, directory)
+        warmup = self.plan.warmup
+        return self._run(system, load, rate, seconds, warmup, directory, servers)
 
     def _run(
         self,
@@ -121,16 +137,24 @@ class Suite:
         seconds: float,
         warmup: float,
         directory: Path,
+        servers: Servers | None = None,
+        once: bool = False,
     ) -> Results:
         """A run, or what it brought if it was made before."""
         done = completed(directory)
         if done is not None:
             return done
-        for _ in range(_TRIES):
-            results = self._try(system, load, rate, seconds, warmup, directory)
+        most = 1 if once else self.plan.tries
+        for number in range(most):
+            results = self._try(system, load, rate, seconds, warmup, directory, servers)
             if not (disturbed := self.disturbance(results)):
                 break
+            last = number == most - 1
+            if last or len(self.made_again) >= self.plan.max_made_again:
+                console.print(f"  disturbed, and stays: {disturbed}")
+                break
             console.print(f"  disturbed: {disturbed}")
+            self.made_again.append(directory)
         return results
 
     def disturbance(self, results: Results) -> str:
@@ -148,15 +172,23 @@ class Suite:
         seconds: float,
         warmup: float,
         directory: Path,
+        servers: Servers | None,
     ) -> Results:
         shutil.rmtree(directory, ignore_errors=True)
         console.print(f"{self.name} {load.name} {system}", soft_wrap=True)
         log = self.output / "logs" / f"{self.name}-{load.name}-{system.name}.log"
-        with running(system, self.artifacts, log) as server:
-            session = self.session(server, system, load.name)
-            if load.of_own:  # a run whose memory is looked at
-                touch_rows(server.address, session.texts, _ROWS)
-            results = session.run(load.plan(server.address, seconds, warmup, rate), directory)
+        with contextlib.ExitStack() as stack:
+            if servers is None:
+                servers = stack.enter_context(Servers(self.artifacts))
+            with servers.serving(system, log) as server:
+                session = self.session(server, system, load.name)
+                if load.of_own:  # a run whose memory is looked at
+                    touch_rows(server.address, session.texts, _ROWS)
+                results = session.run(load.plan(server.address, seconds, warmup, rate), directory)
+                if results.run.broken_off:
+                    servers.drop(system)
+        if not self.plan.keeps_html:
+            (directory / REPORT_FILE).unlink(missing_ok=True)  # it follows from the samples
         if results.run.broken_off == "interrupted":
             raise Interrupted
         return results
@@ -181,8 +213,10 @@ class Suite:
         """CTranslate2 with the settings that serve this load best.
 
         At the other shares of an open loop, only those are tried that the first round at
-        `MAIN_SHARE` left.
+        `MAIN_SHARE` left; a plan that takes over looks at what other sweeps left.
         """
+        if self.plan.takes_over:
+            return self._taking_over(load.name, load, rate, load)
         main = next((one for one in self.plan.shares if one == MAIN_SHARE), None)
         finalists = None
         if load.share not in (None, main) and main is not None:
@@ -190,19 +224,98 @@ class Suite:
             finalists = self.finalists(shared.name, shared, rate)
         return self.sweep(load.name, load, rate, finalists)
 
+    def best_near_capacity(self, rate: float, beam_size: int) -> System:
+        """CTranslate2 with the settings that serve about as many requests as it can best.
+
+        Args:
+            rate: that it may carry, in requests a second.
+            beam_size: of the search.
+        """
+        name = NEAR_CAPACITY if beam_size == 1 else f"{NEAR_CAPACITY}-beam{beam_size}"
+        return self._taking_over(name, Load(share=1.0, beam_size=beam_size), rate, None)
+
+    def _taking_over(self, name: str, load: Load, rate: float, point: Load | None) -> System:
+        """The winner of the sweep `name`, whose candidates come from elsewhere if they can.
+
+        Args:
+            name: of the sweep.
+            load: at which it is.
+            rate: of which that is a share.
+            point: the load point; None for the sweep near the capacity.
+        """
+        file = self._sweep_file(self.name, name)
+        if file.exists():
+            return System(PEER, json.loads(file.read_text(encoding="utf-8"))["chosen"])
+        is_first = self.first in (None, self.name)
+        found = sources(self.plan, point, load.beam_size, is_first)
+        candidates = [one for source in found for one in self._left_by(source, load, rate)]
+        unique = [one for place, one in enumerate(candidates) if one not in candidates[:place]]
+        origins = [self._origin(source, load.beam_size) for source in found]
+        if len(unique) != 1:
+            return self.sweep(name, load, rate, unique or None, origins if unique else [])
+        self._store_sweep(name, [], unique[0], origins)
+        return System(PEER, dict(unique[0]))
+
+    def _left_by(self, source: Source, load: Load, rate: float) -> list[Settings]:
+        """The candidates that a sweep leaves; none if there was no such sweep."""
+        if not source.of_first and source.load is not None:
+            return [self.best_peer(source.load, rate).settings]
+        model, _, name = self._origin(source, load.beam_size).partition("/")
+        file = self._sweep_file(model, name)
+        if not file.exists():
+            return []
+        facts = json.loads(file.read_text(encoding="utf-8"))
+        if not source.of_first:
+            return [facts["chosen"]]
+        return best_of_each_split(facts["rounds"], self.plan.sweep.settings)
+
+    def _origin(self, source: Source, beam_size: int) -> str:
+        """A sweep, as "MODEL/LOAD"."""
+        if source.load is not None:
+            name = source.load.name
+        elif source.of_first or beam_size == 1:
+            name = NEAR_CAPACITY
+        else:
+            name = f"{NEAR_CAPACITY}-beam{beam_size}"
+        return f"{(self.first or self.name) if source.of_first else self.name}/{name}"
+
+    def _sweep_file(self, model: str, name: str) -> Path:
+        return self.output / SWEEP / model / name / SWEEP_FILE
+
+    def _store_sweep(
+        self,
+        name: str,
+        record: list[list[dict[str, Any]]],
+        chosen: Settings,
+        origins: Sequence[str],
+    ) -> None:
+        facts = {"rounds": record, "chosen": dict(chosen)}
+        if origins:
+            facts["candidates_from"] = list(origins)
+        file = self._sweep_file(self.name, name)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
+
     def finalists(self, name: str, load: Load, rate: float) -> list[Settings]:
         """The settings that the first round of the sweep `name` leaves."""
         return self._rounds(name, load, rate, None, 1)[1]
 
     def sweep(
-        self, name: str, load: Load, rate: float, finalists: Sequence[Settings] | None = None
+        self,
+        name: str,
+        load: Load,
+        rate: float,
+        finalists: Sequence[Settings] | None = None,
+        origins: Sequence[str] = (),
     ) -> System:
-        """CTranslate2 with the winner of a sweep at `load`; `finalists` skip the first round."""
+        """CTranslate2 with the winner of a sweep at `load`; `finalists` skip the first round.
+
+        `origins` are the sweeps that the finalists come from, for the record.
+        """
         rounds = len(self.plan.sweep.rounds)
         record, (best, *_) = self._rounds(name, load, rate, finalists, rounds)
         if record:
-            file = self.output / SWEEP / self.name / name / SWEEP_FILE
-            file.write_text(json.dumps({"rounds": record, "chosen": dict(best)}, indent=1) + "\n")
+            self._store_sweep(name, record, best, origins)
         return System(PEER, dict(best))
 
     def _rounds(
@@ -229,7 +342,9 @@ class Suite:
                 where = f"round-{number + 1}/{place:02d}"
                 directory = self.output / SWEEP / self.name / name / where
                 system = System(PEER, dict(settings))
-                results = self._run(system, load, rate, seconds, one.warmup, directory)
+                # The first round is coarse; a plan in a hurry makes none of its runs again.
+                once = self.plan.takes_over and number < len(sweep.rounds) - 1
+                results = self._run(system, load, rate, seconds, one.warmup, directory, once=once)
                 (directory / REPORT_FILE).unlink(missing_ok=True)  # nobody looks at so many
                 figures.append((results.summary(), settings))
             by = yardstick([summary for summary, _ in figures], load)

@@ -110,6 +110,53 @@ def running(system: System, artifacts: Artifacts, log: Path) -> Iterator[Running
         reader.join()
 
 
+class Servers:
+    """The servers of a load point, each started when it is first needed; stopped at the end.
+
+    Those that are not under load idle meanwhile.
+
+    Args:
+        artifacts: what they serve.
+    """
+
+    def __init__(self, artifacts: Artifacts) -> None:
+        self._artifacts = artifacts
+        self._serving: dict[str, tuple[Running, contextlib.ExitStack]] = {}
+
+    def __enter__(self) -> Servers:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        with contextlib.ExitStack() as stack:
+            for _, one in self._serving.values():
+                stack.push(one)
+        self._serving.clear()
+
+    @contextlib.contextmanager
+    def serving(self, system: System, log: Path) -> Iterator[Running]:
+        """A system's server; one in whose use something went wrong is not used again.
+
+        Raises:
+            LoadError: it did not come up.
+        """
+        if system.name not in self._serving:
+            stack = contextlib.ExitStack()
+            self._serving[system.name] = (
+                stack.enter_context(running(system, self._artifacts, log)),
+                stack,
+            )
+        try:
+            yield self._serving[system.name][0]
+        except BaseException:
+            self.drop(system)
+            raise
+
+    def drop(self, system: System) -> None:
+        """Stop a server, if it runs."""
+        if system.name in self._serving:
+            self._serving.pop(system.name)[1].close()
+
+
 class _LogReader(threading.Thread):
     """Copies a server's log to a file and notices when it serves or ends."""
 

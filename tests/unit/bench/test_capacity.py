@@ -48,6 +48,33 @@ def test_the_search_finds_the_limit_from_anywhere(limit: float, start: float) ->
     assert sum(stage is Stage.CONFIRM for _, stage in tried) <= 6
 
 
+@given(st.floats(0.05, 1e5), st.floats(0.3, 3.0))
+def test_a_bracketed_search_confirms_what_is_carried_and_nothing_else(
+    limit: float, off: float
+) -> None:
+    search = CapacitySearch(limit * off, 0.25, probe_step=1.5, trusts_probes=True)
+    tried = run_search(search, limit)
+    long = [rate for rate, stage in tried if stage is Stage.CONFIRM]
+    assert search.capacity is not None
+    assert long == [search.capacity]
+    assert search.capacity <= limit <= search.capacity * 1.2501
+
+
+@given(st.integers(0, 1000))
+def test_a_bracketed_search_never_calls_capacity_what_a_long_trial_broke(seed: int) -> None:
+    chance = random.Random(seed)
+    search = CapacitySearch(40.0, 0.25, probe_step=1.5, trusts_probes=True)
+    limit, num_trials = 50.0, 0
+    while (wanted := search.next()) is not None:
+        rate, stage = wanted
+        unsure = stage is Stage.PROBE and limit / 1.5 < rate < limit * 1.5
+        search.observe(rate, stage, chance.random() < 0.5 if unsure else rate <= limit)
+        num_trials += 1
+        assert num_trials < 60
+    assert search.capacity is not None
+    assert search.capacity <= limit
+
+
 def test_a_server_that_carries_nothing_has_no_capacity() -> None:
     search = CapacitySearch(4.0)
     run_search(search, limit=0.0)
