@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -29,10 +30,12 @@ class Step:
     Attributes:
         name: for the terminal.
         seconds: that it will take, roughly.
+        spare: those of them that go to repetitions.
     """
 
     name: str
     seconds: float
+    spare: float = 0.0
 
 
 def steps(plan: SuitePlan, cell: tuple[str, str], is_first: bool = True) -> list[Step]:
@@ -55,9 +58,10 @@ def steps(plan: SuitePlan, cell: tuple[str, str], is_first: bool = True) -> list
                 seconds = capacity_seconds(plan, beam_size=beam, is_first=is_first)
                 found.append(Step(f"{model} reference, beam {beam}", seconds))
                 reference = False
-            found.append(
-                Step(f"{model} {load.name}", load_seconds(plan, load, precision, is_first))
-            )
+            seconds = load_seconds(plan, load, precision, is_first)
+            once = dataclasses.replace(plan, repetitions=1)
+            spare = seconds - load_seconds(once, load, precision, is_first)
+            found.append(Step(f"{model} {load.name}", seconds, spare))
     return found
 
 

@@ -19,6 +19,9 @@ throughput at the most users, or our own."""
 OWN = "dragoman"
 PEER = "ctranslate2"
 
+_ANSWERS = 3
+_MOST_ADAPTED_SECONDS = 20.0
+
 MAIN_SHARE = 0.8
 """The share of an open loop at which every setting is tried; the others take what is left."""
 
@@ -99,6 +102,11 @@ class SuitePlan:
         max_other_cores: where something else kept more cores busy, a run is made again.
         tries: how often at most it is made.
         max_made_again: how many runs of one model are, at most.
+        adapts: whether a closed loop lasts at least three answers of a user, after a warm-up of
+            one, as far as fewer users let that be foreseen.
+        open_samples: requests for which an open loop lasts at least,
+        open_max_seconds: but not longer than this.
+        budget_seconds: of all; where it would take longer, the last loads are measured once.
         keeps_html: whether each run keeps its report to look at.
         sweep_samples: requests for which the last round of an open loop's sweep lasts at least,
             so that its winner is chosen by a percentile (see `bench.suite.scoring`),
@@ -132,6 +140,10 @@ class SuitePlan:
     brackets: bool = False
     tries: int = 3
     max_made_again: float = math.inf
+    adapts: bool = False
+    open_samples: int = 0
+    open_max_seconds: float = 0.0
+    budget_seconds: float = math.inf
     keeps_html: bool = True
 
     @property
@@ -175,9 +187,18 @@ class SuitePlan:
         enough = self.sweep_samples / max(0.01, load.share * reference)
         return max(seconds, min(enough, self.sweep_max_seconds))
 
-    def seconds_of(self, load: Load) -> float:
-        """How long a run is measured."""
-        return self.seconds if load.share is None else self.open_seconds
+    def seconds_of(self, load: Load, reference: float = 0.0, answer: float = 0.0) -> float:
+        """How long a run is measured.
+
+        Args:
+            load: the load point.
+            reference: the rate, in requests a second, of which an open loop takes its share.
+            answer: seconds that an answer takes, of a closed loop; 0 if that is not known.
+        """
+        if load.share is None:
+            return max(self.seconds, min(_ANSWERS * answer, _MOST_ADAPTED_SECONDS))
+        enough = self.open_samples / max(0.01, load.share * reference) if reference else 0.0
+        return max(self.open_seconds, min(enough, self.open_max_seconds))
 
 
 QUICK = SuitePlan(
@@ -225,14 +246,18 @@ FULL = dataclasses.replace(
     servers_stay=True,
     sweep=Sweep(THOROUGH.sweep.settings, (Round(1.0, 0.3, 2), Round(2.5, 0.5, 1))),
     sweep_samples=110,  # a p90 takes 100
-    sweep_max_seconds=5.0,
+    sweep_max_seconds=4.0,
     takes_over=True,
     max_trial_seconds=60.0,
     capacity_resolution=0.25,
     probe_seconds=8.0,
     brackets=True,
+    adapts=True,
+    open_samples=55,  # so that both runs together tell a p90
+    open_max_seconds=10.0,
     tries=2,
     max_made_again=6,
+    budget_seconds=75 * 60.0,
     keeps_html=False,
 )
 ENGINE = dataclasses.replace(
@@ -276,6 +301,7 @@ SMOKE = dataclasses.replace(
         sweep_settings((8,), (0.0,), ("", "AVX512")), (Round(0.5, 0.2, 1), Round(0.5, 0.2, 1))
     ),
     sweep_samples=0,
+    open_samples=0,
     confirm_seconds=1.0,
     probe_seconds=0.5,
     slo_percentiles=(90.0,),

@@ -17,7 +17,7 @@ from bench.load.results import RUN_FILE
 from bench.load.units import format_seconds
 from bench.suite import agreement, losses, overload
 from bench.suite.cells import Cell, average, read_cells
-from bench.suite.points import PEER
+from bench.suite.points import OWN, PEER
 
 REPORT = "report.md"
 SUITE_FILE = "suite.json"
@@ -176,7 +176,13 @@ def _doubts(directory: Path, models: Mapping[str, Sequence[Cell]]) -> list[str]:
                     f"- {what}: {len(disturbed)} of {len(cell.runs)} runs beside something else "
                     f"that kept up to {max(disturbed):.2f} cores busy"
                 )
+            if cell.system in (OWN, PEER) and len(cell.runs) < _most_runs(models):
+                lines.append(f"- {what}: measured {len(cell.runs)} of {_most_runs(models)} times")
     return ["## What is missing or disturbed", "", *lines, ""] if lines else []
+
+
+def _most_runs(models: Mapping[str, Sequence[Cell]]) -> int:
+    return max(len(c.runs) for cells in models.values() for c in cells if c.system in (OWN, PEER))
 
 
 def _problems(directory: Path) -> list[str]:

@@ -17,6 +17,7 @@ from bench.suite.systems import System, running
 _SLO_TIMES_MEDIAN = 4.0
 _SHARE_OF_CLOSED = 0.8
 _PROBE_STEP = 1.5
+_TRIAL_WARMUP = 2.0
 
 
 def reference_name(load: Load) -> str:
@@ -137,7 +138,9 @@ def find_capacity(
     load = Load(share=1.0, beam_size=beam_size)
     with running(system, suite.artifacts, log) as server:
         session = suite.session(server, system, "capacity", slo)
-        plan = load.plan(server.address, suite.plan.confirm_seconds, suite.plan.warmup, start)
+        # What a broken trial left may still be worked on when the next begins.
+        warmup = max(suite.plan.warmup, _TRIAL_WARMUP) if suite.plan.brackets else suite.plan.warmup
+        plan = load.plan(server.address, suite.plan.confirm_seconds, warmup, start)
         test = CapacityTest(
             session,
             plan,

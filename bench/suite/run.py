@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
+import math
 import re
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -34,6 +36,8 @@ from bench.suite.systems import ROOT
 from dragoman.results import TranslationError
 
 WORK = ROOT / "build" / "bench"
+_PACE_SECONDS = 300.0
+_MOST_PACE = 2.0
 
 
 @dataclass(frozen=True)
@@ -78,8 +82,9 @@ def run_plan(plan: SuitePlan, output: Path, models: Models) -> list[str]:
         LoadError: a model could not be made.
     """
     cells = [(model, precision) for precision in plan.precisions for model in models.names]
-    progress = _Progress(
-        [step for cell in cells for step in estimate.steps(plan, cell, is_first=cell == cells[0])]
+    progress = Progress(
+        [step for cell in cells for step in estimate.steps(plan, cell, is_first=cell == cells[0])],
+        plan.budget_seconds,
     )
     problems: list[str] = []
     for model, precision in cells:
@@ -89,7 +94,7 @@ def run_plan(plan: SuitePlan, output: Path, models: Models) -> list[str]:
     return problems
 
 
-def _measure_search(suite: Suite, loads: Sequence[Load], progress: _Progress) -> list[str]:
+def _measure_search(suite: Suite, loads: Sequence[Load], progress: Progress) -> list[str]:
     """All load points of one kind of search; what could not be measured, and why."""
     problems: list[str] = []
     lost = ""
@@ -117,37 +122,74 @@ def _measure_search(suite: Suite, loads: Sequence[Load], progress: _Progress) ->
                 problems.append(f"{suite.name} {load.name}: there is no rate to take a share of")
                 progress.reach(f"{suite.name} {load.name}")
                 continue
-        attempt(load.name, partial(_measure, suite, load))
+        hurries = progress.hurries(f"{suite.name} {load.name}")
+        attempt(load.name, partial(_measure, suite, load, hurries))
         progress.reach(f"{suite.name} {load.name}")
     return problems
 
 
-def _measure(suite: Suite, load: Load) -> None:
-    suite.measure(load, reference_rate(suite, load))
+def _measure(suite: Suite, load: Load, once: bool) -> None:
+    rate = reference_rate(suite, load)
+    if once:
+        plan = dataclasses.replace(suite.plan, repetitions=1, tries=1)
+        suite = dataclasses.replace(suite, plan=plan)
+    suite.measure(load, rate)
 
 
-class _Progress:
-    """Tells which steps are done, and how long the others will take.
+class Progress:
+    """Tells which steps are done, how long the others will take, and whether there is time for all.
 
     Args:
         left: all steps, in order.
+        budget_seconds: that they may take together.
+        clock: seconds from any point in time.
     """
 
-    def __init__(self, left: Sequence[estimate.Step]) -> None:
+    def __init__(
+        self,
+        left: Sequence[estimate.Step],
+        budget_seconds: float = math.inf,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._left = list(left)
-        self._began = time.monotonic()
-        about = estimate.format_duration(estimate.total(left))
-        console.print(f"{len(left)} steps, about {about}.")
+        self._budget_seconds = budget_seconds
+        self._clock = clock
+        self._began = clock()
+        self._whole = estimate.total(left)
+        console.print(f"{len(left)} steps, about {estimate.format_duration(self._whole)}.")
+
+    def hurries(self, name: str) -> bool:
+        """Whether a load has to do with one repetition.
+
+        Only where no later one could make up for it: the first loads are those that matter most.
+        """
+        names = [step.name for step in self._left]
+        left = self._left[names.index(name) :]
+        spent = self._clock() - self._began
+        pace = self._pace(spent, estimate.total(left))
+        over = spent + pace * estimate.total(left) - self._budget_seconds
+        hurries = over > pace * sum(step.spare for step in left[1:])
+        if hurries:
+            console.print(f"{name}: once, since time is short")
+        return hurries
 
     def reach(self, name: str) -> None:
         """Tick off all steps up to the one of this name."""
         names = [step.name for step in self._left]
         self._left = self._left[names.index(name) + 1 :]
-        spent = estimate.format_duration(time.monotonic() - self._began)
+        spent = estimate.format_duration(self._clock() - self._began)
         remaining = estimate.format_duration(estimate.total(self._left))
         console.print(
             f"Done: {name}. Took so far: {spent}. Left: {len(self._left)} steps, {remaining}."
         )
+
+    def _pace(self, spent: float, left: float) -> float:
+        """How much longer steps take than was thought, once enough of them say so."""
+        thought = self._whole - left
+        if thought < _PACE_SECONDS:
+            return 1.0
+        # What an earlier call has measured takes no time: no reason to think that the rest is fast.
+        return min(_MOST_PACE, max(1.0, spent / thought))
 
 
 def report_directory(name: str) -> Path:

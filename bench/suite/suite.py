@@ -38,6 +38,7 @@ SWEEP = "sweep"
 CAPACITY = "capacity"
 SWEEP_FILE = "sweep.json"
 _ROWS = 64  # of a server's widest batch, unless it is told otherwise
+_MOST_ANSWER_SECONDS = 6.0
 
 console = Console(stderr=True, highlight=False)
 
@@ -125,9 +126,24 @@ class Suite:
     ) -> Results:
         """One of a system's runs at a load point, with a server of its own or one of `servers`."""
         directory = self.runs / load.name / system.name / str(repetition)
-        seconds = self.plan.seconds_of(load)
-        warmup = self.plan.warmup
+        answer = self._answer_seconds(load)
+        seconds = self.plan.seconds_of(load, rate, answer)
+        warmup = max(self.plan.warmup, answer)
         return self._run(system, load, rate, seconds, warmup, directory, servers)
+
+    def _answer_seconds(self, load: Load) -> float:
+        """How long an answer may take in a closed loop, if the plan wants to know; 0 otherwise.
+
+        All users begin at once, so for that long nothing is as it will be. Foreseen from what
+        CTranslate2 carried with the next fewer users; 0 if that has not been measured.
+        """
+        fewer = [count for count in self.plan.closed if count < (load.concurrency or 0)]
+        if not self.plan.adapts or not fewer or load.concurrency is None:
+            return 0.0
+        before = Load(concurrency=max(fewer), beam_size=load.beam_size)
+        done = completed(self.runs / before.name / PEER / "0")
+        rate = done.summary().achieved_rate if done is not None else 0.0
+        return min(load.concurrency / rate, _MOST_ANSWER_SECONDS) if rate else 0.0
 
     def _run(
         self,
@@ -335,7 +351,9 @@ class Suite:
         first = 1 if finalists and len(sweep.rounds) > 1 else 0
         for number in range(first, num_rounds):
             one = sweep.rounds[number]
-            seconds = self.plan.round_seconds(number, load, rate)
+            answer = self._answer_seconds(load)
+            seconds = max(self.plan.round_seconds(number, load, rate), 2 * answer)
+            warmup = max(one.warmup, answer)
             figures: list[tuple[Summary, Settings]] = []
             for settings in candidates:
                 place = sweep.settings.index(dict(settings))
@@ -344,7 +362,7 @@ class Suite:
                 system = System(PEER, dict(settings))
                 # The first round is coarse; a plan in a hurry makes none of its runs again.
                 once = self.plan.takes_over and number < len(sweep.rounds) - 1
-                results = self._run(system, load, rate, seconds, one.warmup, directory, once=once)
+                results = self._run(system, load, rate, seconds, warmup, directory, once=once)
                 (directory / REPORT_FILE).unlink(missing_ok=True)  # nobody looks at so many
                 figures.append((results.summary(), settings))
             by = yardstick([summary for summary, _ in figures], load)

@@ -21,7 +21,7 @@ from bench.suite.cells import read_cells
 from bench.suite.points import SMOKE as SUITE_SMOKE
 from bench.suite.points import Load
 from bench.suite.reference import reference_rate
-from bench.suite.run import Models
+from bench.suite.run import Models, run_plan
 from bench.suite.suite import Suite
 from bench.suite.sweep import Sweep
 from model.bundle import Bundle
@@ -64,6 +64,29 @@ def test_a_suite_sweeps_measures_and_measures_nothing_twice(
     assert all(not cell.summaries[0].errors for cell in (ours, theirs))
     recompute.main(tmp_path)
     assert "closed-loop throughput with 2 users" in (tmp_path / "report.md").read_text()
+
+
+@pytest.mark.slow
+def test_the_full_plan_in_miniature_measures_all_and_nothing_twice(
+    work: Path, small: Artifacts, tmp_path: Path
+) -> None:
+    plan = dataclasses.replace(
+        SUITE_SMOKE, precisions=("int8",), beam_sizes=(1,), closed=(1, 2), shares=(0.25, 1.5)
+    )
+    models = Models(work, "small", checkpoint=None)
+    assert run_plan(plan, tmp_path, models) == []
+    cells = read_cells(tmp_path)["small int8"]
+    assert {(cell.load, cell.system, len(cell.runs)) for cell in cells} == {
+        (load.name, system, plan.repetitions_of(system))
+        for load in plan.loads
+        for system in plan.systems
+    }
+    assert not list((tmp_path / "runs").rglob("report.html"))
+    files = {file: file.stat().st_mtime_ns for file in tmp_path.rglob("samples.jsonl.gz")}
+    assert run_plan(plan, tmp_path, models) == []
+    assert {file: file.stat().st_mtime_ns for file in tmp_path.rglob("samples.jsonl.gz")} == files
+    recompute.main(tmp_path)
+    assert "as at small-int8/capacity" in (tmp_path / "report.md").read_text()
 
 
 def test_the_engine_benchmark_measures_its_lines(

@@ -10,8 +10,9 @@ import pytest
 from bench.load.errors import LoadError
 from bench.suite import run as suite_run
 from bench.suite.artifacts import Artifacts
+from bench.suite.estimate import Step
 from bench.suite.points import FULL, OWN, PEER, Load, SuitePlan
-from bench.suite.run import Models, run_plan
+from bench.suite.run import Models, Progress, run_plan
 from bench.suite.suite import Interrupted, Suite
 from bench.suite.sweep import Round, Settings, Sweep, sweep_settings
 from bench.suite.takeover import Source, best_of_each_split, sources
@@ -156,3 +157,27 @@ def test_systems_that_are_compared() -> None:
     load = Load(concurrency=4)
     assert set(PLAN.systems_at(load, "int8")) == {OWN, PEER, "static", "per-request"}
     assert set(PLAN.systems_at(load, "fp32")) == {OWN, PEER}
+
+
+def test_when_time_is_short_the_last_loads_are_measured_once() -> None:
+    names = [f"step {number}" for number in range(10)]
+    now = 0.0
+    progress = Progress([Step(name, 100.0, spare=40.0) for name in names], 900.0, lambda: now)
+    hurried = []
+    for name in names:
+        hurries = progress.hurries(name)
+        hurried += [name] if hurries else []
+        now += 60.0 if hurries else 100.0
+        progress.reach(name)
+    assert hurried == names[-3:]
+    assert now <= 900.0
+
+
+def test_slower_than_thought_is_noticed() -> None:
+    names = [f"step {number}" for number in range(20)]
+    now = 0.0
+    progress = Progress([Step(name, 100.0, spare=40.0) for name in names], 2200.0, lambda: now)
+    for name in names:
+        now += 72.0 if progress.hurries(name) else 120.0
+        progress.reach(name)
+    assert now <= 2300.0
