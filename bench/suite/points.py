@@ -9,6 +9,7 @@ from typing import Literal
 
 from bench.load.capacity import CONFIRM_SECONDS, PROBE_SECONDS
 from bench.load.plan import LoadPlan
+from bench.suite.agreement import NUM_TEXTS
 from bench.suite.sweep import Round, Sweep, sweep_settings
 from bench.suite.systems import System
 
@@ -21,6 +22,7 @@ PEER = "ctranslate2"
 
 _ANSWERS = 3
 _MOST_ADAPTED_SECONDS = 20.0
+_MOST_OPEN_SECONDS = 30.0
 
 MAIN_SHARE = 0.8
 """The share of an open loop at which every setting is tried; the others take what is left."""
@@ -86,7 +88,9 @@ class SuitePlan:
         seconds, open_seconds, warmup: of a run.
         repetitions: runs of each of the two, ours and CTranslate2, at each point, alternating;
             the other systems run once.
-        baseline_precisions: of the models with which the other systems run.
+        baselines_everywhere: whether the other systems run with every model and precision, rather
+            than with those that are measured first.
+        agreement_texts: whose translations are compared.
         servers_stay: whether the servers of a load point stay up, idle, while the others are
             measured, instead of being started for each run.
         takes_over: whether only the first sweeps try all settings (see `bench.suite.takeover`).
@@ -105,7 +109,8 @@ class SuitePlan:
         adapts: whether a closed loop lasts at least three answers of a user, after a warm-up of
             one, as far as fewer users let that be foreseen.
         open_samples: requests for which an open loop lasts at least,
-        open_max_seconds: but not longer than this.
+        open_max_seconds: but not longer than this,
+        open_least_samples: or than until there are so few.
         budget_seconds: of all; where it would take longer, the last loads are measured once.
         keeps_html: whether each run keeps its report to look at.
         sweep_samples: requests for which the last round of an open loop's sweep lasts at least,
@@ -132,7 +137,8 @@ class SuitePlan:
     max_other_cores: float = 0.15
     sweep_samples: int = 0
     sweep_max_seconds: float = math.inf
-    baseline_precisions: tuple[str, ...] = ("int8", "fp32")
+    baselines_everywhere: bool = True
+    agreement_texts: int = NUM_TEXTS
     servers_stay: bool = False
     takes_over: bool = False
     confirm_seconds: float = CONFIRM_SECONDS
@@ -143,6 +149,7 @@ class SuitePlan:
     adapts: bool = False
     open_samples: int = 0
     open_max_seconds: float = 0.0
+    open_least_samples: int = 0
     budget_seconds: float = math.inf
     keeps_html: bool = True
 
@@ -161,11 +168,11 @@ class SuitePlan:
         """All load points."""
         return [load for loads in self.searches for load in loads]
 
-    def systems_at(self, load: Load, precision: str = "int8") -> tuple[str, ...]:
+    def systems_at(self, load: Load, is_first: bool = True) -> tuple[str, ...]:
         """Who is measured there: static batches and batches per request only greedily."""
         if load.of_own:
             return (OWN,)
-        if load.beam_size > 1 or precision not in self.baseline_precisions:
+        if load.beam_size > 1 or not (is_first or self.baselines_everywhere):
             return tuple(name for name in self.systems if name in (OWN, PEER))
         return self.systems
 
@@ -197,8 +204,11 @@ class SuitePlan:
         """
         if load.share is None:
             return max(self.seconds, min(_ANSWERS * answer, _MOST_ADAPTED_SECONDS))
-        enough = self.open_samples / max(0.01, load.share * reference) if reference else 0.0
-        return max(self.open_seconds, min(enough, self.open_max_seconds))
+        if not reference:
+            return self.open_seconds
+        rate = max(0.01, load.share * reference)
+        least = min(self.open_least_samples / rate, _MOST_OPEN_SECONDS)
+        return max(self.open_seconds, least, min(self.open_samples / rate, self.open_max_seconds))
 
 
 QUICK = SuitePlan(
@@ -242,7 +252,8 @@ FULL = dataclasses.replace(
     open_seconds=5.0,
     warmup=1.0,
     own_shares=(),  # the benchmark "overload" has them, and long enough for its verdicts
-    baseline_precisions=("int8",),
+    baselines_everywhere=False,
+    agreement_texts=100,
     servers_stay=True,
     sweep=Sweep(THOROUGH.sweep.settings, (Round(1.0, 0.3, 2), Round(2.5, 0.5, 1))),
     sweep_samples=110,  # a p90 takes 100
@@ -254,10 +265,11 @@ FULL = dataclasses.replace(
     brackets=True,
     adapts=True,
     open_samples=55,  # so that both runs together tell a p90
-    open_max_seconds=10.0,
+    open_max_seconds=7.0,
+    open_least_samples=11,  # a median takes 20
     tries=2,
     max_made_again=6,
-    budget_seconds=75 * 60.0,
+    budget_seconds=73 * 60.0,
     keeps_html=False,
 )
 ENGINE = dataclasses.replace(
@@ -302,6 +314,8 @@ SMOKE = dataclasses.replace(
     ),
     sweep_samples=0,
     open_samples=0,
+    open_least_samples=0,
+    agreement_texts=20,
     confirm_seconds=1.0,
     probe_seconds=0.5,
     slo_percentiles=(90.0,),

@@ -176,13 +176,15 @@ def _doubts(directory: Path, models: Mapping[str, Sequence[Cell]]) -> list[str]:
                     f"- {what}: {len(disturbed)} of {len(cell.runs)} runs beside something else "
                     f"that kept up to {max(disturbed):.2f} cores busy"
                 )
-            if cell.system in (OWN, PEER) and len(cell.runs) < _most_runs(models):
-                lines.append(f"- {what}: measured {len(cell.runs)} of {_most_runs(models)} times")
+        once = {cell.load for cell in cells if _may_repeat(cell) and len(cell.runs) == 1}
+        repeated = {cell.load for cell in cells if _may_repeat(cell)} - once
+        if once and any(len(cell.runs) > 1 for found in models.values() for cell in found):
+            lines.append(f"- {model}: {len(once)} loads measured once, {len(repeated)} repeatedly")
     return ["## What is missing or disturbed", "", *lines, ""] if lines else []
 
 
-def _most_runs(models: Mapping[str, Sequence[Cell]]) -> int:
-    return max(len(c.runs) for cells in models.values() for c in cells if c.system in (OWN, PEER))
+def _may_repeat(cell: Cell) -> bool:
+    return cell.system in (OWN, PEER)
 
 
 def _problems(directory: Path) -> list[str]:

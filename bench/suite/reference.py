@@ -8,7 +8,7 @@ from typing import Any
 from bench.load import capacity_report
 from bench.load.capacity import CapacityTest
 from bench.load.errors import LoadError
-from bench.load.results import REPORT_FILE
+from bench.load.results import RUN_FILE, pack
 from bench.load.units import Slo, min_samples
 from bench.suite.points import OWN, PEER, Load, SuitePlan, own_system
 from bench.suite.suite import CAPACITY, Interrupted, Suite, console, remembered
@@ -157,8 +157,8 @@ def find_capacity(
         capacity = test.run(target, on_trial=lambda trial: console.print(f"  {trial}"))
     capacity_report.write(target, capacity, {"plan": plan.to_dict(), **session.about})
     if not suite.plan.keeps_html:
-        for file in (target / "trials").glob(f"*/{REPORT_FILE}"):
-            file.unlink()
+        for file in (target / "trials").glob(f"*/{RUN_FILE}"):
+            pack(file.parent)
     if capacity.ended_early == "interrupted":
         raise Interrupted
     if capacity.ended_early:

@@ -18,7 +18,7 @@ from typing import Any
 from rich.console import Console
 
 from bench.load.errors import ResultsError
-from bench.load.results import REPORT_FILE, Results, read_results
+from bench.load.results import REPORT_FILE, Results, pack, read_results
 from bench.load.session import Session, about_source
 from bench.load.source import read_texts
 from bench.load.statistics import Summary
@@ -31,7 +31,13 @@ from bench.suite.points import MAIN_SHARE, OWN, PEER, Load, SuitePlan, own_syste
 from bench.suite.scoring import score, yardstick
 from bench.suite.sweep import Settings
 from bench.suite.systems import Running, Servers, System
-from bench.suite.takeover import NEAR_CAPACITY, Source, best_of_each_split, sources
+from bench.suite.takeover import (
+    NEAR_CAPACITY,
+    Source,
+    best_of_each_split,
+    is_sibling,
+    sources,
+)
 
 RUNS = "runs"
 SWEEP = "sweep"
@@ -72,6 +78,11 @@ class Suite:
         return f"{self.artifacts.name}-{self.artifacts.precision}"
 
     @property
+    def is_first(self) -> bool:
+        """Whether this is measured first."""
+        return self.first in (None, self.name)
+
+    @property
     def runs(self) -> Path:
         """Where the runs that tables are made of go."""
         return self.output / RUNS / self.name
@@ -84,7 +95,9 @@ class Suite:
         console.print(f"{self.name}: do both translate alike, with beam {beam_size}?")
         log = self.output / "logs" / f"{self.name}-agreement.log"
         peer = System(PEER, dict(self.plan.sweep.settings[0]))
-        found = agreement.measure_agreement(own_system(OWN), peer, self.artifacts, log, beam_size)
+        found = agreement.measure_agreement(
+            own_system(OWN), peer, self.artifacts, log, beam_size, self.plan.agreement_texts
+        )
         agreement.write(file, found)
         console.print(f"{self.name}: {found}")
 
@@ -105,7 +118,7 @@ class Suite:
         """
         systems = [
             (peer or self.best_peer(load, rate)) if name == PEER else own_system(name)
-            for name in self.plan.systems_at(load, self.artifacts.precision)
+            for name in self.plan.systems_at(load, self.is_first)
         ]
         with Servers(self.artifacts) as servers:
             kept = servers if self.plan.servers_stay else None
@@ -204,7 +217,7 @@ class Suite:
                 if results.run.broken_off:
                     servers.drop(system)
         if not self.plan.keeps_html:
-            (directory / REPORT_FILE).unlink(missing_ok=True)  # it follows from the samples
+            pack(directory)
         if results.run.broken_off == "interrupted":
             raise Interrupted
         return results
@@ -262,8 +275,7 @@ class Suite:
         file = self._sweep_file(self.name, name)
         if file.exists():
             return System(PEER, json.loads(file.read_text(encoding="utf-8"))["chosen"])
-        is_first = self.first in (None, self.name)
-        found = sources(self.plan, point, load.beam_size, is_first)
+        found = sources(self.plan, point, load.beam_size, self.is_first)
         candidates = [one for source in found for one in self._left_by(source, load, rate)]
         unique = [one for place, one in enumerate(candidates) if one not in candidates[:place]]
         origins = [self._origin(source, load.beam_size) for source in found]
@@ -283,7 +295,11 @@ class Suite:
         facts = json.loads(file.read_text(encoding="utf-8"))
         if not source.of_first:
             return [facts["chosen"]]
-        return best_of_each_split(facts["rounds"], self.plan.sweep.settings)
+        left = best_of_each_split(facts["rounds"], self.plan.sweep.settings)
+        if model.endswith(f"-{self.artifacts.precision}"):
+            # What the instruction set is for has not changed: no need to try the others again.
+            left = [one for one in left if one == left[0] or not is_sibling(one, left[0])]
+        return left
 
     def _origin(self, source: Source, beam_size: int) -> str:
         """A sweep, as "MODEL/LOAD"."""
@@ -352,7 +368,7 @@ class Suite:
         for number in range(first, num_rounds):
             one = sweep.rounds[number]
             answer = self._answer_seconds(load)
-            seconds = max(self.plan.round_seconds(number, load, rate), 2 * answer)
+            seconds = max(self.plan.round_seconds(number, load, rate), (number + 1) * answer)
             warmup = max(one.warmup, answer)
             figures: list[tuple[Summary, Settings]] = []
             for settings in candidates:

@@ -106,5 +106,14 @@ def best_of_each_split(
     return chosen
 
 
+def is_sibling(one: Settings, other: Settings) -> bool:
+    """Whether two settings differ in the instruction set at most."""
+    return _rest(one) == _rest(other)
+
+
+def _rest(settings: Settings) -> dict[str, Any]:
+    return {name: value for name, value in settings.items() if name != "isa"}
+
+
 def _split(settings: Settings) -> tuple[int, int]:
     return settings["inter_threads"], settings["intra_threads"]

@@ -15,7 +15,7 @@ from bench.speed_model import speed_config
 from bench.suite import recompute
 from bench.suite.agreement import compare_translations, read, write
 from bench.suite.artifacts import Artifacts, speed_texts
-from bench.suite.estimate import load_seconds, steps, total
+from bench.suite.estimate import Step, load_seconds, steps, total
 from bench.suite.points import ENGINE, FULL, PLANS, QUICK, THOROUGH, Load, SuitePlan, own_system
 from bench.suite.scoring import Yardstick, score, yardstick
 from bench.suite.suite import completed
@@ -113,8 +113,7 @@ def test_settings_that_were_taken_over_are_told_from_swept_ones(report: Path) ->
 def test_what_is_missing_is_said(report: Path) -> None:
     doubts = recompute.render(report).partition("missing or disturbed")[2].partition("##")[0]
     lines = doubts.strip().splitlines()
-    assert len(lines) == 3
-    assert "- base int8, closed-8, dragoman: measured 1 of 2 times" in lines
+    assert lines == ["- base int8: 2 loads measured once, 1 repeatedly"]
     file = report / "runs" / "base-int8" / "closed-8" / "dragoman" / "0" / "run.json"
     header = json.loads(file.read_text())
     header["ended"]["broken_off"] = "the server is gone"
@@ -188,9 +187,9 @@ def test_the_full_benchmark_covers_what_is_promised() -> None:
         assert plan.repetitions >= 2
         pair = {"dragoman", "ctranslate2"}
         assert all(
-            pair <= set(plan.systems_at(load, p))
+            pair <= set(plan.systems_at(load, is_first))
             for load in plan.loads
-            for p in plan.precisions
+            for is_first in (True, False)
             if not load.of_own
         )
     for plan in (FULL, THOROUGH, ENGINE):
@@ -216,15 +215,17 @@ def test_the_quick_benchmark_takes_less_than_fifteen_minutes() -> None:
     assert total(steps(on_two_cores(QUICK), ("base", "int8"))) < 15 * 60
 
 
-def all_steps(plan: SuitePlan) -> float:
+def all_steps(plan: SuitePlan) -> list[Step]:
     cells = [(model, precision) for precision in plan.precisions for model in ("base", "shipped")]
     plan = on_two_cores(plan)
-    return sum(total(steps(plan, cell, is_first=cell == cells[0])) for cell in cells)
+    return [step for cell in cells for step in steps(plan, cell, is_first=cell == cells[0])]
 
 
-def test_the_full_benchmark_takes_less_than_eighty_minutes_and_the_thorough_one_six_hours() -> None:
-    assert all_steps(FULL) < 78 * 60
-    assert 4 * 3600 < all_steps(THOROUGH) < 6 * 3600
+def test_the_full_benchmark_fits_its_budget_if_need_be_by_measuring_some_loads_once() -> None:
+    made = all_steps(FULL)
+    assert FULL.budget_seconds < 78 * 60
+    assert total(made) - sum(step.spare for step in made) < FULL.budget_seconds - 5 * 60
+    assert 4 * 3600 < total(all_steps(THOROUGH)) < 6 * 3600
 
 
 def test_other_shares_do_not_sweep_from_the_start() -> None:

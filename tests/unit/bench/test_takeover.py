@@ -90,6 +90,24 @@ def test_candidates_come_from_the_first_model_and_the_record_says_so(tmp_path: P
     assert second["candidates_from"] == ["base-int8/closed-64"]
 
 
+def test_the_instruction_set_is_tried_again_only_with_another_precision(tmp_path: Path) -> None:
+    suite(tmp_path, "int8").best_peer(Load(concurrency=64), 0.0)
+    suite(tmp_path, "int8").best_peer(Load(concurrency=64, beam_size=4), 0.0)
+    tried = sweep_file(tmp_path, "base-int8/closed-64-beam4")["rounds"][0]
+    assert len(tried) == 2
+    assert len({run["settings"]["inter_threads"] for run in tried}) == 2
+
+
+def test_loads_last_long_enough_for_what_is_measured() -> None:
+    many = Load(concurrency=64)
+    assert PLAN.seconds_of(many, answer=0.1) == PLAN.seconds
+    assert PLAN.seconds_of(many, answer=5.0) == 15.0
+    assert PLAN.seconds_of(many, answer=100.0) == 20.0
+    slow, fast = (PLAN.seconds_of(Load(share=0.25), rate) for rate in (2.0, 1000.0))
+    assert slow * 0.25 * 2.0 * PLAN.repetitions >= 20  # requests: a median takes as many
+    assert fast == PLAN.open_seconds
+
+
 def test_a_winner_is_taken_as_it_is_where_it_is_the_only_candidate(tmp_path: Path) -> None:
     one = suite(tmp_path, "int8")
     near = one.best_near_capacity(10.0, 1)
@@ -155,8 +173,8 @@ def test_ctrl_c_is_no_problem_to_pass_over(tmp_path: Path, monkeypatch: pytest.M
 
 def test_systems_that_are_compared() -> None:
     load = Load(concurrency=4)
-    assert set(PLAN.systems_at(load, "int8")) == {OWN, PEER, "static", "per-request"}
-    assert set(PLAN.systems_at(load, "fp32")) == {OWN, PEER}
+    assert set(PLAN.systems_at(load, is_first=True)) == {OWN, PEER, "static", "per-request"}
+    assert set(PLAN.systems_at(load, is_first=False)) == {OWN, PEER}
 
 
 def test_when_time_is_short_the_last_loads_are_measured_once() -> None:
