@@ -168,8 +168,10 @@ def _doubts(directory: Path, models: Mapping[str, Sequence[Cell]]) -> list[str]:
             what = f"{model}, {cell.load}, {cell.system}"
             broken = {r.run.broken_off for r in cell.runs if r.run.broken_off}
             lines += [f"- {what}: a run was broken off: {why}" for why in sorted(broken)]
-            invalid = {p for summary in cell.summaries for p in summary.problems}
-            lines += [f"- {what}: not valid: {why}" for why in sorted(invalid)]
+            invalid = [p for summary in cell.summaries for p in summary.problems[:1]]
+            if invalid:
+                count = f"{len(invalid)} of {len(cell.runs)} runs"
+                lines.append(f"- {what}: {count} not valid, such as: {invalid[0]}")
             disturbed = [cores for cores in cell.others if cores > _QUIET_CORES]
             if disturbed:
                 lines.append(
