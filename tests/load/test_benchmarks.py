@@ -43,6 +43,13 @@ def test_a_suite_sweeps_measures_and_measures_nothing_twice(
 ) -> None:
     plan = dataclasses.replace(
         SUITE_SMOKE,
+        closed=(2,),
+        shares=(0.5,),
+        reference="throughput",
+        repetitions=1,
+        takes_over=False,
+        servers_stay=False,
+        keeps_html=True,
         systems=("dragoman", "ctranslate2"),
         seconds=0.5,
         open_seconds=0.5,
@@ -71,7 +78,12 @@ def test_the_full_plan_in_miniature_measures_all_and_nothing_twice(
     work: Path, small: Artifacts, tmp_path: Path
 ) -> None:
     plan = dataclasses.replace(
-        SUITE_SMOKE, precisions=("int8",), beam_sizes=(1,), closed=(1, 2), shares=(0.25, 1.5)
+        SUITE_SMOKE,
+        precisions=("int8",),
+        beam_sizes=(1,),
+        closed=(1, 2),
+        shares=(0.8,),
+        systems=("dragoman", "ctranslate2"),
     )
     models = Models(work, "small", checkpoint=None)
     assert run_plan(plan, tmp_path, models) == []
