@@ -187,6 +187,7 @@ class CapacityTest:
         disturbance: says what spoiled a trial that broke its promise; it is made again. "" if
             nothing did.
         max_trial_seconds: where it would take longer for enough samples to come, the search ends.
+        least_rate: below it, in requests a second, the search ends.
         resumes: take trials from the output directory that came to their end in an earlier, broken
             off search for the same; otherwise that directory must be new.
     """
@@ -201,6 +202,7 @@ class CapacityTest:
     max_trials: int = 40
     max_trial_seconds: float = math.inf
     disturbance: Callable[[Results], str] = lambda results: ""
+    least_rate: float = 0.0
     resumes: bool = False
 
     def __post_init__(self) -> None:
@@ -234,6 +236,9 @@ class CapacityTest:
                 ended_early = f"no end after {self.max_trials} trials"
                 break
             rate, stage = wanted
+            if rate < self.least_rate:
+                ended_early = f"the promise is broken at {self.least_rate:.3g} requests/s, too"
+                break
             if self._seconds(rate, stage) > self.max_trial_seconds:
                 ended_early = (
                     f"at {rate:.3g} requests/s a trial of enough samples would take longer than "

@@ -108,6 +108,8 @@ class SuitePlan:
         max_made_again: how many runs of one model are, at most.
         adapts: whether a closed loop lasts at least three answers of a user, after a warm-up of
             one, as far as fewer users let that be foreseen.
+        alone_seconds: for which a single user is measured at least: a capacity is searched at a
+            multiple of CTranslate2's median there, which takes 20 answers.
         open_samples: requests for which an open loop lasts at least,
         open_max_seconds: but not longer than this,
         open_least_samples: or than until there are so few.
@@ -147,6 +149,7 @@ class SuitePlan:
     tries: int = 3
     max_made_again: float = math.inf
     adapts: bool = False
+    alone_seconds: float = 0.0
     open_samples: int = 0
     open_max_seconds: float = 0.0
     open_least_samples: int = 0
@@ -203,7 +206,8 @@ class SuitePlan:
             answer: seconds that an answer takes, of a closed loop; 0 if that is not known.
         """
         if load.share is None:
-            return max(self.seconds, min(_ANSWERS * answer, _MOST_ADAPTED_SECONDS))
+            least = self.alone_seconds if load.concurrency == 1 else 0.0
+            return max(self.seconds, least, min(_ANSWERS * answer, _MOST_ADAPTED_SECONDS))
         if not reference:
             return self.open_seconds
         rate = max(0.01, load.share * reference)
@@ -264,12 +268,13 @@ FULL = dataclasses.replace(
     probe_seconds=8.0,
     brackets=True,
     adapts=True,
+    alone_seconds=15.0,
     open_samples=55,  # so that both runs together tell a p90
     open_max_seconds=7.0,
     open_least_samples=11,  # a median takes 20
     tries=2,
     max_made_again=6,
-    budget_seconds=73 * 60.0,
+    budget_seconds=76 * 60.0,
     keeps_html=False,
 )
 ENGINE = dataclasses.replace(
@@ -309,6 +314,7 @@ SMOKE = dataclasses.replace(
     seconds=1.0,
     open_seconds=1.0,
     warmup=0.2,
+    alone_seconds=0.0,
     sweep=Sweep(
         sweep_settings((8,), (0.0,), ("", "AVX512")), (Round(0.5, 0.2, 1), Round(0.5, 0.2, 1))
     ),
