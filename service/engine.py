@@ -25,9 +25,13 @@ from service.errors import (
 from service.gate import Gate
 from service.generation import Generation
 from service.jobs import Job
+from service.lane_loop import LaneLoop
+from service.laned_scheduler import LanedScheduler
 from service.lookahead import LookaheadScheduler
 from service.observer import EngineObserver, SilentObserver
-from service.plan import ModelRunner, PipelinedRunner, RunnerLimits, Scorer
+from service.pipeline import PipelineLoop
+from service.plain_loop import PlainLoop
+from service.plan import LanedRunner, ModelRunner, PipelinedRunner, RunnerLimits, Scorer
 from service.requests import (
     FinishReason,
     GenerationRequest,
@@ -36,7 +40,7 @@ from service.requests import (
 )
 from service.scheduler import Scheduler
 from service.scoring_preparation import ScoringPreparation
-from service.step_loop import Iteration, News, StepLoop
+from service.step_loop import Iteration, Listener, News, StepLoop
 
 logger = logging.getLogger(__name__)
 
@@ -52,6 +56,7 @@ class EngineConfig:
         max_queue_seconds: how long a call may have to wait for its first sequence to begin, by
             estimate, or is refused; None for what `service.gate` finds right.
         encode_token_budget: most source tokens to encode in one iteration.
+        rows_together: up to so many rows stay on one lane of a runner that has several.
     """
 
     bos_id: int = 2
@@ -59,6 +64,7 @@ class EngineConfig:
     max_waiting: int = 1024
     max_queue_seconds: float | None = math.inf
     encode_token_budget: int = 512
+    rows_together: int = 16
 
     def __post_init__(self) -> None:
         if self.max_waiting < 0:
@@ -92,7 +98,7 @@ class Engine:
 
     def __init__(
         self,
-        runner: ModelRunner,
+        runner: ModelRunner | LanedRunner,
         config: EngineConfig | None = None,
         observer: EngineObserver | None = None,
         scorer: Scorer | None = None,
@@ -103,15 +109,11 @@ class Engine:
         self.limits: RunnerLimits = runner.limits
         self._observer: EngineObserver = observer or SilentObserver()
         self._clock = clock
-        plans_ahead = isinstance(runner, PipelinedRunner) and runner.depth > 1
-        scheduler = (LookaheadScheduler if plans_ahead else Scheduler)(
-            runner.limits,
-            bos_id=self.config.bos_id,
-            eos_id=self.config.eos_id,
-            encode_token_budget=self.config.encode_token_budget,
-        )
+        self._widest = runner.limits  # what one sequence can have
+        if isinstance(runner, LanedRunner):
+            self._widest = min((lane.alone.limits for lane in runner.lanes), key=_max_rows)
         self._scoring = ScoringPreparation(scorer, clock) if scorer is not None else None
-        self._steps = StepLoop(runner, scheduler, clock, self, scorer)
+        self._steps = _step_loop(runner, self.config, clock, self, scorer)
         self._gate = Gate(
             runner.limits.max_rows,
             self.config.max_waiting,
@@ -301,7 +303,7 @@ class Engine:
             is_prepared = self._scoring is not None and self._scoring.is_done
             assert is_prepared, "a scoring request before prepare_scoring()"
             return num_target
-        request.options.check_fits(limits)
+        request.options.check_fits(self._widest)
         if request.options.max_new_tokens is not None:
             return request.options.max_new_tokens
         # What is forced comes on top.
@@ -372,7 +374,8 @@ class Engine:
             self._observer.on_finished(finished.result, finished.job.request)
 
     def _observe(self, iteration: Iteration) -> None:
-        self._gate.iterated(iteration.num_rows, iteration.seconds, iteration.joined)
+        num_rows = iteration.num_rows and iteration.num_rows + iteration.num_beside
+        self._gate.iterated(num_rows, iteration.seconds, iteration.joined)
         observer = self._observer
         for seconds in iteration.queue_seconds:
             observer.on_admitted(seconds)
@@ -400,6 +403,37 @@ class Engine:
         if self._scoring is not None:
             self._scoring.forget()
         self._ended.set()
+
+
+def _step_loop(
+    runner: ModelRunner | LanedRunner,
+    config: EngineConfig,
+    clock: Callable[[], float],
+    listener: Listener,
+    scorer: Scorer | None,
+) -> StepLoop:
+    """The loop for this kind of runner."""
+    bos_id, eos_id, budget = config.bos_id, config.eos_id, config.encode_token_budget
+    if isinstance(runner, LanedRunner):
+        lanes = LanedScheduler(
+            [lane.alone.limits for lane in runner.lanes],
+            bos_id=bos_id,
+            eos_id=eos_id,
+            encode_token_budget=budget,
+            together=config.rows_together,
+        )
+        return LaneLoop(runner, lanes, clock, listener, scorer)
+    if isinstance(runner, PipelinedRunner) and runner.depth > 1:
+        ahead = LookaheadScheduler(
+            runner.limits, bos_id=bos_id, eos_id=eos_id, encode_token_budget=budget
+        )
+        return PipelineLoop(runner, ahead, clock, listener, scorer)
+    scheduler = Scheduler(runner.limits, bos_id=bos_id, eos_id=eos_id, encode_token_budget=budget)
+    return PlainLoop(runner, scheduler, clock, listener, scorer)
+
+
+def _max_rows(limits: RunnerLimits) -> int:
+    return limits.max_rows
 
 
 def _num_places(request: GenerationRequest) -> int:

@@ -5,6 +5,9 @@ from __future__ import annotations
 from model.out_of_memory import is_out_of_memory
 from service.errors import DragomanError, InternalError, ResourceExhaustedError
 
+STEPPING = "while it worked on this request"
+SCORING = "while it scored this translation"
+
 
 def error_of(exc: Exception, when: str) -> DragomanError:
     """The error that stands for `exc`, which is for the log.

@@ -21,6 +21,7 @@ from service.engine import Engine, EngineConfig
 from service.errors import StartupError
 from service.limits import TranslatorLimits
 from service.metrics import ServerMetrics
+from service.onnx_lanes import OnnxLanes, cpu_runner
 from service.registry import Registry, ServedModel
 from service.runner import OnnxRunner
 from service.scoring import OnnxScorer
@@ -117,9 +118,9 @@ _CPU_ROWS = 64
 
 def _runner(
     bundle: Bundle, settings: Settings, sessions: SessionSettings
-) -> OnnxRunner | DeviceRunner:
+) -> OnnxRunner | OnnxLanes | DeviceRunner:
     if settings.device == "cpu":
-        return OnnxRunner(bundle, max_rows=settings.max_rows or _CPU_ROWS, sessions=sessions)
+        return cpu_runner(bundle, settings.max_rows or _CPU_ROWS, sessions)
     options = DeviceOptions(
         settings.max_rows or None, not settings.no_cuda_graphs, settings.steps_in_flight
     )

@@ -16,6 +16,7 @@ planned ahead: while one of them is there, every step is looked at before the ne
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -78,10 +79,10 @@ class LookaheadScheduler(Scheduler):
         """Plans whose output has not been taken in."""
         return len(self._under_way)
 
-    def schedule(self, now: float) -> Schedule:
+    def schedule(self, now: float, may_join: Callable[[Job], bool] | None = None) -> Schedule:
         """Choose who steps next, when nothing is under way."""
         assert not self._under_way, "with a step under way, rows may not move"
-        schedule = super().schedule(now)
+        schedule = super().schedule(now, may_join)
         if schedule.plan is not None:
             self._under_way.append(_Flight(list(self._owners), self._newcomers))
         return schedule

@@ -7,9 +7,18 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
 
+from service.failures import STEPPING, error_of
 from service.lookahead import LookaheadScheduler
-from service.plan import PipelinedRunner, StepOutput
+from service.plan import PipelinedRunner, Scorer, StepOutput
 from service.scheduler import Schedule
+from service.step_loop import (
+    NOTHING_EXECUTED,
+    NOTHING_HAPPENED,
+    Listener,
+    News,
+    StepLoop,
+    step_failed,
+)
 
 
 @dataclass(frozen=True)
@@ -69,3 +78,53 @@ class Pipeline:
     def take_oldest(self) -> StepUnderWay:
         """The step that was submitted first; its output is for the scheduler to take in next."""
         return self._steps.popleft()
+
+
+class PipelineLoop(StepLoop):
+    """The step loop of a runner that takes a plan while it works on another.
+
+    Args:
+        runner: runs the model; closed at the end.
+        scheduler, clock, listener, scorer: as for `StepLoop`.
+    """
+
+    def __init__(
+        self,
+        runner: PipelinedRunner,
+        scheduler: LookaheadScheduler,
+        clock: Callable[[], float],
+        listener: Listener,
+        scorer: Scorer | None = None,
+    ) -> None:
+        super().__init__(runner.close, scheduler, clock, listener, scorer)
+        self._scheduler = scheduler
+        self._pipeline = Pipeline(runner, scheduler, clock)
+        self._last_step_end = 0.0
+
+    @property
+    def _is_idle(self) -> bool:
+        return self._scheduler.is_idle and not self._pipeline.is_busy
+
+    def _iterate(self) -> None:
+        """Submit as many steps as there may be under way, and take in the oldest."""
+        for schedule in self._pipeline.fill():
+            if schedule.dropped:
+                self._listener.told(News(finished=schedule.dropped))
+            if schedule.plan is None and not schedule.scoring:
+                self._tell(schedule, NOTHING_EXECUTED, NOTHING_HAPPENED, 0.0)
+            if schedule.scoring:
+                self._score(schedule.scoring)
+        if not self._pipeline.is_busy:
+            return
+        step = self._pipeline.take_oldest()
+        output = NOTHING_EXECUTED
+        try:
+            output = step.output.result()
+        except Exception as exc:
+            error = error_of(exc, STEPPING)
+            update = step_failed(self._scheduler.fail_running(error, self._clock()), exc)
+        else:
+            update = self._scheduler.update(output, self._clock())
+        # Steps overlap; their times, added up, shall not exceed the time that has passed.
+        started, self._last_step_end = max(step.planned_at, self._last_step_end), self._clock()
+        self._tell(step.schedule, output, update, self._last_step_end - started)

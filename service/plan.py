@@ -172,6 +172,39 @@ class ModelRunner(Protocol):
         ...
 
 
+@dataclass(frozen=True)
+class LaneRunners:
+    """Two ways to carry out the plans of one lane, on the same caches.
+
+    Attributes:
+        alone: with the whole processor, while no other lane steps.
+        beside: with this lane's share of it. Called from one thread at a time, but from another
+            one than `alone`, and while other lanes step.
+    """
+
+    alone: ModelRunner
+    beside: ModelRunner
+
+
+@runtime_checkable
+class LanedRunner(Protocol):
+    """A runner whose rows are in lanes, each of which steps at its own time."""
+
+    @property
+    def limits(self) -> RunnerLimits:
+        """What all lanes hold together; the same for its whole life."""
+        ...
+
+    @property
+    def lanes(self) -> Sequence[LaneRunners]:
+        """The lanes, at least one."""
+        ...
+
+    def close(self) -> None:
+        """Free sessions and memory, once no lane steps."""
+        ...
+
+
 @runtime_checkable
 class PipelinedRunner(ModelRunner, Protocol):
     """A runner that takes a plan while it still works on the one before.

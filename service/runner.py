@@ -20,6 +20,34 @@ from service.plan import Adjustments, EncodeItem, RunnerLimits, StepOutput, Step
 Array = npt.NDArray[Any]
 
 
+@dataclass(frozen=True)
+class Graphs:
+    """Sessions of a bundle's two graphs.
+
+    Attributes:
+        encoder: sources in, cross-attention keys and values out.
+        decoder_step: one token for every row.
+    """
+
+    encoder: ort.InferenceSession
+    decoder_step: ort.InferenceSession
+
+    @classmethod
+    def open(cls, bundle: Bundle, settings: SessionSettings) -> Graphs:
+        """Open both.
+
+        Raises:
+            StartupError: this device can't run the bundle; says what to do.
+        """
+        try:
+            return cls(
+                open_session(bundle, bundle.encoder_path, settings),
+                open_session(bundle, bundle.decoder_step_path, settings),
+            )
+        except BundleError as exc:
+            raise StartupError(str(exc)) from exc
+
+
 class OnnxRunner:
     """The `ModelRunner` of a bundle. Not for use by two threads at once.
 
@@ -34,6 +62,8 @@ class OnnxRunner:
             the bundle's choice.
         intra_op_threads: threads that share one operator; None for one a core.
         sessions: all that can be set about sessions, in place of `device` and `intra_op_threads`.
+        graphs: sessions that are open already, in place of these three.
+        cache: the caches, if another runner has them too; the two never run at the same time.
 
     Raises:
         StartupError: this device can't run the bundle, or has too little memory; says what to do.
@@ -50,8 +80,9 @@ class OnnxRunner:
         top_k: int | None = None,
         intra_op_threads: int | None = None,
         sessions: SessionSettings | None = None,
+        graphs: Graphs | None = None,
+        cache: KVCache | None = None,
     ) -> None:
-        settings = sessions or SessionSettings(device, intra_op_threads)
         self._limits = RunnerLimits(
             max_rows=max_rows,
             max_source_positions=max_source_positions or bundle.max_source_positions,
@@ -61,12 +92,11 @@ class OnnxRunner:
         )
         shape = cache_shape(bundle, self._limits)
         self._cache_bytes = shape.num_bytes
-        self._cache = _allocate(shape)
-        try:
-            self._encoder = _Encoder(bundle, settings)
-            self._step = _DecoderStep(bundle, settings, self._cache, self._limits)
-        except BundleError as exc:
-            raise StartupError(str(exc)) from exc
+        self.cache = cache or _allocate(shape)
+        settings = sessions or SessionSettings(device, intra_op_threads)
+        self._graphs = graphs or Graphs.open(bundle, settings)
+        self._encoder = _Encoder(bundle, self._graphs.encoder)
+        self._step = _DecoderStep(bundle, self._graphs.decoder_step, self.cache, self._limits)
 
     @property
     def limits(self) -> RunnerLimits:
@@ -81,14 +111,14 @@ class OnnxRunner:
     @property
     def encoder_session(self) -> ort.InferenceSession:
         """The encoder, for whoever else encodes on the thread that calls `execute`."""
-        return self._encoder.session
+        return self._graphs.encoder
 
     def execute(self, plan: StepPlan) -> StepOutput:
         """Carry out `plan`: copies, then encodes, then one step."""
         if plan.copies:
-            self._cache.copy_rows(plan.copies)
+            self.cache.copy_rows(plan.copies)
         start = time.perf_counter()
-        num_padding = self._encoder.encode(plan.encodes, self._cache)
+        num_padding = self._encoder.encode(plan.encodes, self.cache)
         encoded = time.perf_counter()
         top_ids, top_logits, log_sum_exp = self._step.run(plan)
         stepped = time.perf_counter()
@@ -99,7 +129,7 @@ class OnnxRunner:
 
     def close(self) -> None:
         """Free sessions and memory."""
-        del self._encoder, self._step, self._cache
+        del self._encoder, self._step, self._graphs, self.cache
 
 
 def cache_shape(bundle: Bundle, limits: RunnerLimits) -> CacheShape:
@@ -136,8 +166,8 @@ def _cache_names(bundle: Bundle) -> list[str]:
 class _Encoder:
     """The encoder session: sources in, rows of the cache filled."""
 
-    def __init__(self, bundle: Bundle, settings: SessionSettings) -> None:
-        self.session = open_session(bundle, bundle.encoder_path, settings)
+    def __init__(self, bundle: Bundle, session: ort.InferenceSession) -> None:
+        self._session = session
         self._outputs = [f"cross_{name}" for name in _cache_names(bundle)]
         self._pad_id = bundle.config.pad_id
 
@@ -149,7 +179,7 @@ class _Encoder:
             for row, item in enumerate(batch):
                 source_ids[row, : len(item.source_ids)] = item.source_ids
             feeds = {"source_ids": source_ids, "source_lengths": lengths}
-            keys_values = self.session.run(self._outputs, feeds)
+            keys_values = self._session.run(self._outputs, feeds)
             for batch_row, item in enumerate(batch):
                 cache.write_source(item.rows, keys_values, batch_row, len(item.source_ids))
             num_padding += source_ids.size - int(lengths.sum())
@@ -209,9 +239,9 @@ class _DecoderStep:
     """The decoder-step session, bound by pointer to the first rows of the cache."""
 
     def __init__(
-        self, bundle: Bundle, settings: SessionSettings, cache: KVCache, limits: RunnerLimits
+        self, bundle: Bundle, session: ort.InferenceSession, cache: KVCache, limits: RunnerLimits
     ) -> None:
-        self._session = open_session(bundle, bundle.decoder_step_path, settings)
+        self._session = session
         self._limits = limits
         self._token_groups = bundle.token_groups
         rows = limits.max_rows

@@ -81,10 +81,17 @@ class Scheduler:
         bos_id, eos_id: ids that begin and end a target.
         encode_token_budget: most source tokens to encode in one iteration, so that newcomers do
             not stall the running rows; a source longer than that is encoded alone.
+        waiting: the queue, if it is shared with other schedulers.
     """
 
     def __init__(
-        self, limits: RunnerLimits, *, bos_id: int, eos_id: int, encode_token_budget: int
+        self,
+        limits: RunnerLimits,
+        *,
+        bos_id: int,
+        eos_id: int,
+        encode_token_budget: int,
+        waiting: WaitingQueue | None = None,
     ) -> None:
         self._max_rows = limits.max_rows
         self._eos_id = eos_id
@@ -94,7 +101,7 @@ class Scheduler:
             limits.max_rows, limits.max_target_positions, bos_id=bos_id, eos_id=eos_id
         )
         self._states = self._decoding.states
-        self._waiting = WaitingQueue()
+        self._waiting = WaitingQueue() if waiting is None else waiting
         # Who is in each row of the last plan; None where somebody has left since.
         self._owners: list[Job | None] = []
         self._holes: list[int] = []
@@ -121,11 +128,31 @@ class Scheduler:
         """Rows in use."""
         return len(self._owners) - len(self._holes)
 
+    @property
+    def max_rows(self) -> int:
+        """Rows that it may use."""
+        return self._max_rows
+
+    @property
+    def must_drop(self) -> bool:
+        """Whether a job that was cancelled is to be dropped."""
+        return any(not job.has_ended for job in self._cancelled)
+
+    def owns(self, job: Job) -> bool:
+        """Whether the job is in one of these rows."""
+        return (
+            bool(job.rows) and job.rows[0] < len(self._owners) and self._owners[job.rows[0]] is job
+        )
+
     def add(self, jobs: Iterable[Job]) -> None:
         """Let jobs wait for their turn."""
         for job in jobs:
             self._waiting.push(job)
-            self._next_deadline = min(self._next_deadline, job.deadline)
+            self.expect(job)
+
+    def expect(self, job: Job) -> None:
+        """Look to the deadline of a job in the queue."""
+        self._next_deadline = min(self._next_deadline, job.deadline)
 
     def stream(self, job: Job) -> list[int]:
         """From now on report the job's tokens at every step.
@@ -145,12 +172,17 @@ class Scheduler:
             job.cancelled = error
             self._cancelled.append(job)
 
-    def schedule(self, now: float) -> Schedule:
-        """Choose who steps next. The plan must be executed and `update`d before the next call."""
+    def schedule(self, now: float, may_join: Callable[[Job], bool] | None = None) -> Schedule:
+        """Choose who steps next. The plan must be executed and `update`d before the next call.
+
+        Args:
+            now: the time.
+            may_join: asked of each job that would join, in order; who may not lets nobody pass.
+        """
         dropped = self._drop_cancelled(now) if self._cancelled else []
         if now >= self._next_deadline:
             dropped += self._drop_expired(now)
-        admitted = self._admit(now)
+        admitted = self._admit(now, may_join)
         scoring = [job for job in admitted if not job.num_rows]
         self._newcomers = [job for job in admitted if job.num_rows] if scoring else admitted
         encodes = self._place(self._newcomers)

@@ -12,23 +12,22 @@ shipped size, int8: 65 microseconds with one row that way, 30 this way (a step t
 
 from __future__ import annotations
 
+import abc
 import logging
 import queue
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 
 from service.errors import DragomanError
-from service.failures import error_of
+from service.failures import SCORING, error_of
 from service.jobs import Job
-from service.lookahead import LookaheadScheduler
-from service.pipeline import Pipeline
-from service.plan import ModelRunner, PipelinedRunner, ScoreItem, Scorer, StepOutput
+from service.plan import ScoreItem, Scorer, StepOutput, TargetScore
 from service.requests import ScoringRequest
-from service.scheduler import Finished, Schedule, Scheduler, Update
+from service.scheduler import Finished, Schedule, Update
 
 logger = logging.getLogger(__name__)
 
@@ -36,14 +35,14 @@ Order = Callable[[], None]
 
 _MAX_UNTOLD = 16  # iterations; metrics are never more than these behind
 
-_NOTHING_EXECUTED = StepOutput(
+NOTHING_EXECUTED = StepOutput(
     top_ids=np.zeros((0, 1), np.int64),
     top_logits=np.zeros((0, 1), np.float32),
     log_sum_exp=np.zeros(0, np.float32),
     encode_seconds=0.0,
     step_seconds=0.0,
 )
-_NOTHING_HAPPENED = Update(first_tokens=[], streamed=[], finished=[])
+NOTHING_HAPPENED = Update(first_tokens=[], streamed=[], finished=[])
 
 
 @dataclass(frozen=True)
@@ -52,6 +51,7 @@ class Iteration:
 
     Attributes:
         num_rows, num_encodes, encode_seconds, step_seconds: the work, and its time.
+        num_beside: rows that were in use in other lanes.
         num_waiting, num_running: jobs that wait, rows in use after it.
         queue_seconds: how long each job that joined the batch had waited.
         first_token_seconds: time from submission for each job that got its first token.
@@ -74,6 +74,7 @@ class Iteration:
     num_scored: int = 0
     score_seconds: float = 0.0
     num_padding: int = 0
+    num_beside: int = 0
 
 
 @dataclass(frozen=True)
@@ -103,11 +104,54 @@ class Listener(Protocol):
         ...
 
 
-class StepLoop:
+class TakesOrders(Protocol):
+    """What every kind of scheduler has; see `service.scheduler`."""
+
+    @property
+    def num_waiting(self) -> int:
+        """Jobs that wait for a row."""
+        ...
+
+    @property
+    def num_running(self) -> int:
+        """Rows in use."""
+        ...
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether there is nothing to schedule."""
+        ...
+
+    def add(self, jobs: Iterable[Job]) -> None:
+        """Let jobs wait for their turn."""
+        ...
+
+    def stream(self, job: Job) -> list[int]:
+        """From now on report the job's tokens at every step."""
+        ...
+
+    def cancel(self, job: Job, error: DragomanError) -> None:
+        """Let the job leave."""
+        ...
+
+    def scored(
+        self, jobs: Iterable[Job], scores: Iterable[TargetScore], now: float
+    ) -> list[Finished]:
+        """End jobs with what scoring them brought."""
+        ...
+
+    def fail(self, jobs: Iterable[Job], error: DragomanError, now: float) -> list[Finished]:
+        """End jobs with an error."""
+        ...
+
+
+class StepLoop(abc.ABC):
     """Runs one model for all jobs. Its methods may be called from one other thread.
 
+    How a step is carried out is left to its kinds: `PlainLoop`, `PipelineLoop`, `LaneLoop`.
+
     Args:
-        runner: runs the model; closed at the end.
+        close_runner: frees what runs the model; called at the end.
         scheduler: decides; belongs to the loop from `start` on.
         clock: seconds, in which jobs and deadlines are measured.
         listener: is told what happens.
@@ -116,21 +160,17 @@ class StepLoop:
 
     def __init__(
         self,
-        runner: ModelRunner,
-        scheduler: Scheduler,
+        close_runner: Callable[[], None],
+        scheduler: TakesOrders,
         clock: Callable[[], float],
         listener: Listener,
         scorer: Scorer | None = None,
     ) -> None:
-        self._runner = runner
-        self._scheduler = scheduler
+        self._free_runner = close_runner
+        self._orderly = scheduler
         self._clock = clock
         self._listener = listener
         self._scorer = scorer
-        self._pipeline: Pipeline | None = None
-        if isinstance(runner, PipelinedRunner) and isinstance(scheduler, LookaheadScheduler):
-            self._pipeline = Pipeline(runner, scheduler, clock)
-        self._last_step_end = 0.0
         self._untold: list[Iteration] = []
         self._orders: queue.SimpleQueue[Order | None] = queue.SimpleQueue()
         # Daemon: a model that hangs must not keep the process from ending.
@@ -144,7 +184,7 @@ class StepLoop:
 
     def add(self, jobs: Sequence[Job]) -> None:
         """Let the jobs take their turn; as one order, so that they can join in one iteration."""
-        self._orders.put(lambda: self._scheduler.add(jobs))
+        self._orders.put(lambda: self._orderly.add(jobs))
 
     def stream(self, job: Job) -> None:
         """Report the job's tokens, those it has and each new one."""
@@ -152,7 +192,7 @@ class StepLoop:
 
     def cancel(self, job: Job, error: DragomanError) -> None:
         """End the job before the next step, if it has not ended by then."""
-        self._orders.put(lambda: self._scheduler.cancel(job, error))
+        self._orders.put(lambda: self._orderly.cancel(job, error))
 
     def stop(self) -> None:
         """End after the step under way, whatever is left to do."""
@@ -187,80 +227,57 @@ class StepLoop:
 
     @property
     def _is_idle(self) -> bool:
-        is_busy = self._pipeline is not None and self._pipeline.is_busy
-        return self._scheduler.is_idle and not is_busy
+        """Whether there is nothing to do but to wait for orders."""
+        return self._orderly.is_idle
 
-    def _iterate_ahead(self, pipeline: Pipeline) -> None:
-        """Submit as many steps as there may be under way, and take in the oldest."""
-        for schedule in pipeline.fill():
-            if schedule.dropped:
-                self._listener.told(News(finished=schedule.dropped))
-            if schedule.plan is None and not schedule.scoring:
-                self._tell(schedule, _NOTHING_EXECUTED, _NOTHING_HAPPENED, 0.0)
-            if schedule.scoring:
-                self._score(schedule.scoring)
-        if not pipeline.is_busy:
-            return
-        step = pipeline.take_oldest()
-        output = _NOTHING_EXECUTED
-        try:
-            output = step.output.result()
-        except Exception as exc:
-            update = self._failed(exc)
-        else:
-            update = self._scheduler.update(output, self._clock())
-        # Steps overlap; their times, added up, shall not exceed the time that has passed.
-        started, self._last_step_end = max(step.planned_at, self._last_step_end), self._clock()
-        self._tell(step.schedule, output, update, self._last_step_end - started)
-
+    @abc.abstractmethod
     def _iterate(self) -> None:
-        if self._pipeline is not None:
-            self._iterate_ahead(self._pipeline)
-            return
-        started = now = self._clock()
-        schedule = self._scheduler.schedule(now)
-        if schedule.dropped:
-            self._listener.told(News(finished=schedule.dropped))  # they need not wait for the step
-        output, update = _NOTHING_EXECUTED, _NOTHING_HAPPENED
-        if schedule.plan is not None:
-            try:
-                output = self._runner.execute(schedule.plan)
-            except Exception as exc:
-                update = self._failed(exc)
-            else:
-                now = self._clock()
-                update = self._scheduler.update(output, now)
-        if schedule.plan is not None or not schedule.scoring:
-            self._tell(schedule, output, update, now - started)
-        if schedule.scoring:  # after the step's news: those who wait for tokens do not wait for it
-            self._score(schedule.scoring)
+        """Do what there is to do now; called when there is something."""
 
     def _score(self, jobs: list[Job]) -> None:
         started = self._clock()
         try:
-            assert self._scorer is not None, "nobody here can score"
-            scores = self._scorer.score([_score_item(job) for job in jobs])
+            scores = self._scores(jobs)
         except Exception as exc:
-            logger.error("scoring failed", exc_info=exc)
-            error = error_of(exc, "while it scored this translation")
-            finished = self._scheduler.fail(jobs, error, self._clock())
+            self._scoring_failed(jobs, exc, started)
         else:
-            finished = self._scheduler.scored(jobs, scores, self._clock())
+            self._tell_scores(jobs, scores, started)
+
+    def _scores(self, jobs: list[Job]) -> list[TargetScore]:
+        assert self._scorer is not None, "nobody here can score"
+        return self._scorer.score([_score_item(job) for job in jobs])
+
+    def _scoring_failed(self, jobs: list[Job], exc: Exception, started: float) -> None:
+        logger.error("scoring failed", exc_info=exc)
+        error = error_of(exc, SCORING)
+        self._scoring_ended(jobs, self._orderly.fail(jobs, error, self._clock()), started)
+
+    def _tell_scores(self, jobs: list[Job], scores: list[TargetScore], started: float) -> None:
+        self._scoring_ended(jobs, self._orderly.scored(jobs, scores, self._clock()), started)
+
+    def _scoring_ended(self, jobs: list[Job], finished: list[Finished], started: float) -> None:
         iteration = Iteration(
             num_rows=0,
             num_encodes=0,
             encode_seconds=0.0,
             step_seconds=0.0,
-            num_waiting=self._scheduler.num_waiting,
-            num_running=self._scheduler.num_running,
+            num_waiting=self._orderly.num_waiting,
+            num_running=self._orderly.num_running,
             num_scored=len(jobs),
             score_seconds=self._clock() - started,
         )
         self._listener.told(News(finished=finished, iterations=[*self._untold, iteration]))
         self._untold = []
 
-    def _tell(self, schedule: Schedule, output: StepOutput, update: Update, seconds: float) -> None:
-        scheduler = self._scheduler
+    def _tell(
+        self,
+        schedule: Schedule,
+        output: StepOutput,
+        update: Update,
+        seconds: float,
+        num_beside: int = 0,
+    ) -> None:
+        scheduler = self._orderly
         self._untold.append(
             Iteration(
                 num_rows=len(output.top_ids),
@@ -274,6 +291,7 @@ class StepLoop:
                 queue_seconds=[job.queue_seconds for job in schedule.admitted],
                 first_token_seconds=[job.first_token_seconds for job in update.first_tokens],
                 num_padding=output.num_padding,
+                num_beside=num_beside,
             )
         )
         # To wake the event loop takes longer than all the rest of an iteration. What is of interest
@@ -284,26 +302,26 @@ class StepLoop:
             self._untold = []
 
     def _stream(self, job: Job) -> None:
-        if token_ids := self._scheduler.stream(job):
+        if token_ids := self._orderly.stream(job):
             self._listener.told(News(streamed=[(job, token_ids)]))
-
-    def _failed(self, exc: Exception) -> Update:
-        """The plan's jobs end, and only they: what the cache holds of them cannot be trusted.
-
-        Those of plans made meanwhile are mostly the same, and end as well.
-        """
-        error = error_of(exc, "while it worked on this request")
-        finished = self._scheduler.fail_running(error, self._clock())
-        ids = sorted({ended.job.request.request_id for ended in finished})
-        logger.error("a step failed, and with it the requests %s", ids, exc_info=exc)
-        return Update(first_tokens=[], streamed=[], finished=finished)
 
     def _close_runner(self) -> None:
         self._scorer = None  # it shares the runner's sessions
         try:
-            self._runner.close()
+            self._free_runner()
         except Exception:
             logger.exception("closing the model runner failed")
+
+
+def step_failed(finished: list[Finished], exc: Exception) -> Update:
+    """Log that a step failed; what is then to be told.
+
+    Its jobs end, and only they: what the cache holds of them cannot be trusted. Those of plans made
+    meanwhile are mostly the same, and end as well.
+    """
+    ids = sorted({ended.job.request.request_id for ended in finished})
+    logger.error("a step failed, and with it the requests %s", ids, exc_info=exc)
+    return Update(first_tokens=[], streamed=[], finished=finished)
 
 
 def _score_item(job: Job) -> ScoreItem:

@@ -53,9 +53,15 @@ class WaitingQueue:
         self._progress = 0.0  # of the flow that was last served: none is behind it
         self._num_entries = 0
         self._num_jobs = 0
+        self._num_rows = 0
 
     def __len__(self) -> int:
         return self._num_jobs
+
+    @property
+    def num_rows(self) -> int:
+        """Rows that the jobs need together."""
+        return self._num_rows
 
     def push(self, job: Job) -> None:
         """Add a job behind the others of its flow."""
@@ -67,6 +73,7 @@ class WaitingQueue:
             heapq.heappush(self._heap, self._entry(flow))
         flow.jobs[job] = None
         self._num_jobs += 1
+        self._num_rows += job.num_rows
 
     def peek(self) -> Job | None:
         """The job to admit next."""
@@ -86,6 +93,7 @@ class WaitingQueue:
         flow = self._heap[0][2]
         del flow.jobs[job]
         self._num_jobs -= 1
+        self._num_rows -= job.num_rows
         self._progress = flow.progress
         flow.progress += job.work / WEIGHTS[job.request.priority]
         heapq.heapreplace(self._heap, self._entry(flow))
@@ -98,6 +106,7 @@ class WaitingQueue:
             return False
         del flow.jobs[job]
         self._num_jobs -= 1
+        self._num_rows -= job.num_rows
         return True
 
     def jobs(self) -> Iterator[Job]:

@@ -11,6 +11,7 @@ import itertools
 import json
 import os
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -23,11 +24,12 @@ from bench.engine.bare_loop import BareLoop
 from bench.load.source import TextOrder, read_texts
 from bench.speed_model import length_word, word
 from model.bundle import Bundle
+from model.sessions import SessionSettings
 from service.engine import Engine, EngineConfig
 from service.metrics import ServerMetrics
-from service.plan import RunnerLimits, StepOutput, StepPlan
+from service.onnx_lanes import OnnxLanes, cpu_runner
+from service.plan import LaneRunners, ModelRunner, RunnerLimits, StepOutput, StepPlan
 from service.requests import GenerationRequest
-from service.runner import OnnxRunner
 
 ROWS = (1, 8, 64)
 _TARGET = 100
@@ -35,11 +37,18 @@ _SOURCE_WORDS = 23
 
 
 class StepClock:
-    """A runner that notes when each step ended, and of how many rows; else as the one inside."""
+    """A runner that notes when each step ended, and of how many rows; else as the one inside.
 
-    def __init__(self, runner: OnnxRunner) -> None:
+    Args:
+        runner: the one inside.
+        steps: where to note it; of one's own if not given.
+    """
+
+    def __init__(
+        self, runner: ModelRunner, steps: list[tuple[float, int, bool]] | None = None
+    ) -> None:
         self._runner = runner
-        self.steps: list[tuple[float, int, bool]] = []
+        self.steps = [] if steps is None else steps
 
     @property
     def limits(self) -> RunnerLimits:
@@ -56,10 +65,48 @@ class StepClock:
         """As the runner inside."""
         self._runner.close()
 
-    def plain_steps(self, num_rows: int) -> tuple[int, float]:
-        """Steps of so many rows in a row, with nothing to encode, and the seconds they took."""
-        times = [when for when, rows, encodes in self.steps if rows == num_rows and not encodes]
-        return len(times) - 1, times[-1] - times[0]
+
+class LaneClocks:
+    """The same for a runner with lanes. A lane's two ways note their steps in one place."""
+
+    def __init__(self, runner: OnnxLanes) -> None:
+        self._runner = runner
+        self.clocks = [StepClock(lane.alone) for lane in runner.lanes]
+        self._lanes = [
+            LaneRunners(clock, StepClock(lane.beside, clock.steps))
+            for clock, lane in zip(self.clocks, runner.lanes, strict=True)
+        ]
+
+    @property
+    def limits(self) -> RunnerLimits:
+        """Of the runner inside."""
+        return self._runner.limits
+
+    @property
+    def lanes(self) -> Sequence[LaneRunners]:
+        """Of the runner inside, with clocks."""
+        return self._lanes
+
+    def close(self) -> None:
+        """As the runner inside."""
+        self._runner.close()
+
+
+def plain_steps(clocks: Sequence[StepClock], num_rows: int) -> tuple[int, float]:
+    """How often all of `num_rows` rows stepped with nothing to encode, and how long that took.
+
+    Lanes step side by side, each its share of the rows: what counts is the mean of their times.
+    """
+    counts, seconds = [], []
+    used = [clock for clock in clocks if clock.steps]
+    for clock in used:
+        widest = max(rows for _, rows, _ in clock.steps)
+        times = [when for when, rows, encodes in clock.steps if rows == widest and not encodes]
+        counts.append(len(times) - 1)
+        seconds.append((times[-1] - times[0]) / (len(times) - 1))
+    assert sum(max(rows for _, rows, _ in clock.steps) for clock in used) == num_rows
+    count = min(counts)
+    return count, count * sum(seconds) / len(seconds)
 
 
 @dataclass(frozen=True)
@@ -87,15 +134,17 @@ async def measure(
         loop: the closed loop.
         blocks: of steps, of the engine and of the bare loop in turn, for each number of rows.
     """
-    clock = StepClock(OnnxRunner(bundle, max_rows=max(64, loop.users)))
+    runner = cpu_runner(bundle, max(64, loop.users), SessionSettings())  # as `dragoman serve`
+    timed = LaneClocks(runner) if isinstance(runner, OnnxLanes) else StepClock(runner)
+    clocks = timed.clocks if isinstance(timed, LaneClocks) else [timed]
     config = EngineConfig(bos_id=bundle.config.bos_id, eos_id=bundle.config.eos_id)
-    engine = Engine(clock, config, ServerMetrics().for_model("engine"))
+    engine = Engine(timed, config, ServerMetrics().for_model("engine"))
     await engine.start()
     try:
         steps = {
-            str(rows): await _steps(engine, clock, bundle, rows, blocks)
+            str(rows): await _steps(engine, clocks, bundle, rows, blocks)
             for rows in ROWS
-            if rows <= clock.limits.max_rows
+            if rows <= runner.limits.max_rows
         }
         closed = await _closed_loop(engine, bundle, texts, loop)
     finally:
@@ -104,22 +153,23 @@ async def measure(
 
 
 async def _steps(
-    engine: Engine, clock: StepClock, bundle: Bundle, num_rows: int, blocks: int
+    engine: Engine, clocks: Sequence[StepClock], bundle: Bundle, num_rows: int, blocks: int
 ) -> dict[str, list[dict[str, Any]]]:
     """The engine's steps and the bare loop's, at the same rows and positions."""
     text = " ".join([length_word(_TARGET), *(word(number) for number in range(_SOURCE_WORDS))])
     source_ids = (*bundle.tokenizer().encode(text), bundle.config.eos_id)
-    limits = clock.limits
+    limits = engine.limits
     bare = BareLoop(
         bundle, num_rows, len(source_ids), limits.max_source_positions, limits.max_target_positions
     )
     made: dict[str, list[dict[str, Any]]] = {"engine": [], "bare": []}
     for block in range(blocks + 1):
-        clock.steps.clear()
+        for clock in clocks:
+            clock.steps.clear()
         requests = [GenerationRequest(source_ids)] * num_rows
         results = [generation.result() for generation in engine.submit_many(requests)]
         assert len((await asyncio.gather(*results))[0].token_ids) == _TARGET, "lengths are forced"
-        count, seconds = clock.plain_steps(num_rows)
+        count, seconds = plain_steps(clocks, num_rows)
         # Positions end where the engine's end: a later step attends to more.
         positions = range(_TARGET + 1 - count, _TARGET + 1)
         bare_seconds = await asyncio.to_thread(bare.run, positions)

@@ -12,8 +12,10 @@ import torch
 from model.bundle import Bundle
 from model.config import ModelConfig
 from model.search import greedy_search
+from model.sessions import SessionSettings
 from service.engine import Engine, EngineConfig
 from service.observer import SilentObserver
+from service.onnx_lanes import OnnxLanes
 from service.requests import (
     FinishReason,
     GenerationRequest,
@@ -26,6 +28,8 @@ from tests.factories import random_model, random_sources, tiny_bundle, tiny_conf
 
 NUM_REQUESTS = 200
 MAX_ROWS = 16
+# So few that rows go from one lane to several and back.
+ROWS_TOGETHER = 6
 
 
 class RowCounter(SilentObserver):
@@ -42,13 +46,20 @@ def bundle(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     return tiny_bundle(directory, precision=request.param)
 
 
+def runner_of(bundle: Bundle, num_lanes: int) -> OnnxRunner | OnnxLanes:
+    if num_lanes == 1:
+        return OnnxRunner(bundle, max_rows=MAX_ROWS, intra_op_threads=1)
+    sessions = SessionSettings(intra_op_threads=2)
+    return OnnxLanes(bundle, max_rows=MAX_ROWS, num_lanes=num_lanes, sessions=sessions)
+
+
 async def answers(
-    bundle: Bundle, sources: list[tuple[int, ...]], *, together: bool
+    bundle: Bundle, sources: list[tuple[int, ...]], *, together: bool, num_lanes: int = 1
 ) -> tuple[list[GenerationResult], float]:
     """Each source's result, and the mean number of rows in a step."""
     counter = RowCounter()
-    runner = OnnxRunner(bundle, max_rows=MAX_ROWS, intra_op_threads=1)
-    config = EngineConfig(encode_token_budget=64)
+    runner = runner_of(bundle, num_lanes)
+    config = EngineConfig(encode_token_budget=64, rows_together=ROWS_TOGETHER)
     engine = Engine(runner, config, counter)
     await engine.start()
     if together:
@@ -81,12 +92,15 @@ def sources_of(config: ModelConfig) -> list[tuple[int, ...]]:
     return random_sources(config, NUM_REQUESTS, seed=1, max_length=40)
 
 
-async def test_two_hundred_at_once_get_bit_by_bit_what_each_gets_alone(bundle: Bundle) -> None:
+@pytest.mark.parametrize("num_lanes", [1, 2])
+async def test_two_hundred_at_once_get_bit_by_bit_what_each_gets_alone(
+    bundle: Bundle, num_lanes: int
+) -> None:
     sources = sources_of(bundle.config)
     alone, rows_alone = await answers(bundle, sources, together=False)
-    together, rows_together = await answers(bundle, sources, together=True)
+    together, rows_together = await answers(bundle, sources, together=True, num_lanes=num_lanes)
     assert rows_alone == 1
-    assert rows_together > MAX_ROWS / 2
+    assert rows_together > MAX_ROWS / num_lanes / 2
     for one, other in zip(alone, together, strict=True):
         assert one.token_ids == other.token_ids
         assert one.finish_reason is other.finish_reason
@@ -109,8 +123,9 @@ SEARCHES = [
 ]
 
 
+@pytest.mark.parametrize("num_lanes", [1, 2])
 async def test_searches_of_all_kinds_mixed_get_bit_by_bit_what_each_gets_alone(
-    bundle: Bundle,
+    bundle: Bundle, num_lanes: int
 ) -> None:
     """Neighbours, joins, leaves, padding, beams that are reordered and moved: all at random."""
     sources = random_sources(bundle.config, 120, seed=9, max_length=40)
@@ -119,7 +134,7 @@ async def test_searches_of_all_kinds_mixed_get_bit_by_bit_what_each_gets_alone(
         for number, source in enumerate(sources)
     ]
     alone = await found(bundle, requests, together=False)
-    together = await found(bundle, requests, together=True)
+    together = await found(bundle, requests, together=True, num_lanes=num_lanes)
     for one, other in zip(alone, together, strict=True):
         assert one.finish_reason is other.finish_reason
         assert one.hypotheses == other.hypotheses  # tokens, log-probabilities, scores: every bit
@@ -127,11 +142,11 @@ async def test_searches_of_all_kinds_mixed_get_bit_by_bit_what_each_gets_alone(
 
 
 async def found(
-    bundle: Bundle, requests: list[GenerationRequest], *, together: bool
+    bundle: Bundle, requests: list[GenerationRequest], *, together: bool, num_lanes: int = 1
 ) -> list[GenerationResult]:
     engine = Engine(
-        OnnxRunner(bundle, max_rows=MAX_ROWS, intra_op_threads=1),
-        EngineConfig(encode_token_budget=64),
+        runner_of(bundle, num_lanes),
+        EngineConfig(encode_token_budget=64, rows_together=ROWS_TOGETHER),
     )
     await engine.start()
 

@@ -27,7 +27,7 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
 
 
 def arrays_of(runner: OnnxRunner) -> list[Array]:
-    cache = runner._cache
+    cache = runner.cache
     return [
         *cache.self_attention,
         *cache.cross_attention,

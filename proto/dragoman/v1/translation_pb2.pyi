@@ -382,9 +382,9 @@ class SearchOptions(_message.Message):
     TARGET_PREFIX_FIELD_NUMBER: _builtins.int
     SAMPLING_FIELD_NUMBER: _builtins.int
     beam_size: _builtins.int
-    """Hypotheses that grow side by side, from 1 (greedy) to the model's ModelLimits.max_rows. Not
-    set: 1. StreamTranslate takes only 1, since the beginning of a translation can change while a
-    beam is searched.
+    """Hypotheses that grow side by side, from 1 (greedy) to 32, or the model's ModelLimits.max_rows
+    where that is less; servers may take more. Not set: 1. StreamTranslate takes only 1, since the
+    beginning of a translation can change while a beam is searched.
     """
     length_penalty: _builtins.float
     """Alpha, from -100 to 100: 0 ranks hypotheses by their bare log-probabilities, more favours

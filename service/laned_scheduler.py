@@ -1,0 +1,180 @@
+"""Which lane a request joins, where rows are in lanes that step beside each other.
+
+Each lane has a `Scheduler` of its own, and all of them one queue: who is next is decided there, and
+which lane takes it here. While few rows run, they are all on one lane, which then has the whole
+processor; with more, each goes to the lane with the fewest.
+
+Pure policy, like the scheduler: no tensors, no clock, no threads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from service.errors import DragomanError
+from service.jobs import Job
+from service.plan import RunnerLimits, StepOutput, TargetScore
+from service.scheduler import Finished, Schedule, Scheduler, Update
+from service.waiting import WaitingQueue
+
+
+class LanedScheduler:
+    """Decides for every lane; a lane is named by its number.
+
+    Between `schedule` and `release` a lane is busy: its step is under way, or what it scores.
+
+    Args:
+        limits: of each lane.
+        bos_id, eos_id, encode_token_budget: as for `Scheduler`.
+        together: up to so many rows stay on one lane.
+    """
+
+    def __init__(
+        self,
+        limits: Sequence[RunnerLimits],
+        *,
+        bos_id: int,
+        eos_id: int,
+        encode_token_budget: int,
+        together: int,
+    ) -> None:
+        self._waiting = WaitingQueue()
+        self._lanes = [
+            Scheduler(
+                one,
+                bos_id=bos_id,
+                eos_id=eos_id,
+                encode_token_budget=encode_token_budget,
+                waiting=self._waiting,
+            )
+            for one in limits
+        ]
+        self._together = together
+        self._busy: set[int] = set()
+
+    @property
+    def num_waiting(self) -> int:
+        """Jobs that wait for a row."""
+        return len(self._waiting)
+
+    @property
+    def num_running(self) -> int:
+        """Rows in use, in all lanes."""
+        return sum(lane.num_running for lane in self._lanes)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether there is nothing to schedule and nothing under way."""
+        waits = self.num_waiting or any(lane.must_drop for lane in self._lanes)
+        return not self._busy and self.num_running == 0 and not waits
+
+    @property
+    def num_busy(self) -> int:
+        """Lanes with something under way."""
+        return len(self._busy)
+
+    def num_beside(self, lane: int) -> int:
+        """Rows in use in the other lanes."""
+        return self.num_running - self._lanes[lane].num_running
+
+    # --- orders, as `Scheduler` takes them -------------------------------------------------------
+
+    def add(self, jobs: Iterable[Job]) -> None:
+        """Let jobs wait for their turn."""
+        for job in jobs:
+            self._waiting.push(job)
+            for lane in self._lanes:
+                lane.expect(job)
+
+    def stream(self, job: Job) -> list[int]:
+        """From now on report the job's tokens at every step. Returns its tokens so far."""
+        return self._lane_of(job).stream(job)
+
+    def cancel(self, job: Job, error: DragomanError) -> None:
+        """Let the job leave before its lane's next step, unless it has ended."""
+        # Nobody may let it join meanwhile.
+        self._waiting.discard(job)
+        self._lane_of(job).cancel(job, error)
+
+    def _lane_of(self, job: Job) -> Scheduler:
+        """The lane that a job is in; the first for who is in none."""
+        return next((lane for lane in self._lanes if lane.owns(job)), self._lanes[0])
+
+    # --- what the lanes do -----------------------------------------------------------------------
+
+    def ready(self) -> list[int]:
+        """Lanes that have something to do and nothing under way."""
+        head, rows = self._waiting.peek(), self._rows()
+        return [
+            number
+            for number, lane in enumerate(self._lanes)
+            if number not in self._busy
+            and (
+                lane.num_running
+                or lane.must_drop
+                or (head is not None and self._takes(number, head, rows, self._demand()))
+            )
+        ]
+
+    def schedule(self, number: int, now: float) -> Schedule:
+        """What a lane does next. If that is anything, the lane is busy until it is released."""
+        rows, demand = self._rows(), self._demand()
+
+        def may_join(job: Job) -> bool:
+            if not self._takes(number, job, rows, demand):
+                return False
+            rows[number] += job.num_rows
+            return True
+
+        schedule = self._lanes[number].schedule(now, may_join)
+        if schedule.plan is not None or schedule.scoring:
+            self._busy.add(number)
+        return schedule
+
+    def update(self, number: int, output: StepOutput, now: float) -> Update:
+        """Take in what a lane's step brought."""
+        return self._lanes[number].update(output, now)
+
+    def fail_running(self, number: int, error: DragomanError, now: float) -> list[Finished]:
+        """End every job in a lane: its step failed."""
+        return self._lanes[number].fail_running(error, now)
+
+    def scored(
+        self, jobs: Iterable[Job], scores: Iterable[TargetScore], now: float
+    ) -> list[Finished]:
+        """End jobs of `Schedule.scoring` with what scoring them brought."""
+        return self._lanes[0].scored(jobs, scores, now)
+
+    def fail(self, jobs: Iterable[Job], error: DragomanError, now: float) -> list[Finished]:
+        """End jobs that have no row with an error."""
+        return self._lanes[0].fail(jobs, error, now)
+
+    def release(self, number: int) -> None:
+        """What a lane had under way has been taken in."""
+        self._busy.discard(number)
+
+    def _rows(self) -> list[int]:
+        return [lane.num_running for lane in self._lanes]
+
+    def _demand(self) -> int:
+        """Rows in use and rows that are waited for."""
+        return self.num_running + self._waiting.num_rows
+
+    def _takes(self, number: int, job: Job, rows: Sequence[int], demand: int) -> bool:
+        """Whether a job is for this lane, given the rows in use in each."""
+        if not job.num_rows:  # one thing is scored at a time
+            return number == 0
+        fitting = [
+            other
+            for other, used in enumerate(rows)
+            if self._lanes[other].max_rows - used >= job.num_rows
+        ]
+        if number not in fitting:
+            return False
+        if demand <= self._together:
+            return number == max(fitting, key=lambda other: (rows[other], -other))
+        # Its share of all that there is to do, or else the lane with the fewest; of two that are
+        # alike, the one that can take it now.
+        if (rows[number] + job.num_rows) * len(rows) < demand + len(rows):
+            return True
+        return number == min(fitting, key=lambda other: (rows[other], other in self._busy, other))

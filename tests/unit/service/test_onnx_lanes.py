@@ -1,0 +1,89 @@
+"""Which lanes a bundle gets on a CPU, and what they hold."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+
+import pytest
+
+from model.sessions import SessionSettings
+from service.onnx_lanes import OnnxLanes, cpu_runner
+from service.plan import ModelRunner, RunnerLimits, StepOutput, StepPlan
+from service.runner import OnnxRunner
+from tests.factories import random_sources, tiny_bundle
+from tests.runner_loops import greedy_steps
+
+
+@pytest.mark.parametrize(
+    ("max_rows", "threads", "lanes"),
+    [
+        (64, 2, [32, 32]),
+        (64, 1, []),
+        (63, 2, []),
+        (70, 2, [35, 35]),
+        (67, 2, [34, 33]),
+        (64, 16, [32, 32]),
+        (256, 3, [86, 85, 85]),
+    ],
+)
+def test_lanes_share_rows_and_no_lane_is_too_small_for_a_beam(
+    tmp_path: Path, max_rows: int, threads: int, lanes: list[int]
+) -> None:
+    bundle = tiny_bundle(tmp_path / "bundle")
+    runner = cpu_runner(bundle, max_rows, SessionSettings(intra_op_threads=threads))
+    assert runner.limits.max_rows == max_rows
+    if not lanes:
+        assert isinstance(runner, OnnxRunner)
+        return
+    assert isinstance(runner, OnnxLanes)
+    for ways in ([lane.alone for lane in runner.lanes], [lane.beside for lane in runner.lanes]):
+        assert [way.limits.max_rows for way in ways] == lanes
+    assert runner.cache_bytes == OnnxRunner(bundle, max_rows=max_rows).cache_bytes
+    runner.close()
+
+
+@pytest.mark.parametrize("precision", ["fp32", "int8"])
+def test_both_ways_of_every_lane_bring_the_same_bits(tmp_path: Path, precision: str) -> None:
+    bundle = tiny_bundle(tmp_path / "bundle", precision=precision)
+    sources = random_sources(bundle.config, 5)
+    sessions = SessionSettings(intra_op_threads=5)  # two for each lane
+    lanes = OnnxLanes(bundle, max_rows=16, num_lanes=2, sessions=sessions)
+    expected = greedy_steps(OnnxRunner(bundle, max_rows=8), sources, 4)
+    for lane in lanes.lanes:
+        for way in (lane.alone, lane.beside):
+            for output, wanted in zip(greedy_steps(way, sources, 4), expected, strict=True):
+                assert output.top_ids.tobytes() == wanted.top_ids.tobytes()
+                assert output.top_logits.tobytes() == wanted.top_logits.tobytes()
+                assert output.log_sum_exp.tobytes() == wanted.log_sum_exp.tobytes()
+
+
+def test_a_lane_goes_on_the_other_way_where_it_was(tmp_path: Path) -> None:
+    """The two ways are of one cache."""
+    bundle = tiny_bundle(tmp_path / "bundle")
+    sources = random_sources(bundle.config, 5)
+    lanes = OnnxLanes(
+        bundle, max_rows=16, num_lanes=2, sessions=SessionSettings(intra_op_threads=2)
+    )
+    lane = lanes.lanes[1]
+    turns = _Turns(lane.alone, lane.beside)
+    expected = greedy_steps(OnnxRunner(bundle, max_rows=8), sources, 6)
+    for output, wanted in zip(greedy_steps(turns, sources, 6), expected, strict=True):
+        assert output.top_logits.tobytes() == wanted.top_logits.tobytes()
+
+
+class _Turns:
+    """Two runners in turn."""
+
+    def __init__(self, *runners: ModelRunner) -> None:
+        self._runners = itertools.cycle(runners)
+
+    @property
+    def limits(self) -> RunnerLimits:
+        raise NotImplementedError
+
+    def execute(self, plan: StepPlan) -> StepOutput:
+        return next(self._runners).execute(plan)
+
+    def close(self) -> None:
+        raise NotImplementedError
