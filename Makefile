@@ -69,7 +69,7 @@ bench-engine: $(venv)/.dev  ## the engine's ratios to CTranslate2, with a floor 
 bench-overload: $(venv)/.dev  ## what the server does at 150 % of what it carries (5 minutes)
 	$(python) -m bench.suite.run overload $(ARGS)
 
-bench-full: $(venv)/.dev  ## measure everything (75 minutes; ARGS=--thorough: 5 hours; goes on where it was)
+bench-full: $(venv)/.dev  ## measure everything (80 minutes; ARGS=--thorough: 5 hours; goes on where it was)
 	$(python) -m bench.suite.run full $(ARGS)
 
 soak: $(venv)/.dev  ## an hour at 90 % of the capacity: memory and latency must not drift

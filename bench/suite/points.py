@@ -23,6 +23,7 @@ PEER = "ctranslate2"
 _ANSWERS = 3
 _MOST_ADAPTED_SECONDS = 20.0
 _MOST_OPEN_SECONDS = 30.0
+_CLOSED_QUEUE_SECONDS = 60.0
 
 MAIN_SHARE = 0.8
 """The share of an open loop at which every setting is tried; the others take what is left."""
@@ -331,6 +332,13 @@ SMOKE = dataclasses.replace(
 PLANS = {plan.name: plan for plan in (QUICK, FULL, THOROUGH, OVERLOAD, SMOKE)}
 
 
-def own_system(name: str) -> System:
-    """A system that is not swept: ours, with its defaults."""
-    return System(name, {} if name == OWN else {"max_batch": 64, "window_ms": 0.0})
+def own_system(name: str, load: Load | None = None) -> System:
+    """A system that is not swept: ours, with its defaults.
+
+    But where users of a closed loop are more than its rows, ours may let them wait as the others
+    do. Otherwise, it would refuse them, and they would come again at once.
+    """
+    if name != OWN:
+        return System(name, {"max_batch": 64, "window_ms": 0.0})
+    is_closed = load is not None and load.concurrency is not None
+    return System(name, {"max_queue_seconds": _CLOSED_QUEUE_SECONDS} if is_closed else {})

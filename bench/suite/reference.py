@@ -43,7 +43,7 @@ def reference_rate(suite: Suite, load: Load) -> float:
 
 def _throughput(suite: Suite, name: str, beam_size: int) -> dict[str, Any]:
     load = Load(concurrency=max(suite.plan.closed), beam_size=beam_size)
-    system = suite.best_peer(load, 0.0) if name == PEER else own_system(name)
+    system = suite.best_peer(load, 0.0) if name == PEER else own_system(name, load)
     rate = suite.repeat(system, load, 0.0, 0).summary().achieved_rate
     whose = "CTranslate2's" if name == PEER else "our own"
     what = f"{whose} closed-loop throughput with {load.concurrency} users"

@@ -117,7 +117,7 @@ class Suite:
             after: is called after each repetition, with its number.
         """
         systems = [
-            (peer or self.best_peer(load, rate)) if name == PEER else own_system(name)
+            (peer or self.best_peer(load, rate)) if name == PEER else own_system(name, load)
             for name in self.plan.systems_at(load, self.is_first)
         ]
         with Servers(self.artifacts) as servers:

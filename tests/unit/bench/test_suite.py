@@ -142,6 +142,13 @@ def test_the_readme_gets_the_tables_between_its_marks(report: Path, tmp_path: Pa
         recompute.update_readme(readme, report)
 
 
+def test_users_of_a_closed_loop_may_wait_for_their_turn_with_us_as_with_others() -> None:
+    assert own_system("dragoman", Load(concurrency=64, beam_size=4)).settings == {
+        "max_queue_seconds": 60.0
+    }
+    assert own_system("dragoman", Load(share=1.5)).settings == {}, "what it refuses is shown"
+
+
 def test_only_runs_that_came_to_their_end_are_not_made_again(tmp_path: Path) -> None:
     directory = store(tmp_path, "closed-8", own_system("dragoman"), 0.1)
     assert completed(directory) is not None
