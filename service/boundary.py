@@ -29,6 +29,8 @@ _DETAILS = "grpc-status-details-bin"  # where gRPC's rich error model puts googl
 # gRPC's own hint, for clients whose retry policy names RESOURCE_EXHAUSTED. Ours doesn't: load that
 # was refused is for the caller to hold back, who finds the same time in the details.
 _PUSHBACK = "grpc-retry-pushback-ms"
+# A client's clock for a deadline begins before ours: it can give up so much before it passes here.
+_MOST_EARLY_SECONDS = 0.1
 
 _CODES: dict[type[errors.DragomanError], grpc.StatusCode] = {
     errors.InvalidArgumentError: grpc.StatusCode.INVALID_ARGUMENT,
@@ -190,7 +192,7 @@ class Boundary(grpc.aio.ServerInterceptor):
         except (asyncio.CancelledError, GeneratorExit):
             # gRPC cancels the task of a call whose client went away, or whose deadline passed.
             remaining = time_remaining(context)
-            expired = remaining is not None and remaining <= 0
+            expired = remaining is not None and remaining <= _MOST_EARLY_SECONDS
             code = grpc.StatusCode.DEADLINE_EXCEEDED if expired else grpc.StatusCode.CANCELLED
             raise
         except Exception as exc:

@@ -245,7 +245,13 @@ class EndedContext:
 
 
 @pytest.mark.parametrize(
-    ("remaining", "code"), [(0.0, "DEADLINE_EXCEEDED"), (0.5, "CANCELLED"), (None, "CANCELLED")]
+    ("remaining", "code"),
+    [
+        (0.0, "DEADLINE_EXCEEDED"),
+        (0.02, "DEADLINE_EXCEEDED"),
+        (0.5, "CANCELLED"),
+        (None, "CANCELLED"),
+    ],
 )
 async def test_a_call_that_is_ended_is_counted_as_late_once_its_deadline_has_passed(
     remaining: float | None, code: str
