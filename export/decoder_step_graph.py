@@ -8,7 +8,7 @@ import onnx
 from export.arithmetic import Linear
 from export.choice import choose_tokens
 from export.graph_builder import MICROSOFT, GraphBuilder
-from export.layers import Layers, ResidualStream
+from export.layers import Layers, decoder_stack
 from export.precisions import arithmetic_for
 from export.weights import Weights
 from model.config import ModelConfig
@@ -60,21 +60,9 @@ def build_decoder_step(
     attention = _CachedAttention(layers, resident)
     position_ids = graph.op("Unsqueeze", attention.positions, column)
     states = layers.embed("target", token_ids, position_ids)  # [rows, 1, D]
-    names = [f"decoder.layers.{i}" for i in range(config.num_decoder_layers)]
-    parts = ("self_attention", "cross_attention", "feed_forward")
-    stream = ResidualStream(
-        layers,
-        states,
-        [f"{name}.{part}_norm" for name in names for part in parts],
-        "decoder.final_norm",
-    )
-    for i, name in enumerate(names):
-        with graph.scope(name):
-            stream.add(attention.self_attention(stream.states, i))
-            stream.add(attention.cross_attention(stream.states, i))
-            stream.add(layers.feed_forward(stream.states, f"{name}.feed_forward"))
+    states = decoder_stack(layers, states, attention.self_attention, attention.cross_attention)
     with graph.scope("output"):
-        choose_tokens(layers, stream.states, resident=resident)
+        choose_tokens(layers, states, resident=resident)
         if resident:
             _go_on(graph, attention.positions, config.eos_id)
     return graph.build()

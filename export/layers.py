@@ -1,9 +1,9 @@
-"""What encoder and decoder-step graph have in common: embeddings, sublayers, residual stream."""
+"""What the graphs have in common: embeddings, sublayers, residual stream, the decoder's stack."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from export.arithmetic import Arithmetic, Linear, Norm, normalize
 from export.graph_builder import MICROSOFT, GraphBuilder
@@ -93,3 +93,34 @@ class ResidualStream:
 
     def _next_norm(self) -> Norm:
         return self._layers.norm(self._norms.pop(0))
+
+
+def decoder_stack(
+    layers: Layers,
+    states: str,
+    self_attention: Callable[[str, int], Linear],
+    cross_attention: Callable[[str, int], Linear],
+) -> str:
+    """The decoder's layers: embedded tokens [..., D] -> what the vocabulary is projected from.
+
+    Args:
+        layers: what they are made of.
+        states: the embedded tokens.
+        self_attention: that block up to its last projection, given what it reads [..., D] and the
+            layer's number.
+        cross_attention: likewise.
+    """
+    names = [f"decoder.layers.{i}" for i in range(layers.config.num_decoder_layers)]
+    parts = ("self_attention", "cross_attention", "feed_forward")
+    stream = ResidualStream(
+        layers,
+        states,
+        [f"{name}.{part}_norm" for name in names for part in parts],
+        "decoder.final_norm",
+    )
+    for i, name in enumerate(names):
+        with layers.graph.scope(name):
+            stream.add(self_attention(stream.states, i))
+            stream.add(cross_attention(stream.states, i))
+            stream.add(layers.feed_forward(stream.states, f"{name}.feed_forward"))
+    return stream.states

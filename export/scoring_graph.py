@@ -9,7 +9,7 @@ import onnx
 
 from export.arithmetic import Linear
 from export.graph_builder import MICROSOFT, GraphBuilder
-from export.layers import Layers, ResidualStream
+from export.layers import Layers, decoder_stack
 from export.precisions import arithmetic_for
 from export.weights import Weights
 from model.config import ModelConfig
@@ -52,21 +52,14 @@ def build_scoring(
     layers = Layers(graph, arithmetic_for(precision, graph, fed), weights, config)
     attention = _TargetAttention(layers, target_ids)
     states = layers.embed("target", fed, attention.positions)  # [T, D]
-    names = [f"decoder.layers.{i}" for i in range(config.num_decoder_layers)]
-    parts = ("self_attention", "cross_attention", "feed_forward")
-    stream = ResidualStream(
+    states = decoder_stack(
         layers,
         states,
-        [f"{name}.{part}_norm" for name in names for part in parts],
-        "decoder.final_norm",
+        attention.self_attention,
+        lambda states, i: attention.cross_attention(states, i, i == alignment_layer),
     )
-    for i, name in enumerate(names):
-        with graph.scope(name):
-            stream.add(attention.self_attention(stream.states, i))
-            stream.add(attention.cross_attention(stream.states, i, i == alignment_layer))
-            stream.add(layers.feed_forward(stream.states, f"{name}.feed_forward"))
     with graph.scope("output"):
-        _log_probabilities(layers, stream.states, target_ids)
+        _log_probabilities(layers, states, target_ids)
     return graph.build()
 
 
