@@ -11,8 +11,6 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-import queue
-import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -33,6 +31,7 @@ from service.errors import StartupError
 from service.ladder import Ladder, rungs_that_fit
 from service.plan import Int64, RunnerLimits, StepOutput, StepPlan
 from service.runner import cache_shape
+from service.worker import Worker
 
 logger = logging.getLogger(__name__)
 
@@ -98,10 +97,8 @@ class DeviceRunner:
             vocab_size=bundle.config.vocab_size,
         )
         self.num_captures = 0
-        self._work: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
-        # Daemon: a device that hangs must not keep the process from ending.
-        self._thread = threading.Thread(target=self._run, name="device", daemon=True)
-        self._thread.start()
+        self._worker = Worker("device")
+        self._worker.start()
         try:
             self._call(self._open).result()
         except BaseException:
@@ -155,15 +152,13 @@ class DeviceRunner:
 
     def close(self) -> None:
         """Free sessions and memory, after the steps under way."""
-        self._work.put(None)
-        self._thread.join()
+        self._worker.submit(self._free)
+        self._worker.stop()
+        self._worker.join()
 
     # --- the thread ------------------------------------------------------------------------------
 
-    def _run(self) -> None:
-        while (work := self._work.get()) is not None:
-            work()
-            del work  # it may hold arrays, and the next may be long in coming
+    def _free(self) -> None:
         for name in ("_encoder", "_step", "_caches"):
             self.__dict__.pop(name, None)
 
@@ -176,7 +171,7 @@ class DeviceRunner:
             except BaseException as exc:
                 future.set_exception(exc)
 
-        self._work.put(work)
+        self._worker.submit(work)
         return future
 
     def _open(self) -> None:

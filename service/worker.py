@@ -38,3 +38,4 @@ class Worker:
     def _run(self) -> None:
         while (task := self._tasks.get()) is not None:
             task()
+            del task  # it may hold arrays, and the next may be long in coming
