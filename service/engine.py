@@ -56,7 +56,8 @@ class EngineConfig:
         max_queue_seconds: how long a call may have to wait for its first sequence to begin, by
             estimate, or is refused; None for what `service.gate` finds right.
         encode_token_budget: most source tokens to encode in one iteration.
-        rows_together: up to so many rows stay on one lane of a runner that has several.
+        rows_together: up to so many rows for each lane that a runner has, lanes take turns, each
+            with the whole processor; with more, they step beside each other.
     """
 
     bos_id: int = 2
@@ -64,7 +65,7 @@ class EngineConfig:
     max_waiting: int = 1024
     max_queue_seconds: float | None = math.inf
     encode_token_budget: int = 512
-    rows_together: int = 16
+    rows_together: int = 8
 
     def __post_init__(self) -> None:
         if self.max_waiting < 0:
@@ -375,7 +376,8 @@ class Engine:
 
     def _observe(self, iteration: Iteration) -> None:
         num_rows = iteration.num_rows and iteration.num_rows + iteration.num_beside
-        self._gate.iterated(num_rows, iteration.seconds, iteration.joined)
+        share = iteration.num_rows / num_rows if num_rows else 1.0
+        self._gate.iterated(num_rows, iteration.seconds, iteration.joined, share)
         observer = self._observer
         for seconds in iteration.queue_seconds:
             observer.on_admitted(seconds)
@@ -383,7 +385,7 @@ class Engine:
             observer.on_first_token(seconds)
         if iteration.num_rows:
             observer.on_step(
-                iteration.num_rows,
+                num_rows,
                 iteration.num_encodes,
                 iteration.encode_seconds,
                 iteration.step_seconds,
@@ -420,7 +422,7 @@ def _step_loop(
             bos_id=bos_id,
             eos_id=eos_id,
             encode_token_budget=budget,
-            together=config.rows_together,
+            together=config.rows_together * len(runner.lanes),
         )
         return LaneLoop(runner, lanes, clock, listener, scorer)
     if isinstance(runner, PipelinedRunner) and runner.depth > 1:

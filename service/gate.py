@@ -136,10 +136,15 @@ class Gate:
         steps = self.pace.expected_steps(num_source_tokens)
         self.backlog.added(job, job.num_rows * min(steps, job.max_new_tokens))
 
-    def iterated(self, num_rows: int, seconds: float, joined: Iterable[Job]) -> None:
-        """A turn of the step loop took so long, and these jobs joined the batch in it."""
+    def iterated(
+        self, num_rows: int, seconds: float, joined: Iterable[Job], share: float = 1.0
+    ) -> None:
+        """A turn of the step loop took so long, and these jobs joined the batch in it.
+
+        It was the turn of this share of the rows that stepped at that time.
+        """
         if num_rows:
-            self.pace.stepped(num_rows, seconds)
+            self.pace.stepped(num_rows, seconds, share)
         for job in joined:
             self.backlog.joined(job)
 

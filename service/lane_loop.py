@@ -1,9 +1,9 @@
 """The step loop of a runner whose rows are in lanes, which step beside each other.
 
-Operators of a small model, or of few rows, are too short to be shared by threads: these would wait
-for each other hundreds of times in a step, and whenever one of them has to wait for its core (the
-event loop and the clients need theirs too) all do. So with more than a few rows, every lane steps
-on its own thread, at its own time; they meet nowhere. A lane that is alone has the whole processor.
+Threads that share an operator wait for each other hundreds of times in a step, and whenever one of
+them has to wait for its core (the event loop and the clients need theirs too) all do. So with more
+than a few rows, every lane steps on its own thread, at its own time; they meet nowhere. With few,
+whose time goes into reading the weights, lanes take turns, each with the whole processor.
 
 Everything but the steps themselves stays on the loop's thread: a lane that has stepped sends an
 order like everybody else.
@@ -14,17 +14,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from service.failures import STEPPING, error_of
 from service.laned_scheduler import LanedScheduler
-from service.plan import LanedRunner, ModelRunner, Scorer, StepOutput, StepPlan, TargetScore
+from service.plan import LanedRunner, Scorer, StepOutput, TargetScore
 from service.scheduler import Schedule
 from service.step_loop import (
     NOTHING_EXECUTED,
     NOTHING_HAPPENED,
     Listener,
-    News,
     StepLoop,
-    step_failed,
+    outcome_of,
+    take_in,
 )
 from service.worker import Worker
 
@@ -65,8 +64,12 @@ class LaneLoop(StepLoop):
         self._runner = runner
         self._scheduler = scheduler
         self._workers = [Worker(f"lane-{number}") for number in range(len(runner.lanes))]
+
+    def start(self) -> None:
+        """Begin."""
         for worker in self._workers:
             worker.start()
+        super().start()
 
     @property
     def _is_idle(self) -> bool:
@@ -95,8 +98,7 @@ class LaneLoop(StepLoop):
         """What a lane does next; None if nothing."""
         now = self._clock()
         schedule = self._scheduler.schedule(lane, now)
-        if schedule.dropped:
-            self._listener.told(News(finished=schedule.dropped))  # they need not wait for the step
+        self._tell_dropped(schedule)
         if schedule.plan is None and not schedule.scoring:
             self._tell(schedule, NOTHING_EXECUTED, NOTHING_HAPPENED, 0.0)
             return None
@@ -105,9 +107,9 @@ class LaneLoop(StepLoop):
     # --- one lane, on this thread, with the whole processor --------------------------------------
 
     def _step_alone(self, step: _Step) -> None:
-        if step.schedule.plan is not None:
+        if (plan := step.schedule.plan) is not None:
             runner = self._runner.lanes[step.lane].alone
-            self._take_in(step, _outcome(runner, step.schedule.plan))
+            self._take_in(step, outcome_of(lambda: runner.execute(plan)), num_beside=0)
         if step.schedule.scoring:
             self._score(step.schedule.scoring)
         self._scheduler.release(step.lane)
@@ -122,13 +124,13 @@ class LaneLoop(StepLoop):
         runner = self._runner.lanes[step.lane].beside
 
         def execute() -> None:
-            outcome = _outcome(runner, plan)
+            outcome = outcome_of(lambda: runner.execute(plan))
             self._orders.put(lambda: self._stepped(step, outcome))
 
         self._workers[step.lane].submit(execute)
 
     def _stepped(self, step: _Step, outcome: StepOutput | Exception) -> None:
-        self._take_in(step, outcome)
+        self._take_in(step, outcome, self._scheduler.num_beside(step.lane))
         if step.schedule.scoring:
             self._score_beside(step)
         else:
@@ -138,46 +140,28 @@ class LaneLoop(StepLoop):
         jobs, started = step.schedule.scoring, self._clock()
 
         def score() -> None:
-            outcome: list[TargetScore] | Exception
-            try:
-                outcome = self._scores(jobs)
-            except Exception as exc:
-                outcome = exc
-            self._orders.put(lambda: scored(outcome))
-
-        def scored(outcome: list[TargetScore] | Exception) -> None:
-            if isinstance(outcome, Exception):
-                self._scoring_failed(jobs, outcome, started)
-            else:
-                self._tell_scores(jobs, outcome, started)
-            self._scheduler.release(step.lane)
+            outcome = outcome_of(lambda: self._scores(jobs))
+            self._orders.put(lambda: self._scored(step, outcome, started))
 
         self._workers[step.lane].submit(score)
 
+    def _scored(self, step: _Step, outcome: list[TargetScore] | Exception, started: float) -> None:
+        self._take_in_scores(step.schedule.scoring, outcome, started)
+        self._scheduler.release(step.lane)
+
     # ---------------------------------------------------------------------------------------------
 
-    def _take_in(self, step: _Step, outcome: StepOutput | Exception) -> None:
+    def _take_in(self, step: _Step, outcome: StepOutput | Exception, num_beside: int) -> None:
         """Update the lane with what its step brought, and tell."""
-        scheduler, now = self._scheduler, self._clock()
-        if isinstance(outcome, Exception):
-            finished = scheduler.fail_running(step.lane, error_of(outcome, STEPPING), now)
-            output, update = NOTHING_EXECUTED, step_failed(finished, outcome)
-        else:
-            output, update = outcome, scheduler.update(step.lane, outcome, now)
-        beside = scheduler.num_beside(step.lane)
-        self._tell(step.schedule, output, update, now - step.planned_at, beside)
+        now = self._clock()
+        output, update = take_in(self._scheduler.lane(step.lane), outcome, now)
+        self._tell(step.schedule, output, update, now - step.planned_at, num_beside)
 
     def _close(self) -> None:
         for worker in self._workers:
             worker.stop()
-        if not self._scheduler.num_busy:  # else the loop failed, and a step may hang
-            for worker in self._workers:
-                worker.join()
+        if self._scheduler.num_busy:  # the loop failed, and what is under way may hang: leave it
+            return
+        for worker in self._workers:
+            worker.join()
         self._runner.close()
-
-
-def _outcome(runner: ModelRunner, plan: StepPlan) -> StepOutput | Exception:
-    try:
-        return runner.execute(plan)
-    except Exception as exc:
-        return exc

@@ -1,8 +1,9 @@
 """Which lane a request joins, where rows are in lanes that step beside each other.
 
 Each lane has a `Scheduler` of its own, and all of them one queue: who is next is decided there, and
-which lane takes it here. While few rows run, they are all on one lane, which then has the whole
-processor; with more, each goes to the lane with the fewest.
+which lane takes it here. While there are few rows, lanes take turns, each with the whole processor,
+and who comes joins the lane with the most, so that there are few turns. With more, lanes step
+beside each other, and who comes joins the one with the fewest.
 
 Pure policy, like the scheduler: no tensors, no clock, no threads.
 """
@@ -13,8 +14,8 @@ from collections.abc import Iterable, Sequence
 
 from service.errors import DragomanError
 from service.jobs import Job
-from service.plan import RunnerLimits, StepOutput, TargetScore
-from service.scheduler import Finished, Schedule, Scheduler, Update
+from service.plan import RunnerLimits, TargetScore
+from service.scheduler import Finished, Schedule, Scheduler
 from service.waiting import WaitingQueue
 
 
@@ -26,7 +27,7 @@ class LanedScheduler:
     Args:
         limits: of each lane.
         bos_id, eos_id, encode_token_budget: as for `Scheduler`.
-        together: up to so many rows stay on one lane.
+        together: up to so many rows, those that wait included, lanes take turns.
     """
 
     def __init__(
@@ -51,6 +52,8 @@ class LanedScheduler:
         ]
         self._together = together
         self._busy: set[int] = set()
+        self._scoring: int | None = None  # the lane that scores
+        self._last = 0  # whose turn it was
 
     @property
     def num_waiting(self) -> int:
@@ -103,6 +106,17 @@ class LanedScheduler:
     # --- what the lanes do -----------------------------------------------------------------------
 
     def ready(self) -> list[int]:
+        """Lanes that can begin something now: the next one if they take turns."""
+        demand = self._demand()
+        takes_turns = demand <= self._together
+        if takes_turns and self._busy:
+            return []
+        lanes = self._with_work(demand)
+        if takes_turns and lanes:
+            return [min(lanes, key=lambda number: (number - self._last - 1) % len(self._lanes))]
+        return lanes
+
+    def _with_work(self, demand: int) -> list[int]:
         """Lanes that have something to do and nothing under way."""
         head, rows = self._waiting.peek(), self._rows()
         return [
@@ -112,32 +126,37 @@ class LanedScheduler:
             and (
                 lane.num_running
                 or lane.must_drop
-                or (head is not None and self._takes(number, head, rows, self._demand()))
+                or (head is not None and self._is_for(number, head, rows, demand))
             )
         ]
 
     def schedule(self, number: int, now: float) -> Schedule:
         """What a lane does next. If that is anything, the lane is busy until it is released."""
-        rows, demand = self._rows(), self._demand()
+        rows: list[int] = []
+        demand = 0
+        may_score = False
 
         def may_join(job: Job) -> bool:
-            if not self._takes(number, job, rows, demand):
+            nonlocal demand, may_score
+            if not rows:  # only now: who was dropped has left the lane
+                rows.extend(self._rows())
+                demand, may_score = self._demand(), self._may_score(number, rows)
+            if not (self._takes(number, job, rows, demand) if job.num_rows else may_score):
                 return False
             rows[number] += job.num_rows
             return True
 
         schedule = self._lanes[number].schedule(now, may_join)
+        self._last = number
         if schedule.plan is not None or schedule.scoring:
             self._busy.add(number)
+        if schedule.scoring:
+            self._scoring = number
         return schedule
 
-    def update(self, number: int, output: StepOutput, now: float) -> Update:
-        """Take in what a lane's step brought."""
-        return self._lanes[number].update(output, now)
-
-    def fail_running(self, number: int, error: DragomanError, now: float) -> list[Finished]:
-        """End every job in a lane: its step failed."""
-        return self._lanes[number].fail_running(error, now)
+    def lane(self, number: int) -> Scheduler:
+        """A lane's own scheduler, to take in what its step brought."""
+        return self._lanes[number]
 
     def scored(
         self, jobs: Iterable[Job], scores: Iterable[TargetScore], now: float
@@ -152,6 +171,8 @@ class LanedScheduler:
     def release(self, number: int) -> None:
         """What a lane had under way has been taken in."""
         self._busy.discard(number)
+        if self._scoring == number:
+            self._scoring = None
 
     def _rows(self) -> list[int]:
         return [lane.num_running for lane in self._lanes]
@@ -160,10 +181,22 @@ class LanedScheduler:
         """Rows in use and rows that are waited for."""
         return self.num_running + self._waiting.num_rows
 
-    def _takes(self, number: int, job: Job, rows: Sequence[int], demand: int) -> bool:
+    def _is_for(self, number: int, job: Job, rows: Sequence[int], demand: int) -> bool:
         """Whether a job is for this lane, given the rows in use in each."""
-        if not job.num_rows:  # one thing is scored at a time
-            return number == 0
+        if not job.num_rows:
+            return self._may_score(number, rows)
+        return self._takes(number, job, rows, demand)
+
+    def _may_score(self, number: int, rows: Sequence[int]) -> bool:
+        """Whether this lane may score: one at a time.
+
+        It is one with rows, if there are any: there, scores get no more than their part.
+        """
+        most = max(range(len(rows)), key=lambda other: (rows[other], -other))
+        return self._scoring is None and number == most
+
+    def _takes(self, number: int, job: Job, rows: Sequence[int], demand: int) -> bool:
+        """The same for a job that needs rows."""
         fitting = [
             other
             for other, used in enumerate(rows)

@@ -60,6 +60,7 @@ def load_model(path: Path, settings: Settings, metrics: ServerMetrics) -> Served
         extra={
             "model": bundle.name,
             "rows": runner.limits.max_rows,
+            "lanes": len(runner.lanes) if isinstance(runner, OnnxLanes) else 1,
             # All that they will ever take, however long the texts and wide the beams.
             "cache_bytes": runner.cache_bytes,
         },

@@ -124,7 +124,7 @@ class ServerMetrics:
             "dragoman_step_duration_seconds", "Time of one decoder step.", _STEP_BUCKETS
         )
         self.step_rows = seconds(
-            "dragoman_step_rows", "Rows (sentences) that stepped together.", _ROW_BUCKETS
+            "dragoman_step_rows", "Rows (sentences) that stepped at the same time.", _ROW_BUCKETS
         )
         self.score_duration = seconds(
             "dragoman_score_duration_seconds",

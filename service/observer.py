@@ -12,7 +12,10 @@ class EngineObserver(Protocol):
     """Is told what happens. Called on the event loop: must be quick and must not raise."""
 
     def on_step(self, rows: int, encodes: int, encode_seconds: float, step_seconds: float) -> None:
-        """An iteration encoded `encodes` sources and stepped `rows` rows."""
+        """An iteration encoded `encodes` sources and stepped.
+
+        `rows` stepped at that time, those of lanes beside each other included.
+        """
         return None
 
     def on_scored(self, count: int, seconds: float) -> None:

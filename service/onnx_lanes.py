@@ -14,35 +14,37 @@ from model.bundle import Bundle
 from model.processor import num_usable_cores
 from model.sessions import SessionSettings
 from service.plan import LaneRunners, RunnerLimits
-from service.runner import Graphs, OnnxRunner
+from service.runner import Graphs, OnnxRunner, allocate, cache_shape, limits_of
 
 # A beam has to fit into a lane; and with fewer rows, the weights are read for too little.
 _LEAST_ROWS = 32
 
 
 def cpu_runner(bundle: Bundle, max_rows: int, sessions: SessionSettings) -> OnnxRunner | OnnxLanes:
-    """What serves a bundle best on a CPU: lanes, if there are cores and rows for them.
+    """What serves a bundle best on a CPU: a lane for each thread, if there are rows for them.
 
     Raises:
         StartupError: as `OnnxRunner`.
     """
     threads = sessions.intra_op_threads or num_usable_cores()
-    num_lanes = min(threads, max_rows // _LEAST_ROWS)
-    if num_lanes < 2:
+    if threads == 1 or max_rows < threads * _LEAST_ROWS:
         return OnnxRunner(bundle, max_rows=max_rows, sessions=sessions)
-    return OnnxLanes(bundle, max_rows=max_rows, num_lanes=num_lanes, sessions=sessions)
+    return OnnxLanes(bundle, max_rows=max_rows, num_lanes=threads, sessions=sessions)
 
 
 class OnnxLanes:
     """The `LanedRunner` of a bundle on a CPU.
+
+    Beside others, a lane has the thread that calls it and no more. So one session does for all of
+    them: one with threads of its own would have to be opened for each, with the weights once more.
 
     A row's outputs are the same bits in any lane, alone and beside others.
 
     Args:
         bundle: what to run.
         max_rows: rows that can step at once, in all lanes.
-        num_lanes: how many; they get equal shares of rows and threads.
-        sessions: the threads of all lanes together.
+        num_lanes: how many; they get equal shares of the rows.
+        sessions: for a lane that is alone.
 
     Raises:
         StartupError: as `OnnxRunner`.
@@ -51,22 +53,21 @@ class OnnxLanes:
     def __init__(
         self, bundle: Bundle, *, max_rows: int, num_lanes: int, sessions: SessionSettings
     ) -> None:
-        threads = sessions.intra_op_threads or num_usable_cores()
-        share = dataclasses.replace(sessions, intra_op_threads=max(1, threads // num_lanes))
+        one_thread = dataclasses.replace(sessions, intra_op_threads=1)
+        self._limits = limits_of(bundle, max_rows)
+        shape = cache_shape(bundle, self._limits)
+        self._cache_bytes = shape.num_bytes
+        rows = [max_rows // num_lanes + (i < max_rows % num_lanes) for i in range(num_lanes)]
+        caches = allocate(shape, rows)
         self._whole = Graphs.open(bundle, sessions)
-        graphs = Graphs.open(bundle, share)
-        lanes = []
-        for number in range(num_lanes):
-            if number and share.intra_op_threads != 1:
-                # A pool of threads belongs to a session. One thread is the caller's own.
-                graphs = Graphs.open(bundle, share)
-            rows = max_rows // num_lanes + (number < max_rows % num_lanes)
-            alone = OnnxRunner(bundle, max_rows=rows, graphs=self._whole)
-            beside = OnnxRunner(bundle, max_rows=rows, graphs=graphs, cache=alone.cache)
-            lanes.append((alone, beside))
-        self._runners = lanes
-        self._cache_bytes = sum(alone.cache_bytes for alone, _ in lanes)
-        self._limits = dataclasses.replace(lanes[0][0].limits, max_rows=max_rows)
+        shared = Graphs.open(bundle, one_thread)
+        self._lanes = [
+            LaneRunners(
+                OnnxRunner(bundle, max_rows=lane_rows, graphs=self._whole, cache=cache),
+                OnnxRunner(bundle, max_rows=lane_rows, graphs=shared, cache=cache),
+            )
+            for lane_rows, cache in zip(rows, caches, strict=True)
+        ]
 
     @property
     def limits(self) -> RunnerLimits:
@@ -76,7 +77,7 @@ class OnnxLanes:
     @property
     def lanes(self) -> Sequence[LaneRunners]:
         """The lanes."""
-        return [LaneRunners(alone, beside) for alone, beside in self._runners]
+        return self._lanes
 
     @property
     def cache_bytes(self) -> int:
@@ -90,8 +91,8 @@ class OnnxLanes:
 
     def close(self) -> None:
         """Free sessions and memory."""
-        for alone, beside in self._runners:
-            alone.close()
-            beside.close()
-        self._runners.clear()
+        for lane in self._lanes:
+            lane.alone.close()
+            lane.beside.close()
+        self._lanes.clear()
         del self._whole

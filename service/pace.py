@@ -31,12 +31,12 @@ class _Mean:
 
     Attributes:
         num_rows, seconds: moving averages.
-        num_steps: how many there were.
+        num_steps: how many there were; one that only a part of the rows made counts as that part.
     """
 
     num_rows: float
     seconds: float
-    num_steps: int = 1
+    num_steps: float = 1.0
 
 
 class Pace:
@@ -63,8 +63,15 @@ class Pace:
 
     # --- reports ---------------------------------------------------------------------------------
 
-    def stepped(self, num_rows: int, seconds: float) -> None:
-        """A turn of the loop, encoding included, took so long."""
+    def stepped(self, num_rows: int, seconds: float, share: float = 1.0) -> None:
+        """A turn of the loop, encoding included, took so long.
+
+        Args:
+            num_rows: that stepped at that time.
+            seconds: that it took.
+            share: the part of these rows whose turn it was. The others step at times of their own,
+                and report them: weighted so, quick turns of few rows count no more than they bring.
+        """
         if not self._was_first:  # it read the weights from the disk: not the engine's pace
             self._was_first = True
             return
@@ -74,12 +81,12 @@ class Pace:
         if mean is None or (
             mean.num_steps < _MIN_STEPS and mean.seconds > _OUTLIER * seconds > 0.0
         ):
-            self._means[width] = _Mean(num_rows, seconds)
+            self._means[width] = _Mean(num_rows, seconds, share)
             return
         if mean.seconds > 0.0:
             seconds = min(seconds, _OUTLIER * mean.seconds)
-        mean.num_steps += 1
-        rate = max(_RATE, 1 / mean.num_steps)
+        mean.num_steps += share
+        rate = share * max(_RATE, 1 / mean.num_steps)
         mean.num_rows += rate * (num_rows - mean.num_rows)
         mean.seconds += rate * (seconds - mean.seconds)
 

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
 
-from service.failures import STEPPING, error_of
 from service.lookahead import LookaheadScheduler
 from service.plan import PipelinedRunner, Scorer, StepOutput
 from service.scheduler import Schedule
@@ -15,9 +14,9 @@ from service.step_loop import (
     NOTHING_EXECUTED,
     NOTHING_HAPPENED,
     Listener,
-    News,
     StepLoop,
-    step_failed,
+    outcome_of,
+    take_in,
 )
 
 
@@ -108,8 +107,7 @@ class PipelineLoop(StepLoop):
     def _iterate(self) -> None:
         """Submit as many steps as there may be under way, and take in the oldest."""
         for schedule in self._pipeline.fill():
-            if schedule.dropped:
-                self._listener.told(News(finished=schedule.dropped))
+            self._tell_dropped(schedule)
             if schedule.plan is None and not schedule.scoring:
                 self._tell(schedule, NOTHING_EXECUTED, NOTHING_HAPPENED, 0.0)
             if schedule.scoring:
@@ -117,14 +115,8 @@ class PipelineLoop(StepLoop):
         if not self._pipeline.is_busy:
             return
         step = self._pipeline.take_oldest()
-        output = NOTHING_EXECUTED
-        try:
-            output = step.output.result()
-        except Exception as exc:
-            error = error_of(exc, STEPPING)
-            update = step_failed(self._scheduler.fail_running(error, self._clock()), exc)
-        else:
-            update = self._scheduler.update(output, self._clock())
+        outcome = outcome_of(step.output.result)
+        output, update = take_in(self._scheduler, outcome, self._clock())
         # Steps overlap; their times, added up, shall not exceed the time that has passed.
         started, self._last_step_end = max(step.planned_at, self._last_step_end), self._clock()
         self._tell(step.schedule, output, update, self._last_step_end - started)

@@ -224,7 +224,7 @@ class PipelinedRunner(ModelRunner, Protocol):
 
 
 class Scorer(Protocol):
-    """Scores given targets. `score` is called from the same thread as the runner."""
+    """Scores given targets. `score` is called once at a time, from any thread."""
 
     def prepare(self) -> None:
         """Load what scoring needs, unless it is loaded. From any thread, and before `score`."""

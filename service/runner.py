@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -83,16 +84,12 @@ class OnnxRunner:
         graphs: Graphs | None = None,
         cache: KVCache | None = None,
     ) -> None:
-        self._limits = RunnerLimits(
-            max_rows=max_rows,
-            max_source_positions=max_source_positions or bundle.max_source_positions,
-            max_target_positions=max_target_positions or bundle.max_target_positions,
-            top_k=min(top_k or bundle.top_k, bundle.config.vocab_size),
-            vocab_size=bundle.config.vocab_size,
+        self._limits = limits_of(
+            bundle, max_rows, max_source_positions, max_target_positions, top_k
         )
         shape = cache_shape(bundle, self._limits)
         self._cache_bytes = shape.num_bytes
-        self.cache = cache or _allocate(shape)
+        self.cache = cache or allocate(shape, [max_rows])[0]
         settings = sessions or SessionSettings(device, intra_op_threads)
         self._graphs = graphs or Graphs.open(bundle, settings)
         self._encoder = _Encoder(bundle, self._graphs.encoder)
@@ -110,7 +107,7 @@ class OnnxRunner:
 
     @property
     def encoder_session(self) -> ort.InferenceSession:
-        """The encoder, for whoever else encodes on the thread that calls `execute`."""
+        """The encoder, for whoever else encodes while nothing executes."""
         return self._graphs.encoder
 
     def execute(self, plan: StepPlan) -> StepOutput:
@@ -132,6 +129,23 @@ class OnnxRunner:
         del self._encoder, self._step, self._graphs, self.cache
 
 
+def limits_of(
+    bundle: Bundle,
+    max_rows: int,
+    max_source_positions: int | None = None,
+    max_target_positions: int | None = None,
+    top_k: int | None = None,
+) -> RunnerLimits:
+    """What a runner of the bundle can hold; None for the bundle's own limits."""
+    return RunnerLimits(
+        max_rows=max_rows,
+        max_source_positions=max_source_positions or bundle.max_source_positions,
+        max_target_positions=max_target_positions or bundle.max_target_positions,
+        top_k=min(top_k or bundle.top_k, bundle.config.vocab_size),
+        vocab_size=bundle.config.vocab_size,
+    )
+
+
 def cache_shape(bundle: Bundle, limits: RunnerLimits) -> CacheShape:
     """The caches of a runner, whose size is thus known before anything is allocated."""
     return CacheShape(
@@ -145,9 +159,14 @@ def cache_shape(bundle: Bundle, limits: RunnerLimits) -> CacheShape:
     )
 
 
-def _allocate(shape: CacheShape) -> KVCache:
+def allocate(shape: CacheShape, rows: Sequence[int]) -> list[KVCache]:
+    """Caches that together have this shape, each with so many of the rows.
+
+    Raises:
+        StartupError: this machine does not give the memory.
+    """
     try:
-        return KVCache(shape)
+        return [KVCache(dataclasses.replace(shape, max_rows=max_rows)) for max_rows in rows]
     except (OSError, OverflowError) as exc:  # the address space is limited, or the sizes absurd
         raise StartupError(
             f"the attention caches need {shape.num_bytes:,} bytes for {shape.max_rows} rows, "

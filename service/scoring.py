@@ -1,4 +1,4 @@
-"""Scores given translations with a bundle's scoring graph, on the step loop's thread."""
+"""Scores given translations with a bundle's scoring graph."""
 
 from __future__ import annotations
 

@@ -18,19 +18,20 @@ import queue
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import numpy as np
 
 from service.errors import DragomanError
-from service.failures import SCORING, error_of
+from service.failures import SCORING, STEPPING, error_of
 from service.jobs import Job
 from service.plan import ScoreItem, Scorer, StepOutput, TargetScore
 from service.requests import ScoringRequest
-from service.scheduler import Finished, Schedule, Update
+from service.scheduler import Finished, Schedule, Scheduler, Update
 
 logger = logging.getLogger(__name__)
 
+T = TypeVar("T")
 Order = Callable[[], None]
 
 _MAX_UNTOLD = 16  # iterations; metrics are never more than these behind
@@ -51,7 +52,7 @@ class Iteration:
 
     Attributes:
         num_rows, num_encodes, encode_seconds, step_seconds: the work, and its time.
-        num_beside: rows that were in use in other lanes.
+        num_beside: rows of other lanes, which step at times of their own beside these.
         num_waiting, num_running: jobs that wait, rows in use after it.
         queue_seconds: how long each job that joined the batch had waited.
         first_token_seconds: time from submission for each job that got its first token.
@@ -100,7 +101,10 @@ class Listener(Protocol):
         ...
 
     def ended(self, failed: bool) -> None:
-        """The loop has ended and the runner is closed; no job will be answered any more."""
+        """The loop has ended and the runner is closed; no job will be answered any more.
+
+        If it failed while a step was under way, the runner is left as it is.
+        """
         ...
 
 
@@ -236,26 +240,22 @@ class StepLoop(abc.ABC):
 
     def _score(self, jobs: list[Job]) -> None:
         started = self._clock()
-        try:
-            scores = self._scores(jobs)
-        except Exception as exc:
-            self._scoring_failed(jobs, exc, started)
-        else:
-            self._tell_scores(jobs, scores, started)
+        self._take_in_scores(jobs, outcome_of(lambda: self._scores(jobs)), started)
 
     def _scores(self, jobs: list[Job]) -> list[TargetScore]:
         assert self._scorer is not None, "nobody here can score"
         return self._scorer.score([_score_item(job) for job in jobs])
 
-    def _scoring_failed(self, jobs: list[Job], exc: Exception, started: float) -> None:
-        logger.error("scoring failed", exc_info=exc)
-        error = error_of(exc, SCORING)
-        self._scoring_ended(jobs, self._orderly.fail(jobs, error, self._clock()), started)
-
-    def _tell_scores(self, jobs: list[Job], scores: list[TargetScore], started: float) -> None:
-        self._scoring_ended(jobs, self._orderly.scored(jobs, scores, self._clock()), started)
-
-    def _scoring_ended(self, jobs: list[Job], finished: list[Finished], started: float) -> None:
+    def _take_in_scores(
+        self, jobs: list[Job], outcome: list[TargetScore] | Exception, started: float
+    ) -> None:
+        """End jobs with what scoring them brought, or raised, and tell."""
+        now = self._clock()
+        if isinstance(outcome, Exception):
+            logger.error("scoring failed", exc_info=outcome)
+            finished = self._orderly.fail(jobs, error_of(outcome, SCORING), now)
+        else:
+            finished = self._orderly.scored(jobs, outcome, now)
         iteration = Iteration(
             num_rows=0,
             num_encodes=0,
@@ -268,6 +268,11 @@ class StepLoop(abc.ABC):
         )
         self._listener.told(News(finished=finished, iterations=[*self._untold, iteration]))
         self._untold = []
+
+    def _tell_dropped(self, schedule: Schedule) -> None:
+        """Tell who was dropped at once: they need not wait for the step."""
+        if schedule.dropped:
+            self._listener.told(News(finished=schedule.dropped))
 
     def _tell(
         self,
@@ -313,15 +318,28 @@ class StepLoop(abc.ABC):
             logger.exception("closing the model runner failed")
 
 
-def step_failed(finished: list[Finished], exc: Exception) -> Update:
-    """Log that a step failed; what is then to be told.
+def outcome_of(work: Callable[[], T]) -> T | Exception:
+    """What some work brought, or raised."""
+    try:
+        return work()
+    except Exception as exc:
+        return exc
 
-    Its jobs end, and only they: what the cache holds of them cannot be trusted. Those of plans made
-    meanwhile are mostly the same, and end as well.
+
+def take_in(
+    scheduler: Scheduler, outcome: StepOutput | Exception, now: float
+) -> tuple[StepOutput, Update]:
+    """Update a scheduler with what its step brought, or raised; what is then to be told.
+
+    If the step failed, its jobs end, and only they: what the cache holds of them cannot be trusted.
+    Those of plans made meanwhile are mostly the same, and end as well.
     """
+    if not isinstance(outcome, Exception):
+        return outcome, scheduler.update(outcome, now)
+    finished = scheduler.fail_running(error_of(outcome, STEPPING), now)
     ids = sorted({ended.job.request.request_id for ended in finished})
-    logger.error("a step failed, and with it the requests %s", ids, exc_info=exc)
-    return Update(first_tokens=[], streamed=[], finished=finished)
+    logger.error("a step failed, and with it the requests %s", ids, exc_info=outcome)
+    return NOTHING_EXECUTED, Update(first_tokens=[], streamed=[], finished=finished)
 
 
 def _score_item(job: Job) -> ScoreItem:

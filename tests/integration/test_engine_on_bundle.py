@@ -29,7 +29,7 @@ from tests.factories import random_model, random_sources, tiny_bundle, tiny_conf
 NUM_REQUESTS = 200
 MAX_ROWS = 16
 # So few that rows go from one lane to several and back.
-ROWS_TOGETHER = 6
+ROWS_TOGETHER = 3
 
 
 class RowCounter(SilentObserver):
@@ -100,7 +100,7 @@ async def test_two_hundred_at_once_get_bit_by_bit_what_each_gets_alone(
     alone, rows_alone = await answers(bundle, sources, together=False)
     together, rows_together = await answers(bundle, sources, together=True, num_lanes=num_lanes)
     assert rows_alone == 1
-    assert rows_together > MAX_ROWS / num_lanes / 2
+    assert rows_together > MAX_ROWS / 2
     for one, other in zip(alone, together, strict=True):
         assert one.token_ids == other.token_ids
         assert one.finish_reason is other.finish_reason

@@ -3,18 +3,33 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+import math
+import threading
+import time
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 import pytest
 
 from service.engine import Engine, EngineConfig
-from service.errors import InternalError, InvalidArgumentError, RequestCancelledError
+from service.errors import (
+    InternalError,
+    InvalidArgumentError,
+    RequestCancelledError,
+    UnavailableError,
+)
 from service.fake_lanes import FakeLanes
 from service.fake_scorer import FakeScorer
 from service.plan import RunnerLimits, ScoreItem
 from service.requests import FinishReason, GenerationRequest, ScoringRequest, SearchOptions
-from tests.unit.service.test_engine import Recorder, check_prediction, endless, request, settled
+from tests.unit.service.test_engine import (
+    Clock,
+    Recorder,
+    check_prediction,
+    endless,
+    request,
+    settled,
+)
 
 LIMITS = RunnerLimits(
     max_rows=4, max_source_positions=32, max_target_positions=40, top_k=2, vocab_size=512
@@ -23,9 +38,14 @@ LIMITS = RunnerLimits(
 
 @asynccontextmanager
 async def serving(
-    runner: FakeLanes, together: int = 2, recorder: Recorder | None = None
+    runner: FakeLanes,
+    together: int = 1,
+    recorder: Recorder | None = None,
+    scorer: FakeScorer | None = None,
+    clock: Callable[[], float] = time.monotonic,
 ) -> AsyncIterator[Engine]:
-    engine = Engine(runner, EngineConfig(rows_together=together), recorder, FakeScorer())
+    config = EngineConfig(rows_together=together)
+    engine = Engine(runner, config, recorder, scorer or FakeScorer(), clock=clock)
     await engine.start()
     try:
         yield engine
@@ -42,8 +62,9 @@ async def all_held(runner: FakeLanes) -> None:
         await asyncio.to_thread(fake.wait_until_blocked)
 
 
-async def test_each_gets_the_answer_it_gets_alone() -> None:
-    runner, recorder = FakeLanes(LIMITS), Recorder()
+@pytest.mark.parametrize("num_lanes", [2, 3, 5])
+async def test_each_gets_the_answer_it_gets_alone(num_lanes: int) -> None:
+    runner, recorder = FakeLanes(LIMITS, num_lanes), Recorder()
     requests = [request(*range(10, 10 + i % 20)) for i in range(300)]
     async with serving(runner, recorder=recorder) as engine:
         for asked, generation in zip(requests, engine.submit_many(requests), strict=True):
@@ -59,6 +80,26 @@ async def test_one_at_a_time_has_the_whole_processor() -> None:
             await engine.submit(request(*range(10, 20 + number))).result()
     assert set(runner.ways[0]) == {"alone"}
     assert not runner.ways[1]
+
+
+async def test_what_many_leave_in_several_lanes_has_the_whole_processor_in_turn() -> None:
+    runner, recorder = FakeLanes(LIMITS, script=endless), Recorder()
+    runner.hold()
+    async with serving(runner, recorder=recorder) as engine:
+        generations = engine.submit_many([request(10 + n) for n in range(8)])
+        await all_held(runner)
+        assert [ways[-1] for ways in runner.ways] == ["beside", "beside"]
+        for generation in generations[:3] + generations[5:]:  # all but one of each lane
+            generation.cancel()
+        num_steps = [len(ways) for ways in runner.ways]
+        runner.release()
+        for generation in generations[3:5]:
+            assert (await generation.result()).finish_reason is FinishReason.LENGTH
+        # The step under way ends beside the other lane's; then they take turns.
+        for ways, before in zip(runner.ways, num_steps, strict=True):
+            assert set(ways[before + 1 :]) == {"alone"}
+    assert recorder.rows[-1] == 1, "a turn is of one lane's rows"
+    assert max(recorder.rows) == 8, "beside each other, the rows of all lanes step"
 
 
 async def test_lanes_step_at_the_same_time_and_wait_for_none_of_the_others() -> None:
@@ -145,6 +186,84 @@ async def test_scores_beside_steps() -> None:
             assert hypothesis.token_log_probabilities == score.log_probabilities.tolist()
         else:
             check_prediction(runner.runners[0], one, result)
+
+
+async def test_a_scoring_that_fails_beside_steps_touches_nobody_else() -> None:
+    runner, scorer = FakeLanes(LIMITS, script=endless), FakeScorer()
+    runner.hold()
+    async with serving(runner, together=0, scorer=scorer) as engine:
+        await engine.prepare_scoring()
+        generations = engine.submit_many([request(10 + n) for n in range(8)])
+        await all_held(runner)
+        scorer.failures.append(RuntimeError("broken"))
+        failing = engine.submit(ScoringRequest((10, 3), target_ids=(11, 3)))
+        cancelled = engine.submit(ScoringRequest((10, 3), target_ids=(12, 3)))
+        cancelled.cancel()
+        runner.release()
+        assert isinstance((await failing.result()).error, InternalError)
+        assert (await cancelled.result()).finish_reason is FinishReason.CANCELLED
+        fine = await engine.submit(ScoringRequest((10, 3), target_ids=(11, 3))).result()
+        assert fine.error is None
+        for generation in generations:
+            assert (await generation.result()).finish_reason is FinishReason.LENGTH
+
+
+async def test_streams_and_deadlines_in_lanes() -> None:
+    runner, clock = FakeLanes(LIMITS, script=endless), Clock()
+    runner.hold()
+    async with serving(runner, together=0, clock=clock) as engine:
+        requests = [request(10 + n, deadline=clock.now + 5 if n % 2 else None) for n in range(8)]
+        generations = engine.submit_many(requests)
+        await all_held(runner)
+        clock.now += 6
+        runner.release()
+        for number, generation in enumerate(generations):
+            if number % 2:
+                assert (await generation.result()).finish_reason is FinishReason.DEADLINE
+            else:
+                streamed = [token async for tokens in generation for token in tokens]
+                assert streamed == (await generation.result()).token_ids
+
+
+async def test_a_loop_that_breaks_answers_all_and_leaves_a_lane_that_hangs_alone(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    runner = FakeLanes(LIMITS, script=endless)
+    runner.hold()
+    clock = Clock()
+    engine = Engine(runner, EngineConfig(rows_together=0), clock=BreakableClock(clock))
+    await engine.start()
+    generations = engine.submit_many([request(10 + n) for n in range(8)])
+    await all_held(runner)
+    clock.now = math.nan
+    runner.runners[1].release()  # whose step's end is looked at the clock for
+    for generation in generations:
+        assert isinstance((await generation.result()).error, UnavailableError)
+    assert engine.has_failed
+    assert not runner.closed, "a lane still steps"
+    runner.release()
+    await engine.stop()
+    assert "the step loop failed" in caplog.text
+
+
+def test_threads_begin_with_the_start() -> None:
+    Engine(FakeLanes(LIMITS))
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("lane-")]
+
+
+class BreakableClock:
+    """Breaks, for whoever is not the event loop, once the time is not a number."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._owner = threading.get_ident()
+
+    def __call__(self) -> float:
+        if math.isnan(self._clock.now):
+            if threading.get_ident() == self._owner:
+                return 0.0
+            raise RuntimeError("the clock is broken")
+        return self._clock()
 
 
 async def test_a_beam_wider_than_a_lane_is_refused() -> None:

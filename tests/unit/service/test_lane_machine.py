@@ -5,88 +5,100 @@ from __future__ import annotations
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis.stateful import invariant, precondition, rule
 
 from service.errors import InternalError, RequestCancelledError
 from service.fake_runner import FakeRunner, moody
+from service.fake_scorer import FakeScorer
 from service.jobs import Job
 from service.laned_scheduler import LanedScheduler
-from service.plan import RunnerLimits, StepOutput
-from service.requests import FinishReason, Priority, SearchOptions
+from service.plan import RunnerLimits, ScoreItem, StepOutput
+from service.requests import ScoringRequest, SearchOptions
 from service.scheduler import Finished
-from tests.searches import EOS, search_job
-from tests.unit.service.test_search_machine import MAX_ROWS, SEARCHES, alone
+from tests.arrivals_machine import MAX_ROWS, ArrivalsMachine
+from tests.searches import EOS, NoReply, search_job
 
 NUM_LANES = 3
 TOGETHER = 5
+BUDGET = 100
 LIMITS = RunnerLimits(MAX_ROWS, 16, 24, 2, 24)
 
 
-class LaneMachine(RuleBasedStateMachine):
+class LaneMachine(ArrivalsMachine):
     """Steps begin and end lane by lane, in any order, while jobs come, go and fail."""
 
     def __init__(self) -> None:
         super().__init__()
         self.scheduler = LanedScheduler(
-            [LIMITS] * NUM_LANES, bos_id=2, eos_id=EOS, encode_token_budget=100, together=TOGETHER
+            [LIMITS] * NUM_LANES,
+            bos_id=2,
+            eos_id=EOS,
+            encode_token_budget=BUDGET,
+            together=TOGETHER,
         )
         self.runners = [FakeRunner(LIMITS, scores=moody(24)) for _ in range(NUM_LANES)]
         self.under_way: dict[int, StepOutput] = {}
-        self.now = 0.0
-        self.alive: dict[Job, tuple[tuple[int, ...], SearchOptions, int]] = {}
+        self.to_score: set[Job] = set()
+        self.scoring: dict[int, list[Job]] = {}
         self.lane_of: dict[Job, int] = {}
-        self.ended: set[Job] = set()
 
-    @rule(
-        source=st.lists(st.integers(10, 20), max_size=3).map(tuple),
-        options=st.sampled_from(SEARCHES),
-        limit=st.integers(4, 24),
-        patience=st.none() | st.integers(0, 20),
-        client=st.sampled_from("abc"),
-        priority=st.sampled_from(list(Priority)),
-    )
-    def arrive(
-        self,
-        source: tuple[int, ...],
-        options: SearchOptions,
-        limit: int,
-        patience: int | None,
-        client: str,
-        priority: Priority,
-    ) -> None:
-        deadline = None if patience is None else self.now + patience
-        job = search_job(
-            source,
-            options,
-            limit,
-            now=self.now,
-            deadline=deadline,
-            client=client,
-            priority=priority,
-        )
-        self.alive[job] = (source, options, limit)
+    @rule(num_source=st.integers(1, 20), num_target=st.integers(1, 20))
+    def arrive_to_be_scored(self, num_source: int, num_target: int) -> None:
+        request = ScoringRequest((*[10] * num_source, EOS), target_ids=(*[11] * num_target, EOS))
+        job = Job(request, NoReply(), num_target, self.now)
+        self.to_score.add(job)
         self.scheduler.add([job])
-
-    @precondition(lambda self: self.alive)
-    @rule(data=st.data())
-    def cancel(self, data: st.DataObject) -> None:
-        job = data.draw(st.sampled_from(list(self.alive)))
-        self.scheduler.cancel(job, RequestCancelledError("no more"))
-
-    @rule(seconds=st.integers(1, 5))
-    def pass_time(self, seconds: int) -> None:
-        self.now += seconds
 
     @rule()
     def begin(self) -> None:
-        """Whoever has something to do does it."""
-        for lane in self.scheduler.ready():
-            schedule = self.scheduler.schedule(lane, self.now)
-            self.end(schedule.dropped)
-            assert not self.lane_of.keys() & set(schedule.admitted), "joined twice"
-            self.lane_of.update(dict.fromkeys(schedule.admitted, lane))
-            if schedule.plan is not None:
-                self.under_way[lane] = self.runners[lane].execute(schedule.plan)
+        """Whoever has something to do does it, until nobody has."""
+        for _ in range(1000):
+            if not (lanes := self.scheduler.ready()):
+                return
+            if sum(options.beam_size for _, options, _ in self.alive.values()) <= TOGETHER:
+                assert len(lanes) == 1
+                assert not self.under_way.keys() | self.scoring.keys(), "not in turn"
+            for lane in lanes:
+                self.begin_lane(lane)
+        raise AssertionError("somebody is ready for ever and does nothing")
+
+    def begin_lane(self, lane: int) -> None:
+        schedule = self.scheduler.schedule(lane, self.now)
+        self.end(schedule.dropped)
+        assert not self.lane_of.keys() & set(schedule.admitted), "joined twice"
+        self.lane_of.update(dict.fromkeys(schedule.admitted, lane))
+        if schedule.scoring:
+            assert not self.scoring, "two lanes score at the same time"
+            if any(job.rows for job in self.alive if job not in schedule.admitted):
+                # Others wait for it, or have less of the processor.
+                others = schedule.scoring[1:]
+                tokens = sum(job.request.num_encoded_tokens for job in others)
+                assert tokens <= BUDGET // 4
+                assert self.scheduler.lane(lane).num_running > 0
+            self.scoring[lane] = schedule.scoring
+        if schedule.plan is not None:
+            self.under_way[lane] = self.runners[lane].execute(schedule.plan)
+
+    @precondition(lambda self: self.scoring)
+    @rule(fails=st.booleans())
+    def take_in_scores(self, fails: bool) -> None:
+        ((lane, jobs),) = self.scoring.items()
+        if lane in self.under_way:  # it scores after its step
+            self.take_in_lane(lane, fails=False)
+        del self.scoring[lane]
+        if fails:
+            self.end(self.scheduler.fail(jobs, InternalError("broken"), self.now))
+        else:
+            scorer = FakeScorer()
+            scorer.prepare()
+            requests = [job.request for job in jobs]
+            items = [
+                ScoreItem(request.source_ids, request.target_ids)
+                for request in requests
+                if isinstance(request, ScoringRequest)
+            ]
+            self.end(self.scheduler.scored(jobs, scorer.score(items), self.now))
+        self.scheduler.release(lane)
 
     @precondition(lambda self: self.under_way)
     @rule(data=st.data(), fails=st.integers(0, 9).map(lambda n: n == 0))
@@ -97,23 +109,20 @@ class LaneMachine(RuleBasedStateMachine):
         output = self.under_way.pop(lane)
         if fails:
             here = {job for job in self.alive if job.rows and self.lane_of[job] == lane}
-            failed = self.scheduler.fail_running(lane, InternalError("broken"), self.now)
+            failed = self.scheduler.lane(lane).fail_running(InternalError("broken"), self.now)
             assert {finished.job for finished in failed} == here
             self.end(failed)
         else:
-            self.end(self.scheduler.update(lane, output, self.now).finished)
-        self.scheduler.release(lane)
+            self.end(self.scheduler.lane(lane).update(output, self.now).finished)
+        if lane not in self.scoring:
+            self.scheduler.release(lane)
 
     def end(self, all_finished: list[Finished]) -> None:
         for finished in all_finished:
-            job, result = finished.job, finished.result
-            assert job not in self.ended, "answered twice"
-            self.ended.add(job)
-            expected = alone(*self.alive.pop(job))
-            if result.finish_reason in (FinishReason.EOS, FinishReason.LENGTH):
-                assert result.hypotheses == expected
+            if finished.job in self.to_score:
+                self.to_score.remove(finished.job)
             else:
-                assert result.error is not None
+                super().end([finished])
 
     @invariant()
     def every_row_is_somebody_s(self) -> None:
@@ -125,25 +134,30 @@ class LaneMachine(RuleBasedStateMachine):
             here = sum(number == lane for number, _ in rows)
             assert here <= MAX_ROWS
             assert self.scheduler.num_beside(lane) == len(rows) - here
-        assert self.scheduler.num_busy == len(self.under_way)
+        assert self.scheduler.num_busy == len(self.under_way.keys() | self.scoring.keys())
 
     @invariant()
     def nobody_is_stuck(self) -> None:
-        if self.alive and not self.under_way:
+        if (self.alive or self.to_score) and not (self.under_way or self.scoring):
             assert self.scheduler.ready()
             assert not self.scheduler.is_idle
 
     def teardown(self) -> None:
-        for _ in range(25 * (len(self.alive) + 1)):
-            if not self.alive:
+        # Each lane in turn, if there are few.
+        for _ in range(NUM_LANES * 25 * (len(self.alive) + len(self.to_score) + 1)):
+            if not self.alive and not self.to_score:
                 break
             self.begin()
-            for lane in sorted(self.under_way):
-                self.take_in_lane(lane, fails=False)
-        assert not self.alive, "somebody waits for ever"
+            self.take_in_all()
+        assert not [*self.alive, *self.to_score], "somebody waits for ever"
+        self.take_in_all()
+        assert self.scheduler.is_idle
+
+    def take_in_all(self) -> None:
+        if self.scoring:
+            self.take_in_scores(fails=False)
         for lane in sorted(self.under_way):
             self.take_in_lane(lane, fails=False)
-        assert self.scheduler.is_idle
 
 
 LaneMachine.TestCase.settings = settings(max_examples=100, stateful_step_count=40)
@@ -208,3 +222,40 @@ def test_who_waits_and_is_cancelled_joins_no_lane() -> None:
     assert schedule.plan is None
     assert lanes.is_idle
     assert not lanes.ready()
+
+
+def test_few_rows_in_several_lanes_take_turns() -> None:
+    lanes = scheduler(together=4)
+    jobs = [search_job([10]) for _ in range(6)]
+    lanes.add(jobs)
+    assert rows_by_lane(lanes) == [3, 3]
+    for job in jobs[:2] + jobs[3:5]:
+        lanes.cancel(job, RequestCancelledError("no more"))
+    for lane in range(2):
+        lanes.release(lane)
+        lanes.schedule(lane, 0.0)
+        lanes.release(lane)
+    turns = []
+    for _ in range(6):
+        (lane,) = lanes.ready()
+        lanes.schedule(lane, 0.0)
+        assert not lanes.ready(), "beside another"
+        lanes.release(lane)
+        turns.append(lane)
+    assert sorted(turns[:2]) == [0, 1]
+    assert turns == turns[:2] * 3
+
+
+def test_who_waits_gets_the_row_of_who_is_dropped_in_the_same_step() -> None:
+    lanes = scheduler(together=0)
+    running = [search_job([10]) for _ in range(2 * MAX_ROWS)]
+    lanes.add(running)
+    assert rows_by_lane(lanes) == [MAX_ROWS, MAX_ROWS]
+    waiting = search_job([10])
+    lanes.add([waiting])
+    lanes.cancel(running[0], RequestCancelledError("no more"))
+    (lane,) = (number for number in range(2) if lanes.lane(number).owns(running[0]))
+    lanes.release(lane)
+    schedule = lanes.schedule(lane, 0.0)
+    assert [finished.job for finished in schedule.dropped] == [running[0]]
+    assert schedule.admitted == [waiting]

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from model.sessions import SessionSettings
+from service.errors import StartupError
 from service.onnx_lanes import OnnxLanes, cpu_runner
 from service.plan import ModelRunner, RunnerLimits, StepOutput, StepPlan
 from service.runner import OnnxRunner
@@ -23,7 +24,8 @@ from tests.runner_loops import greedy_steps
         (63, 2, []),
         (70, 2, [35, 35]),
         (67, 2, [34, 33]),
-        (64, 16, [32, 32]),
+        (64, 16, []),
+        (128, 4, [32, 32, 32, 32]),
         (256, 3, [86, 85, 85]),
     ],
 )
@@ -47,8 +49,8 @@ def test_lanes_share_rows_and_no_lane_is_too_small_for_a_beam(
 def test_both_ways_of_every_lane_bring_the_same_bits(tmp_path: Path, precision: str) -> None:
     bundle = tiny_bundle(tmp_path / "bundle", precision=precision)
     sources = random_sources(bundle.config, 5)
-    sessions = SessionSettings(intra_op_threads=5)  # two for each lane
-    lanes = OnnxLanes(bundle, max_rows=16, num_lanes=2, sessions=sessions)
+    sessions = SessionSettings(intra_op_threads=3)
+    lanes = OnnxLanes(bundle, max_rows=24, num_lanes=3, sessions=sessions)
     expected = greedy_steps(OnnxRunner(bundle, max_rows=8), sources, 4)
     for lane in lanes.lanes:
         for way in (lane.alone, lane.beside):
@@ -56,6 +58,22 @@ def test_both_ways_of_every_lane_bring_the_same_bits(tmp_path: Path, precision: 
                 assert output.top_ids.tobytes() == wanted.top_ids.tobytes()
                 assert output.top_logits.tobytes() == wanted.top_logits.tobytes()
                 assert output.log_sum_exp.tobytes() == wanted.log_sum_exp.tobytes()
+
+
+def test_the_weights_are_in_memory_twice_however_many_lanes_there_are(tmp_path: Path) -> None:
+    sessions = SessionSettings(intra_op_threads=4)
+    lanes = cpu_runner(tiny_bundle(tmp_path / "bundle"), 128, sessions)
+    assert isinstance(lanes, OnnxLanes)
+    runners = [way for lane in lanes.lanes for way in (lane.alone, lane.beside)]
+    encoders = {id(way.encoder_session) for way in runners if isinstance(way, OnnxRunner)}
+    assert len(runners) == 8
+    assert len(encoders) == 2
+
+
+def test_too_many_rows_are_named_before_anything_is_opened(tmp_path: Path) -> None:
+    rows = 2**48
+    with pytest.raises(StartupError, match=rf"{rows} rows.*--max-rows"):
+        cpu_runner(tiny_bundle(tmp_path / "bundle"), rows, SessionSettings(intra_op_threads=2))
 
 
 def test_a_lane_goes_on_the_other_way_where_it_was(tmp_path: Path) -> None:

@@ -104,3 +104,13 @@ def test_those_that_end_first_are_not_taken_for_all() -> None:
         pace.came(source)
     pace.ended(10, 10)
     assert pace.mean_steps == pytest.approx(35, rel=0.05)
+
+
+def test_lanes_of_different_speed_add_up() -> None:
+    """16 rows whose turns take 10 ms beside one whose turns take 2 ms: 2.1 rows a millisecond."""
+    pace = Pace(17)
+    for turn in range(2000):
+        pace.stepped(17, 0.002, share=1 / 17)
+        if turn % 5 == 0:
+            pace.stepped(17, 0.010, share=16 / 17)
+    assert pace.rows_per_second() == pytest.approx(16 / 0.010 + 1 / 0.002, rel=0.02)
