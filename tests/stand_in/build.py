@@ -5,7 +5,7 @@
     python tests/stand_in/build.py wheels build/stand-in
     DRAGOMAN_STAND_IN=build/stand-in python -m pytest tests/parity/test_cuda_provider.py
 
-Needs gcc and nm, on x86-64 Linux. See `cuda.c` for what it shows, and what it can't.
+Needs gcc and nm, on x86-64 Linux. The sources beside this say what it shows and what not.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def build(wheels: Path, output: Path) -> None:
     [provider] = site.glob("onnxruntime/capi/libonnxruntime_providers_cuda.so")
     listing = _run("nm", "-D", "--undefined-only", str(provider))
     wanted = [line.split()[-1] for line in listing.splitlines()]
-    source = (_HERE / "cuda.c").read_text(encoding="utf-8")
+    source = "".join(file.read_text(encoding="utf-8") for file in sorted(_HERE.glob("*.c")))
     headers = next(cuda.glob("nvidia/*/include"))
     for library in LIBRARIES:
         names = [name.split("@")[0] for name in wanted if name.endswith(f"@{library}")]
@@ -59,11 +59,11 @@ def _compile(library: Path, source: str, names: Iterable[str], headers: Path) ->
     missing = [name for name in sorted(set(names)) if not re.search(rf"\b{name}\(", source)]
     file = library.with_name(f"{library.name}.c")
     stubs = "\n".join(f"{_kind(name)}({name})" for name in missing)
-    # Two files: the headers declare what the stubs only pretend to be.
+    # A file of their own: the headers declare what the stubs only pretend to be.
     file.write_text(_PRELUDE + stubs + "\n", encoding="utf-8")
     sources = [str(file)]
     if source:
-        sources.append(str(_HERE / "cuda.c"))
+        sources += [str(file) for file in sorted(_HERE.glob("*.c"))]
     versions = library.with_name(f"{library.name}.map")
     versions.write_text(f"{library.name} {{ global: *; }};\n", encoding="utf-8")
     _run(

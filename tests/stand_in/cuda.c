@@ -1,14 +1,14 @@
 /* The CUDA runtime as ONNX Runtime's CUDA provider calls it, on a machine without a GPU.
 
-   Memory is the host's, streams and graphs are numbers, and kernels do nothing. What can be seen
-   with it: which operators the provider takes, what it allocates, that a capture makes no call that
-   CUDA forbids meanwhile, and what the host needs for a step. What is computed is garbage. build.py
-   adds a function that returns 0 for everything else that is asked for.
+   Memory is the host's, and kernels do nothing. What can be seen with it: which operators the
+   provider takes, what it allocates, that a capture makes no call that CUDA forbids meanwhile, in
+   which order everything is launched (streams.c), and what the host needs for a step. What is
+   computed is garbage. build.py adds a function that returns 0 for everything else that is asked for.
 
    STAND_IN_BYTES is the memory of the GPU; what is forbidden or fails goes to standard error. */
 
-#include <cuda_runtime_api.h>
-#include <pthread.h>
+#include "stand_in.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,10 +18,7 @@ enum { MOST_BLOCKS = 1 << 16 };
 static struct { char *start; size_t size; int on_device; } blocks[MOST_BLOCKS];
 static int num_blocks;
 static size_t used, total = (size_t)100 << 30;
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static cudaStream_t capturing;
-static int is_spoilt;
-static long next_handle = 0x1000;
+pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static cudaError_t last_error;
 
 __attribute__((constructor)) static void begin(void) {
@@ -29,16 +26,7 @@ __attribute__((constructor)) static void begin(void) {
   if (bytes) total = strtoull(bytes, NULL, 10);
 }
 
-static cudaError_t fail(cudaError_t error) { return last_error = error; }
-
-static int is_forbidden(const char *call) {
-  if (!capturing) return 0;
-  fprintf(stderr, "stand-in: %s during a capture\n", call);
-  is_spoilt = 1;
-  fail(cudaErrorStreamCaptureUnsupported);
-  return 1;
-}
-#define NOT_WHILE_CAPTURING if (is_forbidden(__func__)) return last_error
+cudaError_t fail(cudaError_t error) { return last_error = error; }
 
 /* --- memory --- */
 
@@ -73,13 +61,13 @@ static cudaError_t give_back(void *pointer) {
   return cudaSuccess;
 }
 
-static int is_on_device(const void *pointer) {
-  int found = 0;
+enum place place_of(const void *pointer) {
+  enum place found = PAGEABLE;
   pthread_mutex_lock(&lock);
-  for (int i = 0; i < num_blocks && !found; i++) {
+  for (int i = 0; i < num_blocks && found == PAGEABLE; i++) {
     const char *start = blocks[i].start;
-    found = blocks[i].on_device && (const char *)pointer >= start &&
-            (const char *)pointer < start + blocks[i].size;
+    if ((const char *)pointer >= start && (const char *)pointer < start + blocks[i].size)
+      found = blocks[i].on_device ? ON_DEVICE : PINNED;
   }
   pthread_mutex_unlock(&lock);
   return found;
@@ -99,10 +87,12 @@ cudaError_t cudaMallocHost(void **pointer, size_t size) {
 }
 cudaError_t cudaFree(void *pointer) {
   NOT_WHILE_CAPTURING;
+  do_all();
   return give_back(pointer);
 }
 cudaError_t cudaFreeHost(void *pointer) {
   NOT_WHILE_CAPTURING;
+  do_all();
   return give_back(pointer);
 }
 cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total_bytes) {
@@ -110,64 +100,6 @@ cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total_bytes) {
   *total_bytes = total;
   return cudaSuccess;
 }
-cudaError_t cudaMemcpy(void *to, const void *from, size_t size, enum cudaMemcpyKind kind) {
-  NOT_WHILE_CAPTURING;
-  memmove(to, from, size);
-  return cudaSuccess;
-}
-cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t size, enum cudaMemcpyKind kind,
-                            cudaStream_t stream) {
-  /* The graph would copy from there at every replay, when something else lies there. */
-  if (capturing && !(is_on_device(to) && is_on_device(from)))
-    is_forbidden("a copy of the host's memory");
-  if (size) memmove(to, from, size);
-  return cudaSuccess;
-}
-
-/* --- streams and graphs --- */
-
-cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned flags) {
-  *stream = (cudaStream_t)(next_handle += 16);
-  return cudaSuccess;
-}
-cudaError_t cudaStreamCreate(cudaStream_t *stream) { return cudaStreamCreateWithFlags(stream, 0); }
-cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned flags) {
-  *event = (cudaEvent_t)(next_handle += 16);
-  return cudaSuccess;
-}
-cudaError_t cudaEventCreate(cudaEvent_t *event) { return cudaEventCreateWithFlags(event, 0); }
-cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
-  NOT_WHILE_CAPTURING;
-  return cudaSuccess;
-}
-cudaError_t cudaDeviceSynchronize(void) {
-  NOT_WHILE_CAPTURING;
-  return cudaSuccess;
-}
-cudaError_t cudaEventSynchronize(cudaEvent_t event) {
-  NOT_WHILE_CAPTURING;
-  return cudaSuccess;
-}
-cudaError_t cudaStreamBeginCapture(cudaStream_t stream, enum cudaStreamCaptureMode mode) {
-  capturing = stream;
-  is_spoilt = 0;
-  return cudaSuccess;
-}
-cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *graph) {
-  capturing = NULL;
-  *graph = is_spoilt ? NULL : (cudaGraph_t)(next_handle += 16);
-  return is_spoilt ? fail(cudaErrorStreamCaptureInvalidated) : cudaSuccess;
-}
-cudaError_t cudaGraphInstantiate(cudaGraphExec_t *graph, cudaGraph_t from, unsigned long long flags) {
-  *graph = (cudaGraphExec_t)from;
-  return cudaSuccess;
-}
-cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void *data) {
-  if (capturing) is_forbidden("a host function"); /* replays would call it again */
-  else function(data);
-  return cudaSuccess;
-}
-
 /* --- kernels --- */
 
 static struct { dim3 grid, block; size_t shared; cudaStream_t stream; } launch;
@@ -181,18 +113,27 @@ cudaError_t __cudaPopCallConfiguration(dim3 *grid, dim3 *block, size_t *shared, 
   *(cudaStream_t *)stream = launch.stream;
   return cudaSuccess;
 }
-static cudaError_t launched(dim3 grid) {
+static cudaError_t launched(dim3 grid, cudaStream_t stream) {
+  launch_kernel(stream);
   if (grid.x && grid.y && grid.z && grid.y <= 65535 && grid.z <= 65535) return cudaSuccess;
   fprintf(stderr, "stand-in: a grid of %u x %u x %u blocks\n", grid.x, grid.y, grid.z);
   return fail(cudaErrorInvalidConfiguration);
 }
 cudaError_t cudaLaunchKernel(const void *function, dim3 grid, dim3 block, void **arguments,
                              size_t shared, cudaStream_t stream) {
-  return launched(grid);
+  return launched(grid, stream);
 }
 cudaError_t __cudaLaunchKernel(cudaKernel_t function, dim3 grid, dim3 block, void **arguments,
                                size_t shared, cudaStream_t stream) {
-  return launched(grid);
+  return launched(grid, stream);
+}
+cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t *config, const void *function,
+                                void **arguments) {
+  return launched(config->gridDim, config->stream);
+}
+cudaError_t cudaLaunchCooperativeKernel(const void *function, dim3 grid, dim3 block,
+                                        void **arguments, size_t shared, cudaStream_t stream) {
+  return launched(grid, stream);
 }
 cudaError_t __cudaGetKernel(cudaKernel_t *kernel, const void *function) {
   *kernel = (cudaKernel_t)function;
@@ -259,7 +200,10 @@ cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attribute, in
 }
 cudaError_t cudaPointerGetAttributes(struct cudaPointerAttributes *of, const void *pointer) {
   memset(of, 0, sizeof *of);
-  of->type = is_on_device(pointer) ? cudaMemoryTypeDevice : cudaMemoryTypeUnregistered;
+  static const enum cudaMemoryType types[] = {
+      [PAGEABLE] = cudaMemoryTypeUnregistered, [PINNED] = cudaMemoryTypeHost,
+      [ON_DEVICE] = cudaMemoryTypeDevice};
+  of->type = types[place_of(pointer)];
   of->devicePointer = (void *)pointer;
   return cudaSuccess;
 }
