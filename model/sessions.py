@@ -61,12 +61,15 @@ class SessionSettings:
         exact_int8_products: whether the processor has them; None to look.
         profile_prefix: how the files begin into which ONNX Runtime writes what every operator took;
             "" for none.
+        compute_stream: the address of the CUDA stream on which everything is launched; 0 for one of
+            ONNX Runtime's own.
     """
 
     device: str = "cpu"
     intra_op_threads: int | None = None
     exact_int8_products: bool | None = None
     profile_prefix: str = ""
+    compute_stream: int = 0
 
 
 def open_session(
@@ -89,7 +92,7 @@ def open_session(
     Raises:
         BundleDeviceError: the device can't run the bundle, or the file can't be loaded.
     """
-    providers = _providers(bundle, Device.parse(settings.device), captures)
+    providers = _providers(bundle, settings, captures)
     options = ort.SessionOptions()
     options.log_severity_level = 3
     if settings.intra_op_threads is not None:
@@ -130,12 +133,31 @@ def open_session(
         ) from exc
     wanted = providers[0] if isinstance(providers[0], str) else providers[0][0]
     if wanted not in session.get_providers():  # it falls back to the CPU, whatever the reason
-        raise BundleDeviceError(
-            f"ONNX Runtime {ort.__version__} cannot use the GPU {settings.device}; its own message "
-            f"is above. Is there such a GPU, with a driver for CUDA {_cuda_version()}? Its "
-            f"libraries come with `pip install 'onnxruntime-gpu[cuda,cudnn]'`. Or use --device cpu"
-        )
+        raise BundleDeviceError(no_such_gpu(settings.device, "its own message is above"))
     return session
+
+
+def no_such_gpu(device: str, why: str) -> str:
+    """What to tell somebody whose GPU can't be used."""
+    return (
+        f"ONNX Runtime {ort.__version__} cannot use the GPU {device}: {why}. Is there such a GPU, "
+        f"with a driver for CUDA {_cuda_version()}? Its libraries come with `pip install "
+        f"'onnxruntime-gpu[cuda,cudnn]'`. Or use --device cpu"
+    )
+
+
+def launch_options(graph: str | None = None) -> ort.RunOptions:
+    """For runs that are launched on the settings' stream and not waited for.
+
+    Args:
+        graph: the CUDA graph to capture or replay, in ONNX Runtime's words ("-1" for none); None
+            for a session without any.
+    """
+    options = ort.RunOptions()
+    options.add_run_config_entry("disable_synchronize_execution_providers", "1")
+    if graph is not None:
+        options.add_run_config_entry("gpu_graph_id", graph)
+    return options
 
 
 def load_cuda_libraries() -> None:
@@ -162,9 +184,14 @@ def _cuda_version() -> str:
     return str(getattr(ort, "cuda_version", "") or "of its build")
 
 
-def _providers(bundle: Bundle, device: Device, captures: bool) -> list[Any]:
+def check_device(bundle: Bundle, device: Device) -> None:
+    """Whether `device` runs such bundles, and this ONNX Runtime such devices.
+
+    Raises:
+        BundleDeviceError: one of them doesn't; says what to do.
+    """
     if device.kind == "cpu":
-        return ["CPUExecutionProvider"]
+        return
     if bundle.precision != "fp16":
         raise BundleDeviceError(
             f"{bundle.path} is a bundle of precision {bundle.precision}, which a GPU does not "
@@ -176,6 +203,13 @@ def _providers(bundle: Bundle, device: Device, captures: bool) -> list[Any]:
             "this ONNX Runtime has no CUDA provider: install dragoman[gpu] in place of "
             "dragoman[cpu], or use --device cpu"
         )
+
+
+def _providers(bundle: Bundle, settings: SessionSettings, captures: bool) -> list[Any]:
+    device = Device.parse(settings.device)
+    check_device(bundle, device)
+    if device.kind == "cpu":
+        return ["CPUExecutionProvider"]
     load_cuda_libraries()
     options = {
         "device_id": str(device.index),
@@ -183,4 +217,6 @@ def _providers(bundle: Bundle, device: Device, captures: bool) -> list[Any]:
         "arena_extend_strategy": "kSameAsRequested",
         "enable_cuda_graph": "1" if captures else "0",
     }
+    if settings.compute_stream:
+        options["user_compute_stream"] = str(settings.compute_stream)
     return [("CUDAExecutionProvider", options), "CPUExecutionProvider"]

@@ -1,0 +1,96 @@
+"""A device that is as late as it may be, on the CPU."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+
+import numpy as np
+
+from service.device_stream import HostStream, Memory
+
+
+class LateStream(HostStream):
+    """Copies to the host are made when they are waited for, and not while it is held.
+
+    What they bring is what lay on the device when their turn had come: graphs run at once on a CPU.
+    Who changes pinned memory that is still to be copied is noted.
+
+    Attributes:
+        num_copies: to the host, launched so far.
+        complaints: what was done too early.
+        failing: raised by those who wait next, one each.
+    """
+
+    def __init__(self, *, held: bool = False) -> None:
+        super().__init__()
+        self.num_copies = 0
+        self.complaints: list[str] = []
+        self.failing: list[Exception] = []
+        self._held = held
+        self._changed = threading.Condition()
+        self._num_events = 0
+        self._launched: list[tuple[Memory | None, Memory]] = []  # target (None: to the device)
+        self._sources: list[Memory] = []
+        self._done = 0
+        self._recorded: dict[int, int] = {}
+
+    def copy_in(self, address: int, source: Memory) -> None:
+        super().copy_in(address, source)
+        with self._changed:
+            self._launched.append((None, source.copy()))
+            self._sources.append(source)
+
+    def copy_out(self, target: Memory, address: int) -> None:
+        found = np.zeros(target.nbytes, np.uint8)
+        ctypes.memmove(found.ctypes.data, address, found.nbytes)
+        target[:] = 0xFF  # to be read by nobody: NaN, and token -1
+        with self._changed:
+            self._launched.append((target, found))
+            self._sources.append(found)
+            self.num_copies += 1
+            self._changed.notify_all()
+
+    def new_event(self) -> int:
+        self._num_events += 1
+        return self._num_events
+
+    def record(self, event: int) -> None:
+        with self._changed:
+            self._recorded[event] = len(self._launched)
+
+    def wait(self, event: int) -> None:
+        with self._changed:
+            self._do_until(self._recorded.get(event, 0))
+            if self.failing:
+                raise self.failing.pop(0)
+
+    def synchronize(self) -> None:
+        with self._changed:
+            self._do_until(len(self._launched))
+
+    def let_go(self) -> None:
+        """Hold nothing any more."""
+        with self._changed:
+            self._held = False
+            self._changed.notify_all()
+
+    def hold(self) -> None:
+        """Let nothing be done."""
+        with self._changed:
+            self._held = True
+
+    def await_copies(self, count: int) -> bool:
+        """Wait until so many copies to the host have been launched; whether they were."""
+        with self._changed:
+            return self._changed.wait_for(lambda: self.num_copies >= count, timeout=60)
+
+    def _do_until(self, end: int) -> None:
+        self._changed.wait_for(lambda: not self._held or self._done >= end)
+        while self._done < end:
+            target, found = self._launched[self._done]
+            if target is not None:
+                target[:] = found
+            elif not np.array_equal(self._sources[self._done], found):
+                self.complaints.append("pinned memory was changed before it was copied")
+            self._done += 1
