@@ -1,7 +1,8 @@
 """What every row needs for its next step, on the device, and how it gets there.
 
 All of it stays where it was allocated: captured CUDA graphs hold addresses. Rows are moved by the
-small graphs of the bundle (`export.cache_graphs`), on a GPU and in the tests on a CPU alike.
+small graphs of the bundle (`export.cache_graphs`), on a GPU and in the tests on a CPU alike. Those
+are launched and not waited for; what they are told goes through the staging of the step at hand.
 """
 
 from __future__ import annotations
@@ -15,9 +16,11 @@ import numpy.typing as npt
 import onnxruntime as ort
 
 from model.bundle import Bundle
-from model.sessions import Device, SessionSettings, open_session
+from model.sessions import Device, SessionSettings, launch_options, open_session
+from service.device_array import DeviceArray
 from service.kv_cache import CacheShape
 from service.plan import EncodeItem, Int64, RowCopy
+from service.staging import Staging
 
 Array = npt.NDArray[Any]
 
@@ -35,6 +38,11 @@ _MOST_BLANK = 2**31 - 1
 """Elements that ONNX Runtime can fill at once on a GPU, where it counts them in 32 bits."""
 
 
+_MOST_ARRAYS = 32
+"""So many ONNX Runtime joins on a GPU without pinned memory of its own for the kernel's arguments,
+which it would keep for ever of a run that it does not wait for."""
+
+
 def most_rows(one: CacheShape) -> int:
     """The rows for which caches can be allocated, however much memory there is.
 
@@ -44,36 +52,6 @@ def most_rows(one: CacheShape) -> int:
     longer = max(one.max_source, one.max_target)
     row_bytes = 2 * one.num_layers * one.num_heads * one.head_dim * longer * one.item_size
     return _MOST_BLANK * max(_BLANK_SIZES.values()) // row_bytes
-
-
-class DeviceArray:
-    """An array on a device, of which parts can be bound to a session.
-
-    Attributes:
-        value: owns the memory.
-        shape, dtype: of all of it.
-    """
-
-    def __init__(
-        self, value: ort.OrtValue, device: Device, shape: Sequence[int], dtype: npt.DTypeLike
-    ) -> None:
-        self.value = value
-        self.shape = tuple(shape)
-        self.dtype = np.dtype(dtype)
-        self._device = device
-
-    def bind(self, bind: Any, name: str, shape: Sequence[int], start: int = 0) -> None:
-        """Bind `shape` elements of it, from element number `start` on.
-
-        Args:
-            bind: `bind_input` or `bind_output` of an `onnxruntime.IOBinding`.
-            name: of the session's input or output.
-            shape: as the session shall see it.
-            start: how many elements lie before.
-        """
-        pointer = self.value.data_ptr() + start * self.dtype.itemsize
-        device = self._device
-        bind(name, device.kind, device.index, self.dtype.type, tuple(shape), pointer)
 
 
 class DeviceCaches:
@@ -102,7 +80,7 @@ class DeviceCaches:
         self.states = {name: self._upload(np.zeros(rows, dtype)) for name, dtype in STATES}
         self._set = _Graph(graph("set_rows"))
         self._copy = _Graph(graph("copy_rows"))
-        self._store = _Graph(graph("store_sources"))
+        self._store = _Graph(graph("store_sources"), waits=arrays > _MOST_ARRAYS)
         for name, state in self.states.items():
             self._set.bind_both(state, state.shape, name, f"set_{name}")
         for cache, name, output in (
@@ -110,7 +88,7 @@ class DeviceCaches:
             (self.cross_last, "cross_last", "stored_last"),
         ):
             self._store.bind_both(cache, self._as_table(cache), name, output)
-        self._store.feed(
+        self._store.feed_once(
             cross_offsets=self._offsets(shape.max_source), cross_last_offsets=self._offsets(1)
         )
 
@@ -119,32 +97,35 @@ class DeviceCaches:
         """Memory of the caches."""
         return self.shape.num_bytes
 
-    def set_rows(self, rows: Int64, values: Int64) -> None:
+    def set_rows(self, rows: Int64, values: Int64, staging: Staging) -> None:
         """Let `rows` [m] be fed `values` [4, m], in the order of `STATES`."""
-        self._set.feed(rows=rows, values=values)
-        self._set.run()
+        self._set.run(staging, rows=rows, values=values)
 
-    def copy_rows(self, copies: Sequence[RowCopy], source_lengths: Array) -> None:
+    def copy_rows(self, copies: Sequence[RowCopy], source_lengths: Array, staging: Staging) -> None:
         """Carry out `copies` of the caches as if all at once.
 
         Args:
             copies: what.
             source_lengths: [rows] of the sources in the rows, before any of it.
+            staging: of the step that wants it.
         """
         spans = [(c.source, c.target, c.start, c.stop) for c in copies]
-        self._copy_vectors(self.self_attention, self.shape.max_target, spans)
+        self._copy_vectors(self.self_attention, self.shape.max_target, spans, staging)
         crossing = [(c.source, c.target) for c in copies if c.cross]
         if crossing:
             spans = [(s, t, 0, int(source_lengths[s])) for s, t in crossing]
-            self._copy_vectors(self.cross_attention, self.shape.max_source, spans)
-            self._copy_vectors(self.cross_last, 1, [(s, t, 0, 1) for s, t in crossing])
+            self._copy_vectors(self.cross_attention, self.shape.max_source, spans, staging)
+            self._copy_vectors(self.cross_last, 1, [(s, t, 0, 1) for s, t in crossing], staging)
 
-    def store(self, items: Sequence[EncodeItem], encoded: Mapping[str, ort.OrtValue]) -> None:
+    def store(
+        self, items: Sequence[EncodeItem], encoded: Mapping[str, ort.OrtValue], staging: Staging
+    ) -> None:
         """Write what the encoder made of a batch into the rows of its items.
 
         Args:
             items: the sources, in the order of the batch.
             encoded: the encoder's outputs, key_0, value_0, key_1 ...: [B, H, S, Dh] on the device.
+            staging: of the step that wants it.
         """
         width = next(iter(encoded.values())).shape()[2]
         heads, batch = self.shape.num_heads, len(items)
@@ -159,17 +140,21 @@ class DeviceCaches:
                 last_targets.append(row * heads)
         for name, value in encoded.items():
             self._store.bind(f"encoded_{name}", value)
-        self._store.feed(
+        self._store.run(
+            staging,
             encoded_offsets=self._offsets(width, rows=batch),
             sources=np.concatenate(sources),
             targets=np.concatenate(targets),
             last_sources=np.array(last_sources, np.int64),
             last_targets=np.array(last_targets, np.int64),
         )
-        self._store.run()
 
     def _copy_vectors(
-        self, cache: DeviceArray, length: int, spans: Sequence[tuple[int, int, int, int]]
+        self,
+        cache: DeviceArray,
+        length: int,
+        spans: Sequence[tuple[int, int, int, int]],
+        staging: Staging,
     ) -> None:
         """In `cache`, of `length` positions a row: (source, target, start, stop) for each span."""
         row_size = self.shape.num_heads * length
@@ -178,12 +163,12 @@ class DeviceCaches:
         if not pairs:
             return
         self._copy.bind_both(cache, self._as_table(cache), "table", "copied")
-        self._copy.feed(
+        self._copy.run(
+            staging,
             offsets=self._offsets(length),
             sources=np.concatenate([source for source, _ in pairs]),
             targets=np.concatenate([target for _, target in pairs]),
         )
-        self._copy.run()
 
     def _offsets(self, length: int, rows: int | None = None) -> Int64:
         """Where each slice (array and head) of a cache of `length` positions a row begins."""
@@ -204,19 +189,25 @@ class DeviceCaches:
         binding.bind_cpu_input("count", np.array([count]))
         binding.bind_output("zeros", self._device.kind, self._device.index)
         self._blank.run_with_iobinding(binding)
-        return DeviceArray(binding.get_outputs()[0], self._device, shape, self.shape.dtype)
+        return DeviceArray.of(binding.get_outputs()[0], self._device, shape, self.shape.dtype)
 
     def _upload(self, array: Array) -> DeviceArray:
         value = ort.OrtValue.ortvalue_from_numpy(array, self._device.kind, self._device.index)
-        return DeviceArray(value, self._device, array.shape, array.dtype)
+        return DeviceArray.of(value, self._device, array.shape, array.dtype)
 
 
 class _Graph:
-    """A session with one set of bindings, which change little from run to run."""
+    """A session with one set of bindings, which change little from run to run.
 
-    def __init__(self, session: ort.InferenceSession) -> None:
+    Args:
+        session: itself.
+        waits: for each run.
+    """
+
+    def __init__(self, session: ort.InferenceSession, *, waits: bool = False) -> None:
         self._session = session
         self._io = session.io_binding()
+        self._options = None if waits else launch_options()
 
     def bind(self, name: str, value: ort.OrtValue) -> None:
         self._io.bind_ortvalue_input(name, value)
@@ -228,9 +219,13 @@ class _Graph:
         array.bind(self._io.bind_input, input_name, shape)
         array.bind(self._io.bind_output, output_name, shape)
 
-    def feed(self, **arrays: Array) -> None:
+    def feed_once(self, **arrays: Array) -> None:
+        """Inputs that stay. ONNX Runtime copies them to the device itself, and waits."""
         for name, array in arrays.items():
-            self._io.bind_cpu_input(name, np.ascontiguousarray(array))
+            self._io.bind_cpu_input(name, array)
 
-    def run(self) -> None:
-        self._session.run_with_iobinding(self._io)
+    def run(self, staging: Staging, **arrays: Array) -> None:
+        """Run it with these inputs."""
+        for name, array in zip(arrays, staging.put(*arrays.values()), strict=True):
+            array.bind(self._io.bind_input, name)
+        self._session.run_with_iobinding(self._io, self._options)

@@ -9,9 +9,10 @@ import numpy as np
 import onnxruntime as ort
 
 from model.bundle import Bundle
-from model.sessions import Device, SessionSettings, open_session
+from model.sessions import Device, SessionSettings, launch_options, open_session
 from service.plan import EncodeItem
 from service.runner import similar_lengths
+from service.staging import Staging
 
 # An encoder run costs a GPU hundreds of launches, whatever its size: few and large ones.
 _MAX_ENCODE_TOKENS = 16_384
@@ -33,6 +34,7 @@ class DeviceEncoder:
         self.session = open_session(bundle, bundle.encoder_path, settings)
         self._device = Device.parse(settings.device)
         self._pad_id = bundle.config.pad_id
+        self._options = launch_options()
         self._names = [
             f"{kind}_{layer}"
             for layer in range(bundle.config.num_decoder_layers)
@@ -40,21 +42,26 @@ class DeviceEncoder:
         ]
 
     def encode(
-        self, items: Sequence[EncodeItem]
+        self, items: Sequence[EncodeItem], staging: Staging
     ) -> Iterator[tuple[list[EncodeItem], dict[str, ort.OrtValue]]]:
-        """Batches of the items, each with key_0, value_0, key_1 ...: [B, H, S, Dh]."""
-        for batch in similar_lengths(items, _MAX_ENCODE_TOKENS, _MAX_ENCODE_PADDING):
-            yield batch, self._encode(batch)
+        """Batches of the items, each with key_0, value_0, key_1 ...: [B, H, S, Dh].
 
-    def _encode(self, batch: list[EncodeItem]) -> dict[str, ort.OrtValue]:
+        They are launched, not waited for. ONNX Runtime may give their memory to another run once
+        they are dropped here, which is fine: that one's turn comes later.
+        """
+        for batch in similar_lengths(items, _MAX_ENCODE_TOKENS, _MAX_ENCODE_PADDING):
+            yield batch, self._encode(batch, staging)
+
+    def _encode(self, batch: list[EncodeItem], staging: Staging) -> dict[str, ort.OrtValue]:
         lengths = np.array([len(item.source_ids) for item in batch], np.int32)
         source_ids = np.full((len(batch), lengths.max()), self._pad_id, np.int64)
         for row, item in enumerate(batch):
             source_ids[row, : len(item.source_ids)] = item.source_ids
         io: Any = self.session.io_binding()
-        io.bind_cpu_input("source_ids", source_ids)
-        io.bind_cpu_input("source_lengths", lengths)
+        inputs = ("source_ids", "source_lengths")
+        for name, array in zip(inputs, staging.put(source_ids, lengths), strict=True):
+            array.bind(io.bind_input, name)
         for name in self._names:
             io.bind_output(f"cross_{name}", self._device.kind, self._device.index)
-        self.session.run_with_iobinding(io)
+        self.session.run_with_iobinding(io, self._options)
         return dict(zip(self._names, io.get_outputs(), strict=True))

@@ -10,10 +10,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from model.bundle import Bundle
+from service.cuda_stream import load_runtime
+from service.device_encoder import ENCODE_TOKEN_BUDGET
 from service.errors import StartupError
 from service.ladder import MAX_ROWS, rungs_that_fit
-
-LIBRARIES = ("libcudart.so.13", "libcudart.so.12", "libcudart.so")
 
 MARGIN = 0.1
 """Share of the free memory that is left alone: for longer sources, and for what CUDA takes."""
@@ -34,17 +35,14 @@ def read_memory(index: int, load: Callable[[str], Any] = ctypes.CDLL) -> DeviceM
         index: among those that this process sees.
         load: opens a library by its name.
     """
-    for name in LIBRARIES:
-        try:
-            library = load(name)
-        except OSError:
-            continue
-        free, total = ctypes.c_size_t(), ctypes.c_size_t()
-        failed = library.cudaSetDevice(ctypes.c_int(index)) or library.cudaMemGetInfo(
-            ctypes.byref(free), ctypes.byref(total)
-        )
-        return None if failed else DeviceMemory(free.value, total.value)
-    return None
+    runtime = load_runtime(load)
+    if runtime is None:
+        return None
+    free, total = ctypes.c_size_t(), ctypes.c_size_t()
+    failed = runtime.cudaSetDevice(ctypes.c_int(index)) or runtime.cudaMemGetInfo(
+        ctypes.byref(free), ctypes.byref(total)
+    )
+    return None if failed else DeviceMemory(free.value, total.value)
 
 
 def rows_for(memory: DeviceMemory | None, bytes_per_row: int, beside: int = 0) -> int:
@@ -73,3 +71,22 @@ def rows_for(memory: DeviceMemory | None, bytes_per_row: int, beside: int = 0) -
             f"(--device cuda:1), or export a model with fewer positions"
         )
     return rows
+
+
+def step_bytes_per_row(bundle: Bundle) -> int:
+    """About what a row takes while it steps: the logits in three forms, and everything else."""
+    config = bundle.config
+    return 16 * config.vocab_size + 64 * (config.d_model + config.ffn_dim)
+
+
+def bytes_beside_rows(bundle: Bundle) -> int:
+    """About what is taken after the encoder is loaded, however many rows there are.
+
+    The decoder's weights twice, since scoring has its own, and an encode of the most sources that
+    join at once: what it computes, and what of it is under way to the rows.
+    """
+    config = bundle.config
+    weights = sum(file.stat().st_size for file in bundle.path.iterdir() if file.is_file())
+    states = (16 * config.num_decoder_layers + 8) * config.d_model + 2 * config.ffn_dim
+    attention = 4 * config.num_heads * bundle.max_source_positions
+    return 2 * weights + 2 * ENCODE_TOKEN_BUDGET * (states + attention)

@@ -6,19 +6,17 @@ import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import onnxruntime as ort
 
 from model.bundle import Bundle
-from model.sessions import Device, SessionSettings, open_session
-from service.device_caches import DeviceArray, DeviceCaches
+from model.sessions import Device, SessionSettings, launch_options, open_session
+from service.device_array import DeviceArray
+from service.device_caches import DeviceCaches
 from service.ladder import Ladder
 from service.plan import Adjustments, RunnerLimits
-
-Array = npt.NDArray[Any]
+from service.staging import Staging
 
 logger = logging.getLogger(__name__)
 
@@ -38,7 +36,7 @@ class _Binding:
 
     Attributes:
         io: the bindings.
-        chosen: what the host reads: [rung, 2k + 1].
+        chosen: what the host reads: [rung, 2k + 1]. The next step writes it again.
         options: names the graph to replay, or none.
         has_adjustments: whether the bound ones are other than nothing.
     """
@@ -52,6 +50,7 @@ class _Binding:
 class DeviceStep:
     """One token for each of the first rows, from and into device memory.
 
+    Steps are launched, not waited for: what one has chosen is there for what is launched after it.
     Must be used by one thread, the one that made it: ONNX Runtime keeps captured graphs by thread.
 
     Args:
@@ -81,7 +80,7 @@ class DeviceStep:
         self._caches = caches
         self._num_arrays = 2 * bundle.config.num_decoder_layers
         self._token_groups = bundle.token_groups
-        self._no_graph = _run_options(_NO_GRAPH)
+        self._no_graph = launch_options(_NO_GRAPH)
         self.captured_top_k = sorted({min(k, limits.vocab_size) for k in CAPTURED_TOP_K})
         self._graphs: dict[tuple[int, int], str] = {}
         if captures:
@@ -90,9 +89,11 @@ class DeviceStep:
         self._bindings: dict[tuple[int, int], _Binding] = {}
         # Adding 0 to a logit is no adjustment, and an operator on nothing may not be captured.
         # These stay where they are, as everything does that a captured graph reads.
-        self._nothing = self._upload(
-            Adjustments(np.zeros(1, np.int64), np.zeros(1, np.int64), np.zeros(1, np.float32))
-        )
+        self._nothing = {
+            "adjust_rows": self._zeros(np.int64),
+            "adjust_token_ids": self._zeros(np.int64),
+            "adjust_values": self._zeros(np.float32),
+        }
         self._session = open_session(bundle, bundle.decoder_step_path, settings, captures=captures)
 
     def num_candidates(self, k: int) -> int:
@@ -116,7 +117,7 @@ class DeviceStep:
                     extra={"graphs": number, "wanted": len(wanted), "seconds": CAPTURE_SECONDS},
                 )
                 break
-            self.run(rung, rung, k, Adjustments.none())
+            self._run(self._binding(rung, k))
         return len(self._graphs)
 
     def warm_up(self) -> None:
@@ -124,40 +125,39 @@ class DeviceStep:
 
         Captured graphs have it behind them.
         """
-        self.run(self._top, self._top, self.captured_top_k[-1], Adjustments.none())
+        self._run(self._binding(self._top, self.captured_top_k[-1]))
 
-    def run(
-        self, num_rows: int, rung: int, k: int, adjustments: Adjustments
-    ) -> tuple[npt.NDArray[np.float32], float]:
-        """Take a step.
+    def launch(self, rung: int, k: int, adjustments: Adjustments, staging: Staging) -> DeviceArray:
+        """Launch a step.
 
         Args:
-            num_rows: rows whose choices are wanted.
             rung: rows that step.
             k: candidates of each.
             adjustments: of their logits.
+            staging: of this step.
 
         Returns:
-            [num_rows, 2k + 1]: the candidates' ids, their logits, and the log-sum-exp; and the
-            seconds that the step took without the copy to the host.
+            [rung, 2k + 1], on the device: the candidates' ids, their logits, and the log-sum-exp.
         """
-        binding = self._bindings.get((rung, k)) or self._bind(rung, k)
-        options = binding.options
-        if len(adjustments.rows) or binding.has_adjustments:
-            binding.has_adjustments = len(adjustments.rows) > 0
-            _bind_inputs(
-                binding.io,
-                self._upload(adjustments) if binding.has_adjustments else self._nothing,
-            )
-        if binding.has_adjustments:
-            options = self._no_graph
-        start = time.perf_counter()
+        binding = self._binding(rung, k)
+        if len(adjustments.rows):
+            binding.has_adjustments = True
+            names = ("rows", "token_ids", "values")
+            arrays = staging.put(*(getattr(adjustments, name) for name in names))
+            for name, array in zip(names, arrays, strict=True):
+                array.bind(binding.io.bind_input, f"adjust_{name}")
+        elif binding.has_adjustments:
+            self._bind_nothing(binding.io)
+            binding.has_adjustments = False
+        self._run(binding)
+        return binding.chosen
+
+    def _run(self, binding: _Binding) -> None:
+        options = self._no_graph if binding.has_adjustments else binding.options
         self._session.run_with_iobinding(binding.io, options)
-        seconds = time.perf_counter() - start
-        chosen: npt.NDArray[np.float32] = binding.chosen.value.numpy()[:num_rows]
-        if self._device.kind == "cpu":
-            chosen = chosen.copy()  # it is the very memory that the next step writes
-        return chosen, seconds
+
+    def _binding(self, rung: int, k: int) -> _Binding:
+        return self._bindings.get((rung, k)) or self._bind(rung, k)
 
     def _bind(self, rung: int, k: int) -> _Binding:
         io = self._session.io_binding()
@@ -184,12 +184,18 @@ class DeviceStep:
             ):
                 self._bind_cache(io, cache, number, rung, *names)
         chosen = self._chosen(rung, k)
-        chosen.bind(io.bind_output, "chosen", chosen.shape)
-        _bind_inputs(io, self._nothing)
-        options = _run_options(self._graphs[rung, k]) if (rung, k) in self._graphs else None
-        binding = _Binding(io, chosen, options or self._no_graph)
+        chosen.bind(io.bind_output, "chosen")
+        self._bind_nothing(io)
+        options = self._no_graph
+        if (rung, k) in self._graphs:
+            options = launch_options(self._graphs[rung, k])
+        binding = _Binding(io, chosen, options)
         self._bindings[rung, k] = binding
         return binding
+
+    def _bind_nothing(self, io: ort.IOBinding) -> None:
+        for name, array in self._nothing.items():
+            array.bind(io.bind_input, name)
 
     def _bind_cache(
         self, io: ort.IOBinding, cache: DeviceArray, number: int, rung: int, *names: str
@@ -200,26 +206,15 @@ class DeviceStep:
         for name, bind in zip(names, (io.bind_input, io.bind_output), strict=False):
             cache.bind(bind, name, (rung, *row_shape), start)
 
-    def _upload(self, adjustments: Adjustments) -> dict[str, ort.OrtValue]:
-        return {
-            f"adjust_{name}": self._to_device(getattr(adjustments, name))
-            for name in ("rows", "token_ids", "values")
-        }
-
-    def _to_device(self, array: Array) -> ort.OrtValue:
-        return ort.OrtValue.ortvalue_from_numpy(array, self._device.kind, self._device.index)
+    def _zeros(self, dtype: type[np.generic]) -> DeviceArray:
+        device, zeros = self._device, np.zeros(1, dtype)
+        value = ort.OrtValue.ortvalue_from_numpy(zeros, device.kind, device.index)
+        return DeviceArray.of(value, device, zeros.shape, dtype)
 
     def _chosen(self, rung: int, k: int) -> DeviceArray:
-        zeros = np.zeros((rung, 2 * k + 1), np.float32)
-        return DeviceArray(self._to_device(zeros), self._device, zeros.shape, zeros.dtype)
-
-
-def _bind_inputs(io: ort.IOBinding, values: dict[str, ort.OrtValue]) -> None:
-    for name, value in values.items():
-        io.bind_ortvalue_input(name, value)
-
-
-def _run_options(graph: str) -> ort.RunOptions:
-    options = ort.RunOptions()
-    options.add_run_config_entry("gpu_graph_id", graph)
-    return options
+        # Not copied from the host: that copy would not wait for its turn.
+        shape, device = (rung, 2 * k + 1), self._device
+        value = ort.OrtValue.ortvalue_from_shape_and_type(
+            shape, np.float32, device.kind, device.index
+        )
+        return DeviceArray.of(value, device, shape, np.float32)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import onnxruntime as ort
@@ -13,6 +13,14 @@ from model.bundle import Bundle
 from model.sessions import SessionSettings, open_session
 from service.plan import EncodeItem, ScoreItem, TargetScore
 from service.runner import similar_lengths
+
+
+class Encoder(Protocol):
+    """What runs a bundle's encoder: an `onnxruntime.InferenceSession`, or who has one."""
+
+    def run(self, names: Sequence[str], feeds: dict[str, Any], /) -> list[Any]:
+        """The outputs of these names."""
+        ...
 
 
 class OnnxScorer:
@@ -26,12 +34,10 @@ class OnnxScorer:
     Args:
         bundle: what to run.
         settings: device and threads.
-        encoder: the runner's session of the bundle's encoder; None to open another.
+        encoder: the runner's, of the same bundle; None to open another.
     """
 
-    def __init__(
-        self, bundle: Bundle, settings: SessionSettings, encoder: ort.InferenceSession | None
-    ) -> None:
+    def __init__(self, bundle: Bundle, settings: SessionSettings, encoder: Encoder | None) -> None:
         self._bundle = bundle
         self._settings = settings
         self._encoder = encoder

@@ -15,12 +15,13 @@ import torch
 
 from model.bundle import Bundle
 from model.search import greedy_search
-from model.sessions import Device, SessionSettings
-from service import device_caches
-from service import device_runner as device_runner_module
+from model.sessions import SessionSettings
+from service import device_caches, device_model
 from service.device_memory import DeviceMemory
+from service.device_model import DeviceModel
 from service.device_runner import DeviceOptions, DeviceRunner
 from service.device_step import CAPTURE_SECONDS, DeviceStep
+from service.device_stream import DeviceStream, HostStream
 from service.engine import Engine, EngineConfig
 from service.errors import StartupError
 from service.plan import (
@@ -34,7 +35,9 @@ from service.plan import (
 )
 from service.requests import GenerationRequest, GenerationResult, Sampling, SearchOptions
 from service.runner import OnnxRunner
+from service.staging import Staging
 from tests.factories import random_model, random_sources, tiny_bundle, tiny_config
+from tests.late_stream import LateStream
 from tests.runner_loops import greedy_steps, rows_equal
 
 CPU = SessionSettings("cpu", intra_op_threads=1)
@@ -48,8 +51,11 @@ SHAPES = [
 ]
 
 
-def device_runner(bundle: Bundle, max_rows: int = MAX_ROWS, depth: int = 2) -> DeviceRunner:
-    return DeviceRunner(bundle, CPU, DeviceOptions(max_rows=max_rows, depth=depth))
+def device_runner(
+    bundle: Bundle, max_rows: int = MAX_ROWS, depth: int = 2, stream: DeviceStream | None = None
+) -> DeviceRunner:
+    options = DeviceOptions(max_rows=max_rows, depth=depth)
+    return DeviceRunner(bundle, CPU, options, stream=lambda _: stream or HostStream())
 
 
 @pytest.fixture(
@@ -202,13 +208,14 @@ def test_rows_that_go_on_cost_the_host_nothing(
         for row, source in enumerate(random_sources(bundle.config, 6, seed=4))
     ]
     told: list[list[int]] = []
-    set_rows = device._caches.set_rows
+    caches = device._model._caches
+    set_rows = caches.set_rows
 
-    def count(rows: np.ndarray, values: np.ndarray) -> None:
+    def count(rows: np.ndarray, values: np.ndarray, staging: Staging) -> None:
         told.append(rows.tolist())
-        set_rows(rows, values)
+        set_rows(rows, values, staging)
 
-    monkeypatch.setattr(device._caches, "set_rows", count)
+    monkeypatch.setattr(caches, "set_rows", count)
     device.execute(StepPlan((), items, *start(6)))
     told.clear()
 
@@ -326,7 +333,10 @@ async def test_searches_of_all_kinds_are_the_other_runners(
         GenerationRequest(source, kinds[number % len(kinds)])
         for number, source in enumerate(sources)
     ]
-    found = await answers(device_runner(bundle, depth=depth), requests)
+    late = LateStream()
+    found = await answers(device_runner(bundle, depth=depth, stream=late), requests)
+    assert late.num_copies > 60
+    assert late.complaints == []
     wanted = await answers(OnnxRunner(bundle, max_rows=MAX_ROWS, intra_op_threads=1), requests)
     for one, other in zip(found, wanted, strict=True):
         assert one.finish_reason is other.finish_reason
@@ -410,7 +420,7 @@ def test_the_cuda_libraries_are_loaded_before_the_memory_is_read(
     def load() -> None:
         happened.append("load")
 
-    monkeypatch.setattr(device_runner_module, "load_cuda_libraries", load)
+    monkeypatch.setattr(device_model, "load_cuda_libraries", load)
     with pytest.raises(StartupError):  # there is no such GPU
         DeviceRunner(bundle, SessionSettings("cuda:99"), DeviceOptions(), memory=memory)
     assert happened[:2] == ["load", "read"]
@@ -436,21 +446,16 @@ def test_a_graph_that_cannot_be_captured_is_run_without(
         with monkeypatch.context() as patch:
             patch.setattr(DeviceStep, name, refuse)
             # Only on a GPU is it tried at all: what the runner takes for one is the CPU.
-            patch.setattr(device_runner_module, "Device", _SaidToBeCuda)
+            patch.setattr(DeviceModel, "_is_on_gpu", True)
             runner = DeviceRunner(
-                bundle, CPU, DeviceOptions(max_rows=MAX_ROWS), memory=lambda _: None
-            )
+                bundle, CPU, DeviceOptions(max_rows=MAX_ROWS),
+                memory=lambda _: None, stream=lambda _: HostStream(),
+            )  # fmt: skip
         assert runner.num_captures == 0
         assert "no CUDA graph could be captured" in caplog.text
         assert all(map(same, greedy_steps(runner, sources, 3), expected))
         runner.close()
         caplog.clear()
-
-
-class _SaidToBeCuda(Device):
-    @classmethod
-    def parse(cls, text: str) -> Device:
-        return Device("cuda", 0)
 
 
 def test_capturing_ends_in_time(runners: tuple[DeviceRunner, OnnxRunner], bundle: Bundle) -> None:
@@ -461,9 +466,10 @@ def test_capturing_ends_in_time(runners: tuple[DeviceRunner, OnnxRunner], bundle
     device, plain = runners
     sources = random_sources(bundle.config, 5, seed=12)
     expected = greedy_steps(plain, sources, 3)
+    model = device._model
 
     def step() -> DeviceStep:
-        return DeviceStep(bundle, CPU, device._caches, device.ladder, device.limits, captures=True)
+        return DeviceStep(bundle, CPU, model._caches, device.ladder, device.limits, captures=True)
 
     every = len(step().captured_top_k) * len(device.ladder.rungs)
     assert step().capture() == every
@@ -471,6 +477,6 @@ def test_capturing_ends_in_time(runners: tuple[DeviceRunner, OnnxRunner], bundle
     slow = step()
     assert slow.capture(lambda: next(times)) == 4
     slow.warm_up()
-    device._step, kept = slow, device._step
+    model._step, kept = slow, model._step
     assert all(map(same, greedy_steps(device, sources, 3), expected))
-    device._step = kept
+    model._step = kept

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from service.device_memory import LIBRARIES, MARGIN, DeviceMemory, read_memory, rows_for
+from service.cuda_stream import LIBRARIES
+from service.device_memory import MARGIN, DeviceMemory, read_memory, rows_for
 from service.errors import StartupError
 
 

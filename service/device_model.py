@@ -1,0 +1,265 @@
+"""A bundle on a device: its sessions and caches, and the stream on which all of it is launched.
+
+Nothing here waits for a step. What is launched is worked off in the order of the calls.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from model.bundle import Bundle, BundleError
+from model.out_of_memory import is_out_of_memory
+from model.sessions import Device, SessionSettings, check_device, load_cuda_libraries
+from service.device_caches import DeviceCaches, most_rows
+from service.device_encoder import DeviceEncoder
+from service.device_flights import Flight, Landing
+from service.device_memory import (
+    DeviceMemory,
+    bytes_beside_rows,
+    rows_for,
+    step_bytes_per_row,
+)
+from service.device_step import DeviceStep
+from service.device_stream import DeviceStream
+from service.errors import StartupError
+from service.fed_rows import FedRows
+from service.ladder import Ladder, rungs_that_fit
+from service.plan import RunnerLimits, StepPlan
+from service.runner import cache_shape
+from service.staging import Staging, StagingRing
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class DeviceOptions:
+    """How a device runs a bundle.
+
+    Attributes:
+        max_rows: rows that can step at once; None for as many as the memory holds, up to 512.
+        captures: use CUDA graphs where there is a GPU.
+        depth: steps that may be under way on the device before the host looks at the first.
+    """
+
+    max_rows: int | None = None
+    captures: bool = True
+    depth: int = 2
+
+
+class DeviceModel:
+    """Launches steps. All of it belongs to one thread, the one that calls `open`.
+
+    Args:
+        bundle, settings, options: as for `DeviceRunner`.
+        limits: how long sources and targets may be; `max_rows` counts only if the options say it.
+        read_memory: reads the device's memory.
+        open_stream: opens a stream of the device.
+
+    Attributes:
+        device: where it is.
+        stream: on which everything is launched.
+        ring: the memory through which steps exchange arrays with the host.
+        limits, ladder, cache_bytes, num_captures: known once it is open.
+    """
+
+    def __init__(
+        self,
+        bundle: Bundle,
+        settings: SessionSettings,
+        options: DeviceOptions,
+        limits: RunnerLimits,
+        read_memory: Callable[[int], DeviceMemory | None],
+        open_stream: Callable[[Device], DeviceStream],
+    ) -> None:
+        self._bundle = bundle
+        self._settings = settings
+        self._options = options
+        self._read_memory = read_memory
+        self._open_stream = open_stream
+        self._memory_at_start: DeviceMemory | None = None
+        self.device = Device()
+        self.limits = limits
+        self.cache_bytes = 0
+        self.num_captures = 0
+
+    @property
+    def arena_bytes(self) -> int:
+        """What has been taken beside the caches; 0 where it can't be read."""
+        now = self._memory()
+        if now is None or self._memory_at_start is None:
+            return 0
+        return max(0, self._memory_at_start.free - now.free - self.cache_bytes)
+
+    def open(self) -> None:
+        """Load and allocate everything, and capture graphs.
+
+        Raises:
+            StartupError: this device can't run the bundle, or has too little memory.
+        """
+        try:
+            self._open_sessions()
+            self._make_room()
+            self._capture()
+        except BundleError as exc:
+            raise StartupError(str(exc)) from exc
+        except Exception as exc:
+            if not is_out_of_memory(exc):
+                raise
+            raise StartupError(self._too_little(exc)) from exc
+
+    def launch(self, plan: StepPlan, flight: Flight) -> None:
+        """Launch `plan`, and note in `flight` what will come of it."""
+        try:
+            self._carry_out(plan, flight)
+        except BaseException:
+            self._fed.forget()  # how far it came is unknown
+            raise
+
+    def learn(self, landing: Landing) -> None:
+        """Take note of what a step has chosen."""
+        if landing.chosen is None:
+            self._fed.forget()
+        elif landing.number is not None:
+            self._fed.seen(landing.number, landing.chosen)
+
+    def encode(self, names: Sequence[str], feeds: dict[str, Any]) -> list[Any]:
+        """What `run` of the encoder's session brings, after the steps before it.
+
+        ONNX Runtime copies what a session is fed as it likes, into memory that runs before it may
+        still use: so this waits for them.
+        """
+        self.stream.synchronize()
+        outputs: list[Any] = self._encoder.session.run(names, feeds)
+        return outputs
+
+    def close(self) -> None:
+        """Free the sessions, and then what they have used; with nothing under way."""
+        for name in ("_encoder", "_step", "_caches"):
+            self.__dict__.pop(name, None)
+        for name in ("ring", "stream"):
+            if (used := self.__dict__.pop(name, None)) is not None:
+                used.close()
+
+    # --- opening ---------------------------------------------------------------------------------
+
+    def _open_sessions(self) -> None:
+        self.device = Device.parse(self._settings.device)
+        load_cuda_libraries()  # memory and stream are asked of one of them
+        self._memory_at_start = self._memory()
+        check_device(self._bundle, self.device)
+        self.stream = self._open_stream(self.device)
+        self._settings = dataclasses.replace(self._settings, compute_stream=self.stream.address)
+        self._encoder = DeviceEncoder(self._bundle, self._settings)
+        if not self._bundle.is_resident:
+            raise StartupError(
+                f"{self._bundle.path} has no graphs for GPUs: export the checkpoint again, with "
+                f"--precision fp16"
+            )
+
+    def _make_room(self) -> None:
+        max_rows = self._options.max_rows
+        if max_rows is None:
+            one = cache_shape(self._bundle, dataclasses.replace(self.limits, max_rows=1))
+            max_rows = rows_for(
+                self._read_memory(self.device.index),
+                one.num_bytes + step_bytes_per_row(self._bundle),
+                bytes_beside_rows(self._bundle),
+            )
+            max_rows = rungs_that_fit(min(max_rows, most_rows(one)))
+        self.limits = dataclasses.replace(self.limits, max_rows=max_rows)
+        self.ladder = Ladder(max_rows)
+        room = dataclasses.replace(self.limits, max_rows=self.ladder.top)
+        self._caches = DeviceCaches(self._bundle, self._settings, cache_shape(self._bundle, room))
+        self.cache_bytes = self._caches.num_bytes
+        self._fed = FedRows(
+            self.ladder.top, self.limits.max_target_positions, self._bundle.config.eos_id
+        )
+        # One more than there may be under way: it is filled while the first is being read.
+        self.ring = StagingRing(self.stream, self.device, self._options.depth + 1)
+        staging = self.ring.take()
+        self._feed(self.ladder.top, None, staging)
+        self.stream.synchronize()
+        self.ring.give_back(staging)
+
+    def _capture(self) -> None:
+        captures = self._options.captures and self._is_on_gpu
+        try:
+            self._open_step(captures)  # refused if a part of the graph would run on the CPU
+            self.num_captures = self._step.capture()
+            self.stream.synchronize()
+        except Exception as exc:
+            if is_out_of_memory(exc) or not captures:
+                raise
+            logger.exception("no CUDA graph could be captured; steps will be slower without")
+            self.__dict__.pop("_step", None)  # before the weights are loaded once more
+            self.stream.end_capture()
+            self._open_step(captures=False)
+        if not self.num_captures:
+            self._step.warm_up()
+        self.stream.synchronize()  # nor is anything under way of what was copied elsewhere
+
+    def _open_step(self, captures: bool) -> None:
+        self._step = DeviceStep(
+            self._bundle,
+            self._settings,
+            self._caches,
+            self.ladder,
+            self.limits,
+            captures=captures,
+        )
+
+    def _too_little(self, exc: Exception) -> str:
+        rows = self.limits.max_rows
+        memory = self._memory()
+        free = f" ({memory.free:,} of {memory.total:,} bytes are free)" if memory else ""
+        what = f"the model and {rows} rows" if rows else "the model"
+        return (
+            f"{self._settings.device} has too little memory for {what}{free}: set fewer rows "
+            f"(--max-rows), end what else uses it, or choose another GPU (--device cuda:1). "
+            f"It said: {exc}"
+        )
+
+    def _memory(self) -> DeviceMemory | None:
+        return self._read_memory(self.device.index) if self._is_on_gpu else None
+
+    @property
+    def _is_on_gpu(self) -> bool:
+        return self.device.kind == "cuda"
+
+    # --- a step ----------------------------------------------------------------------------------
+
+    def _carry_out(self, plan: StepPlan, flight: Flight) -> None:
+        staging = flight.staging
+        goes_on = self._fed.goes_on(plan)
+        if plan.copies:
+            self._caches.copy_rows(plan.copies, self._fed.source_lengths, staging)
+            self._fed.copied(plan.copies)
+        for batch, encoded in self._encoder.encode(plan.encodes, staging):
+            lengths = [len(item.source_ids) for item in batch]
+            flight.num_padding += len(lengths) * max(lengths) - sum(lengths)
+            self._caches.store(batch, encoded, staging)
+            self._fed.stored(batch)
+        if plan.encodes:
+            self.stream.record(staging.encoded)
+            flight.num_encodes = len(plan.encodes)
+        flight.k = min(plan.top_k or self.limits.top_k, self.limits.vocab_size)
+        num_rows = plan.num_rows
+        if not num_rows:
+            return
+        rung = self.ladder.rung(num_rows)
+        if not goes_on:
+            self._feed(rung, plan, staging)
+        flight.num_candidates = self._step.num_candidates(flight.k)
+        chosen = self._step.launch(rung, flight.num_candidates, plan.adjustments, staging)
+        staging.fetch(chosen, num_rows)
+        flight.num_rows = num_rows
+        flight.number = self._fed.stepped(plan)
+
+    def _feed(self, rung: int, plan: StepPlan | None, staging: Staging) -> None:
+        self._fed.feed(
+            rung, plan, lambda rows, values: self._caches.set_rows(rows, values, staging)
+        )

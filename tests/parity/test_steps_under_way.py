@@ -1,0 +1,171 @@
+"""Steps that are launched before those before them are seen, on a CPU that takes its time."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from model.bundle import Bundle
+from model.sessions import SessionSettings
+from service.cuda_stream import CudaError
+from service.device_encoder import DeviceEncoder
+from service.device_runner import DeviceOptions, DeviceRunner
+from service.device_stream import DeviceStream, HostStream
+from service.engine import Engine
+from service.errors import ResourceExhaustedError
+from service.plan import EncodeItem, StepOutput, StepPlan
+from service.requests import GenerationRequest
+from service.runner import OnnxRunner
+from tests.factories import random_sources, tiny_bundle
+from tests.late_stream import LateStream
+from tests.runner_loops import greedy_steps, rows_equal
+
+CPU = SessionSettings("cpu", intra_op_threads=1)
+MAX_ROWS = 24
+
+
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
+    return tiny_bundle(tmp_path_factory.mktemp("flights") / "bundle", resident=True)
+
+
+@pytest.fixture(scope="module")
+def plain(bundle: Bundle) -> Iterator[OnnxRunner]:
+    runner = OnnxRunner(bundle, max_rows=MAX_ROWS, intra_op_threads=1)
+    yield runner
+    runner.close()
+
+
+def device_runner(
+    bundle: Bundle, depth: int = 2, stream: DeviceStream | None = None
+) -> DeviceRunner:
+    options = DeviceOptions(max_rows=MAX_ROWS, depth=depth)
+    return DeviceRunner(bundle, CPU, options, stream=lambda _: stream or HostStream())
+
+
+def same(first: StepOutput, second: StepOutput) -> bool:
+    rows = range(len(first.top_ids))
+    return len(second.top_ids) == len(rows) and all(
+        rows_equal(first, row, second, row) for row in rows
+    )
+
+
+def start(num_rows: int) -> tuple[np.ndarray, np.ndarray]:
+    return np.full(num_rows, 2, np.int64), np.zeros(num_rows, np.int32)
+
+
+def go_on(num_rows: int) -> StepPlan:
+    chained = np.ones(num_rows, np.bool_)
+    return StepPlan((), (), *start(num_rows), top_k=8, chained=chained)
+
+
+@pytest.mark.parametrize("depth", [1, 2, 3])
+def test_as_many_steps_are_launched_as_there_may_be_before_the_first_is_seen(
+    bundle: Bundle, plain: OnnxRunner, depth: int
+) -> None:
+    late = LateStream()
+    device = device_runner(bundle, depth=depth, stream=late)
+    sources = random_sources(bundle.config, 6, seed=14)
+    expected = greedy_steps(plain, sources, depth + 1)
+    items = [EncodeItem((row,), source) for row, source in enumerate(sources)]
+    assert same(device.execute(StepPlan((), items, *start(6), top_k=8)), expected[0])
+    late.hold()
+    futures = [device.submit(go_on(6)) for _ in range(depth)]
+    assert late.await_copies(1 + depth)
+    assert not any(future.done() for future in futures)
+    late.let_go()
+    going = {row for row in range(6) if expected[0].top_ids[row, 0] != bundle.config.eos_id}
+    for future, wanted in zip(futures, expected[1:], strict=True):
+        assert all(rows_equal(future.result(), row, wanted, row) for row in going)
+        going -= {row for row in going if wanted.top_ids[row, 0] == bundle.config.eos_id}
+    assert late.complaints == []
+    device.close()
+
+
+def test_what_a_step_brought_is_the_askers_own(bundle: Bundle, plain: OnnxRunner) -> None:
+    """It was copied into memory that other steps use after it."""
+    device = device_runner(bundle, stream=LateStream())
+    sources = random_sources(bundle.config, 1, seed=15)  # a single row: its parts lie in one piece
+    found = greedy_steps(device, sources, 8)
+    wanted = greedy_steps(plain, sources, 8)
+    assert all(rows_equal(one, 0, other, 0) for one, other in zip(found, wanted, strict=True))
+    device.close()
+
+
+def test_times_of_steps_under_way_do_not_overlap(bundle: Bundle) -> None:
+    device = device_runner(bundle, depth=3)
+    items = [EncodeItem((0,), random_sources(bundle.config, 1, seed=16)[0])]
+    begun = time.perf_counter()
+    futures = [device.submit(StepPlan((), items, *start(1)))]
+    futures += [device.submit(go_on(1)) for _ in range(20)]
+    outputs = [future.result() for future in futures]
+    passed = time.perf_counter() - begun
+    assert outputs[0].encode_seconds > 0
+    assert all(output.encode_seconds == 0 for output in outputs[1:])
+    assert all(output.step_seconds > 0 for output in outputs)
+    assert sum(output.encode_seconds + output.step_seconds for output in outputs) <= passed
+    device.close()
+
+
+async def test_a_step_that_fails_on_the_device_fails_alone(bundle: Bundle) -> None:
+    """When it was launched nobody knew: the error comes when it is waited for."""
+    late = LateStream()
+    device = device_runner(bundle, depth=3, stream=late)
+    sources = random_sources(bundle.config, 4, seed=17)
+    before = greedy_steps(device, sources, 6)
+    lost = CudaError("cudaEventSynchronize: cudaErrorIllegalAddress: an illegal access")
+    late.failing = [lost, lost]
+    items = [EncodeItem((row,), source) for row, source in enumerate(sources)]
+    futures = [device.submit(StepPlan((), items, *start(4), top_k=8)), device.submit(go_on(4))]
+    for future in futures:
+        with pytest.raises(CudaError, match="illegal access"):
+            future.result()
+    assert all(map(same, before, greedy_steps(device, sources, 6)))
+    late.failing = [CudaError("cudaLaunch: cudaErrorMemoryAllocation: out of memory")]
+    engine = Engine(device)
+    await engine.start()
+    failed = await engine.submit(GenerationRequest(sources[0])).result()
+    assert isinstance(failed.error, ResourceExhaustedError)
+    again = await engine.submit(GenerationRequest(sources[0])).result()
+    assert again.error is None
+    await engine.stop()
+
+
+def test_closing_waits_for_steps_under_way(bundle: Bundle) -> None:
+    late = LateStream()
+    device = device_runner(bundle, stream=late)
+    items = [EncodeItem((0,), random_sources(bundle.config, 1, seed=18)[0])]
+    late.hold()
+    futures = [device.submit(StepPlan((), items, *start(1))), device.submit(go_on(1))]
+    closing = threading.Thread(target=device.close)
+    closing.start()
+    assert late.await_copies(2)
+    assert not futures[0].done()
+    late.let_go()
+    closing.join(60)
+    assert not closing.is_alive()
+    assert all(future.result().top_ids.shape[0] == 1 for future in futures)
+    with pytest.raises(RuntimeError, match="closed"):
+        device.submit(go_on(1))
+    with pytest.raises(RuntimeError, match="closed"):
+        device.encoder_session.run(["cross_key_0"], {})
+
+
+def test_others_encode_between_steps(bundle: Bundle) -> None:
+    device = device_runner(bundle, stream=LateStream())
+    sources = random_sources(bundle.config, 3, seed=19)
+    items = [EncodeItem((row,), source) for row, source in enumerate(sources)]
+    future = device.submit(StepPlan((), items, *start(3), top_k=8))
+    feeds = {
+        "source_ids": np.array([sources[0]]),
+        "source_lengths": np.array([len(sources[0])], np.int32),
+    }
+    [found] = device.encoder_session.run(["cross_key_0"], feeds)
+    assert future.result().top_ids.shape == (3, min(8, bundle.config.vocab_size))
+    [alone] = DeviceEncoder(bundle, CPU).session.run(["cross_key_0"], feeds)
+    assert (found == alone).all()
+    device.close()
