@@ -6,6 +6,7 @@ there is no GPU, that every graph starts on one and that every step can be captu
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import subprocess
@@ -34,12 +35,13 @@ SHAPES: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.skipif(not STAND_IN, reason="no stand-in for CUDA: see tests/stand_in/build.py")
-def test_every_graph_starts_on_a_gpu_and_every_step_is_captured(tmp_path: Path) -> None:
-    bundles = [
-        tiny_bundle(tmp_path / str(number), precision="fp16", resident=True, **shape).path
-        for number, shape in enumerate(SHAPES)
-    ]
+needs_the_stand_in = pytest.mark.skipif(
+    not STAND_IN, reason="no stand-in for CUDA: see tests/stand_in/build.py"
+)
+
+
+def run(script: str, *arguments: str) -> Any:
+    """What `tests/stand_in/script` found; nothing that CUDA forbids was called meanwhile."""
     where = Path(STAND_IN).resolve()
     paths = [str(where / "site"), str(ROOT), str(ROOT / "proto")]
     environment = {
@@ -48,14 +50,22 @@ def test_every_graph_starts_on_a_gpu_and_every_step_is_captured(tmp_path: Path) 
         "PYTHONPATH": os.pathsep.join(paths),
         "STAND_IN_BYTES": str(40 << 30),
     }
-    check = ROOT / "tests" / "stand_in" / "check.py"
     done = subprocess.run(
-        [sys.executable, str(check), *map(str, bundles)],
+        [sys.executable, str(ROOT / "tests" / "stand_in" / script), *arguments],
         env=environment, capture_output=True, text=True, timeout=280, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    assert "stand-in:" not in done.stderr  # a call that a capture forbids, a grid of no blocks
-    for found in json.loads(done.stdout):
+    assert "stand-in:" not in done.stderr
+    return json.loads(done.stdout)
+
+
+@needs_the_stand_in
+def test_every_graph_starts_on_a_gpu_and_every_step_is_captured(tmp_path: Path) -> None:
+    bundles = [
+        tiny_bundle(tmp_path / str(number), precision="fp16", resident=True, **shape).path
+        for number, shape in enumerate(SHAPES)
+    ]
+    for found in run("check.py", *map(str, bundles)):
         for graph, operators in found["on_the_cpu"].items():
             allowed = SHAPE_OPERATORS if graph in ("encoder", "scoring") else set()
             assert set(operators) <= allowed, graph
@@ -63,3 +73,41 @@ def test_every_graph_starts_on_a_gpu_and_every_step_is_captured(tmp_path: Path) 
         assert found["captured_without"] == 0
         assert "too little memory" in found["too_little"]
         assert "--max-rows" in found["too_little"]
+
+
+@needs_the_stand_in
+@pytest.mark.parametrize("shape", [*SHAPES, {"num_decoder_layers": 17}], ids=str)
+def test_steps_are_launched_before_those_before_them_are_seen(
+    tmp_path: Path, shape: dict[str, Any]
+) -> None:
+    bundle = tiny_bundle(tmp_path / "bundle", precision="fp16", resident=True, **shape)
+    found = run("order.py", str(bundle.path))
+    assert found["spoilt"] == {"captured": 0, "numbers": [1]}  # by kernels, on the same stream
+    for one in found["under_way"]:
+        depth, stream = one["depth"], one["stream"]
+        # While nothing is done on the device: each step's graph (or kernels, and copies within the
+        # device), the copy of what it chose (six rows of an id, a logit and a log-sum-exp) and an
+        # event. Nobody synchronised.
+        assert one["launched"]
+        ran = f"{'graph' if one['captures'] else 'kernels'} on {stream}"
+        brought = f"copy device to pinned {6 * 3 * 4} on {stream}"
+        journal = [line for line in one["journal"] if not line.startswith("copy device to device")]
+        called = [line for line, _ in itertools.groupby(journal)]
+        steps = depth * [ran, brought, f"record on {stream}"]
+        assert called[: len(steps) - 1] == steps[:-1]
+        assert one["seen"] == [False] * depth
+        assert one["numbers"] == list(range(1, depth + 1))
+        assert one["last"] == f"end of stream {stream}"
+    waits = shape.get("num_decoder_layers", 0) > 16  # for a batch of sources
+    for one in found["many"]:
+        assert one["numbers"] == list(range(1, len(one["numbers"]) + 1))
+        assert one["copies_of_others"] == one["freed_by_others"]  # or pinned memory would be lost
+        assert waits or not one["copies_of_others"]
+    for one in (*found["many"], *found["others"]):
+        # Also where sources are encoded, and rows are set or copied: nothing on another stream, no
+        # pageable memory, and nobody waits but for events.
+        allowed = {
+            "graph", "kernels", "record", "copy pinned to device", "copy device to pinned",
+            "copy device to device", *(("host function", "synchronize") if waits else ()),
+        }  # fmt: skip
+        assert set(one["calls"]) <= {f"{call} on {one['stream']}" for call in allowed} | {"waited"}

@@ -1,0 +1,45 @@
+"""What a test tells the stand-in for CUDA that its process has loaded, and asks of it."""
+
+from __future__ import annotations
+
+import ctypes
+
+
+class StandIn:
+    """See `streams.c` and `captures.c`."""
+
+    def __init__(self) -> None:
+        self._library = ctypes.CDLL("libcudart.so.13")
+        self._library.stand_in_journal.restype = ctypes.c_size_t
+
+    def journal(self) -> list[str]:
+        """What was called, in order, since `forget`."""
+        size = self._library.stand_in_journal(None, ctypes.c_size_t(0))
+        text = ctypes.create_string_buffer(size + 1)
+        self._library.stand_in_journal(text, ctypes.c_size_t(size))
+        return text.raw[:size].decode().splitlines()
+
+    def forget(self) -> None:
+        """Begin the journal anew, and the count of copies to the host."""
+        self._library.stand_in_forget()
+
+    def hold(self) -> None:
+        """Let nothing that is launched be done."""
+        self._library.stand_in_hold(ctypes.c_int(1))
+
+    def let_go(self) -> None:
+        """Let it be done when somebody waits for it."""
+        self._library.stand_in_hold(ctypes.c_int(0))
+
+    def await_copies(self, count: int, seconds: int = 60) -> bool:
+        """Wait until so many copies to the host have been launched; whether they were."""
+        reached = self._library.stand_in_await(ctypes.c_long(count), ctypes.c_int(seconds))
+        return bool(reached)
+
+    def spoil_captures(self, spoil: bool) -> None:
+        """Let captures fail."""
+        self._library.stand_in_spoil(ctypes.c_int(spoil))
+
+    def write_to(self, address: int) -> None:
+        """Let every kernel write there which copy to the host its result is part of; 0 ends it."""
+        self._library.stand_in_write(ctypes.c_void_p(address))
