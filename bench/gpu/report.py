@@ -75,9 +75,9 @@ def _steps(found: dict[str, list[Point]]) -> str:
         ("captured", lambda p: str(p["captured"])),
     ]
     text = (
-        "A step as the host waits for it, its choices copied to the host (median, 90th "
-        "percentile), and when many are submitted at once; the encoder for as many sources; how "
-        "long the runner took to start, captures included."
+        "A step as the host waits for it, from its launch until what it chose is on the host "
+        "(median, 90th percentile), and when many are submitted at once, of which three are under "
+        "way; the encoder for as many sources; how long the runner took to start, with captures."
     )
     return _section("Decoder steps", text, columns, found["step"])
 
@@ -91,13 +91,13 @@ def _engine(found: dict[str, list[Point]]) -> str:
         ("tokens/s", lambda p: _number(p["tokens_per_second"])),
         ("texts/s", lambda p: _number(p["texts_per_second"])),
         ("mean rows", lambda p: f"{p['mean_rows']:.1f}"),
-        ("device thread", lambda p: f"{p['device_share']:.0%}"),
+        ("under way", lambda p: f"{p['device_share']:.0%}"),
         ("GPU busy", lambda p: _share(p["busy_share"])),
     ]
     text = (
         "A closed loop in one process, texts as long as those of newstest2013. Depth: steps under "
-        "way before the first is looked at. Device thread: the share of the time in which a step "
-        "or an encode was under way. GPU busy: by nvidia-smi."
+        "way before the first is looked at. Under way: the share of the time in which a step or an "
+        "encode was. GPU busy: by nvidia-smi."
     )
     return _section("Engine", text, columns, found["engine"])
 
