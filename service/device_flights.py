@@ -116,19 +116,23 @@ class Flights:
             del flight  # it may hold arrays, and the next may be long in coming
 
     def _land(self, flight: Flight) -> None:
+        is_awaited = flight.future.set_running_or_notify_cancel()
         try:
             output = self._output(flight)
+            chosen = output.top_ids[:, 0].copy() if flight.num_rows else None
         except BaseException as exc:
+            self._last_end = self._clock()
             if flight.error is None:  # else who launched knows
                 self._landings.put(Landing(flight.number, None))
             self._ring.give_back(flight.staging)
-            flight.future.set_exception(exc)
+            if is_awaited:
+                flight.future.set_exception(exc)
             return
-        chosen = output.top_ids[:, 0].copy() if flight.num_rows else None
         if chosen is not None:
             self._landings.put(Landing(flight.number, chosen))
         self._ring.give_back(flight.staging)
-        flight.future.set_result(output)
+        if is_awaited:
+            flight.future.set_result(output)
 
     def _output(self, flight: Flight) -> StepOutput:
         """Wait for it. Times are those that it had the device for itself, as they pass here."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -189,14 +190,19 @@ class DeviceModel:
         captures = self._options.captures and self._is_on_gpu
         try:
             self._open_step(captures)  # refused if a part of the graph would run on the CPU
-            self.num_captures = self._step.capture()
+            num_captures = self._step.capture()
             self.stream.synchronize()
+            self.num_captures = num_captures
         except Exception as exc:
+            if captures:  # nothing of the step can be freed before
+                self.stream.end_capture()
             if is_out_of_memory(exc) or not captures:
                 raise
             logger.exception("no CUDA graph could be captured; steps will be slower without")
-            self.__dict__.pop("_step", None)  # before the weights are loaded once more
-            self.stream.end_capture()
+            self.stream.synchronize()
+            # Before the weights are loaded once more: the step, and what the frames hold of it.
+            self.__dict__.pop("_step", None)
+            traceback.clear_frames(exc.__traceback__)
             self._open_step(captures=False)
         if not self.num_captures:
             self._step.warm_up()

@@ -14,9 +14,8 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import queue
-import threading
 import time
+import traceback
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Any, TypeVar
@@ -30,6 +29,7 @@ from service.device_stream import DeviceStream, open_stream
 from service.ladder import Ladder
 from service.plan import RunnerLimits, StepOutput, StepPlan
 from service.scoring import Encoder
+from service.worker import Worker
 
 __all__ = ["DeviceOptions", "DeviceRunner"]
 
@@ -82,10 +82,8 @@ class DeviceRunner:
         self._model = DeviceModel(bundle, sessions, self._options, limits, memory, stream)
         self._flights: Flights | None = None
         self._is_closed = False
-        self._work: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
-        # Daemon: a device that hangs must not keep the process from ending.
-        self._thread = threading.Thread(target=self._run, name="device", daemon=True)
-        self._thread.start()
+        self._worker = Worker("device")
+        self._worker.start()
         start = time.monotonic()
         try:
             self._call(self._open).result()
@@ -158,15 +156,13 @@ class DeviceRunner:
     def close(self) -> None:
         """Free sessions and memory, after the steps under way."""
         self._is_closed = True
-        self._work.put(None)
-        self._thread.join()
+        self._worker.submit(self._free)
+        self._worker.stop()
+        self._worker.join()
 
     # --- the thread ------------------------------------------------------------------------------
 
-    def _run(self) -> None:
-        while (work := self._work.get()) is not None:
-            work()
-            del work  # it may hold arrays, and the next may be long in coming
+    def _free(self) -> None:
         if self._flights is not None:
             self._flights.close()
         try:
@@ -193,7 +189,7 @@ class DeviceRunner:
     def _put(self, work: Callable[[], None]) -> None:
         if self._is_closed:
             raise RuntimeError("the runner is closed")
-        self._work.put(work)
+        self._worker.submit(work)
 
     def _launch(self, plan: StepPlan, future: Future[StepOutput]) -> None:
         """Launch `plan`; who waits for steps answers."""
@@ -205,12 +201,15 @@ class DeviceRunner:
             future.set_exception(exc)
             return
         flight = Flight(future, staging, time.perf_counter())
-        for landing in self._flights.landings():
-            model.learn(landing)
         try:
+            for landing in self._flights.landings():
+                model.learn(landing)
             model.launch(plan, flight)
             model.stream.record(staging.ended)
         except BaseException as exc:
+            # Its frames hold what it had encoded, and this flight: a cycle, which would keep memory
+            # of the device until the collector comes by.
+            traceback.clear_frames(exc.__traceback__)
             flight.error = exc
             # What was launched of it may still need its memory.
             with contextlib.suppress(Exception):

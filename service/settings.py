@@ -68,7 +68,7 @@ class Settings:
     steps_in_flight: int = _setting(
         2,
         "On a GPU, steps that may be under way before the first is looked at. Who comes, leaves or "
-        "is cancelled does so that much later.",
+        "is cancelled waits for the others of them.",
         minimum=1,
         maximum=8,
     )

@@ -102,7 +102,7 @@ class Staging:
 
     def clear(self) -> None:
         """Begin anew, when nothing of it is under way."""
-        while len(self._blocks) > 1:  # the last has room for what did not fit the others
+        while len(self._blocks) > 1:  # each is twice the one before: the last has room for all
             self._blocks.pop(0).free(self._stream)
         self._used = 0
 
@@ -113,7 +113,9 @@ class Staging:
             self._blocks.pop().free(self._stream)
 
     def _grow(self, num_bytes: int) -> None:
-        size = max(2 * num_bytes, self._blocks[-1].host.nbytes if self._blocks else 0)
+        # Twice the last: to allocate may wait for the device, so that it must not go on for ever.
+        last = self._blocks[-1].host.nbytes if self._blocks else 0
+        size = 2 * max(num_bytes, last)
         self._blocks.append(_Block(self._stream, size))
         self._used = 0
 

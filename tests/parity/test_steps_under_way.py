@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 import time
+import weakref
 from collections.abc import Iterator
 
 import numpy as np
@@ -12,6 +14,7 @@ import pytest
 from model.bundle import Bundle
 from model.sessions import SessionSettings
 from service.cuda_stream import CudaError
+from service.device_caches import DeviceCaches
 from service.device_encoder import DeviceEncoder
 from service.device_runner import DeviceOptions, DeviceRunner
 from service.device_stream import DeviceStream, HostStream
@@ -133,6 +136,79 @@ async def test_a_step_that_fails_on_the_device_fails_alone(bundle: Bundle) -> No
     again = await engine.submit(GenerationRequest(sources[0])).result()
     assert again.error is None
     await engine.stop()
+
+
+def test_a_step_that_cannot_be_launched_fails_alone_with_others_under_way(
+    bundle: Bundle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    late = LateStream()
+    device = device_runner(bundle, depth=3, stream=late)
+    sources = random_sources(bundle.config, 4, seed=17)
+    before = greedy_steps(device, sources, 6)
+    items = [EncodeItem((row,), source) for row, source in enumerate(sources)]
+    plan = StepPlan((), items, *start(4), top_k=8)
+    num_copies = late.num_copies
+    late.hold()
+    under_way = [device.submit(plan), device.submit(go_on(4))]
+    assert late.await_copies(num_copies + 2)
+
+    def fail(*_: object) -> None:
+        raise MemoryError("out of memory")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(late, "copy_in", fail)
+        failing = device.submit(plan)
+        late.let_go()
+        with pytest.raises(MemoryError):
+            failing.result()
+    assert same(under_way[0].result(), before[0])
+    assert under_way[1].exception() is None
+    for _ in range(5):  # as many as there are places in the ring, and one more
+        assert all(map(same, before, greedy_steps(device, sources, 6)))
+    assert late.complaints == []
+    device.close()
+
+
+def test_nobody_has_to_wait_for_a_step(bundle: Bundle) -> None:
+    late = LateStream()
+    device = device_runner(bundle, stream=late)
+    late.hold()
+    items = [EncodeItem((0,), random_sources(bundle.config, 1, seed=18)[0])]
+    forgotten = device.submit(StepPlan((), items, *start(1)))
+    assert forgotten.cancel()
+    late.let_go()
+    for _ in range(5):
+        assert device.execute(StepPlan((), items, *start(1))).top_ids.shape[0] == 1
+    device.close()
+
+
+def test_what_a_failed_launch_held_is_freed_at_once(
+    bundle: Bundle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Memory is what it failed for: the next must not have to wait for the garbage collector."""
+    device = device_runner(bundle, stream=LateStream())
+    held: list[weakref.ref[Large]] = []
+
+    def store(self: DeviceCaches, *_: object) -> None:
+        large = Large()
+        held.append(weakref.ref(large))
+        raise MemoryError("out of memory")
+
+    monkeypatch.setattr(DeviceCaches, "store", store)
+    items = [EncodeItem((0,), random_sources(bundle.config, 1, seed=18)[0])]
+    gc.collect()
+    gc.disable()
+    try:
+        future = device.submit(StepPlan((), items, *start(1)))
+        assert isinstance(future.exception(), MemoryError)
+        assert [ref() for ref in held] == [None]
+    finally:
+        gc.enable()
+    device.close()
+
+
+class Large:
+    """Something that one does not want to keep."""
 
 
 def test_closing_waits_for_steps_under_way(bundle: Bundle) -> None:

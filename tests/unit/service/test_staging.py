@@ -80,6 +80,22 @@ def test_memory_that_grew_is_given_back() -> None:
     assert not stream._blocks
 
 
+@pytest.mark.parametrize("sizes", [[1 << 20] * 3, [1 << 17] * 9, [1 << 16, 1 << 20, 1 << 18]])
+def test_what_comes_again_needs_no_more_memory(sizes: list[int]) -> None:
+    """To allocate may wait for the device."""
+    stream = LateStream()
+    staging = Staging(stream, CPU)
+    allocated = []
+    for _ in range(5):
+        for size in sizes:
+            staging.put(np.zeros(size, np.uint8))
+        stream.synchronize()
+        allocated.append(set(stream._blocks))
+        staging.clear()
+    assert allocated[-1] == allocated[-2] == set(stream._blocks)
+    assert len(stream._blocks) == 1
+
+
 def test_a_ring_hands_out_none_that_has_not_been_read() -> None:
     ring = StagingRing(LateStream(), CPU, 2)
     first, second = ring.take(), ring.take()
