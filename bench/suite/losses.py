@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from bench.suite.cells import Cell, average, find
 from bench.suite.points import OWN, PEER
 
+_FEW = 3
 _SAME_RATE = 1.05  # chance makes two runs at one rate differ by as much
 
 
@@ -44,18 +45,23 @@ def render(cells: Sequence[Cell]) -> list[str]:
 
 
 def summary(models: Mapping[str, Sequence[Cell]]) -> list[str]:
-    """At how many loads, and at which, CTranslate2 is better than we are."""
+    """At how many loads CTranslate2 is better than we are, and at which if they are few."""
     lines = []
     for what, loses in _LOSSES.items():
-        known, lost = 0, []
+        known, num_lost, where = 0, 0, []
         for model, cells in models.items():
-            for own, peer in pairs(cells):
-                verdict = loses(own, peer)
-                known += verdict is not None
-                lost += [f"{model} {own.load}"] if verdict else []
-        where = f": {', '.join(lost)}" if lost else ""
+            verdicts = [(own.load, loses(own, peer)) for own, peer in pairs(cells)]
+            told = [(load, verdict) for load, verdict in verdicts if verdict is not None]
+            lost = [load for load, verdict in told if verdict]
+            known += len(told)
+            num_lost += len(lost)
+            if lost:
+                few = len(lost) <= _FEW
+                named = ", ".join(lost) if few else f"{len(lost)} of {len(told)}"
+                where.append(f"{model} {named}")
         if known:
-            lines.append(f"- {what}: CTranslate2 is better at {len(lost)} of {known} loads{where}.")
+            at = f": {'; '.join(where)}" if where else ""
+            lines.append(f"- {what}: CTranslate2 is better at {num_lost} of {known} loads{at}.")
     return lines
 
 
