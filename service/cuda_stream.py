@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -26,17 +27,25 @@ class CudaError(RuntimeError):
     """CUDA failed: at this call, or at something launched before it."""
 
 
-def load_runtime(load: Callable[[str], Any] = ctypes.CDLL) -> Any | None:
-    """The runtime library that ONNX Runtime has loaded; None where there is none.
+def _loaded(name: str) -> ctypes.CDLL:
+    return ctypes.CDLL(name, mode=os.RTLD_NOLOAD | os.RTLD_NOW)
+
+
+def load_runtime(
+    load: Callable[[str], Any] = ctypes.CDLL, loaded: Callable[[str], Any] = _loaded
+) -> Any | None:
+    """The runtime library that ONNX Runtime has loaded, or else the newest; None without any.
+
+    A machine can have several, and the driver may be too old for the newest.
 
     Args:
         load: opens a library by its name.
+        loaded: likewise, if the process has it already.
     """
-    for name in LIBRARIES:
-        try:
-            return load(name)
-        except OSError:
-            continue
+    for opens in (loaded, load):
+        for name in LIBRARIES:
+            with contextlib.suppress(OSError):
+                return opens(name)
     return None
 
 

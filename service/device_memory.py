@@ -28,14 +28,14 @@ class DeviceMemory:
     total: int
 
 
-def read_memory(index: int, load: Callable[[str], Any] = ctypes.CDLL) -> DeviceMemory | None:
+def read_memory(index: int, find: Callable[[], Any | None] = load_runtime) -> DeviceMemory | None:
     """The memory of GPU number `index`; None where the CUDA runtime can't be found or asked.
 
     Args:
         index: among those that this process sees.
-        load: opens a library by its name.
+        find: gives CUDA's runtime library.
     """
-    runtime = load_runtime(load)
+    runtime = find()
     if runtime is None:
         return None
     free, total = ctypes.c_size_t(), ctypes.c_size_t()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ import pytest
 from model.out_of_memory import is_out_of_memory
 from model.sessions import Device
 from service import device_stream
-from service.cuda_stream import CudaError, CudaStream, load_runtime
+from service.cuda_stream import LIBRARIES, CudaError, CudaStream, load_runtime
 from service.device_stream import HostStream, open_stream
 from service.errors import StartupError
 from service.failures import STEPPING, error_of
@@ -137,20 +138,19 @@ def test_a_capture_that_failed_on_the_way_is_ended() -> None:
 
 
 def test_the_library_is_the_one_that_is_loaded() -> None:
-    asked = []
+    def opener(*names: str) -> Callable[[str], str]:
+        def opens(name: str) -> str:
+            if name not in names:
+                raise OSError(f"{name}: not found")
+            return name
 
-    def load(name: str) -> str:
-        asked.append(name)
-        if len(asked) < 3:
-            raise OSError(name)
-        return name
+        return opens
 
-    assert load_runtime(load) == "libcudart.so"
-
-    def missing(name: str) -> str:
-        raise OSError(name)
-
-    assert load_runtime(missing) is None
+    newest, older, any_other = LIBRARIES
+    assert load_runtime(opener(newest, older), opener(older)) == older
+    assert load_runtime(opener(newest, older), opener()) == newest
+    assert load_runtime(opener(any_other), opener()) == any_other
+    assert load_runtime(opener(), opener()) is None
 
 
 def test_a_gpu_that_cannot_be_used_is_a_startup_error(monkeypatch: pytest.MonkeyPatch) -> None:
