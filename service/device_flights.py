@@ -7,7 +7,6 @@ step when its turn has come, and leaves word of what was chosen for the one that
 from __future__ import annotations
 
 import queue
-import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
@@ -18,6 +17,7 @@ import numpy as np
 from service.device_stream import DeviceStream
 from service.plan import Float32, Int64, StepOutput
 from service.staging import Staging, StagingRing
+from service.worker import Worker
 
 
 @dataclass
@@ -80,16 +80,16 @@ class Flights:
         self._stream = stream
         self._ring = ring
         self._clock = clock
-        self._under_way: queue.SimpleQueue[Flight | None] = queue.SimpleQueue()
         self._landings: queue.SimpleQueue[Landing] = queue.SimpleQueue()
         self._last_end = 0.0
-        # Daemon: a device that hangs must not keep the process from ending.
-        self._thread = threading.Thread(target=self._run, name="device-results", daemon=True)
-        self._thread.start()
+        self._lost: Exception | None = None  # why nothing of the device can be waited for
+        self._worker = Worker("device-results")
+        self._worker.start()
+        self._worker.submit(self._use_device)
 
     def add(self, flight: Flight) -> None:
         """A step was launched, or could not be."""
-        self._under_way.put(flight)
+        self._worker.submit(lambda: self._land(flight))
 
     def landings(self) -> Iterator[Landing]:
         """Of those that have ended since this was last asked. All that anybody was told of."""
@@ -101,21 +101,17 @@ class Flights:
 
     def close(self) -> None:
         """Wait for all of them."""
-        self._under_way.put(None)
-        self._thread.join()
+        self._worker.stop()
+        self._worker.join()
 
-    def _run(self) -> None:
-        error: BaseException | None = None
+    def _use_device(self) -> None:
         try:
             self._stream.use()
         except Exception as exc:
-            error = exc  # the device is lost, and whatever is launched on it
-        while (flight := self._under_way.get()) is not None:
-            flight.error = flight.error or error
-            self._land(flight)
-            del flight  # it may hold arrays, and the next may be long in coming
+            self._lost = exc
 
     def _land(self, flight: Flight) -> None:
+        flight.error = flight.error or self._lost
         is_awaited = flight.future.set_running_or_notify_cancel()
         try:
             output = self._output(flight)

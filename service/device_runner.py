@@ -28,6 +28,7 @@ from service.device_model import DeviceModel, DeviceOptions
 from service.device_stream import DeviceStream, open_stream
 from service.ladder import Ladder
 from service.plan import RunnerLimits, StepOutput, StepPlan
+from service.runner import limits_of
 from service.scoring import Encoder
 from service.worker import Worker
 
@@ -72,13 +73,8 @@ class DeviceRunner:
         stream: Callable[[Device], DeviceStream] = open_stream,
     ) -> None:
         self._options = options or DeviceOptions()
-        limits = RunnerLimits(
-            max_rows=self._options.max_rows or 0,  # known in a moment
-            max_source_positions=max_source_positions or bundle.max_source_positions,
-            max_target_positions=max_target_positions or bundle.max_target_positions,
-            top_k=min(top_k or bundle.top_k, bundle.config.vocab_size),
-            vocab_size=bundle.config.vocab_size,
-        )
+        max_rows = self._options.max_rows or 0  # known in a moment
+        limits = limits_of(bundle, max_rows, max_source_positions, max_target_positions, top_k)
         self._model = DeviceModel(bundle, sessions, self._options, limits, memory, stream)
         self._flights: Flights | None = None
         self._is_closed = False

@@ -20,6 +20,7 @@ from service.errors import (
 )
 from service.fake_lanes import FakeLanes
 from service.fake_scorer import FakeScorer
+from service.generation import Generation
 from service.plan import RunnerLimits, ScoreItem
 from service.requests import FinishReason, GenerationRequest, ScoringRequest, SearchOptions
 from tests.unit.service.test_engine import (
@@ -62,6 +63,13 @@ async def all_held(runner: FakeLanes) -> None:
         await asyncio.to_thread(fake.wait_until_blocked)
 
 
+async def all_busy(engine: Engine, runner: FakeLanes) -> list[Generation]:
+    """Eight requests that fill both lanes, each of which has a step under way that does not end."""
+    generations = engine.submit_many([request(10 + n) for n in range(8)])
+    await all_held(runner)
+    return generations
+
+
 @pytest.mark.parametrize("num_lanes", [2, 3, 5])
 async def test_each_gets_the_answer_it_gets_alone(num_lanes: int) -> None:
     runner, recorder = FakeLanes(LIMITS, num_lanes), Recorder()
@@ -86,8 +94,7 @@ async def test_what_many_leave_in_several_lanes_has_the_whole_processor_in_turn(
     runner, recorder = FakeLanes(LIMITS, script=endless), Recorder()
     runner.hold()
     async with serving(runner, recorder=recorder) as engine:
-        generations = engine.submit_many([request(10 + n) for n in range(8)])
-        await all_held(runner)
+        generations = await all_busy(engine, runner)
         assert [ways[-1] for ways in runner.ways] == ["beside", "beside"]
         for generation in generations[:3] + generations[5:]:  # all but one of each lane
             generation.cancel()
@@ -106,8 +113,7 @@ async def test_lanes_step_at_the_same_time_and_wait_for_none_of_the_others() -> 
     runner = FakeLanes(LIMITS, script=endless)
     runner.hold()
     async with serving(runner, together=0) as engine:
-        generations = engine.submit_many([request(10 + n) for n in range(8)])
-        await all_held(runner)
+        generations = await all_busy(engine, runner)
         # The second lane goes through its texts while the first one's step is under way.
         runner.runners[1].release()
         results = [asyncio.ensure_future(generation.result()) for generation in generations]
@@ -140,8 +146,7 @@ async def test_the_cancelled_leave_before_their_lane_s_next_step() -> None:
     runner = FakeLanes(LIMITS, script=endless)
     runner.hold()
     async with serving(runner, together=0) as engine:
-        generations = engine.submit_many([request(10 + n) for n in range(8)])
-        await all_held(runner)
+        generations = await all_busy(engine, runner)
         for generation in generations[:7]:
             generation.cancel()
         results = [asyncio.ensure_future(generation.result()) for generation in generations]
@@ -193,8 +198,7 @@ async def test_a_scoring_that_fails_beside_steps_touches_nobody_else() -> None:
     runner.hold()
     async with serving(runner, together=0, scorer=scorer) as engine:
         await engine.prepare_scoring()
-        generations = engine.submit_many([request(10 + n) for n in range(8)])
-        await all_held(runner)
+        generations = await all_busy(engine, runner)
         scorer.failures.append(RuntimeError("broken"))
         failing = engine.submit(ScoringRequest((10, 3), target_ids=(11, 3)))
         cancelled = engine.submit(ScoringRequest((10, 3), target_ids=(12, 3)))
@@ -233,8 +237,7 @@ async def test_a_loop_that_breaks_answers_all_and_leaves_a_lane_that_hangs_alone
     clock = Clock()
     engine = Engine(runner, EngineConfig(rows_together=0), clock=BreakableClock(clock))
     await engine.start()
-    generations = engine.submit_many([request(10 + n) for n in range(8)])
-    await all_held(runner)
+    generations = await all_busy(engine, runner)
     clock.now = math.nan
     runner.runners[1].release()  # whose step's end is looked at the clock for
     for generation in generations:
