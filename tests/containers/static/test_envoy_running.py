@@ -108,11 +108,12 @@ def test_the_callers_deadline_goes_on_to_the_replica(front: Front) -> None:
     translate(front, timeout=20)
     translate(front, timeout=600)
     first, second = front.script.seconds_left
+    # gRPC sends a timeout in few digits, rounded up: by less than a fiftieth.
     assert first is not None
-    assert 0 < first <= 20
+    assert 0 < first <= 20 * 1.02
     # Also one that is longer than what calls without a deadline get.
     assert second is not None
-    assert 300 < second <= 610  # gRPC sends long ones rounded up
+    assert 300 < second <= 600 * 1.02
 
 
 def test_replicas_tell_callers_apart(front: Front) -> None:
