@@ -55,7 +55,7 @@ def build_decoder_step(
     # Unsqueeze, not Reshape: it keeps the dimension's name, without which the runtime can't see
     # that two values have one shape and share a buffer.
     token_ids = graph.op("Unsqueeze", graph.input("token_ids", "int64", ["rows"]), column)
-    arithmetic = arithmetic_for(precision, graph, token_ids)
+    arithmetic = arithmetic_for(precision, graph, token_ids, fixed_steps=True)
     layers = Layers(graph, arithmetic, weights, config)
     attention = _CachedAttention(layers, resident)
     position_ids = graph.op("Unsqueeze", attention.positions, column)

@@ -1,8 +1,11 @@
-"""8-bit integer products with one activation scale for every row.
+"""8-bit integer products with one activation scale for every row, or a fixed one.
 
     y[r, n] = scale[r] * scale[n] * sum over i of q[r, i] * w[i, n] + bias[n]
 
 Weights are quantised once, symmetrically, per output channel; activations at run time, per row.
+What a layer normalisation of the decoder gives needs no look at the row: its gains tell how far it
+goes, so that its step is a constant of the graph, and the product adds its bias by itself.
+
 Integer sums don't depend on their order and everything else works row by row, so that a row's
 bits don't depend on its neighbours. One scale for the whole tensor, as dynamic quantisation
 usually has, would lose that, and accuracy too.
@@ -10,14 +13,26 @@ usually has, would lose that, and accuracy too.
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import numpy.typing as npt
 import onnx
 
-from export.arithmetic import Float32, Float32Arithmetic, Linear, Norm, normalize, transposed
+from export.arithmetic import Float32, Float32Arithmetic, Linear, Norm, transposed
 from export.graph_builder import MICROSOFT, GraphBuilder
 
 Int8 = npt.NDArray[np.int8]
+
+# How far fixed steps reach, in standard deviations; what goes further is cut off there. That is at
+# most three values of 10,000 in the decoder of the model that ships, and costs less than wider
+# steps for all the others. (Of a normal distribution too, steps for 4 lose the least.) Its
+# log-probabilities differ from the checkpoint's by 0.0260, 0.0252, 0.0260, 0.0275 and 0.0316 on
+# average with 3.5, 4, 4.5, 5 and 6, and by 0.0213 with a step for each row.
+_REACH = 4.0
+
+# MatMulInteger's fast kernels want unsigned activations: hence a zero point in their middle.
+_MIDDLE = 128
 
 
 class Int8Arithmetic(Float32Arithmetic):
@@ -26,14 +41,17 @@ class Int8Arithmetic(Float32Arithmetic):
     Args:
         graph: where to add nodes.
         token_ids: the ids [...] whose states [..., D] the graph computes.
+        fixed_steps: read normalised states in fixed steps. For decoders only: an encoder's reach 10
+            standard deviations, and errors in them are in all that follows.
     """
 
-    def __init__(self, graph: GraphBuilder, token_ids: str) -> None:
+    def __init__(self, graph: GraphBuilder, token_ids: str, *, fixed_steps: bool = False) -> None:
         super().__init__(graph)
+        self._fixed_steps = fixed_steps
+        self._steps: dict[str, np.float32] = {}  # of normalised states
         self._quantized: dict[tuple[str, bool], tuple[str, str]] = {}
         shape = graph.op("Shape", graph.op("Unsqueeze", token_ids, graph.constant([-1], np.int64)))
-        # MatMulInteger's fast kernels want unsigned activations: hence a zero point of 128.
-        self._middle = graph.op("ConstantOfShape", shape, value=_uint8(128))  # [..., 1]
+        self._middle = graph.op("ConstantOfShape", shape, value=_uint8(_MIDDLE))  # [..., 1]
         self._zero = graph.op("ConstantOfShape", shape, value=_uint8(0))
 
     def embed(self, table: Float32, ids: str, scale: float) -> str:
@@ -45,8 +63,19 @@ class Int8Arithmetic(Float32Arithmetic):
         row_scales = self._graph.op("Gather", self.constant(column), ids, axis=0)
         return self._graph.op("Mul", rows, row_scales)
 
+    def normalize(self, states: str, norm: Norm) -> str:
+        """LayerNormalization over the last axis; notes the step in which products read it."""
+        normalized = super().normalize(states, norm)
+        if self._fixed_steps:
+            self._steps[normalized] = step_of(norm)
+        return normalized
+
     def linear(self, linear: Linear) -> str:
         """The result [..., out]."""
+        if linear.states in self._steps and not linear.non_negative:
+            values, scales = quantize_rows(linear.weight)
+            weight = self._graph.constant(values.T)
+            return self._multiply_in_steps(linear.states, weight, scales, linear.bias)
         product, scale = self._scaled_product(linear)
         scaled = self._graph.op("Mul", product, scale)
         return self._graph.op("Add", scaled, self.constant(linear.bias))
@@ -56,14 +85,16 @@ class Int8Arithmetic(Float32Arithmetic):
         product, scale = self._scaled_product(linear)
         biased = self._graph.op("Add", residual, self.constant(linear.bias))
         total = self._graph.op("GatedAdd", biased, product, scale, domain=MICROSOFT)
-        return total, normalize(self._graph, self, total, norm)
+        return total, self.normalize(total, norm)
 
     def project_to_vocabulary(self, states: str, table: Float32) -> str:
         """states times the transposed table, from the same 8-bit numbers as the embedding."""
         values, scales = quantize_rows(table)
         weight = transposed(self._graph, self._graph.constant(values))
+        if states in self._steps:
+            return self._multiply_in_steps(states, weight, scales)
         quantized, scale = self._quantize(states, table.shape[1])
-        product = self._multiply(quantized, weight, scales, non_negative=False)
+        product = self._multiply(quantized, weight, scales)
         return self._graph.op("Mul", product, scale)
 
     def _scaled_product(self, linear: Linear) -> tuple[str, str]:
@@ -72,16 +103,37 @@ class Int8Arithmetic(Float32Arithmetic):
         width = linear.weight.shape[1]
         quantized, scale = self._quantize(linear.states, width, linear.non_negative)
         weight = self._graph.constant(values.T)
-        return self._multiply(quantized, weight, scales, linear.non_negative), scale
+        zero_point = 0 if linear.non_negative else _MIDDLE
+        return self._multiply(quantized, weight, scales, zero_point=zero_point), scale
 
-    def _multiply(self, states: str, weight: str, scales: Float32, non_negative: bool) -> str:
+    def _multiply_in_steps(
+        self, states: str, weight: str, scales: Float32, bias: Float32 | None = None
+    ) -> str:
+        """The whole product, of normalised states."""
+        step = self._steps[states]
+        middle = self._graph.constant(_MIDDLE, np.uint8)
+        quantized = self._graph.op("QuantizeLinear", states, self.constant(step), middle)
+        return self._multiply(quantized, weight, scales, step=step, bias=bias)
+
+    def _multiply(
+        self,
+        states: str,
+        weight: str,
+        scales: Float32,
+        *,
+        zero_point: int = _MIDDLE,
+        step: npt.ArrayLike = 1.0,
+        bias: Float32 | None = None,
+    ) -> str:
+        """step * (states - zero_point) times the scaled weight, plus `bias`."""
         return self._graph.op(
             "MatMulIntegerToFloat",
             states,
             weight,
-            self.constant(1.0),
+            self.constant(step),
             self.constant(scales),
-            self._graph.constant(0 if non_negative else 128, np.uint8),
+            self._graph.constant(zero_point, np.uint8),
+            *(() if bias is None else ("", self.constant(bias))),
             domain=MICROSOFT,
         )
 
@@ -120,6 +172,15 @@ def quantize_rows(matrix: Float32) -> tuple[Int8, Float32]:
     scales[scales == 0] = 1.0
     values = np.clip(np.rint(matrix / scales[:, None]), -127, 127).astype(np.int8)
     return values, scales
+
+
+def step_of(norm: Norm) -> np.float32:
+    """The step in which 127 of them reach as far as states that `norm` gives are read.
+
+    No state is further than sqrt(D - 1) standard deviations from the mean of all D.
+    """
+    deviations = min(_REACH, math.sqrt(norm.gain.size - 1))
+    return np.float32((deviations * np.abs(norm.gain) + np.abs(norm.bias)).max() / 127)
 
 
 def _uint8(value: int) -> onnx.TensorProto:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-from export.arithmetic import Arithmetic, Linear, Norm, normalize
+from export.arithmetic import Arithmetic, Linear, Norm
 from export.graph_builder import MICROSOFT, GraphBuilder
 from export.weights import Weights
 from model.config import ModelConfig
@@ -82,7 +82,7 @@ class ResidualStream:
         self._residual = states
         self.states = states
         if self._pre:
-            self.states = normalize(layers.graph, layers.arithmetic, states, self._next_norm())
+            self.states = layers.arithmetic.normalize(states, self._next_norm())
 
     def add(self, sublayer: Linear) -> None:
         """Ends a sublayer, given its last projection."""

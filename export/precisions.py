@@ -10,13 +10,17 @@ from export.int8_arithmetic import Int8Arithmetic
 PRECISIONS = ("fp32", "fp16", "int8")
 
 
-def arithmetic_for(precision: str, graph: GraphBuilder, token_ids: str) -> Arithmetic:
+def arithmetic_for(
+    precision: str, graph: GraphBuilder, token_ids: str, *, fixed_steps: bool = False
+) -> Arithmetic:
     """The arithmetic of `precision` for one graph.
 
     Args:
         precision: fp32, fp16 or int8.
         graph: where it adds its nodes.
         token_ids: the ids [...] whose states [..., D] the graph computes.
+        fixed_steps: int8 may read normalised states in steps that are fixed at export: see
+            `Int8Arithmetic`.
 
     Raises:
         ExportError: no such precision.
@@ -26,5 +30,5 @@ def arithmetic_for(precision: str, graph: GraphBuilder, token_ids: str) -> Arith
     if precision == "fp16":
         return Float16Arithmetic(graph)
     if precision == "int8":
-        return Int8Arithmetic(graph, token_ids)
+        return Int8Arithmetic(graph, token_ids, fixed_steps=fixed_steps)
     raise ExportError(f"precision must be one of {', '.join(PRECISIONS)}, not {precision!r}")

@@ -49,7 +49,8 @@ def build_scoring(
     graph = GraphBuilder("scoring")
     target_ids = graph.input("target_ids", "int64", ["target"])
     fed = _shifted(graph, target_ids, config.bos_id)
-    layers = Layers(graph, arithmetic_for(precision, graph, fed), weights, config)
+    arithmetic = arithmetic_for(precision, graph, fed, fixed_steps=True)
+    layers = Layers(graph, arithmetic, weights, config)
     attention = _TargetAttention(layers, target_ids)
     states = layers.embed("target", fed, attention.positions)  # [T, D]
     states = decoder_stack(
