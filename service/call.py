@@ -57,7 +57,7 @@ class Call:
         self.started_at = engine.now()
         self._engine = engine
         self._opening = options
-        self._options = replace(options, prefix_ids=())
+        self._options = replace(options, prefix_ids=()) if options.prefix_ids else options
         self._deadline = deadline
         self._request_id = request_id
         self._client = client

@@ -26,6 +26,7 @@ from service.requests import (
 from service.text_results import SentenceHypothesis, TextResult
 from service.turns import Turns
 
+_NO_OPTIONS = TranslateOptions()  # what most requests come with
 _FINISH_REASONS = {
     FinishReason.EOS: pb.FINISH_REASON_EOS,
     FinishReason.LENGTH: pb.FINISH_REASON_LENGTH,
@@ -62,6 +63,8 @@ def options_of(options: pb.TranslateOptions) -> TranslateOptions:
         InvalidArgumentError: a value out of range, or an option of a newer contract, which would
             otherwise be dropped in silence; names the field.
     """
+    if not options.ByteSize():
+        return _NO_OPTIONS
     _refuse_unknown(options, "options")
     _refuse_unknown(options.search, "options.search")
     _refuse_unknown(options.search.sampling, "options.search.sampling")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections import deque
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
@@ -23,6 +24,8 @@ from service.turns import Turns
 
 # How many pieces to submit before the event loop gets a turn.
 _PIECES_A_TURN = 256
+# Most requests have the same options, and to check them takes as long as to tokenize a sentence.
+_MAX_OPTIONS_KEPT = 64
 
 
 @dataclass(frozen=True)
@@ -61,6 +64,11 @@ class Translator:
             tokenizer, source_language, engine.limits.max_source_positions
         )
         self._detokenizer = Detokenizer(tokenizer)
+        self._search_options = functools.lru_cache(_MAX_OPTIONS_KEPT)(
+            functools.partial(
+                TranslateOptions.search_options, limits=engine.limits, tokenizer=tokenizer
+            )
+        )
         self.scorer = PairScorer(engine, tokenizer, self._preparer, self.limits)
 
     async def translate(
@@ -195,7 +203,7 @@ class Translator:
         """What the sentences of one request share; refuses bad options, naming the field."""
         return Call(
             self._engine,
-            options.search_options(self._engine.limits, self._tokenizer),
+            self._search_options(options),
             deadline=deadline,
             request_id=request_id,
             client=client,
