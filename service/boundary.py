@@ -98,8 +98,18 @@ class Call:
     """
 
     def __init__(self, context: Context) -> None:
-        self.request_id = _request_id(context)
+        # Kept, because gRPC puts it together anew for everybody who asks.
+        self._metadata = context.invocation_metadata() or ()
+        # Not uuid4: asking the kernel for random bytes costs more than the rest of this module.
+        self.request_id = self.metadata(REQUEST_ID) or f"{random.getrandbits(128):032x}"
         self.facts: dict[str, object] = {}
+
+    def metadata(self, key: str) -> str | None:
+        """What the client says under this key of the metadata, if it is fit for a log."""
+        for name, value in self._metadata:
+            if name == key and isinstance(value, str) and VALID_ID.fullmatch(value):
+                return value
+        return None
 
 
 class Boundary(grpc.aio.ServerInterceptor):
@@ -118,6 +128,7 @@ class Boundary(grpc.aio.ServerInterceptor):
         self._max_calls = max_calls
         self._num_calls = 0
         self._started = asyncio.Event()
+        self._handlers: dict[str, Handler] = {}  # by path; of our own methods only
 
     async def quiet(self, seconds: float) -> None:
         """Wait until no call has started for so long."""
@@ -135,11 +146,16 @@ class Boundary(grpc.aio.ServerInterceptor):
         handler_call_details: grpc.HandlerCallDetails,
     ) -> Handler:
         """The handler of a method, wrapped if it is ours."""
-        handler = await continuation(handler_call_details)
         path: Any = handler_call_details.method
+        if path in self._handlers:
+            return self._handlers[path]
+        handler = await continuation(handler_call_details)
         if handler is None or not path.startswith(self._prefix):
             return handler
-        method = path.removeprefix(self._prefix)
+        self._handlers[path] = self._wrapped(path.removeprefix(self._prefix), handler)
+        return self._handlers[path]
+
+    def _wrapped(self, method: str, handler: Handler) -> Handler:
         if handler.response_streaming:
             return grpc.unary_stream_rpc_method_handler(
                 self._stream(method, handler.unary_stream),
@@ -224,12 +240,3 @@ def current_call() -> Call:
 
 
 _current: contextvars.ContextVar[Call] = contextvars.ContextVar("call")
-
-
-def _request_id(context: Context) -> str:
-    """The client's id if it is fit for a log, otherwise a new one."""
-    for key, value in context.invocation_metadata() or ():
-        if key == REQUEST_ID and isinstance(value, str) and VALID_ID.fullmatch(value):
-            return value
-    # Not uuid4: asking the kernel for random bytes costs more than the rest of this module.
-    return f"{random.getrandbits(128):032x}"

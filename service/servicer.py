@@ -10,11 +10,10 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import grpc
-from google.protobuf import duration_pb2
 
 from dragoman.v1 import translation_pb2 as pb
 from dragoman.v1 import translation_pb2_grpc
-from service.boundary import VALID_ID, code_of, current_call, time_remaining
+from service.boundary import Call, code_of, current_call, time_remaining
 from service.errors import InvalidArgumentError
 from service.messages import (
     add_score,
@@ -58,10 +57,11 @@ class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
             options_of(request.options),
             deadline=_deadline(context),
             request_id=call.request_id,
-            client=_client(context),
+            client=_client(call, context),
         )
         self._count(results)
-        response = pb.TranslateResponse(model=model.name, timing=_timing(results))
+        response = pb.TranslateResponse(model=model.name)
+        _set_timing(response.timing, results)
         turns = Turns()
         for result in results:
             await add_translation(response, result, call.request_id, turns)
@@ -79,7 +79,7 @@ class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
             options_of(request.options),
             deadline=_deadline(context),
             request_id=call.request_id,
-            client=_client(context),
+            client=_client(call, context),
         )
         async for event in events:
             if isinstance(event, TextResult):
@@ -102,10 +102,11 @@ class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
             score_options_of(request.options),
             deadline=_deadline(context),
             request_id=call.request_id,
-            client=_client(context),
+            client=_client(call, context),
         )
         self._count(results)
-        response = pb.ScoreResponse(model=model.name, timing=_timing(results))
+        response = pb.ScoreResponse(model=model.name)
+        _set_timing(response.timing, results)
         turns = Turns()
         for result in results:
             await add_score(response, result, call.request_id, turns)
@@ -162,27 +163,27 @@ def _deadline(context: Context) -> float | None:
     return None if remaining is None else time.monotonic() + remaining
 
 
-def _client(context: Context) -> str:
+def _client(call: Call, context: Context) -> str:
     """Who asks: what the client calls itself, or the peer's address.
 
     The address is without its port, which every connection has another of.
     """
-    for key, value in context.invocation_metadata() or ():
-        if key == CLIENT_ID and isinstance(value, str) and VALID_ID.fullmatch(value):
-            return f"id:{value}"
+    if name := call.metadata(CLIENT_ID):
+        return f"id:{name}"
     peer: str = context.peer()
     return peer.rpartition(":")[0] if peer.startswith("ipv") else peer
 
 
 def _summary(result: TextResult, model: ServedModel) -> pb.StreamSummary:
-    return pb.StreamSummary(
+    summary = pb.StreamSummary(
         finish_reason=finish_reason_of(result),
         source_token_count=result.num_source_tokens,
         target_token_count=result.num_target_tokens,
         was_split=result.was_split,
         model=model.name,
-        timing=_timing([result]),
     )
+    _set_timing(summary.timing, [result])
+    return summary
 
 
 def _tokens(results: Sequence[TextResult | PairResult]) -> dict[str, object]:
@@ -192,15 +193,9 @@ def _tokens(results: Sequence[TextResult | PairResult]) -> dict[str, object]:
     }
 
 
-def _timing(results: Sequence[TextResult | PairResult]) -> pb.Timing:
+def _set_timing(timing: pb.Timing, results: Sequence[TextResult | PairResult]) -> None:
     """The longest wait and the longest computation of any text."""
-    return pb.Timing(
-        queue_duration=_duration(max(result.queue_seconds for result in results)),
-        compute_duration=_duration(max(result.compute_seconds for result in results)),
-    )
-
-
-def _duration(seconds: float) -> duration_pb2.Duration:
-    duration = duration_pb2.Duration()
-    duration.FromNanoseconds(round(seconds * 1e9))
-    return duration
+    queue_seconds = max(result.queue_seconds for result in results)
+    compute_seconds = max(result.compute_seconds for result in results)
+    timing.queue_duration.FromNanoseconds(round(queue_seconds * 1e9))
+    timing.compute_duration.FromNanoseconds(round(compute_seconds * 1e9))
