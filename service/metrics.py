@@ -53,24 +53,29 @@ class ServerMetrics:
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         prometheus_client.ProcessCollector(registry=self.registry)
-        self._requests = Counter(
+        requests = Counter(
             "dragoman_requests", "Calls finished.", ["method", "code"], registry=self.registry
         )
-        self._request_duration = self._histogram(
+        request_duration = self._histogram(
             "dragoman_request_duration_seconds",
             "Time from the arrival of a call to its end.",
             ["method"],
             _CALL_BUCKETS,
         )
-        self._in_flight = Gauge(
+        in_flight = Gauge(
             "dragoman_requests_in_flight",
             "Calls in progress.",
             ["method"],
             registry=self.registry,
         )
-        self._texts = Counter(
+        texts = Counter(
             "dragoman_texts", "Texts answered, by status.", ["code"], registry=self.registry
         )
+        # Children by label. To look one up takes longer than to count.
+        self._requests = functools.cache(requests.labels)
+        self._request_duration = functools.cache(request_duration.labels)
+        self._in_flight = functools.cache(in_flight.labels)
+        self._texts = functools.cache(texts.labels)
         self.serving = Gauge(
             "dragoman_serving",
             "1 while the server takes requests, 0 while it starts or drains.",
@@ -194,17 +199,17 @@ class ServerMetrics:
 
     def call_started(self, method: str) -> None:
         """A call to `method` (one of our own; so the label is bounded) arrived."""
-        self._in_flight.labels(method).inc()
+        self._in_flight(method).inc()
 
     def call_finished(self, method: str, code: str, seconds: float) -> None:
         """The call ended with the gRPC status `code`."""
-        self._in_flight.labels(method).dec()
-        self._requests.labels(method, code).inc()
-        self._request_duration.labels(method).observe(seconds)
+        self._in_flight(method).dec()
+        self._requests(method, code).inc()
+        self._request_duration(method).observe(seconds)
 
     def text_finished(self, code: str) -> None:
         """One text was answered with the gRPC status `code`."""
-        self._texts.labels(code).inc()
+        self._texts(code).inc()
 
     def set_model(self, **about: str) -> None:
         """Say that a model is loaded, and what it is: the labels of `dragoman_model_info`."""
