@@ -14,6 +14,8 @@ from typing import Any, TextIO
 
 request_id: contextvars.ContextVar[str] = contextvars.ContextVar("request_id", default="")
 
+_encode = json.JSONEncoder(ensure_ascii=False, default=str).encode
+
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
 
@@ -41,7 +43,7 @@ class JsonFormatter(logging.Formatter):
         }
         if record.exc_info:
             fields["exception"] = self.formatException(record.exc_info)
-        return json.dumps(fields, ensure_ascii=False, default=str)
+        return _encode(fields)
 
 
 class TextFormatter(logging.Formatter):

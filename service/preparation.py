@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from model.tokenizer import Tokenizer
-from service.segmentation import Segment, split_long, split_text, whole_text
+from service.segmentation import Segment, has_words, split_long, split_text, whole_text
 
 T = TypeVar("T")
 
@@ -138,7 +138,7 @@ class TextPreparer:
         was_split = False
         segments = split_text(text, self._language) if split_sentences else whole_text(text)
         for segment in segments:
-            ids = self._tokenizer.encode(segment.text) if _has_words(segment.text) else []
+            ids = self._tokenizer.encode(segment.text) if has_words(segment.text) else []
             if len(ids) <= self._max_tokens:
                 pieces.append(self._piece(segment, ids))
             else:
@@ -212,14 +212,10 @@ def _check_characters(text: str) -> None:
         raise TextError(f"the character at position {exc.start} is not Unicode") from exc
 
 
-def _has_words(text: str) -> bool:
-    return any(character.isalnum() for character in text)
-
-
 def _are_small(texts: Sequence[str]) -> bool:
     """Whether they make so little work that it can be done on the event loop."""
     size = sum(map(len, texts))
-    if size <= _PORTION_CHARACTERS and all(text.isascii() for text in texts):
+    if size <= _PORTION_CHARACTERS and all(map(str.isascii, texts)):
         return True
     return size <= _SMALL_CHARACTERS and (sum(map(normalised_length, texts)) <= _SMALL_CHARACTERS)
 

@@ -26,6 +26,7 @@ _PLAIN_SPACES = {ord(c): " " for c in map(chr, range(0x3001)) if c.isspace()}
 # None of these patterns begins with a repetition: they take linear time on any input.
 _LINE_BREAK = re.compile(r"[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]+")
 _CLAUSE_END = re.compile(r"[,;:،؛…]\s|[、，；：]|\s[–—-]\s")
+_LETTER_OR_DIGIT = re.compile(r"[^\W_]")
 _WORD_END = re.compile(r"\s+")
 
 _JOINER = "\u200d"
@@ -62,6 +63,11 @@ def split_text(text: str, language: str) -> list[Segment]:
 def whole_text(text: str) -> list[Segment]:
     """The text as one segment, for callers who have cut it themselves."""
     return _trimmed([text])
+
+
+def has_words(text: str) -> bool:
+    """Whether there is a letter or a digit in it, and so something to translate."""
+    return _LETTER_OR_DIGIT.search(text) is not None
 
 
 def split_long(
@@ -118,7 +124,7 @@ def _sentences(text: str, language: str) -> Iterator[str]:
 
 def _sentences_of_line(line: str, language: str) -> Iterator[str]:
     """Cut a line in windows. The last sentence of a window is looked at again in the next one."""
-    if not any(character.isalnum() for character in line):
+    if not has_words(line):
         yield line  # a rule or a smiley: nothing to translate, whatever sentencex would find
         return
     plain = line.translate(_PLAIN_SPACES)
