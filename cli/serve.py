@@ -46,6 +46,7 @@ def serve(
     no_cuda_graphs: Annotated[bool | None, _option("no_cuda_graphs")] = None,
     steps_in_flight: Annotated[int | None, _option("steps_in_flight")] = None,
     threads: Annotated[int | None, _option("threads")] = None,
+    in_process: Annotated[bool | None, _option("in_process")] = None,
     max_rows: Annotated[int | None, _option("max_rows")] = None,
     max_waiting: Annotated[int | None, _option("max_waiting")] = None,
     max_queue_seconds: Annotated[float | None, _option("max_queue_seconds")] = None,

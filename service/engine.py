@@ -9,13 +9,14 @@ import asyncio
 import contextlib
 import enum
 import logging
-import math
+import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from typing import Protocol
 
 from model.limits import default_max_new_tokens
 from service.admission import Admission
+from service.engine_config import EngineConfig
 from service.errors import (
     DragomanError,
     FailedPreconditionError,
@@ -25,55 +26,22 @@ from service.errors import (
 from service.gate import Gate
 from service.generation import Generation
 from service.jobs import Job
-from service.lane_loop import LaneLoop
-from service.laned_scheduler import LanedScheduler
-from service.lookahead import LookaheadScheduler
+from service.model_process import ModelProcess
 from service.observer import EngineObserver, SilentObserver
-from service.pipeline import PipelineLoop
-from service.plain_loop import PlainLoop
-from service.plan import LanedRunner, ModelRunner, PipelinedRunner, RunnerLimits, Scorer
+from service.plan import LanedRunner, ModelRunner, RunnerLimits, Scorer
 from service.requests import (
     FinishReason,
     GenerationRequest,
     GenerationResult,
     ScoringRequest,
 )
-from service.scheduler import Scheduler
-from service.scoring_preparation import ScoringPreparation
-from service.step_loop import Iteration, Listener, News, StepLoop
+from service.scoring_preparation import ScoringPreparation, in_a_thread
+from service.step_loop import Iteration, News
+from service.step_loops import step_loop, widest_sequence
+
+__all__ = ["Engine", "EngineConfig"]
 
 logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class EngineConfig:
-    """What an engine may take on.
-
-    Attributes:
-        bos_id, eos_id: the model's ids that begin and end a target.
-        max_waiting: rows of sequences that may wait beyond those that the runner has. Half of it
-            is kept for calls that newly arrive.
-        max_queue_seconds: how long a call may have to wait for its first sequence to begin, by
-            estimate, or is refused; None for what `service.gate` finds right.
-        encode_token_budget: most source tokens to encode in one iteration.
-        rows_together: up to so many rows for each lane that a runner has, lanes take turns, each
-            with the whole processor; with more, they step beside each other.
-    """
-
-    bos_id: int = 2
-    eos_id: int = 3
-    max_waiting: int = 1024
-    max_queue_seconds: float | None = math.inf
-    encode_token_budget: int = 512
-    rows_together: int = 8
-
-    def __post_init__(self) -> None:
-        if self.max_waiting < 0:
-            raise InvalidArgumentError("max_waiting", f"must not be negative: {self.max_waiting}")
-        if self.encode_token_budget < 1:
-            raise InvalidArgumentError(
-                "encode_token_budget", f"must be at least 1, not {self.encode_token_budget}"
-            )
 
 
 class _State(enum.Enum):
@@ -82,6 +50,38 @@ class _State(enum.Enum):
     DRAINING = "is shutting down"
     STOPPED = "has stopped"
     FAILED = "has failed"
+
+
+class Steps(Protocol):
+    """What carries out steps: a `StepLoop` in this process, or a `ProcessLoop`."""
+
+    def start(self) -> None:
+        """Begin."""
+        ...
+
+    def add(self, jobs: Sequence[Job]) -> None:
+        """Let the jobs take their turn."""
+        ...
+
+    def stream(self, job: Job) -> None:
+        """Report the job's tokens."""
+        ...
+
+    def cancel(self, job: Job, error: DragomanError) -> None:
+        """End the job before the next step."""
+        ...
+
+    def stop(self) -> None:
+        """End after the step under way."""
+        ...
+
+    def join(self) -> None:
+        """Wait for the end; after `stop`."""
+        ...
+
+    def abandon(self) -> None:
+        """Leave behind a step that hangs."""
+        ...
 
 
 class Engine:
@@ -93,13 +93,15 @@ class Engine:
         runner: runs the model; the engine's own from now on, and closed by `stop`.
         config: limits and special ids.
         observer: told about steps, queue and results.
-        scorer: scores given targets; None if the model can't.
-        clock: seconds; deadlines are in its time. Called from two threads.
+        scorer: scores given targets; None if the model can't. One in a process of its own has its
+            own.
+        clock: seconds; deadlines are in its time. Called from two threads. With a model in a
+            process of its own, it can only be `time.monotonic`.
     """
 
     def __init__(
         self,
-        runner: ModelRunner | LanedRunner,
+        runner: ModelRunner | LanedRunner | ModelProcess,
         config: EngineConfig | None = None,
         observer: EngineObserver | None = None,
         scorer: Scorer | None = None,
@@ -110,11 +112,20 @@ class Engine:
         self.limits: RunnerLimits = runner.limits
         self._observer: EngineObserver = observer or SilentObserver()
         self._clock = clock
-        self._widest = runner.limits  # what one sequence can have
-        if isinstance(runner, LanedRunner):
-            self._widest = min((lane.alone.limits for lane in runner.lanes), key=_max_rows)
-        self._scoring = ScoringPreparation(scorer, clock) if scorer is not None else None
-        self._steps = _step_loop(runner, self.config, clock, self, scorer)
+        self._steps: Steps
+        self._scoring: ScoringPreparation | None = None
+        if isinstance(runner, ModelProcess):
+            assert scorer is None, "the process has its own"
+            assert clock is time.monotonic, "the process has no other"
+            self._widest = runner.widest  # what one sequence can have
+            there = self._steps = runner.steps(self.config, self)
+            if runner.can_score:
+                self._scoring = ScoringPreparation(there.prepare_scoring, clock)
+        else:
+            self._widest = widest_sequence(runner)
+            self._steps = step_loop(runner, self.config, clock, self, scorer)
+            if scorer is not None:
+                self._scoring = ScoringPreparation(in_a_thread(scorer), clock)
         self._gate = Gate(
             runner.limits.max_rows,
             self.config.max_waiting,
@@ -126,6 +137,7 @@ class Engine:
         self._generations: set[Generation] = set()
         self._state = _State.NEW
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._loop_thread = 0
         self._ended = asyncio.Event()
         self._was_left = False
 
@@ -169,9 +181,13 @@ class Engine:
     async def start(self) -> None:
         """Begin to serve."""
         assert self._state is _State.NEW, "an engine starts once"
-        self._loop = asyncio.get_running_loop()
-        self._steps.start()
+        self._start_steps()
         self._state = _State.SERVING
+
+    def _start_steps(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._loop_thread = threading.get_ident()
+        self._steps.start()
 
     async def drain(self, timeout_seconds: float) -> bool:
         """Refuse new requests and wait until those inside are answered.
@@ -200,8 +216,7 @@ class Engine:
         everything else ends, and the engine counts as failed.
         """
         if self._state is _State.NEW:  # its thread runs just long enough to close the runner
-            self._loop = asyncio.get_running_loop()
-            self._steps.start()
+            self._start_steps()
         if self._state not in (_State.STOPPED, _State.FAILED):
             self._state = _State.STOPPED
             self._steps.stop()
@@ -211,6 +226,7 @@ class Engine:
         except TimeoutError:
             logger.error("a step hangs for more than %s seconds; left behind", timeout_seconds)
             self._was_left = True
+            self._steps.abandon()
             self._end(failed=True)
         if not self._was_left:
             self._steps.join()
@@ -344,7 +360,7 @@ class Engine:
         """End the job before the next step."""
         self._steps.cancel(job, error)
 
-    # --- what the step loop tells, from its thread (step_loop.Listener) --------------------------
+    # --- what the step loop tells, from any thread (step_loop.Listener) --------------------------
 
     def told(self, news: News) -> None:
         """Pass on what happened."""
@@ -356,6 +372,9 @@ class Engine:
 
     def _on_loop(self, call: Callable[[], None]) -> None:
         assert self._loop is not None
+        if threading.get_ident() == self._loop_thread:
+            self._loop.call_soon(call)
+            return
         # The loop is closed already if it was torn down without stopping the engine.
         with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(call)
@@ -405,37 +424,6 @@ class Engine:
         if self._scoring is not None:
             self._scoring.forget()
         self._ended.set()
-
-
-def _step_loop(
-    runner: ModelRunner | LanedRunner,
-    config: EngineConfig,
-    clock: Callable[[], float],
-    listener: Listener,
-    scorer: Scorer | None,
-) -> StepLoop:
-    """The loop for this kind of runner."""
-    bos_id, eos_id, budget = config.bos_id, config.eos_id, config.encode_token_budget
-    if isinstance(runner, LanedRunner):
-        lanes = LanedScheduler(
-            [lane.alone.limits for lane in runner.lanes],
-            bos_id=bos_id,
-            eos_id=eos_id,
-            encode_token_budget=budget,
-            together=config.rows_together * len(runner.lanes),
-        )
-        return LaneLoop(runner, lanes, clock, listener, scorer)
-    if isinstance(runner, PipelinedRunner) and runner.depth > 1:
-        ahead = LookaheadScheduler(
-            runner.limits, bos_id=bos_id, eos_id=eos_id, encode_token_budget=budget
-        )
-        return PipelineLoop(runner, ahead, clock, listener, scorer)
-    scheduler = Scheduler(runner.limits, bos_id=bos_id, eos_id=eos_id, encode_token_budget=budget)
-    return PlainLoop(runner, scheduler, clock, listener, scorer)
-
-
-def _max_rows(limits: RunnerLimits) -> int:
-    return limits.max_rows
 
 
 def _num_places(request: GenerationRequest) -> int:

@@ -34,6 +34,10 @@ class InvalidArgumentError(DragomanError):
         self.field = field
         self.description = description
 
+    def __reduce__(self) -> tuple[type[InvalidArgumentError], tuple[str, str]]:
+        """For pickling, which would otherwise call it with the whole message."""
+        return type(self), (self.field, self.description)
+
     def within(self, field: str) -> InvalidArgumentError:
         """The same about a field of the message `field`."""
         return InvalidArgumentError(f"{field}.{self.field}", self.description)

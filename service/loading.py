@@ -3,28 +3,25 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import importlib.metadata
 import logging
 import os
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 
-# onnxruntime reports usage to its makers unless this is set before it is imported.
-os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
-
 from model.bundle import Bundle, BundleError, installed_runtime_version
-from model.sessions import SessionSettings
+from model.processor import num_usable_cores
 from model.tokenizer import TokenizerError
-from service.device_encoder import ENCODE_TOKEN_BUDGET
-from service.device_runner import DeviceOptions, DeviceRunner
 from service.engine import Engine, EngineConfig
 from service.errors import StartupError
 from service.limits import TranslatorLimits
-from service.metrics import ServerMetrics
-from service.onnx_lanes import OnnxLanes, cpu_runner
+from service.metrics import ModelMetrics, ServerMetrics
+from service.model_opening import open_model
+from service.model_process import ModelProcess
+from service.plan import LanedRunner
 from service.registry import Registry, ServedModel
-from service.runner import OnnxRunner
-from service.scoring import OnnxScorer
 from service.settings import Settings, shipped_models
 from service.translator import Translator
 
@@ -53,18 +50,6 @@ def load_model(path: Path, settings: Settings, metrics: ServerMetrics) -> Served
         tokenizer = bundle.tokenizer()
     except (BundleError, TokenizerError) as exc:
         raise StartupError(str(exc)) from exc
-    sessions = SessionSettings(settings.device, settings.threads or None)
-    runner = _runner(bundle, settings, sessions)
-    _log.info(
-        "loaded",
-        extra={
-            "model": bundle.name,
-            "rows": runner.limits.max_rows,
-            "lanes": len(runner.lanes) if isinstance(runner, OnnxLanes) else 1,
-            # All that they will ever take, however long the texts and wide the beams.
-            "cache_bytes": runner.cache_bytes,
-        },
-    )
     observer = metrics.for_model(bundle.name)
     config = EngineConfig(
         bos_id=bundle.config.bos_id,
@@ -72,14 +57,11 @@ def load_model(path: Path, settings: Settings, metrics: ServerMetrics) -> Served
         max_waiting=settings.max_waiting,
         max_queue_seconds=settings.max_queue_seconds or None,
     )
-    if isinstance(runner, DeviceRunner):  # where a large encode takes hardly longer than a small
-        config = dataclasses.replace(config, encode_token_budget=ENCODE_TOKEN_BUDGET)
-    engine = Engine(
-        runner,
-        config,
-        observer,
-        OnnxScorer(bundle, sessions, runner.encoder_session) if bundle.scoring_path else None,
-    )
+    open_engine = _engine_apart if _has_own_process(settings) else _engine_within
+    engine, facts = open_engine(path, settings, config, observer)
+    _log.info("loaded", extra={"model": bundle.name, **dataclasses.asdict(facts)})
+    observer.set_capacity(facts.rows, settings.max_waiting, facts.cache_bytes)
+    limits = engine.limits
     model = ServedModel(
         name=bundle.name,
         version=bundle.version,
@@ -87,9 +69,9 @@ def load_model(path: Path, settings: Settings, metrics: ServerMetrics) -> Served
         target=bundle.target_language,
         precision=bundle.precision,
         device=settings.device,
-        max_source_tokens=runner.limits.max_source_positions,
-        max_target_tokens=runner.limits.max_target_positions,
-        max_rows=runner.limits.max_rows,
+        max_source_tokens=limits.max_source_positions,
+        max_target_tokens=limits.max_target_positions,
+        max_rows=limits.max_rows,
         engine=engine,
         translator=Translator(
             engine,
@@ -100,9 +82,6 @@ def load_model(path: Path, settings: Settings, metrics: ServerMetrics) -> Served
             ),
         ),
     )
-    observer.set_capacity(runner.limits.max_rows, settings.max_waiting, runner.cache_bytes)
-    if isinstance(runner, DeviceRunner):
-        observer.set_device(runner)
     metrics.set_model(
         model=model.name,
         version=model.version,
@@ -114,18 +93,59 @@ def load_model(path: Path, settings: Settings, metrics: ServerMetrics) -> Served
     return model
 
 
-_CPU_ROWS = 64
+def _has_own_process(settings: Settings) -> bool:
+    """Whether a model gets a process of its own.
+
+    On one core there is nothing to be won by it. A GPU's figures are read where its runner is.
+    """
+    return settings.device == "cpu" and not settings.in_process and num_usable_cores() > 1
 
 
-def _runner(
-    bundle: Bundle, settings: Settings, sessions: SessionSettings
-) -> OnnxRunner | OnnxLanes | DeviceRunner:
-    if settings.device == "cpu":
-        return cpu_runner(bundle, settings.max_rows or _CPU_ROWS, sessions)
-    options = DeviceOptions(
-        settings.max_rows or None, not settings.no_cuda_graphs, settings.steps_in_flight
+@dataclass(frozen=True)
+class _Facts:
+    """What is logged of a model.
+
+    Attributes:
+        rows: that can step at once.
+        lanes: groups of them that step at their own times.
+        cache_bytes: all that its caches will ever take, however long the texts and wide the beams.
+        pid: of the process that it runs in.
+    """
+
+    rows: int
+    lanes: int
+    cache_bytes: int
+    pid: int
+
+
+def _engine_apart(
+    path: Path, settings: Settings, config: EngineConfig, observer: ModelMetrics
+) -> tuple[Engine, _Facts]:
+    process = ModelProcess(
+        functools.partial(open_model, path, settings),
+        log_level=settings.log_level,
+        log_format=settings.log_format,
     )
-    return DeviceRunner(bundle, sessions, options)
+    observer.set_process(process.pid)
+    facts = _Facts(process.limits.max_rows, process.num_lanes, process.cache_bytes, process.pid)
+    return Engine(process, config, observer), facts
+
+
+def _engine_within(
+    path: Path, settings: Settings, config: EngineConfig, observer: ModelMetrics
+) -> tuple[Engine, _Facts]:
+    model = open_model(path, settings)
+    runner = model.runner
+    if settings.device != "cpu":
+        from service.device_runner import DeviceRunner
+
+        assert isinstance(runner, DeviceRunner), "that is what opening makes"
+        observer.set_device(runner)
+    if (budget := model.encode_token_budget) is not None:
+        config = dataclasses.replace(config, encode_token_budget=budget)
+    num_lanes = len(runner.lanes) if isinstance(runner, LanedRunner) else 1
+    facts = _Facts(runner.limits.max_rows, num_lanes, model.cache_bytes, os.getpid())
+    return Engine(runner, config, observer, model.scorer), facts
 
 
 def _distinct(paths: Iterable[Path]) -> list[Path]:

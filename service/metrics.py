@@ -19,6 +19,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from service.errors import StartupError
 from service.gate import Refusal
 from service.ladder import Ladder
+from service.process_metrics import ModelProcesses
 from service.requests import (
     FinishReason,
     GenerationRequest,
@@ -93,6 +94,7 @@ class ServerMetrics:
             ["model", "version", "precision", "device", "source", "target"],
             registry=self.registry,
         )
+        self.processes = ModelProcesses(self.registry)
         self._create_engine_metrics()
 
     def _create_engine_metrics(self) -> None:
@@ -227,6 +229,8 @@ class ModelMetrics:
     """
 
     def __init__(self, metrics: ServerMetrics, model: str) -> None:
+        self._model = model
+        self._processes = metrics.processes
         self._queue_duration = metrics.queue_duration.labels(model)
         self._first_token = metrics.first_token.labels(model)
         self._compute_duration = metrics.compute_duration.labels(model)
@@ -268,6 +272,10 @@ class ModelMetrics:
         memory(use="arena").set_function(
             lambda: 0.0 if (now := alive()) is None else float(now.arena_bytes)
         )
+
+    def set_process(self, pid: int) -> None:
+        """Say that the model runs in a process of its own, and in which."""
+        self._processes.add(self._model, pid)
 
     def set_capacity(self, slots: int, max_waiting: int, cache_bytes: int) -> None:
         """Say what the engine can hold."""

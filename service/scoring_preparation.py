@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from service.errors import DragomanError, InternalError, ResourceExhaustedError
 from service.failures import error_of
@@ -16,16 +16,21 @@ logger = logging.getLogger(__name__)
 FAILURE_SECONDS = 60.0
 
 
+def in_a_thread(scorer: Scorer) -> Callable[[], Awaitable[None]]:
+    """What prepares a scorer of this process, beside everything else."""
+    return lambda: asyncio.to_thread(scorer.prepare)
+
+
 class ScoringPreparation:
     """Prepares a scorer, beside the steps. Belongs to the event loop.
 
     Args:
-        scorer: to prepare.
+        prepare: does it.
         clock: seconds, in which a failure is remembered.
     """
 
-    def __init__(self, scorer: Scorer, clock: Callable[[], float]) -> None:
-        self._scorer: Scorer | None = scorer
+    def __init__(self, prepare: Callable[[], Awaitable[None]], clock: Callable[[], float]) -> None:
+        self._prepare: Callable[[], Awaitable[None]] | None = prepare
         self._clock = clock
         self._is_done = False
         self._task: asyncio.Task[DragomanError | None] | None = None
@@ -58,13 +63,13 @@ class ScoringPreparation:
 
     def forget(self) -> None:
         """Let go of the scorer, which shares the runner's sessions: the engine has ended."""
-        self._scorer = None
+        self._prepare = None
 
     async def _load(self) -> DragomanError | None:
         self._failure = None
         try:
-            assert self._scorer is not None, "the engine has ended"
-            await asyncio.to_thread(self._scorer.prepare)
+            assert self._prepare is not None, "the engine has ended"
+            await self._prepare()
         except Exception as exc:
             logger.exception("the scoring graph could not be loaded")
             self._failure = error_of(exc, "while its scoring graph was loaded")

@@ -206,6 +206,10 @@ class StepLoop(abc.ABC):
         """Wait for the end of the thread; after `stop`."""
         self._thread.join()
 
+    def abandon(self) -> None:
+        """Leave behind a step that hangs. A thread can't be ended: there is nothing to do."""
+        return
+
     # --- the loop --------------------------------------------------------------------------------
 
     def _run(self) -> None:

@@ -26,7 +26,7 @@ Buckets = dict[str, float]
 
 @dataclass(frozen=True)
 class Snapshot:
-    """One scrape, summed over the server's models.
+    """One scrape, summed over the server's models and their processes.
 
     Attributes:
         seconds: when, from the beginning of the run, warm-up included.
@@ -51,11 +51,12 @@ class Snapshot:
         buckets: dict[str, Buckets] = {_QUEUE: defaultdict(float), _ROWS: defaultdict(float)}
         for family in text_string_to_metric_families(text):
             for sample in family.samples:
-                name = sample.name.removesuffix("_bucket")
+                series = _SAME_AS.get(sample.name, sample.name)
+                name = series.removesuffix("_bucket")
                 if name in buckets and "le" in sample.labels:
                     buckets[name][sample.labels["le"]] += sample.value
-                elif sample.name in _SERIES:
-                    values[sample.name] += sample.value
+                elif series in _SERIES:
+                    values[series] += sample.value
         return cls(seconds, dict(values), dict(buckets[_QUEUE]), dict(buckets[_ROWS]))
 
     def to_dict(self) -> dict[str, Any]:
@@ -88,6 +89,11 @@ _SERIES = {
     "dragoman_padding_tokens_total",
     "process_cpu_seconds_total",
     "process_resident_memory_bytes",
+}
+# Models in processes of their own count as the server's.
+_SAME_AS = {
+    f"dragoman_model_{name}": name
+    for name in ("process_cpu_seconds_total", "process_resident_memory_bytes")
 }
 
 

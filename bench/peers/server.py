@@ -86,6 +86,7 @@ def own_engine_model(
     # for what only it can count.
     unread = ServerMetrics()
     unread.padding_tokens = metrics.padding_tokens
+    unread.processes = metrics.processes
     own = load_model(bundle, settings, unread)
     assert isinstance(own.engine, Engine), "that is what loading makes"
     return peer_model(Bundle.load(bundle), EngineBackend(own.engine), policy, metrics, name)

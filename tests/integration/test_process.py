@@ -2,7 +2,9 @@
 
 import asyncio
 import json
+import os
 import shutil
+import signal
 import socket
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +16,7 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from dragoman.client import AsyncClient, StreamEnd, TranslationError
+from model.processor import num_usable_cores
 from tests.factories import tiny_bundle, tiny_tokenizer
 from tests.integration import hanging_server
 from tests.integration.servers import NO_HURRY, dragoman, python_process, server_process
@@ -227,6 +230,44 @@ async def test_a_model_that_hangs_does_not_hold_the_end(tmp_path: Path) -> None:
             await call
         assert caught.value.code is grpc.StatusCode.UNAVAILABLE
         assert await server.end() == 1
+
+
+# On one core, models stay in the server's own process.
+needs_two_cores = pytest.mark.skipif(num_usable_cores() < 2, reason="needs two cores")
+
+
+@needs_two_cores
+async def test_a_model_whose_process_dies_ends_the_server_with_1(bundle_path: Path) -> None:
+    text = "A dog is running across the green field. " * 2000
+    async with (
+        server_process("--model", bundle_path, "--max-rows", "1") as server,
+        AsyncClient(server.address, timeout=100) as client,
+    ):
+        (pid,) = (entry["pid"] for entry in server.log if entry["message"] == "loaded")
+        stream = client.stream(text)
+        await anext(stream)
+        os.kill(pid, signal.SIGKILL)
+        with pytest.raises(TranslationError) as caught:
+            async for _ in stream:
+                pass
+        assert caught.value.code is grpc.StatusCode.UNAVAILABLE
+        told = await server.read_log_until("a model's process ended")
+        assert (told["pid"], told["how"]) == (pid, "was killed by SIGKILL")
+        assert server.process.stderr is not None
+        assert b"stopped working" in await server.process.stderr.read()
+        assert await server.process.wait() == 1
+
+
+@needs_two_cores
+async def test_a_server_that_is_killed_leaves_no_process_behind(bundle_path: Path) -> None:
+    async with server_process("--model", bundle_path) as server:
+        (pid,) = (entry["pid"] for entry in server.log if entry["message"] == "loaded")
+        assert pid != server.process.pid
+        server.process.kill()
+        # The model's process writes there too, so that it ends when both have.
+        assert server.process.stderr is not None
+        await server.process.stderr.read()
+        assert await server.end() == -signal.SIGKILL
 
 
 async def test_a_second_signal_cuts_the_drain_short(bundle_path: Path) -> None:

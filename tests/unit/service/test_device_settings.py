@@ -5,11 +5,12 @@ from __future__ import annotations
 import gc
 import weakref
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from model.sessions import SessionSettings
-from service import loading
+from service import model_opening
 from service.device_runner import DeviceOptions, DeviceRunner
 from service.engine import Engine
 from service.errors import ResourceExhaustedError, StartupError
@@ -19,6 +20,11 @@ from service.metrics import ServerMetrics
 from service.requests import FinishReason, GenerationRequest
 from service.settings import Settings, load_settings
 from tests.factories import tiny_bundle
+
+
+def here(**values: Any) -> Settings:
+    """Settings of a server that runs its models in this process."""
+    return Settings(in_process=True, threads=1, **values)
 
 
 @pytest.mark.parametrize("device", ["cpu", "cuda", "cuda:0", "cuda:7"])
@@ -53,8 +59,8 @@ def test_a_switch_in_a_file_and_by_flag(tmp_path: Path) -> None:
 
 def test_rows_on_a_cpu_unless_told_otherwise(tmp_path: Path) -> None:
     bundle = tiny_bundle(tmp_path / "bundle").path
-    assert load_model(bundle, Settings(threads=1), ServerMetrics()).max_rows == 64
-    assert load_model(bundle, Settings(threads=1, max_rows=5), ServerMetrics()).max_rows == 5
+    assert load_model(bundle, here(), ServerMetrics()).max_rows == 64
+    assert load_model(bundle, here(max_rows=5), ServerMetrics()).max_rows == 5
 
 
 def test_more_sources_join_at_once_on_a_gpu(
@@ -64,13 +70,13 @@ def test_more_sources_join_at_once_on_a_gpu(
     bundle = tiny_bundle(tmp_path / "bundle", resident=True)
 
     def budget() -> int:
-        engine = load_model(bundle.path, Settings(threads=1), ServerMetrics()).engine
+        engine = load_model(bundle.path, here(), ServerMetrics()).engine
         assert isinstance(engine, Engine)
         return engine.config.encode_token_budget
 
     assert budget() == 512
     runner = DeviceRunner(bundle, SessionSettings("cpu", 1), DeviceOptions(max_rows=4))
-    monkeypatch.setattr(loading, "_runner", lambda *_: runner)
+    monkeypatch.setattr(model_opening, "_runner", lambda *_: runner)
     assert budget() == 4096
     runner.close()
 

@@ -1,0 +1,39 @@
+"""What an engine may take on."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from service.errors import InvalidArgumentError
+
+
+@dataclass(frozen=True)
+class EngineConfig:
+    """What an engine may take on.
+
+    Attributes:
+        bos_id, eos_id: the model's ids that begin and end a target.
+        max_waiting: rows of sequences that may wait beyond those that the runner has. Half of it
+            is kept for calls that newly arrive.
+        max_queue_seconds: how long a call may have to wait for its first sequence to begin, by
+            estimate, or is refused; None for what `service.gate` finds right.
+        encode_token_budget: most source tokens to encode in one iteration.
+        rows_together: up to so many rows for each lane that a runner has, lanes take turns, each
+            with the whole processor; with more, they step beside each other.
+    """
+
+    bos_id: int = 2
+    eos_id: int = 3
+    max_waiting: int = 1024
+    max_queue_seconds: float | None = math.inf
+    encode_token_budget: int = 512
+    rows_together: int = 8
+
+    def __post_init__(self) -> None:
+        if self.max_waiting < 0:
+            raise InvalidArgumentError("max_waiting", f"must not be negative: {self.max_waiting}")
+        if self.encode_token_budget < 1:
+            raise InvalidArgumentError(
+                "encode_token_budget", f"must be at least 1, not {self.encode_token_budget}"
+            )

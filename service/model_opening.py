@@ -1,0 +1,80 @@
+"""From a bundle to what runs it: in the server's process, or in one of the model's own."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from model.bundle import Bundle, BundleError
+from service.errors import StartupError
+from service.plan import LanedRunner, ModelRunner, Scorer
+from service.settings import Settings
+
+if TYPE_CHECKING:
+    from model.sessions import SessionSettings
+    from service.device_runner import DeviceRunner
+    from service.onnx_lanes import OnnxLanes
+    from service.runner import OnnxRunner
+
+_CPU_ROWS = 64
+
+
+@dataclass(frozen=True)
+class OpenModel:
+    """What a step loop needs.
+
+    Attributes:
+        runner: runs the model.
+        scorer: scores given translations; None if the model can't.
+        cache_bytes: what the runner's caches can grow to.
+        encode_token_budget: for `EngineConfig`; None for its default.
+    """
+
+    runner: ModelRunner | LanedRunner
+    scorer: Scorer | None
+    cache_bytes: int
+    encode_token_budget: int | None = None
+
+
+def open_model(path: Path, settings: Settings) -> OpenModel:
+    """Open the bundle at `path`, on the device and with the rows and threads of the settings.
+
+    Raises:
+        StartupError: it can't be used; the message says what to do.
+    """
+    # onnxruntime reports usage to its makers unless this is set before it is imported. That is done
+    # here and not above, since a server whose models run in processes of their own has no use for
+    # its tens of megabytes.
+    os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
+    from model.sessions import SessionSettings
+    from service.device_encoder import ENCODE_TOKEN_BUDGET
+    from service.device_runner import DeviceRunner
+    from service.scoring import OnnxScorer
+
+    try:
+        bundle = Bundle.load(path)
+    except BundleError as exc:
+        raise StartupError(str(exc)) from exc
+    sessions = SessionSettings(settings.device, settings.threads or None)
+    runner = _runner(bundle, settings, sessions)
+    scorer = OnnxScorer(bundle, sessions, runner.encoder_session) if bundle.scoring_path else None
+    # On a device, a large encode takes hardly longer than a small.
+    budget = ENCODE_TOKEN_BUDGET if isinstance(runner, DeviceRunner) else None
+    return OpenModel(runner, scorer, runner.cache_bytes, budget)
+
+
+def _runner(
+    bundle: Bundle, settings: Settings, sessions: SessionSettings
+) -> OnnxRunner | OnnxLanes | DeviceRunner:
+    if settings.device == "cpu":
+        from service.onnx_lanes import cpu_runner
+
+        return cpu_runner(bundle, settings.max_rows or _CPU_ROWS, sessions)
+    from service.device_runner import DeviceOptions, DeviceRunner
+
+    options = DeviceOptions(
+        settings.max_rows or None, not settings.no_cuda_graphs, settings.steps_in_flight
+    )
+    return DeviceRunner(bundle, sessions, options)

@@ -1,0 +1,312 @@
+"""A model in a process of its own, as the server sees it; `service.process_main` is the other end.
+
+The engine stays in the server's process. Its step loop runs in the model's, and the messages that
+the two send each other go over a socket instead of a queue.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import logging
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from service.engine_config import EngineConfig
+from service.errors import DragomanError, StartupError
+from service.jobs import Job
+from service.model_opening import OpenModel
+from service.plan import RunnerLimits
+from service.process_messages import (
+    Add,
+    Cancel,
+    Ended,
+    Frames,
+    NewJob,
+    NotOpened,
+    Open,
+    Opened,
+    Prepared,
+    PrepareScoring,
+    Start,
+    Stop,
+    Stream,
+    Told,
+    framed,
+)
+from service.scheduler import Finished
+from service.step_loop import Listener, News
+
+logger = logging.getLogger(__name__)
+
+_PIECE_BYTES = 256 * 1024
+_EXIT_SECONDS = 5.0
+
+
+class ModelProcess:
+    """Starts the process and waits until the model is open there.
+
+    Args:
+        open_model: opens it, there: a function of a module, or a `functools.partial` of one.
+        log_level, log_format: for `service.logs.configure` there.
+
+    Attributes:
+        limits, widest, num_lanes, cache_bytes, can_score: as `service.process_messages.Opened`.
+        pid: of the process.
+
+    Raises:
+        StartupError: the model can't be served, or the process has ended; says what to do.
+    """
+
+    def __init__(
+        self,
+        open_model: Callable[[], OpenModel],
+        *,
+        log_level: str = "info",
+        log_format: str = "auto",
+    ) -> None:
+        ours, theirs = socket.socketpair()
+        with theirs:
+            self._process = subprocess.Popen(
+                # Modules come from where ours did, never from the working directory.
+                [sys.executable, "-P", "-m", "service.process_main", str(theirs.fileno())],
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+                stdin=subprocess.DEVNULL,
+                pass_fds=[theirs.fileno()],
+            )
+        self._connection = ours
+        self.pid = self._process.pid
+        opened = self._open(Open(open_model, log_level, log_format))
+        self.limits: RunnerLimits = opened.limits
+        self.widest: RunnerLimits = opened.widest
+        self.num_lanes = opened.num_lanes
+        self.cache_bytes = opened.cache_bytes
+        self.can_score = opened.can_score
+
+    def steps(self, config: EngineConfig, listener: Listener) -> ProcessLoop:
+        """The step loop there. Times are of `time.monotonic`, which both processes share."""
+        return ProcessLoop(self._process, self._connection, config, listener)
+
+    def _open(self, message: Open) -> Opened:
+        frames = Frames()
+        try:
+            self._connection.sendall(framed(message))
+            while piece := self._connection.recv(_PIECE_BYTES):
+                for answer in frames.feed(piece):
+                    if isinstance(answer, NotOpened):
+                        raise StartupError(answer.message)
+                    assert isinstance(answer, Opened)
+                    return answer
+            raise StartupError(
+                f"the process of a model {_how_it_ended(self._process)} while it was opened; "
+                "if it was killed, there may be too little memory"
+            )
+        except BaseException:
+            self._connection.close()
+            self._process.kill()
+            self._process.wait()
+            raise
+
+
+class ProcessLoop:
+    """What an engine takes for its step loop. Its methods belong to the event loop.
+
+    Args:
+        process: of the model.
+        connection: to it.
+        config: limits and special ids.
+        listener: is told what happens.
+    """
+
+    def __init__(
+        self,
+        process: subprocess.Popen[bytes],
+        connection: socket.socket,
+        config: EngineConfig,
+        listener: Listener,
+    ) -> None:
+        self._process = process
+        self._connection = connection
+        self._config = config
+        self._listener = listener
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._frames = Frames()
+        self._unsent = bytearray()
+        self._jobs: dict[int, Job] = {}
+        self._numbers: dict[Job, int] = {}
+        self._last_number = 0
+        self._preparing: list[asyncio.Future[None]] = []
+        self._was_stopped = False
+        self._has_ended = False
+
+    # --- orders ----------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Begin; from the event loop that is told what happens."""
+        self._loop = asyncio.get_running_loop()
+        self._connection.setblocking(False)
+        self._loop.add_reader(self._connection, self._receive)
+        self._send(Start(self._config))
+
+    def add(self, jobs: Sequence[Job]) -> None:
+        """Let the jobs take their turn; as one message, so that they can join in one iteration."""
+        self._send(Add([self._numbered(job) for job in jobs]))
+
+    def stream(self, job: Job) -> None:
+        """Report the job's tokens, those it has and each new one."""
+        if (number := self._numbers.get(job)) is not None:
+            self._send(Stream(number))
+
+    def cancel(self, job: Job, error: DragomanError) -> None:
+        """End the job before the next step, if it has not ended by then."""
+        if (number := self._numbers.get(job)) is not None:
+            self._send(Cancel(number, error))
+
+    async def prepare_scoring(self) -> None:
+        """Load what scoring needs, there.
+
+        Raises:
+            MemoryError: there is too little memory.
+            RuntimeError: it failed otherwise; the process has logged why.
+        """
+        assert self._loop is not None, "orders before start()"
+        if self._has_ended:
+            raise RuntimeError("the model's process has ended")
+        prepared: asyncio.Future[None] = self._loop.create_future()
+        self._preparing.append(prepared)
+        self._send(PrepareScoring())
+        await prepared
+
+    def stop(self) -> None:
+        """End after the step under way, whatever is left to do."""
+        self._was_stopped = True
+        self._send(Stop())
+
+    def join(self) -> None:
+        """Wait for the end of the process; after `stop`."""
+        try:
+            self._process.wait(_EXIT_SECONDS)
+        except subprocess.TimeoutExpired:
+            logger.error("a model's process did not end; killed")
+            self.abandon()
+
+    def abandon(self) -> None:
+        """Kill the process, in which a step hangs."""
+        self._close()
+        self._process.kill()
+        self._process.wait()
+
+    # --- the socket ------------------------------------------------------------------------------
+
+    def _send(self, message: object) -> None:
+        if self._has_ended:  # and the listener knows, or will in a moment
+            return
+        is_first = not self._unsent
+        self._unsent += framed(message)
+        if is_first:
+            self._flush()
+
+    def _flush(self) -> None:
+        """Send what goes at once, and the rest when the process has taken it."""
+        assert self._loop is not None, "orders before start()"
+        try:
+            while self._unsent:
+                del self._unsent[: self._connection.send(self._unsent)]
+        except BlockingIOError:
+            self._loop.add_writer(self._connection, self._flush)
+            return
+        except OSError:  # it has died, which the reader is about to hear of
+            self._unsent.clear()
+        self._loop.remove_writer(self._connection)
+
+    def _receive(self) -> None:
+        try:
+            piece = self._connection.recv(_PIECE_BYTES)
+        except BlockingIOError:
+            return
+        except OSError:
+            piece = b""
+        for message in self._frames.feed(piece):
+            self._take(message)
+        if not piece and not self._has_ended:
+            if not self._was_stopped:
+                how = _how_it_ended(self._process)
+                logger.error(
+                    "a model's process ended", extra={"pid": self._process.pid, "how": how}
+                )
+            self._end(failed=True)
+
+    def _take(self, message: Any) -> None:
+        match message:
+            case Told():
+                self._listener.told(self._news(message))
+            case Prepared():
+                self._prepared(message)
+            case Ended(failed):
+                self._end(failed)
+            case _:
+                raise AssertionError(f"unknown message: {message!r}")
+
+    def _end(self, failed: bool) -> None:
+        self._close()
+        self._prepared(Prepared("the model's process has ended"))
+        self._listener.ended(failed)
+
+    def _close(self) -> None:
+        self._has_ended = True
+        if self._loop is not None:
+            self._loop.remove_reader(self._connection)
+            self._loop.remove_writer(self._connection)
+        self._connection.close()
+
+    # --- jobs and their numbers ------------------------------------------------------------------
+
+    def _numbered(self, job: Job) -> NewJob:
+        self._last_number += 1
+        number = self._last_number
+        self._jobs[number] = job
+        self._numbers[job] = number
+        return NewJob(number, job.request, job.max_new_tokens, job.submitted_at)
+
+    def _news(self, told: Told) -> News:
+        jobs = self._jobs
+        iterations = [
+            # Who has ended before it is told of joining is of no interest any more.
+            dataclasses.replace(iteration, joined=[jobs[n] for n in joined if n in jobs])
+            if joined
+            else iteration
+            for iteration, joined in zip(told.iterations, told.joined, strict=True)
+        ]
+        streamed = [(jobs[number], token_ids) for number, token_ids in told.streamed]
+        finished = []
+        for number, result in told.finished:
+            job = jobs.pop(number)
+            del self._numbers[job]
+            finished.append(Finished(job, result))
+        return News(streamed, finished, iterations)
+
+    def _prepared(self, message: Prepared) -> None:
+        kind = MemoryError if message.is_out_of_memory else RuntimeError
+        for waiting in self._preparing:
+            if waiting.done():  # cancelled
+                continue
+            if message.failure:
+                waiting.set_exception(kind(message.failure))
+            else:
+                waiting.set_result(None)
+        self._preparing.clear()
+
+
+def _how_it_ended(process: subprocess.Popen[bytes]) -> str:
+    try:
+        code = process.wait(_EXIT_SECONDS)
+    except subprocess.TimeoutExpired:
+        return "closed its connection"
+    if code < 0:
+        return f"was killed by {signal.Signals(-code).name}"
+    return f"ended with status {code}"

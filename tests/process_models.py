@@ -1,0 +1,77 @@
+"""Models for processes of their own: what `ModelProcess` opens there, by name."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+
+from service.errors import StartupError
+from service.fake_lanes import FakeLanes
+from service.fake_runner import FakeRunner
+from service.fake_scorer import FakeScorer
+from service.model_opening import OpenModel
+from service.plan import RunnerLimits, StepOutput, StepPlan
+
+LIMITS = RunnerLimits(
+    max_rows=4, max_source_positions=200_000, max_target_positions=40, top_k=2, vocab_size=512
+)
+FAILING, HANGING, KILLING = 500, 501, 502  # source tokens that make a step do so
+
+
+class TouchyRunner(FakeRunner):
+    """Does what some source tokens say; otherwise a `FakeRunner`."""
+
+    def execute(self, plan: StepPlan) -> StepOutput:
+        """Carry out the plan, or fail, hang or die with it."""
+        tokens = {token for item in plan.encodes for token in item.source_ids}
+        if FAILING in tokens:
+            raise RuntimeError("the secret of this failure")
+        if HANGING in tokens:
+            os.kill(os.getppid(), signal.SIGUSR1)  # for the test to know
+            threading.Event().wait()
+        if KILLING in tokens:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().execute(plan)
+
+
+def touchy() -> OpenModel:
+    """A model that can be made to fail, and whose scores are made up."""
+    return OpenModel(TouchyRunner(LIMITS), FakeScorer(), cache_bytes=4711)
+
+
+def laned() -> OpenModel:
+    """A model in two lanes, of two rows each, that can't score."""
+    return OpenModel(FakeLanes(LIMITS), None, cache_bytes=1)
+
+
+def without_memory_to_score() -> OpenModel:
+    """A model whose scorer can't be loaded for want of memory."""
+    return _unscored(MemoryError("so much"))
+
+
+def without_scoring_graph() -> OpenModel:
+    """A model whose scorer can't be loaded."""
+    return _unscored(ValueError("the secret of this failure"))
+
+
+def _unscored(failure: Exception) -> OpenModel:
+    scorer = FakeScorer()
+    scorer.failures = [failure]
+    return OpenModel(FakeRunner(LIMITS), scorer, cache_bytes=1)
+
+
+def unusable() -> OpenModel:
+    """No model, and a reason that the user can do something about."""
+    raise StartupError("the bundle is of another time: export it again")
+
+
+def broken() -> OpenModel:
+    """No model, through a mistake of ours."""
+    raise ValueError("the secret of this failure")
+
+
+def killed() -> OpenModel:
+    """No model: the process is killed, as for want of memory."""
+    os.kill(os.getpid(), signal.SIGKILL)
+    raise AssertionError("still there")

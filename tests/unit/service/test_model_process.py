@@ -1,0 +1,348 @@
+"""An engine whose model runs in a process of its own: a real process, with a scripted model."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import pickle
+import signal
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from model.limits import default_max_new_tokens
+from service import errors
+from service.engine import Engine, EngineConfig
+from service.errors import (
+    DeadlineExceededError,
+    DragomanError,
+    FailedPreconditionError,
+    InternalError,
+    InvalidArgumentError,
+    RequestCancelledError,
+    ResourceExhaustedError,
+    StartupError,
+    UnavailableError,
+)
+from service.fake_runner import FakeRunner
+from service.fake_scorer import FakeScorer
+from service.metrics import ServerMetrics
+from service.model_opening import OpenModel
+from service.model_process import ModelProcess
+from service.plan import ScoreItem
+from service.process_messages import Frames, framed
+from service.requests import FinishReason, GenerationRequest, ScoringRequest, SearchOptions
+from tests import process_models
+from tests.process_models import FAILING, HANGING, KILLING, LIMITS
+
+EOS = 3
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+@asynccontextmanager
+async def serving(
+    open_model: Callable[[], OpenModel] = process_models.touchy, config: EngineConfig | None = None
+) -> AsyncIterator[tuple[Engine, ModelProcess]]:
+    process = ModelProcess(open_model)
+    engine = Engine(process, config)
+    await engine.start()
+    try:
+        yield engine, process
+    finally:
+        await engine.stop()
+        assert not is_alive(process.pid)
+
+
+@asynccontextmanager
+async def until_it_hangs() -> AsyncIterator[None]:
+    """Waits at its end until a step hangs."""
+    hangs, loop = asyncio.Event(), asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGUSR1, hangs.set)
+    try:
+        yield
+        await hangs.wait()
+    finally:
+        loop.remove_signal_handler(signal.SIGUSR1)
+
+
+def request(*source_ids: int, deadline: float | None = None) -> GenerationRequest:
+    return GenerationRequest((*source_ids, EOS), deadline=deadline, request_id="a-request")
+
+
+def predicted(asked: GenerationRequest) -> tuple[list[int], FinishReason]:
+    length = default_max_new_tokens(len(asked.source_ids), LIMITS.max_target_positions)
+    return FakeRunner(LIMITS).predict(asked.source_ids, length)
+
+
+@pytest.mark.parametrize("open_model", [process_models.touchy, process_models.laned])
+async def test_each_gets_the_answer_it_gets_in_this_process(
+    open_model: Callable[[], OpenModel],
+) -> None:
+    requests = [request(*range(10, 10 + i % 20)) for i in range(100)]
+
+    async def streamed(asked: GenerationRequest) -> list[int]:
+        return [token async for tokens in engine.submit(asked) for token in tokens]
+
+    async with serving(open_model) as (engine, _):
+        at_once = engine.submit_many(requests)
+        streams = await asyncio.gather(*map(streamed, requests))
+        for asked, tokens, generation in zip(requests, streams, at_once, strict=True):
+            result = await generation.result()
+            assert (result.token_ids, result.finish_reason) == predicted(asked)
+            assert tokens == result.token_ids
+            assert result.was_admitted
+            assert result.first_token_seconds is None or result.first_token_seconds >= 0.0
+        assert engine.num_inside == 0
+
+
+async def test_options_scores_and_hypotheses_cross_over() -> None:
+    options = SearchOptions(beam_size=2, num_hypotheses=2, max_new_tokens=5)
+    async with serving() as (engine, _):
+        asked = GenerationRequest((10, 11, EOS), options)
+        result = await engine.submit(asked).result()
+        local = Engine(FakeRunner(LIMITS))
+        await local.start()
+        expected = await local.submit(asked).result()
+        await local.stop()
+    assert result.hypotheses == expected.hypotheses
+    assert len(result.hypotheses) == 2
+
+
+async def test_what_the_process_can_hold_is_known_here() -> None:
+    async with serving(process_models.laned) as (engine, process):
+        assert engine.limits.max_rows == 2 * LIMITS.max_rows
+        assert (process.num_lanes, process.cache_bytes) == (2, 1)
+        assert not engine.can_score
+        with pytest.raises(FailedPreconditionError):
+            await engine.prepare_scoring()
+        with pytest.raises(InvalidArgumentError, match="beam_size"):
+            engine.submit(GenerationRequest((10, EOS), SearchOptions(beam_size=5)))
+
+
+async def test_a_step_that_fails_costs_its_own_requests_and_tells_no_secrets() -> None:
+    async with serving() as (engine, _):
+        result = await engine.submit(request(FAILING)).result()
+        assert isinstance(result.error, InternalError)
+        assert "secret" not in str(result.error)
+        after = request(10, 11)
+        assert (await engine.submit(after).result()).token_ids == predicted(after)[0]
+
+
+async def test_who_is_cancelled_ends_with_the_error_that_was_given() -> None:
+    async with serving() as (engine, _):
+        with pytest.raises(DeadlineExceededError):
+            engine.submit(request(10, deadline=engine.now() - 1.0))
+        many = engine.submit_many([request(*range(10, 10 + i % 20)) for i in range(50)])
+        for generation in many[::2]:
+            generation.cancel(RequestCancelledError("nobody is left"))
+        for generation in many[::2]:
+            result = await generation.result()
+            if result.finish_reason is FinishReason.CANCELLED:
+                assert isinstance(result.error, RequestCancelledError)
+                assert str(result.error) == "nobody is left"
+        for generation in many[1::2]:
+            assert (await generation.result()).error is None
+        generation.cancel()  # who has ended is not there any more: nothing happens
+        assert engine.num_inside == 0
+
+
+async def test_a_process_that_is_killed_answers_everybody_and_ends_the_engine() -> None:
+    async with serving() as (engine, process):
+        async with until_it_hangs():
+            waiting = engine.submit_many([request(HANGING), *(request(i) for i in range(10, 30))])
+        os.kill(process.pid, signal.SIGKILL)
+        for generation in waiting:
+            result = await generation.result()
+            assert isinstance(result.error, UnavailableError)
+        assert await engine.wait_until_ended()
+        assert engine.has_failed
+        with pytest.raises(UnavailableError):
+            engine.submit(request(10))
+
+
+async def test_a_step_that_kills_its_process_is_told_in_the_log(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with serving() as (engine, _):
+        result = await engine.submit(request(KILLING)).result()
+        assert isinstance(result.error, UnavailableError)
+        assert engine.has_failed
+    (record,) = [each for each in caplog.records if each.msg == "a model's process ended"]
+    assert vars(record)["how"] == "was killed by SIGKILL"
+
+
+async def test_a_step_that_hangs_is_killed_with_its_process() -> None:
+    async with serving() as (engine, process):
+        async with until_it_hangs():
+            hanging = engine.submit(request(HANGING))
+        await engine.stop(timeout_seconds=0.2)
+        assert engine.has_failed
+        assert isinstance((await hanging.result()).error, UnavailableError)
+        assert not is_alive(process.pid)
+
+
+async def test_signals_that_mean_the_server_do_not_end_the_process() -> None:
+    async with serving() as (engine, process):
+        asked = request(10, 11)
+        for number in (signal.SIGINT, signal.SIGTERM):
+            os.kill(process.pid, number)
+            assert (await engine.submit(asked).result()).token_ids == predicted(asked)[0]
+
+
+async def test_the_process_ends_when_the_server_has_gone() -> None:
+    process = ModelProcess(process_models.touchy)
+    steps = process.steps(EngineConfig(), _Deaf())
+    steps.start()
+    steps._close()  # as the kernel does when a process has died
+    await asyncio.to_thread(steps.join)
+    assert not is_alive(process.pid)
+
+
+class _Deaf:
+    def told(self, news: object) -> None: ...
+
+    def ended(self, failed: bool) -> None: ...
+
+
+async def test_a_process_that_takes_nothing_does_not_stop_the_event_loop() -> None:
+    sources = [tuple(range(10, 12 + i)) * 5000 for i in range(20)]  # more than a socket holds
+    async with serving(config=EngineConfig(encode_token_budget=10**6)) as (engine, process):
+        os.kill(process.pid, signal.SIGSTOP)
+        waiting = engine.submit_many([request(*source) for source in sources])
+        await asyncio.sleep(0)
+        os.kill(process.pid, signal.SIGCONT)
+        for generation in waiting:
+            result = await generation.result()
+            assert result.error is None
+            assert (result.token_ids, result.finish_reason) == predicted(generation.request)
+
+
+# --- opening -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("open_model", "message"),
+    [
+        (process_models.unusable, "export it again"),
+        (process_models.broken, "could not be opened; the log says why"),
+        (process_models.killed, "was killed by SIGKILL while it was opened.*memory"),
+    ],
+)
+def test_a_model_that_can_t_be_opened_says_why(
+    open_model: Callable[[], OpenModel], message: str
+) -> None:
+    with pytest.raises(StartupError, match=message) as caught:
+        ModelProcess(open_model)
+    assert "secret" not in str(caught.value)
+
+
+async def test_an_engine_that_never_started_leaves_no_process() -> None:
+    process = ModelProcess(process_models.touchy)
+    await Engine(process).stop()
+    assert not is_alive(process.pid)
+
+
+# --- scoring -------------------------------------------------------------------------------------
+
+
+async def test_scores_and_attention_come_back_as_they_were() -> None:
+    asked = ScoringRequest((10, 11, EOS), target_ids=(12, 13, EOS), alignment="soft")
+    async with serving() as (engine, _):
+        assert engine.can_score
+        await asyncio.gather(*(engine.prepare_scoring() for _ in range(3)))
+        (hypothesis,) = (await engine.submit(asked).result()).hypotheses
+    scorer = FakeScorer()
+    expected = scorer.predict(ScoreItem(asked.source_ids, asked.target_ids))
+    assert hypothesis.token_log_probabilities == expected.log_probabilities.tolist()
+    assert hypothesis.attention is not None
+    np.testing.assert_array_equal(hypothesis.attention, expected.attention)
+
+
+@pytest.mark.parametrize(
+    ("open_model", "kind"),
+    [
+        (process_models.without_memory_to_score, ResourceExhaustedError),
+        (process_models.without_scoring_graph, InternalError),
+    ],
+)
+async def test_a_scoring_graph_that_can_t_be_loaded_is_told_without_secrets(
+    open_model: Callable[[], OpenModel], kind: type[DragomanError]
+) -> None:
+    async with serving(open_model) as (engine, _):
+        with pytest.raises(kind) as caught:
+            await engine.prepare_scoring()
+        assert "secret" not in str(caught.value)
+        asked = request(10)
+        assert (await engine.submit(asked).result()).token_ids == predicted(asked)[0]
+
+
+async def test_who_waits_for_scoring_hears_that_the_process_has_ended() -> None:
+    async with serving() as (engine, process):
+        os.kill(process.pid, signal.SIGSTOP)
+        waiting = asyncio.create_task(engine.prepare_scoring())
+        await asyncio.sleep(0)
+        os.kill(process.pid, signal.SIGKILL)
+        with pytest.raises((InternalError, UnavailableError)):
+            await waiting
+
+
+# --- on the wire ---------------------------------------------------------------------------------
+
+
+@given(
+    st.lists(st.recursive(st.integers() | st.text(), st.lists, max_leaves=20)),
+    st.lists(st.integers(min_value=1, max_value=40), min_size=1),
+)
+def test_messages_are_found_in_pieces_of_any_size(
+    messages: Sequence[object], sizes: Sequence[int]
+) -> None:
+    wire, frames, found = b"".join(map(framed, messages)), Frames(), []
+    while wire:
+        for size in sizes:
+            found += list(frames.feed(wire[:size]))
+            wire = wire[size:]
+    assert found == list(messages)
+
+
+@given(st.text(), st.text(), st.floats(0.0, 60.0))
+def test_every_error_crosses_as_it_was(first: str, second: str, seconds: float) -> None:
+    for kind in DragomanError.__subclasses__():
+        arguments: dict[type[DragomanError], tuple[object, ...]] = {
+            InvalidArgumentError: (first, second),
+            ResourceExhaustedError: (first, seconds),
+        }
+        error = kind(*arguments.get(kind, (first,)))
+        copy = pickle.loads(pickle.dumps(error))
+        assert type(copy) is kind
+        assert (str(copy), vars(copy)) == (str(error), vars(error))
+    assert {kind.__module__ for kind in DragomanError.__subclasses__()} == {errors.__name__}
+
+
+# --- what it takes -------------------------------------------------------------------------------
+
+
+def test_metrics_show_what_the_process_takes() -> None:
+    metrics = ServerMetrics()
+    metrics.for_model("a").set_process(os.getpid())
+    metrics.for_model("gone").set_process(2**22 + 1)  # more than there can be
+    memory, cpu = (
+        f"dragoman_model_process_{name}" for name in ("resident_memory_bytes", "cpu_seconds_total")
+    )
+    assert metrics.registry.get_sample_value(memory, {"model": "gone"}) is None
+    taken = metrics.registry.get_sample_value(memory, {"model": "a"})
+    own = metrics.registry.get_sample_value("process_resident_memory_bytes")
+    assert taken is not None
+    assert own is not None
+    assert 0.5 * own < taken < 2.0 * own
+    assert (metrics.registry.get_sample_value(cpu, {"model": "a"}) or 0.0) > 0.0
