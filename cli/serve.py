@@ -83,9 +83,8 @@ def serve(
 
 def _serve(settings: Settings) -> None:
     import asyncio
-    import gc
 
-    from service import logs
+    from service import garbage, logs
     from service.loading import load_models
     from service.metrics import ServerMetrics
     from service.server import Server
@@ -93,11 +92,7 @@ def _serve(settings: Settings) -> None:
     logs.configure(settings.log_level, settings.log_format)
     metrics = ServerMetrics()
     registry = load_models(settings, metrics)
-    # What is there now lives as long as the server, and a request's objects die with it and without
-    # the collector: it need not look at the former, nor often at the latter.
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(5000)
+    garbage.look_less()
 
     async def run() -> None:
         await Server(settings, registry, metrics).serve()

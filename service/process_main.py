@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from model.out_of_memory import is_out_of_memory
-from service import logs
+from service import garbage, logs
 from service.errors import StartupError
 from service.jobs import Job
 from service.model_opening import OpenModel
@@ -188,6 +188,7 @@ def main(descriptor: int) -> None:
         logger.exception("the model could not be opened")
         channel.send(NotOpened("the model could not be opened; the log says why"))
         return
+    garbage.look_less()
     runner = model.runner
     channel.send(
         Opened(
