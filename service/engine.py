@@ -229,7 +229,7 @@ class Engine:
             self._steps.abandon()
             self._end(failed=True)
         if not self._was_left:
-            self._steps.join()
+            await asyncio.to_thread(self._steps.join)
 
     async def wait_until_ended(self) -> bool:
         """Wait until it has ended, by `stop` or by itself; whether it failed."""

@@ -7,6 +7,7 @@ from service.errors import DragomanError, InternalError, ResourceExhaustedError
 
 STEPPING = "while it worked on this request"
 SCORING = "while it scored this translation"
+LOADING_SCORER = "while its scoring graph was loaded"
 
 
 def error_of(exc: Exception, when: str) -> DragomanError:

@@ -57,8 +57,10 @@ def load_model(path: Path, settings: Settings, metrics: ServerMetrics) -> Served
         max_waiting=settings.max_waiting,
         max_queue_seconds=settings.max_queue_seconds or None,
     )
-    open_engine = _engine_apart if _has_own_process(settings) else _engine_within
-    engine, facts = open_engine(path, settings, config, observer)
+    if _has_own_process(settings):
+        engine, facts = _engine_apart(bundle.name, path, settings, config, observer)
+    else:
+        engine, facts = _engine_within(path, settings, config, observer)
     _log.info("loaded", extra={"model": bundle.name, **dataclasses.asdict(facts)})
     observer.set_capacity(facts.rows, settings.max_waiting, facts.cache_bytes)
     limits = engine.limits
@@ -119,9 +121,10 @@ class _Facts:
 
 
 def _engine_apart(
-    path: Path, settings: Settings, config: EngineConfig, observer: ModelMetrics
+    name: str, path: Path, settings: Settings, config: EngineConfig, observer: ModelMetrics
 ) -> tuple[Engine, _Facts]:
     process = ModelProcess(
+        name,
         functools.partial(open_model, path, settings),
         log_level=settings.log_level,
         log_format=settings.log_format,

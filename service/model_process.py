@@ -7,6 +7,7 @@ the two send each other go over a socket instead of a queue.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 import logging
 import os
@@ -14,11 +15,11 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from service.engine_config import EngineConfig
-from service.errors import DragomanError, StartupError
+from service.errors import DragomanError, StartupError, UnavailableError
 from service.jobs import Job
 from service.model_opening import OpenModel
 from service.plan import RunnerLimits
@@ -46,12 +47,14 @@ logger = logging.getLogger(__name__)
 
 _PIECE_BYTES = 256 * 1024
 _EXIT_SECONDS = 5.0
+_DEATH_SECONDS = 1.0  # from the end of its connection, or a kill, until it is gone
 
 
 class ModelProcess:
     """Starts the process and waits until the model is open there.
 
     Args:
+        name: of the model, for messages.
         open_model: opens it, there: a function of a module, or a `functools.partial` of one.
         log_level, log_format: for `service.logs.configure` there.
 
@@ -65,21 +68,25 @@ class ModelProcess:
 
     def __init__(
         self,
+        name: str,
         open_model: Callable[[], OpenModel],
         *,
         log_level: str = "info",
         log_format: str = "auto",
     ) -> None:
-        ours, theirs = socket.socketpair()
-        with theirs:
+        self._name = name
+        self._connection, theirs = socket.socketpair()
+        with theirs, _blocked(signal.SIGINT, signal.SIGTERM):
             self._process = subprocess.Popen(
-                # Modules come from where ours did, never from the working directory.
+                # Modules come from where ours do.
                 [sys.executable, "-P", "-m", "service.process_main", str(theirs.fileno())],
-                env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+                env={
+                    **os.environ,
+                    "PYTHONPATH": os.pathsep.join(p or os.getcwd() for p in sys.path),
+                },
                 stdin=subprocess.DEVNULL,
                 pass_fds=[theirs.fileno()],
             )
-        self._connection = ours
         self.pid = self._process.pid
         opened = self._open(Open(open_model, log_level, log_format))
         self.limits: RunnerLimits = opened.limits
@@ -88,35 +95,61 @@ class ModelProcess:
         self.cache_bytes = opened.cache_bytes
         self.can_score = opened.can_score
 
+    @property
+    def exit_status(self) -> int | None:
+        """Of the process, the negative number of a signal that killed it; None while it runs."""
+        return self._process.poll()
+
     def steps(self, config: EngineConfig, listener: Listener) -> ProcessLoop:
         """The step loop there. Times are of `time.monotonic`, which both processes share."""
-        return ProcessLoop(self._process, self._connection, config, listener)
+        return ProcessLoop(self._name, self._process, self._connection, config, listener)
 
     def _open(self, message: Open) -> Opened:
+        try:
+            answer = self._answer(message)
+            if isinstance(answer, NotOpened):
+                raise StartupError(answer.message)
+            if answer is None:
+                raise StartupError(
+                    f"the process of model {self._name} {_how_it_ended(self._process)} while it "
+                    "was opened; if it was killed, there may be too little memory"
+                )
+            assert isinstance(answer, Opened)
+        except BaseException:
+            self._process.kill()
+            self._process.wait()
+            self._connection.close()
+            raise
+        return answer
+
+    def _answer(self, message: Open) -> object:
+        """What the process answers; None if it has ended."""
         frames = Frames()
         try:
             self._connection.sendall(framed(message))
             while piece := self._connection.recv(_PIECE_BYTES):
                 for answer in frames.feed(piece):
-                    if isinstance(answer, NotOpened):
-                        raise StartupError(answer.message)
-                    assert isinstance(answer, Opened)
                     return answer
-            raise StartupError(
-                f"the process of a model {_how_it_ended(self._process)} while it was opened; "
-                "if it was killed, there may be too little memory"
-            )
-        except BaseException:
-            self._connection.close()
-            self._process.kill()
-            self._process.wait()
-            raise
+        except ConnectionError:  # it ended before it had read what it was sent
+            pass
+        return None
+
+
+@contextlib.contextmanager
+def _blocked(*signals: signal.Signals) -> Iterator[None]:
+    """Whoever is started meanwhile has these signals blocked."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, signals)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 class ProcessLoop:
     """What an engine takes for its step loop. Its methods belong to the event loop.
 
     Args:
+        name: of the model, for messages.
         process: of the model.
         connection: to it.
         config: limits and special ids.
@@ -125,11 +158,13 @@ class ProcessLoop:
 
     def __init__(
         self,
+        name: str,
         process: subprocess.Popen[bytes],
         connection: socket.socket,
         config: EngineConfig,
         listener: Listener,
     ) -> None:
+        self._name = name
         self._process = process
         self._connection = connection
         self._config = config
@@ -137,12 +172,17 @@ class ProcessLoop:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._frames = Frames()
         self._unsent = bytearray()
+        self._is_flushing = False
         self._jobs: dict[int, Job] = {}
         self._numbers: dict[Job, int] = {}
         self._last_number = 0
         self._preparing: list[asyncio.Future[None]] = []
-        self._was_stopped = False
         self._has_ended = False
+
+    @property
+    def num_jobs(self) -> int:
+        """Jobs that have not ended."""
+        return len(self._jobs)
 
     # --- orders ----------------------------------------------------------------------------------
 
@@ -171,12 +211,13 @@ class ProcessLoop:
         """Load what scoring needs, there.
 
         Raises:
-            MemoryError: there is too little memory.
-            RuntimeError: it failed otherwise; the process has logged why.
+            InternalError: it failed; the process has logged why.
+            ResourceExhaustedError: likewise, for want of memory.
+            UnavailableError: the process has ended.
         """
-        assert self._loop is not None, "orders before start()"
         if self._has_ended:
-            raise RuntimeError("the model's process has ended")
+            raise self._gone()
+        assert self._loop is not None, "orders before start()"
         prepared: asyncio.Future[None] = self._loop.create_future()
         self._preparing.append(prepared)
         self._send(PrepareScoring())
@@ -184,35 +225,42 @@ class ProcessLoop:
 
     def stop(self) -> None:
         """End after the step under way, whatever is left to do."""
-        self._was_stopped = True
         self._send(Stop())
 
     def join(self) -> None:
-        """Wait for the end of the process; after `stop`."""
+        """Wait for the end of the process, whose loop has ended. From any thread."""
         try:
             self._process.wait(_EXIT_SECONDS)
         except subprocess.TimeoutExpired:
-            logger.error("a model's process did not end; killed")
-            self.abandon()
+            logger.error("a model's process does not end: killed", extra=self._about())
+            self._kill()
 
     def abandon(self) -> None:
         """Kill the process, in which a step hangs."""
         self._close()
+        self._kill()
+
+    def _kill(self) -> None:
         self._process.kill()
-        self._process.wait()
+        # Unless it waits for a disk that does not answer, it has gone at once.
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(_DEATH_SECONDS)
 
     # --- the socket ------------------------------------------------------------------------------
 
     def _send(self, message: object) -> None:
         if self._has_ended:  # and the listener knows, or will in a moment
             return
-        is_first = not self._unsent
+        assert self._loop is not None, "orders before start()"
         self._unsent += framed(message)
-        if is_first:
-            self._flush()
+        if not self._is_flushing:  # later, with what else comes in this turn of the event loop
+            self._is_flushing = True
+            self._loop.call_soon(self._flush)
 
     def _flush(self) -> None:
         """Send what goes at once, and the rest when the process has taken it."""
+        if self._has_ended:
+            return
         assert self._loop is not None, "orders before start()"
         try:
             while self._unsent:
@@ -223,6 +271,7 @@ class ProcessLoop:
         except OSError:  # it has died, which the reader is about to hear of
             self._unsent.clear()
         self._loop.remove_writer(self._connection)
+        self._is_flushing = False
 
     def _receive(self) -> None:
         try:
@@ -231,15 +280,17 @@ class ProcessLoop:
             return
         except OSError:
             piece = b""
-        for message in self._frames.feed(piece):
-            self._take(message)
-        if not piece and not self._has_ended:
-            if not self._was_stopped:
-                how = _how_it_ended(self._process)
-                logger.error(
-                    "a model's process ended", extra={"pid": self._process.pid, "how": how}
-                )
+        try:
+            for message in self._frames.feed(piece):
+                self._take(message)
+        except Exception:  # what it says next can't be relied upon
+            logger.exception("a model's process is not understood: killed", extra=self._about())
+            self._process.kill()
             self._end(failed=True)
+        if not piece and not self._has_ended:
+            self._end(failed=True)
+            how = {"how": _how_it_ended(self._process)}
+            logger.error("a model's process ended", extra={**self._about(), **how})
 
     def _take(self, message: Any) -> None:
         match message:
@@ -254,15 +305,24 @@ class ProcessLoop:
 
     def _end(self, failed: bool) -> None:
         self._close()
-        self._prepared(Prepared("the model's process has ended"))
         self._listener.ended(failed)
 
     def _close(self) -> None:
+        if self._has_ended:
+            return
         self._has_ended = True
         if self._loop is not None:
             self._loop.remove_reader(self._connection)
             self._loop.remove_writer(self._connection)
         self._connection.close()
+        self._unsent.clear()
+        self._prepared(Prepared(self._gone()))
+
+    def _gone(self) -> UnavailableError:
+        return UnavailableError(f"the process of model {self._name} has ended")
+
+    def _about(self) -> dict[str, object]:
+        return {"model": self._name, "pid": self._process.pid}
 
     # --- jobs and their numbers ------------------------------------------------------------------
 
@@ -291,22 +351,25 @@ class ProcessLoop:
         return News(streamed, finished, iterations)
 
     def _prepared(self, message: Prepared) -> None:
-        kind = MemoryError if message.is_out_of_memory else RuntimeError
+        """Answer everybody who waits: one answer is as good as another."""
         for waiting in self._preparing:
             if waiting.done():  # cancelled
                 continue
-            if message.failure:
-                waiting.set_exception(kind(message.failure))
-            else:
+            if message.error is None:
                 waiting.set_result(None)
+            else:
+                waiting.set_exception(message.error)
         self._preparing.clear()
 
 
 def _how_it_ended(process: subprocess.Popen[bytes]) -> str:
     try:
-        code = process.wait(_EXIT_SECONDS)
+        code = process.wait(_DEATH_SECONDS)
     except subprocess.TimeoutExpired:
         return "closed its connection"
-    if code < 0:
+    if code >= 0:
+        return f"ended with status {code}"
+    try:
         return f"was killed by {signal.Signals(-code).name}"
-    return f"ended with status {code}"
+    except ValueError:  # one of those without a name
+        return f"was killed by signal {-code}"

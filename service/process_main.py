@@ -18,9 +18,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from model.out_of_memory import is_out_of_memory
 from service import garbage, logs
-from service.errors import StartupError
+from service.errors import DragomanError, StartupError
+from service.failures import LOADING_SCORER, error_of
 from service.jobs import Job
 from service.model_opening import OpenModel
 from service.plan import LanedRunner
@@ -42,28 +42,44 @@ from service.process_messages import (
     framed,
 )
 from service.requests import GenerationResult
-from service.step_loop import News
+from service.step_loop import News, StepLoop
 from service.step_loops import step_loop, widest_sequence
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("service.process_main")  # not __main__
 
 _PIECE_BYTES = 256 * 1024
 
 
-class _Channel:
-    """The socket to the server. `send` may be called from any thread."""
+class Channel:
+    """The socket to the server. `send` may be called from any thread, and never waits.
+
+    A thread of its own sends what the socket does not take at once: a busy server must not keep the
+    steps waiting.
+
+    Args:
+        connection: the socket; the channel's own from now on.
+    """
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
-        self._sending = threading.Lock()
+        self._changed = threading.Condition()
+        self._unsent = bytearray()
+        threading.Thread(target=self._send_rest, name="sender", daemon=True).start()
 
     def send(self, message: object) -> None:
         """Send; or do nothing if the server has gone, which `messages` notices."""
-        with self._sending:
-            try:
-                self._connection.sendall(framed(message))
-            except OSError:
-                return
+        frame = framed(message)
+        with self._changed:
+            if not self._unsent:
+                try:
+                    frame = frame[self._connection.send(frame, socket.MSG_DONTWAIT) :]
+                except BlockingIOError:
+                    pass
+                except OSError:
+                    return
+            if frame:
+                self._unsent += frame
+                self._changed.notify()
 
     def messages(self) -> Iterator[Any]:
         """What the server sends, until it closes the socket or has died."""
@@ -76,6 +92,18 @@ class _Channel:
             if not piece:
                 return
             yield from frames.feed(piece)
+
+    def _send_rest(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._unsent)
+                piece = bytes(self._unsent[:_PIECE_BYTES])
+            try:
+                num_sent = self._connection.send(piece)
+            except OSError:
+                return
+            with self._changed:
+                del self._unsent[:num_sent]
 
 
 @dataclass(frozen=True)
@@ -91,55 +119,101 @@ class _Number:
         raise AssertionError("jobs are answered in the server's process")
 
 
-class _Model:
-    """The model and its step loop; its `Listener`."""
+class ModelHost:
+    """Has the model and its step loop, whose `Listener` it is.
 
-    def __init__(self, model: OpenModel, channel: _Channel) -> None:
-        self._model = model
+    Args:
+        channel: to the server.
+    """
+
+    def __init__(self, channel: Channel) -> None:
         self._channel = channel
+        self._model: OpenModel | None = None
+        self._steps: StepLoop | None = None
         # Added by the main thread, removed by the step loop's, one entry at a time.
         self._jobs: dict[int, Job] = {}
 
-    def serve(self, messages: Iterator[Any]) -> None:
-        """Do what the messages say, until there are no more."""
-        start = next(messages, None)
-        if start is None:
-            return
-        assert isinstance(start, Start)
-        runner, scorer = self._model.runner, self._model.scorer
-        steps = step_loop(runner, start.config, time.monotonic, self, scorer)
-        steps.start()
-        for message in messages:
-            match message:
-                case Add(jobs):
-                    steps.add([self._job(new) for new in jobs])
-                case Stream(number):
-                    if (job := self._jobs.get(number)) is not None:
-                        steps.stream(job)
-                case Cancel(number, error):
-                    if (job := self._jobs.get(number)) is not None:
-                        steps.cancel(job, error)
-                case PrepareScoring():
-                    threading.Thread(target=self._prepare_scoring, daemon=True).start()
-                case Stop():
-                    steps.stop()
-                case _:
-                    raise AssertionError(f"unknown message: {message!r}")
+    @property
+    def num_jobs(self) -> int:
+        """Jobs that have not ended."""
+        return len(self._jobs)
+
+    def serve(self) -> None:
+        """Do what the server says, until it closes the socket."""
+        for message in self._channel.messages():
+            self._take(message)
+
+    def _take(self, message: Any) -> None:
+        match message:
+            case Open():
+                # In another thread: this one notices if the server dies meanwhile.
+                threading.Thread(target=self._open, args=(message,), daemon=True).start()
+            case Start(config):
+                assert self._model is not None, "started before it was opened"
+                runner, scorer = self._model.runner, self._model.scorer
+                self._steps = step_loop(runner, config, time.monotonic, self, scorer)
+                self._steps.start()
+            case PrepareScoring():
+                threading.Thread(target=self._prepare_scoring, daemon=True).start()
+            case _:
+                assert self._steps is not None, f"not started: {message!r}"
+                self._order(self._steps, message)
+
+    def _order(self, steps: StepLoop, message: Any) -> None:
+        match message:
+            case Add(jobs):
+                steps.add([self._job(new) for new in jobs])
+            case Stream(number):
+                if (job := self._jobs.get(number)) is not None:
+                    steps.stream(job)
+            case Cancel(number, error):
+                if (job := self._jobs.get(number)) is not None:
+                    steps.cancel(job, error)
+            case Stop():
+                steps.stop()
+            case _:
+                raise AssertionError(f"unknown message: {message!r}")
 
     def _job(self, new: NewJob) -> Job:
         job = Job(new.request, _Number(new.number), new.max_new_tokens, new.submitted_at)
         self._jobs[new.number] = job
         return job
 
-    def _prepare_scoring(self) -> None:
+    # --- in threads of their own -----------------------------------------------------------------
+
+    def _open(self, message: Open) -> None:
+        logs.configure(message.log_level, message.log_format)
         try:
+            self._model = model = message.open_model()
+        except StartupError as exc:
+            self._channel.send(NotOpened(str(exc)))
+            return
+        except Exception:
+            logger.exception("the model could not be opened")
+            self._channel.send(NotOpened("the model could not be opened; the log says why"))
+            return
+        garbage.look_less()
+        runner = model.runner
+        self._channel.send(
+            Opened(
+                limits=runner.limits,
+                widest=widest_sequence(runner),
+                num_lanes=len(runner.lanes) if isinstance(runner, LanedRunner) else 1,
+                cache_bytes=model.cache_bytes,
+                can_score=model.scorer is not None,
+            )
+        )
+
+    def _prepare_scoring(self) -> None:
+        error: DragomanError | None = None
+        try:
+            assert self._model is not None, "started before it was opened"
             assert self._model.scorer is not None, "this model can't score"
             self._model.scorer.prepare()
         except Exception as exc:
             logger.exception("the scoring graph could not be loaded")
-            self._channel.send(Prepared(str(exc) or repr(exc), is_out_of_memory(exc)))
-        else:
-            self._channel.send(Prepared())
+            error = error_of(exc, LOADING_SCORER)
+        self._channel.send(Prepared(error))
 
     # --- what the step loop tells, from its thread -----------------------------------------------
 
@@ -154,7 +228,7 @@ class _Model:
             )
         )
         for finished in news.finished:
-            self._jobs.pop(_number(finished.job), None)
+            del self._jobs[_number(finished.job)]
 
     def ended(self, failed: bool) -> None:
         """Pass on that nothing will follow."""
@@ -169,37 +243,12 @@ def _number(job: Job) -> int:
 def main(descriptor: int) -> None:
     """Open the model that the server names, and run it until the server closes the socket."""
     # It is for the server to say when: Ctrl-C at a terminal goes to both, and calls in progress
-    # are to be answered first.
-    for number in (signal.SIGINT, signal.SIGTERM):
+    # are to be answered first. Until here, `ModelProcess` has blocked them.
+    signals = (signal.SIGINT, signal.SIGTERM)
+    for number in signals:
         signal.signal(number, signal.SIG_IGN)
-    channel = _Channel(socket.socket(fileno=descriptor))
-    messages = channel.messages()
-    first = next(messages, None)
-    if first is None:
-        return
-    assert isinstance(first, Open)
-    logs.configure(first.log_level, first.log_format)
-    try:
-        model = first.open_model()
-    except StartupError as exc:
-        channel.send(NotOpened(str(exc)))
-        return
-    except Exception:
-        logger.exception("the model could not be opened")
-        channel.send(NotOpened("the model could not be opened; the log says why"))
-        return
-    garbage.look_less()
-    runner = model.runner
-    channel.send(
-        Opened(
-            limits=runner.limits,
-            widest=widest_sequence(runner),
-            num_lanes=len(runner.lanes) if isinstance(runner, LanedRunner) else 1,
-            cache_bytes=model.cache_bytes,
-            can_score=model.scorer is not None,
-        )
-    )
-    _Model(model, channel).serve(messages)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, signals)
+    ModelHost(Channel(socket.socket(fileno=descriptor))).serve()
 
 
 if __name__ == "__main__":
@@ -209,5 +258,5 @@ if __name__ == "__main__":
         logger.exception("the model's process failed")
         os._exit(1)
     # Not by returning: a step that hangs would be waited for. Who closed the socket has all it
-    # wants.
+    # wants, or is no more.
     os._exit(0)

@@ -137,12 +137,11 @@ class Prepared:
     """Scoring has been prepared, or could not be.
 
     Attributes:
-        failure: what went wrong, in a line; "" if nothing. The process's log has the rest.
-        is_out_of_memory: whether it was for want of memory.
+        error: what to tell whoever waits for it; None if nothing went wrong. The process has logged
+            the rest.
     """
 
-    failure: str = ""
-    is_out_of_memory: bool = False
+    error: DragomanError | None
 
 
 @dataclass(frozen=True)

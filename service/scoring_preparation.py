@@ -6,8 +6,13 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 
-from service.errors import DragomanError, InternalError, ResourceExhaustedError
-from service.failures import error_of
+from service.errors import (
+    DragomanError,
+    InternalError,
+    ResourceExhaustedError,
+    UnavailableError,
+)
+from service.failures import LOADING_SCORER, error_of
 from service.plan import Scorer
 
 logger = logging.getLogger(__name__)
@@ -25,7 +30,8 @@ class ScoringPreparation:
     """Prepares a scorer, beside the steps. Belongs to the event loop.
 
     Args:
-        prepare: does it.
+        prepare: does it. What it raises of our own errors is for whoever waits, and has been
+            logged; other errors are logged here.
         clock: seconds, in which a failure is remembered.
     """
 
@@ -48,6 +54,7 @@ class ScoringPreparation:
         Raises:
             InternalError: loading failed, now or within the last minute; the log says why.
             ResourceExhaustedError: likewise, for want of memory.
+            UnavailableError: the engine has ended meanwhile.
         """
         if self._is_done:
             return
@@ -58,6 +65,8 @@ class ScoringPreparation:
             failure, left = await asyncio.shield(self._task), FAILURE_SECONDS
         if isinstance(failure, ResourceExhaustedError):
             raise ResourceExhaustedError(str(failure), left)
+        if isinstance(failure, UnavailableError):
+            raise UnavailableError(str(failure))
         if failure is not None:
             raise InternalError(str(failure))
 
@@ -70,12 +79,17 @@ class ScoringPreparation:
         try:
             assert self._prepare is not None, "the engine has ended"
             await self._prepare()
+        except DragomanError as exc:
+            self._fail(exc)
         except Exception as exc:
             logger.exception("the scoring graph could not be loaded")
-            self._failure = error_of(exc, "while its scoring graph was loaded")
-            self._failed_until = self._clock() + FAILURE_SECONDS
+            self._fail(error_of(exc, LOADING_SCORER))
         else:
             self._is_done = True
         finally:
             self._task = None
         return self._failure
+
+    def _fail(self, failure: DragomanError) -> None:
+        self._failure = failure
+        self._failed_until = self._clock() + FAILURE_SECONDS

@@ -77,7 +77,7 @@ class Settings:
     )
     in_process: bool = _setting(
         False,
-        "Run the models in the server's own process, not each in one of its own: some 60 MB less "
+        "Run the models in the server's own process, not each in one of its own: some 20 MB less "
         "memory for each, and slower under load. On a GPU, and where there is one core, they do.",
     )
     max_rows: int = _setting(

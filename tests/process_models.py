@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import signal
 import threading
+from pathlib import Path
 
 from service.errors import StartupError
 from service.fake_lanes import FakeLanes
@@ -40,6 +42,36 @@ def touchy() -> OpenModel:
     return OpenModel(TouchyRunner(LIMITS), FakeScorer(), cache_bytes=4711)
 
 
+class GatedRunner(FakeRunner):
+    """Before its third step, waits until something is written into a pipe.
+
+    Args:
+        pipe: a named one.
+    """
+
+    def __init__(self, pipe: Path) -> None:
+        super().__init__(LIMITS, script=lambda source_ids: range(10, 30))
+        self._pipe = pipe
+
+    def execute(self, plan: StepPlan) -> StepOutput:
+        """Carry out the plan, in time."""
+        if len(self.plans) == 2:
+            self._pipe.read_bytes()
+        return super().execute(plan)
+
+
+def gated(pipe: Path) -> OpenModel:
+    """A model that writes twenty tokens, the first two of them at once."""
+    return OpenModel(GatedRunner(pipe), None, cache_bytes=1)
+
+
+def slow_to_open(pipe: Path) -> OpenModel:
+    """A model that is open when something is written into a pipe, and says before that it waits."""
+    os.kill(os.getppid(), signal.SIGUSR1)
+    pipe.read_bytes()
+    return touchy()
+
+
 def laned() -> OpenModel:
     """A model in two lanes, of two rows each, that can't score."""
     return OpenModel(FakeLanes(LIMITS), None, cache_bytes=1)
@@ -59,6 +91,26 @@ def _unscored(failure: Exception) -> OpenModel:
     scorer = FakeScorer()
     scorer.failures = [failure]
     return OpenModel(FakeRunner(LIMITS), scorer, cache_bytes=1)
+
+
+class _Unreadable(int):
+    """A number that can be pickled, but not read again."""
+
+    def __reduce__(self) -> tuple[type, tuple[str]]:
+        return int, ("this is no number",)
+
+
+class NonsenseRunner(FakeRunner):
+    """Its steps bring what is no `StepOutput`."""
+
+    def execute(self, plan: StepPlan) -> StepOutput:
+        """Carry out the plan, and bring more than was asked for."""
+        return dataclasses.replace(super().execute(plan), num_padding=_Unreadable())
+
+
+def talking_nonsense() -> OpenModel:
+    """A model whose process says what the server can't read."""
+    return OpenModel(NonsenseRunner(LIMITS), None, cache_bytes=1)
 
 
 def unusable() -> OpenModel:

@@ -34,9 +34,8 @@ NO_HURRY = ("--drain-seconds", "250", "--max-queue-seconds", "250")
 
 
 def any_ports(**values: Any) -> Settings:
-    """Settings for a test: free ports, this process alone, everything else as given or default."""
-    defaults = {"port": 0, "metrics_port": 0, "threads": 1, "in_process": True}
-    return Settings(**{**defaults, **values})
+    """Settings for a test: free ports, everything else as given or by default."""
+    return Settings(**{"port": 0, "metrics_port": 0, "threads": 1, **values})
 
 
 def fake_runner(tokenizer: Tokenizer, script: Script = echo, **limits: int) -> FakeRunner:

@@ -47,7 +47,7 @@ async def test_200_concurrent_clients_get_what_each_would_get_alone(
         return execute(runner, plan)
 
     monkeypatch.setattr(OnnxRunner, "execute", held)
-    async with running_bundle(bundle_path) as together:
+    async with running_bundle(bundle_path, in_process=True) as together:
         start = asyncio.Event()
 
         async def client(texts: list[str]) -> list[Translation]:

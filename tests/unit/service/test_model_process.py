@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import os
 import pickle
 import signal
-from collections.abc import AsyncIterator, Callable, Sequence
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -30,12 +36,32 @@ from service.errors import (
 )
 from service.fake_runner import FakeRunner
 from service.fake_scorer import FakeScorer
+from service.jobs import Job
 from service.metrics import ServerMetrics
 from service.model_opening import OpenModel
 from service.model_process import ModelProcess
 from service.plan import ScoreItem
-from service.process_messages import Frames, framed
-from service.requests import FinishReason, GenerationRequest, ScoringRequest, SearchOptions
+from service.process_main import Channel, ModelHost
+from service.process_messages import (
+    Add,
+    Ended,
+    Frames,
+    NewJob,
+    Open,
+    Opened,
+    Start,
+    Stop,
+    Told,
+    framed,
+)
+from service.requests import (
+    FinishReason,
+    GenerationRequest,
+    GenerationResult,
+    ScoringRequest,
+    SearchOptions,
+)
+from service.step_loop import News
 from tests import process_models
 from tests.process_models import FAILING, HANGING, KILLING, LIMITS
 
@@ -52,16 +78,28 @@ def is_alive(pid: int) -> bool:
 
 @asynccontextmanager
 async def serving(
-    open_model: Callable[[], OpenModel] = process_models.touchy, config: EngineConfig | None = None
+    open_model: Callable[[], OpenModel] = process_models.touchy,
+    config: EngineConfig | None = None,
+    *,
+    exit_status: int = 0,
 ) -> AsyncIterator[tuple[Engine, ModelProcess]]:
-    process = ModelProcess(open_model)
+    process = ModelProcess("a-model", open_model)
     engine = Engine(process, config)
     await engine.start()
     try:
         yield engine, process
     finally:
         await engine.stop()
-        assert not is_alive(process.pid)
+    # By itself, unless the test wants it otherwise.
+    assert process.exit_status == exit_status
+    assert not is_alive(process.pid)
+
+
+@pytest.fixture
+def pipe(tmp_path: Path) -> Path:
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    return path
 
 
 @asynccontextmanager
@@ -139,26 +177,114 @@ async def test_a_step_that_fails_costs_its_own_requests_and_tells_no_secrets() -
         assert (await engine.submit(after).result()).token_ids == predicted(after)[0]
 
 
-async def test_who_is_cancelled_ends_with_the_error_that_was_given() -> None:
-    async with serving() as (engine, _):
+async def test_tokens_come_while_the_rest_is_still_to_be_written(pipe: Path) -> None:
+    async with serving(functools.partial(process_models.gated, pipe)) as (engine, _):
+        stream = aiter(engine.submit(request(10)))
+        first = [*await anext(stream)]
+        while len(first) < 2:
+            first += await anext(stream)
+        assert first == [10, 11]  # nobody can know more before the pipe is written to
+        await asyncio.to_thread(pipe.write_bytes, b"go")
+        rest = [token async for tokens in stream for token in tokens]
+        assert first + rest == list(range(10, 30))
+
+
+async def test_who_is_cancelled_or_late_leaves_before_the_next_step(pipe: Path) -> None:
+    async with serving(functools.partial(process_models.gated, pipe)) as (engine, _):
         with pytest.raises(DeadlineExceededError):
             engine.submit(request(10, deadline=engine.now() - 1.0))
-        many = engine.submit_many([request(*range(10, 10 + i % 20)) for i in range(50)])
-        for generation in many[::2]:
-            generation.cancel(RequestCancelledError("nobody is left"))
-        for generation in many[::2]:
-            result = await generation.result()
-            if result.finish_reason is FinishReason.CANCELLED:
-                assert isinstance(result.error, RequestCancelledError)
-                assert str(result.error) == "nobody is left"
-        for generation in many[1::2]:
-            assert (await generation.result()).error is None
-        generation.cancel()  # who has ended is not there any more: nothing happens
+        staying, cancelled = engine.submit_many([request(10), request(11)])
+        stream, tokens = aiter(cancelled), list[int]()
+        while len(tokens) < 2:
+            tokens += await anext(stream)
+        cancelled.cancel(RequestCancelledError("nobody is left"))
+        await asyncio.sleep(0)  # the order goes out at the end of this turn
+        await asyncio.to_thread(pipe.write_bytes, b"go")
+        result = await cancelled.result()
+        assert result.finish_reason is FinishReason.CANCELLED
+        assert isinstance(result.error, RequestCancelledError)
+        assert str(result.error) == "nobody is left"
+        assert len(result.token_ids) < 20
+        assert (await staying.result()).token_ids == list(range(10, 30))
+        staying.cancel()  # who has ended is not there any more: nothing happens
         assert engine.num_inside == 0
 
 
+class Listening:
+    """Remembers what a loop tells."""
+
+    def __init__(self) -> None:
+        self.news: list[News] = []
+        self.end = asyncio.Event()
+
+    def told(self, news: News) -> None:
+        self.news.append(news)
+
+    def ended(self, failed: bool) -> None:
+        assert not failed
+        self.end.set()
+
+
+class Nobody:
+    """Waits for no answer."""
+
+    def push(self, token_ids: list[int]) -> None:
+        raise AssertionError("the listener is told")
+
+    def finish(self, result: GenerationResult) -> None:
+        raise AssertionError("the listener is told")
+
+
+async def test_news_are_of_the_jobs_that_were_added_and_none_is_kept() -> None:
+    process, listener = ModelProcess("a-model", process_models.touchy), Listening()
+    steps = process.steps(EngineConfig(), listener)
+    steps.start()
+    jobs = [Job(request(10, 11 + i), Nobody(), 40, submitted_at=0.0) for i in range(9)]
+    steps.add(jobs)
+    while sum(len(news.finished) for news in listener.news) < len(jobs):
+        await asyncio.sleep(0.001)
+    joined = [job for news in listener.news for each in news.iterations for job in each.joined]
+    finished = [each.job for news in listener.news for each in news.finished]
+    assert joined == jobs
+    assert sorted(map(id, finished)) == sorted(map(id, jobs))
+    assert steps.num_jobs == 0
+    steps.stop()
+    await listener.end.wait()
+    await asyncio.to_thread(steps.join)
+    assert process.exit_status == 0
+
+
+def test_the_other_end_keeps_no_jobs_either() -> None:
+    ours, theirs = socket.socketpair()
+    host = ModelHost(Channel(theirs))
+    serving = threading.Thread(target=host.serve)
+    serving.start()
+    frames = Frames()
+
+    def received() -> Iterator[object]:
+        while True:
+            yield from frames.feed(ours.recv(65536))
+
+    messages = received()
+    ours.sendall(framed(Open(process_models.touchy, "error", "json")))
+    assert isinstance(next(messages), Opened)
+    ours.sendall(framed(Start(EngineConfig())))
+    ours.sendall(framed(Add([NewJob(n, request(10 + n), 40, 0.0) for n in range(9)])))
+    num_finished = 0
+    while num_finished < 9:
+        told = next(messages)
+        assert isinstance(told, Told)
+        num_finished += len(told.finished)
+    ours.sendall(framed(Stop()))
+    ended = next(message for message in messages if isinstance(message, Ended))
+    assert not ended.failed
+    assert host.num_jobs == 0
+    ours.close()
+    serving.join()
+
+
 async def test_a_process_that_is_killed_answers_everybody_and_ends_the_engine() -> None:
-    async with serving() as (engine, process):
+    async with serving(exit_status=-signal.SIGKILL) as (engine, process):
         async with until_it_hangs():
             waiting = engine.submit_many([request(HANGING), *(request(i) for i in range(10, 30))])
         os.kill(process.pid, signal.SIGKILL)
@@ -174,16 +300,31 @@ async def test_a_process_that_is_killed_answers_everybody_and_ends_the_engine() 
 async def test_a_step_that_kills_its_process_is_told_in_the_log(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    async with serving() as (engine, _):
+    async with serving(exit_status=-signal.SIGKILL) as (engine, _):
         result = await engine.submit(request(KILLING)).result()
         assert isinstance(result.error, UnavailableError)
         assert engine.has_failed
     (record,) = [each for each in caplog.records if each.msg == "a model's process ended"]
     assert vars(record)["how"] == "was killed by SIGKILL"
+    assert vars(record)["model"] == "a-model"
+
+
+async def test_a_signal_without_a_name_ends_the_engine_as_well() -> None:
+    number = signal.SIGRTMIN + 1
+    async with serving(exit_status=-number) as (engine, process):
+        os.kill(process.pid, number)
+        assert await engine.wait_until_ended()
+
+
+async def test_a_process_that_talks_nonsense_is_killed() -> None:
+    async with serving(process_models.talking_nonsense, exit_status=-signal.SIGKILL) as (engine, _):
+        result = await engine.submit(request(10)).result()
+        assert isinstance(result.error, UnavailableError)
+        assert await engine.wait_until_ended()
 
 
 async def test_a_step_that_hangs_is_killed_with_its_process() -> None:
-    async with serving() as (engine, process):
+    async with serving(exit_status=-signal.SIGKILL) as (engine, process):
         async with until_it_hangs():
             hanging = engine.submit(request(HANGING))
         await engine.stop(timeout_seconds=0.2)
@@ -200,27 +341,12 @@ async def test_signals_that_mean_the_server_do_not_end_the_process() -> None:
             assert (await engine.submit(asked).result()).token_ids == predicted(asked)[0]
 
 
-async def test_the_process_ends_when_the_server_has_gone() -> None:
-    process = ModelProcess(process_models.touchy)
-    steps = process.steps(EngineConfig(), _Deaf())
-    steps.start()
-    steps._close()  # as the kernel does when a process has died
-    await asyncio.to_thread(steps.join)
-    assert not is_alive(process.pid)
-
-
-class _Deaf:
-    def told(self, news: object) -> None: ...
-
-    def ended(self, failed: bool) -> None: ...
-
-
 async def test_a_process_that_takes_nothing_does_not_stop_the_event_loop() -> None:
     sources = [tuple(range(10, 12 + i)) * 5000 for i in range(20)]  # more than a socket holds
     async with serving(config=EngineConfig(encode_token_budget=10**6)) as (engine, process):
         os.kill(process.pid, signal.SIGSTOP)
         waiting = engine.submit_many([request(*source) for source in sources])
-        await asyncio.sleep(0)
+        await asyncio.sleep(0)  # sends, and must not wait
         os.kill(process.pid, signal.SIGCONT)
         for generation in waiting:
             result = await generation.result()
@@ -236,21 +362,44 @@ async def test_a_process_that_takes_nothing_does_not_stop_the_event_loop() -> No
     [
         (process_models.unusable, "export it again"),
         (process_models.broken, "could not be opened; the log says why"),
-        (process_models.killed, "was killed by SIGKILL while it was opened.*memory"),
+        (process_models.killed, "model a-model was killed by SIGKILL while it was opened.*memory"),
     ],
 )
 def test_a_model_that_can_t_be_opened_says_why(
     open_model: Callable[[], OpenModel], message: str
 ) -> None:
     with pytest.raises(StartupError, match=message) as caught:
-        ModelProcess(open_model)
+        ModelProcess("a-model", open_model)
     assert "secret" not in str(caught.value)
 
 
+def test_a_process_that_ends_before_it_is_told_what_to_open(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sys, "executable", "/bin/false")
+    with pytest.raises(StartupError, match="a-model ended with status 1 while it was opened"):
+        ModelProcess("a-model", process_models.touchy)
+
+
 async def test_an_engine_that_never_started_leaves_no_process() -> None:
-    process = ModelProcess(process_models.touchy)
+    process = ModelProcess("a-model", process_models.touchy)
     await Engine(process).stop()
-    assert not is_alive(process.pid)
+    assert process.exit_status == 0
+
+
+def test_a_server_that_dies_while_a_model_is_opened_takes_its_process_along(pipe: Path) -> None:
+    script = (
+        "import functools, pathlib, signal, sys\n"
+        "from service.model_process import ModelProcess\n"
+        "from tests.process_models import slow_to_open\n"
+        "signal.signal(signal.SIGUSR1, lambda *_: sys.exit(7))\n"
+        "ModelProcess('a-model', functools.partial(slow_to_open, pathlib.Path(sys.argv[1])))\n"
+    )
+    # The model's process has the pipe of standard error too: it closes when both have gone.
+    command = [sys.executable, "-c", script, str(pipe)]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=250)
+    assert (ended.returncode, ended.stderr) == (7, "")
 
 
 # --- scoring -------------------------------------------------------------------------------------
@@ -288,13 +437,38 @@ async def test_a_scoring_graph_that_can_t_be_loaded_is_told_without_secrets(
 
 
 async def test_who_waits_for_scoring_hears_that_the_process_has_ended() -> None:
-    async with serving() as (engine, process):
+    async with serving(exit_status=-signal.SIGKILL) as (engine, process):
         os.kill(process.pid, signal.SIGSTOP)
         waiting = asyncio.create_task(engine.prepare_scoring())
         await asyncio.sleep(0)
         os.kill(process.pid, signal.SIGKILL)
-        with pytest.raises((InternalError, UnavailableError)):
+        with pytest.raises(UnavailableError, match="has ended"):
             await waiting
+
+
+async def test_who_waits_for_scoring_hears_of_it_when_the_engine_is_stopped() -> None:
+    async with serving(exit_status=-signal.SIGKILL) as (engine, process):
+        os.kill(process.pid, signal.SIGSTOP)
+        waiting = asyncio.create_task(engine.prepare_scoring())
+        await asyncio.sleep(0)
+        await engine.stop(timeout_seconds=0.1)  # as if a step hung
+        with pytest.raises(UnavailableError, match="has ended"):
+            await waiting
+
+
+def test_a_server_that_is_busy_keeps_nobody_waiting() -> None:
+    ours, theirs = socket.socketpair()
+    messages = [b"%d" % n * 100_000 for n in range(30)]  # more than a socket holds
+    channel = Channel(theirs)
+    for message in messages:
+        channel.send(message)
+    frames, found = Frames(), list[object]()
+    while len(found) < len(messages):
+        found += frames.feed(ours.recv(65536))
+    assert found == messages
+    ours.close()
+    channel.send(b"to nobody")
+    assert list(channel.messages()) == []
 
 
 # --- on the wire ---------------------------------------------------------------------------------
