@@ -77,9 +77,10 @@ class ModelProcess:
         self._name = name
         self._connection, theirs = socket.socketpair()
         with theirs, _blocked(signal.SIGINT, signal.SIGTERM):
+            arguments = [str(theirs.fileno()), log_level, log_format]
             self._process = subprocess.Popen(
                 # Modules come from where ours do.
-                [sys.executable, "-P", "-m", "service.process_main", str(theirs.fileno())],
+                [sys.executable, "-P", "-m", "service.process_main", *arguments],
                 env={
                     **os.environ,
                     "PYTHONPATH": os.pathsep.join(p or os.getcwd() for p in sys.path),
@@ -88,7 +89,7 @@ class ModelProcess:
                 pass_fds=[theirs.fileno()],
             )
         self.pid = self._process.pid
-        opened = self._open(Open(open_model, log_level, log_format))
+        opened = self._open(Open(open_model))
         self.limits: RunnerLimits = opened.limits
         self.widest: RunnerLimits = opened.widest
         self.num_lanes = opened.num_lanes

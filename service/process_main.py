@@ -1,4 +1,6 @@
-"""The process of one model: `python -m service.process_main FD`, started by `ModelProcess`.
+"""The process of one model, started by `ModelProcess`.
+
+    python -m service.process_main FILE_DESCRIPTOR LOG_LEVEL LOG_FORMAT
 
 The server's own threads (calls, tokenization, metrics) and those of the steps would otherwise take
 turns at Python's lock, several times in every step.
@@ -14,7 +16,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -124,10 +126,12 @@ class ModelHost:
 
     Args:
         channel: to the server.
+        on_open: called once the model is open.
     """
 
-    def __init__(self, channel: Channel) -> None:
+    def __init__(self, channel: Channel, on_open: Callable[[], None] | None = None) -> None:
         self._channel = channel
+        self._on_open = on_open
         self._model: OpenModel | None = None
         self._steps: StepLoop | None = None
         # Added by the main thread, removed by the step loop's, one entry at a time.
@@ -182,7 +186,6 @@ class ModelHost:
     # --- in threads of their own -----------------------------------------------------------------
 
     def _open(self, message: Open) -> None:
-        logs.configure(message.log_level, message.log_format)
         try:
             self._model = model = message.open_model()
         except StartupError as exc:
@@ -192,7 +195,8 @@ class ModelHost:
             logger.exception("the model could not be opened")
             self._channel.send(NotOpened("the model could not be opened; the log says why"))
             return
-        garbage.look_less()
+        if self._on_open is not None:
+            self._on_open()
         runner = model.runner
         self._channel.send(
             Opened(
@@ -240,20 +244,27 @@ def _number(job: Job) -> int:
     return job.reply.value
 
 
-def main(descriptor: int) -> None:
-    """Open the model that the server names, and run it until the server closes the socket."""
+def main(descriptor: int, log_level: str, log_format: str) -> None:
+    """Open the model that the server names, and run it until the server closes the socket.
+
+    Args:
+        descriptor: of the socket.
+        log_level: as `service.logs.configure` takes it.
+        log_format: likewise.
+    """
     # It is for the server to say when: Ctrl-C at a terminal goes to both, and calls in progress
     # are to be answered first. Until here, `ModelProcess` has blocked them.
     signals = (signal.SIGINT, signal.SIGTERM)
     for number in signals:
         signal.signal(number, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, signals)
-    ModelHost(Channel(socket.socket(fileno=descriptor))).serve()
+    logs.configure(log_level, log_format)
+    ModelHost(Channel(socket.socket(fileno=descriptor)), garbage.look_less).serve()
 
 
 if __name__ == "__main__":
     try:
-        main(int(sys.argv[1]))
+        main(int(sys.argv[1]), *sys.argv[2:])
     except Exception:
         logger.exception("the model's process failed")
         os._exit(1)

@@ -30,12 +30,9 @@ class Open:
 
     Attributes:
         open_model: does it; a function of a module, or a `functools.partial` of one.
-        log_level, log_format: for `service.logs.configure`.
     """
 
     open_model: Callable[[], OpenModel]
-    log_level: str
-    log_format: str
 
 
 @dataclass(frozen=True)

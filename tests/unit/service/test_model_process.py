@@ -266,7 +266,7 @@ def test_the_other_end_keeps_no_jobs_either() -> None:
             yield from frames.feed(ours.recv(65536))
 
     messages = received()
-    ours.sendall(framed(Open(process_models.touchy, "error", "json")))
+    ours.sendall(framed(Open(process_models.touchy)))
     assert isinstance(next(messages), Opened)
     ours.sendall(framed(Start(EngineConfig())))
     ours.sendall(framed(Add([NewJob(n, request(10 + n), 40, 0.0) for n in range(9)])))
