@@ -238,6 +238,7 @@ class ProcessLoop:
 
     def abandon(self) -> None:
         """Kill the process, in which a step hangs."""
+        self._process.kill()  # before it can end by itself, since its connection is closed
         self._close()
         self._kill()
 

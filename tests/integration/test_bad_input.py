@@ -63,7 +63,7 @@ async def other_requests(server: Running) -> AsyncIterator[None]:
 async def server(bundle_path: Path) -> AsyncIterator[Running]:
     """A server of the tiny random model, busy with other requests."""
     async with (
-        running_bundle(bundle_path, max_message_bytes=1_000_000) as made,
+        running_bundle(bundle_path, max_message_bytes=1_000_000, in_process=True) as made,
         other_requests(made),
     ):
         yield made
@@ -179,7 +179,7 @@ async def test_characters_that_grow_when_normalised_count_as_what_they_become(
 
 async def test_too_many_characters_in_all_texts(bundle_path: Path) -> None:
     async with (
-        running_bundle(bundle_path, max_request_characters=150_000) as server,
+        running_bundle(bundle_path, max_request_characters=150_000, in_process=True) as server,
         other_requests(server),
     ):
         for texts, number in (

@@ -23,7 +23,8 @@ SENTENCES = ["A dog is running.", "Two men are playing the guitar!", "The childr
 @pytest.fixture
 async def real(bundle_path: Path) -> AsyncIterator[Running]:
     """A server of the tiny random model."""
-    async with running_bundle(bundle_path) as made:
+    # Not in a process of its own, which would be started for each of many tests.
+    async with running_bundle(bundle_path, in_process=True) as made:
         yield made
 
 

@@ -84,6 +84,7 @@ def test_the_full_plan_in_miniature_measures_all_and_nothing_twice(
         closed=(1, 2),
         shares=(0.8,),
         systems=("dragoman", "ctranslate2"),
+        sweep=Sweep(SUITE_SMOKE.sweep.settings[:2], SUITE_SMOKE.sweep.rounds[:1]),
     )
     models = Models(work, "small", checkpoint=None)
     assert run_plan(plan, tmp_path, models) == []
