@@ -24,6 +24,7 @@ from service.jobs import Job
 from service.model_opening import OpenModel
 from service.plan import RunnerLimits
 from service.process_messages import (
+    PIECE_BYTES,
     Add,
     Cancel,
     Ended,
@@ -45,7 +46,6 @@ from service.step_loop import Listener, News
 
 logger = logging.getLogger(__name__)
 
-_PIECE_BYTES = 256 * 1024
 _EXIT_SECONDS = 5.0
 _DEATH_SECONDS = 1.0  # from the end of its connection, or a kill, until it is gone
 
@@ -128,7 +128,7 @@ class ModelProcess:
         frames = Frames()
         try:
             self._connection.sendall(framed(message))
-            while piece := self._connection.recv(_PIECE_BYTES):
+            while piece := self._connection.recv(PIECE_BYTES):
                 for answer in frames.feed(piece):
                     return answer
         except ConnectionError:  # it ended before it had read what it was sent
@@ -238,9 +238,8 @@ class ProcessLoop:
 
     def abandon(self) -> None:
         """Kill the process, in which a step hangs."""
-        self._process.kill()  # before it can end by itself, since its connection is closed
+        self._kill()  # first: when its connection is closed, it ends by itself
         self._close()
-        self._kill()
 
     def _kill(self) -> None:
         self._process.kill()
@@ -277,7 +276,7 @@ class ProcessLoop:
 
     def _receive(self) -> None:
         try:
-            piece = self._connection.recv(_PIECE_BYTES)
+            piece = self._connection.recv(PIECE_BYTES)
         except BlockingIOError:
             return
         except OSError:

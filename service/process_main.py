@@ -27,6 +27,7 @@ from service.jobs import Job
 from service.model_opening import OpenModel
 from service.plan import LanedRunner
 from service.process_messages import (
+    PIECE_BYTES,
     Add,
     Cancel,
     Ended,
@@ -48,8 +49,6 @@ from service.step_loop import News, StepLoop
 from service.step_loops import step_loop, widest_sequence
 
 logger = logging.getLogger("service.process_main")  # not __main__
-
-_PIECE_BYTES = 256 * 1024
 
 
 class Channel:
@@ -88,7 +87,7 @@ class Channel:
         frames = Frames()
         while True:
             try:
-                piece = self._connection.recv(_PIECE_BYTES)
+                piece = self._connection.recv(PIECE_BYTES)
             except OSError:
                 return
             if not piece:
@@ -99,7 +98,7 @@ class Channel:
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: self._unsent)
-                piece = bytes(self._unsent[:_PIECE_BYTES])
+                piece = bytes(self._unsent[:PIECE_BYTES])
             try:
                 num_sent = self._connection.send(piece)
             except OSError:

@@ -19,6 +19,8 @@ from service.plan import RunnerLimits
 from service.requests import GenerationRequest, GenerationResult
 from service.step_loop import Iteration
 
+PIECE_BYTES = 256 * 1024  # that either end reads or writes at a time
+
 _LENGTH = struct.Struct("<Q")
 
 # --- to the model's process ----------------------------------------------------------------------
