@@ -96,13 +96,18 @@ async def test_what_many_leave_in_several_lanes_has_the_whole_processor_in_turn(
     async with serving(runner, recorder=recorder) as engine:
         generations = await all_busy(engine, runner)
         assert [ways[-1] for ways in runner.ways] == ["beside", "beside"]
-        for generation in generations[:3] + generations[5:]:  # all but one of each lane
+        many = generations[:3] + generations[5:]  # all but one of each lane
+        for generation in many:
             generation.cancel()
+        for fake in runner.runners:
+            fake.allow()
+        for generation in many:  # the last are answered when both lanes have been planned for
+            assert (await generation.result()).finish_reason is FinishReason.CANCELLED
         num_steps = [len(ways) for ways in runner.ways]
         runner.release()
         for generation in generations[3:5]:
             assert (await generation.result()).finish_reason is FinishReason.LENGTH
-        # The step under way ends beside the other lane's; then they take turns.
+        # One may be under way that began beside the other lane's; then they take turns.
         for ways, before in zip(runner.ways, num_steps, strict=True):
             assert set(ways[before + 1 :]) == {"alone"}
     assert recorder.rows[-1] == 1, "a turn is of one lane's rows"
