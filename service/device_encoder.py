@@ -49,7 +49,9 @@ class DeviceEncoder:
         They are launched, not waited for. ONNX Runtime may give their memory to another run once
         they are dropped here, which is fine: that one's turn comes later.
         """
-        for batch in similar_lengths(items, _MAX_ENCODE_TOKENS, _MAX_ENCODE_PADDING):
+        lengths = [len(item.source_ids) for item in items]
+        for numbers in similar_lengths(lengths, _MAX_ENCODE_TOKENS, _MAX_ENCODE_PADDING):
+            batch = [items[number] for number in numbers]
             yield batch, self._encode(batch, staging)
 
     def _encode(self, batch: list[EncodeItem], staging: Staging) -> dict[str, ort.OrtValue]:

@@ -397,12 +397,14 @@ class Engine:
         num_rows = iteration.num_rows and iteration.num_rows + iteration.num_beside
         share = iteration.num_rows / num_rows if num_rows else 1.0
         self._gate.iterated(num_rows, iteration.seconds, iteration.joined, share)
+        if iteration.num_rows_encoded:
+            self._gate.pace.encoded(iteration.num_rows_encoded, iteration.encode_seconds)
         observer = self._observer
         for seconds in iteration.queue_seconds:
             observer.on_admitted(seconds)
         for seconds in iteration.first_token_seconds:
             observer.on_first_token(seconds)
-        if iteration.num_rows:
+        if iteration.num_rows or iteration.num_encodes:
             observer.on_step(
                 num_rows,
                 iteration.num_encodes,

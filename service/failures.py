@@ -6,6 +6,7 @@ from model.out_of_memory import is_out_of_memory
 from service.errors import DragomanError, InternalError, ResourceExhaustedError
 
 STEPPING = "while it worked on this request"
+ENCODING = "while it encoded this text"
 SCORING = "while it scored this translation"
 LOADING_SCORER = "while its scoring graph was loaded"
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import threading
 from collections.abc import Sequence
 
-from service.fake_runner import FakeRunner, Script, babble
-from service.plan import LaneRunners, RunnerLimits, StepOutput, StepPlan
+from service.fake_runner import FakeRunner, Script, babble, encoded_source
+from service.plan import EncodedBatch, LaneRunners, RunnerLimits, StepOutput, StepPlan
 
 
 class _Way:
@@ -40,11 +41,20 @@ class FakeLanes:
     Attributes:
         runners: the fake of each lane, to be held, failed and looked at.
         ways: of each lane, "alone" or "beside" for every plan so far.
+        encoded: what has been encoded together, beside the steps.
+        may_encode: cleared, it holds every encode beside the steps, until `release`.
+        is_encoding: set while one is under way.
+        failures: raised by the next encodes.
     """
 
     def __init__(self, limits: RunnerLimits, num_lanes: int = 2, script: Script = babble) -> None:
         self.runners = [FakeRunner(limits, script) for _ in range(num_lanes)]
         self.ways: list[list[str]] = [[] for _ in range(num_lanes)]
+        self.encoded: list[list[tuple[int, ...]]] = []
+        self.may_encode = threading.Event()
+        self.may_encode.set()
+        self.is_encoding = threading.Event()
+        self.failures: list[Exception] = []
         self._limits = dataclasses.replace(limits, max_rows=num_lanes * limits.max_rows)
 
     @property
@@ -65,6 +75,17 @@ class FakeLanes:
         """Whether all have been closed."""
         return all(runner.closed for runner in self.runners)
 
+    def encode(self, sources: Sequence[tuple[int, ...]]) -> EncodedBatch:
+        """Sources that a `FakeRunner` knows again."""
+        self.is_encoding.set()
+        self.may_encode.wait()
+        self.is_encoding.clear()
+        assert not self.closed, "encoded after close"
+        self.encoded.append(list(sources))
+        if self.failures:
+            raise self.failures.pop(0)
+        return EncodedBatch([encoded_source(source) for source in sources], num_padding=1)
+
     def hold(self) -> None:
         """Block every execution from now on, until `release`."""
         for runner in self.runners:
@@ -72,6 +93,7 @@ class FakeLanes:
 
     def release(self) -> None:
         """Block no more."""
+        self.may_encode.set()
         for runner in self.runners:
             runner.release()
 

@@ -15,7 +15,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from service.plan import EncodeItem, Float32, Int64, RowCopy, RunnerLimits, StepOutput, StepPlan
+from service.plan import (
+    EncodedSource,
+    EncodeItem,
+    Float32,
+    Int64,
+    RowCopy,
+    RunnerLimits,
+    StepOutput,
+    StepPlan,
+)
 from service.requests import FinishReason
 
 Script = Callable[[tuple[int, ...]], Sequence[int]]
@@ -48,6 +57,11 @@ def moody(vocab_size: int, eos_id: int = 3) -> Scores:
         return (drawn / 4).astype(np.float32)
 
     return logits
+
+
+def encoded_source(source_ids: tuple[int, ...]) -> EncodedSource:
+    """A source as if it had been encoded, which the runner knows again."""
+    return EncodedSource([np.array(source_ids)], 0)
 
 
 @dataclass
@@ -230,6 +244,9 @@ class FakeRunner:
         self._check(
             1 <= length <= self._limits.max_source_positions, f"a source of {length} tokens"
         )
+        if (encoded := item.encoded) is not None:
+            ids = tuple(encoded.keys_values[0].tolist())
+            self._check(ids == item.source_ids, f"{ids} was encoded, not {item.source_ids}")
         for row in item.rows:
             self._check_row(row)
             self._rows[row] = _Row(item.source_ids)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from service.errors import DragomanError
+from service.plan import EncodedSource
 from service.requests import GenerationRequest, GenerationResult
 
 
@@ -32,6 +33,7 @@ class Job:
         submitted_at: when it came.
         rows: the rows it occupies; empty while it waits and after it ended.
         admitted_at: when it joined the batch; None while it waits.
+        encoded: its source, if it has been encoded before it joined.
         first_token_at: when its first token was chosen.
         streams: whether somebody wants tokens before the end.
         cancelled: why it shall leave before the next step; None if it shall not.
@@ -44,6 +46,7 @@ class Job:
     submitted_at: float
     rows: list[int] = field(default_factory=list)
     admitted_at: float | None = None
+    encoded: EncodedSource | None = None
     first_token_at: float | None = None
     streams: bool = False
     cancelled: DragomanError | None = None

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from service.plan import RowCopy
+from service.plan import EncodedSource, RowCopy
 
 Array = npt.NDArray[Any]
 
@@ -77,20 +77,17 @@ class KVCache:
         self.cross_last = allocate(1, heads * head_dim)
         self.source_lengths = np.ones(rows, np.int32)
 
-    def write_source(
-        self, rows: Sequence[int], keys_values: Sequence[Array], batch_row: int, length: int
-    ) -> None:
+    def write_source(self, rows: Sequence[int], encoded: EncodedSource, length: int) -> None:
         """Store an encoded source.
 
         Args:
             rows: where; several for a beam.
-            keys_values: the encoder's outputs [B, H, S, Dh], key and value of each layer in turn.
-            batch_row: which of the B.
+            encoded: the source.
             length: its tokens; what lies behind them is padding and is left out.
         """
-        arrays = zip(self.cross_attention, self.cross_last, keys_values, strict=True)
-        for cross, last, encoded in arrays:
-            source = encoded[batch_row, :, :length]
+        arrays = zip(self.cross_attention, self.cross_last, encoded.keys_values, strict=True)
+        for cross, last, batch in arrays:
+            source = batch[encoded.index, :, :length]
             for row in rows:
                 cross[row, :, :length] = source
                 last[row, 0] = source[:, -1].ravel()

@@ -5,27 +5,37 @@ them has to wait for its core (the event loop and the clients need theirs too) a
 than a few rows, every lane steps on its own thread, at its own time; they meet nowhere. With few,
 whose time goes into reading the weights, lanes take turns, each with the whole processor.
 
-Everything but the steps themselves stays on the loop's thread: a lane that has stepped sends an
-order like everybody else.
+Then, with one lane or two, sources are encoded on a thread of their own before they join, all that
+have come meanwhile together: no step waits for an encode, however long the text.
+
+Everything but steps and encodes stays on the loop's thread: a lane that has stepped sends an order
+like everybody else.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from service.failures import ENCODING, error_of
+from service.jobs import Job
 from service.laned_scheduler import LanedScheduler
-from service.plan import LanedRunner, Scorer, StepOutput, TargetScore
-from service.scheduler import Schedule
+from service.plan import EncodedBatch, LanedRunner, Scorer, StepOutput, TargetScore
+from service.scheduler import Finished, Schedule
 from service.step_loop import (
     NOTHING_EXECUTED,
     NOTHING_HAPPENED,
+    Iteration,
     Listener,
+    News,
     StepLoop,
     outcome_of,
     take_in,
 )
 from service.worker import Worker
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -64,26 +74,32 @@ class LaneLoop(StepLoop):
         self._runner = runner
         self._scheduler = scheduler
         self._workers = [Worker(f"lane-{number}") for number in range(len(runner.lanes))]
+        self._encoder = Worker("encoder")
 
     def start(self) -> None:
         """Begin."""
-        for worker in self._workers:
+        for worker in (*self._workers, self._encoder):
             worker.start()
         super().start()
 
     @property
     def _is_idle(self) -> bool:
-        return not self._scheduler.ready()
+        return not (self._scheduler.can_encode or self._scheduler.ready())
 
     def _take_orders(self) -> bool:
         if super()._take_orders():
             return True
-        while self._scheduler.num_busy:  # what is under way is told like all before it
+        while self._is_under_way:  # what is under way is told like all before it
             if (order := self._orders.get()) is not None:
                 order()
         return False
 
+    @property
+    def _is_under_way(self) -> bool:
+        return self._scheduler.num_busy > 0 or self._scheduler.is_encoding
+
     def _iterate(self) -> None:
+        self._encode_beside()
         steps: list[_Step] = []
         # What one lane leaves may be for another, that had nothing to do before.
         while lanes := self._scheduler.ready():
@@ -104,11 +120,59 @@ class LaneLoop(StepLoop):
             return None
         return _Step(lane, schedule, now)
 
-    # --- one lane, on this thread, with the whole processor --------------------------------------
+    # --- encodes, on a thread of their own -------------------------------------------------------
+
+    def _encode_beside(self) -> None:
+        if not (jobs := self._scheduler.to_encode()):
+            return
+        sources = [job.request.source_ids for job in jobs]
+
+        def encode() -> None:
+            outcome = outcome_of(lambda: self._runner.encode(sources))
+            self._orders.put(lambda: self._encoded(jobs, outcome))
+
+        self._encoder.submit(encode)
+
+    def _encoded(self, jobs: list[Job], outcome: EncodedBatch | Exception) -> None:
+        """Let those join who were encoded, or end them; and tell."""
+        failed: list[Finished] = []
+        batch = EncodedBatch([])
+        if isinstance(outcome, Exception):
+            logger.error("encoding failed", exc_info=outcome)
+            error = error_of(outcome, ENCODING)
+            failed = self._scheduler.encode_failed(error, self._clock())
+        else:
+            batch = outcome
+            self._scheduler.encoded(batch.sources)
+        self._untold.append(
+            Iteration(
+                num_rows=0,
+                num_encodes=len(batch.sources),
+                encode_seconds=batch.seconds,
+                step_seconds=0.0,
+                num_waiting=self._scheduler.num_waiting,
+                num_running=self._scheduler.num_running,
+                num_padding=batch.num_padding,
+                num_rows_encoded=sum(job.num_rows for job in jobs) if batch.sources else 0,
+            )
+        )
+        if failed or self._scheduler.is_idle:  # or else the next step tells it
+            self._listener.told(News(finished=failed, iterations=self._untold))
+            self._untold = []
+
+    # --- one lane, on this thread ----------------------------------------------------------------
 
     def _step_alone(self, step: _Step) -> None:
+        """With the whole processor, or beside an encode with this lane's share of it.
+
+        The only lane there is keeps to its share among many rows: it is the only one because
+        encodes and event loop have as much to do.
+        """
         if (plan := step.schedule.plan) is not None:
-            runner = self._runner.lanes[step.lane].alone
+            lane = self._runner.lanes[step.lane]
+            scheduler, is_only = self._scheduler, len(self._workers) == 1
+            keeps_to_share = scheduler.is_encoding or (is_only and not scheduler.takes_turns)
+            runner = lane.beside if keeps_to_share else lane.alone
             self._take_in(step, outcome_of(lambda: runner.execute(plan)), num_beside=0)
         if step.schedule.scoring:
             self._score(step.schedule.scoring)
@@ -158,10 +222,10 @@ class LaneLoop(StepLoop):
         self._tell(step.schedule, output, update, now - step.planned_at, num_beside)
 
     def _close(self) -> None:
-        for worker in self._workers:
+        for worker in (*self._workers, self._encoder):
             worker.stop()
-        if self._scheduler.num_busy:  # the loop failed, and what is under way may hang: leave it
+        if self._is_under_way:  # the loop failed, and what is under way may hang: leave it
             return
-        for worker in self._workers:
+        for worker in (*self._workers, self._encoder):
             worker.join()
         self._runner.close()

@@ -12,11 +12,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from service.anteroom import Anteroom
 from service.errors import DragomanError
 from service.jobs import Job
-from service.plan import RunnerLimits, TargetScore
+from service.plan import EncodedSource, RunnerLimits, TargetScore
 from service.scheduler import Finished, Schedule, Scheduler
 from service.waiting import WaitingQueue
+
+# In a full batch, sources for such a part of the rows are encoded before there is a row for them:
+# of as many rows in the model that ships, somebody ends while an encode takes its time.
+_AHEAD_PART = 8
+# One thread encodes for so many lanes. In the model that ships, an encode takes about half as long
+# as the steps of the same text; with more lanes, each encodes for itself.
+_MOST_LANES_ENCODED_FOR = 2
 
 
 class LanedScheduler:
@@ -39,7 +47,8 @@ class LanedScheduler:
         encode_token_budget: int,
         together: int,
     ) -> None:
-        self._waiting = WaitingQueue()
+        self._together = together
+        self._waiting = Anteroom(WaitingQueue(), encode_token_budget)
         self._lanes = [
             Scheduler(
                 one,
@@ -50,7 +59,8 @@ class LanedScheduler:
             )
             for one in limits
         ]
-        self._together = together
+        self._max_rows = sum(one.max_rows for one in limits)
+        self._encoding: list[Job] = []
         self._busy: set[int] = set()
         self._scoring: int | None = None  # the lane that scores
         self._last = 0  # whose turn it was
@@ -69,7 +79,13 @@ class LanedScheduler:
     def is_idle(self) -> bool:
         """Whether there is nothing to schedule and nothing under way."""
         waits = self.num_waiting or any(lane.must_drop for lane in self._lanes)
-        return not self._busy and self.num_running == 0 and not waits
+        under_way = self._busy or self._encoding
+        return not under_way and self.num_running == 0 and not waits
+
+    @property
+    def takes_turns(self) -> bool:
+        """Whether there are few enough rows that one lane at a time has the whole processor."""
+        return self._demand() <= self._together
 
     @property
     def num_busy(self) -> int:
@@ -103,22 +119,61 @@ class LanedScheduler:
         """The lane that a job is in; the first for who is in none."""
         return next((lane for lane in self._lanes if lane.owns(job)), self._lanes[0])
 
+    # --- encoding, beside what the lanes do ------------------------------------------------------
+
+    @property
+    def is_encoding(self) -> bool:
+        """Whether an encode is under way."""
+        return bool(self._encoding)
+
+    @property
+    def can_encode(self) -> bool:
+        """Whether `to_encode` would do anything."""
+        self._choose_way()
+        return not self._encoding and self._waiting.can_begin(self._num_free())
+
+    def to_encode(self) -> list[Job]:
+        """Those whose sources are encoded now; if any, end it with `encoded` or `encode_failed`."""
+        if self._encoding:
+            return []
+        self._choose_way()
+        self._encoding = self._waiting.begin(self._num_free())
+        return list(self._encoding)
+
+    def encoded(self, sources: Sequence[EncodedSource]) -> None:
+        """Let those join whose sources have been encoded, in the order of `to_encode`."""
+        self._waiting.encoded(self._encoding, sources)
+        self._encoding = []
+
+    def encode_failed(self, error: DragomanError, now: float) -> list[Finished]:
+        """End those whose sources could not be encoded."""
+        jobs, self._encoding = self._encoding, []
+        return self.fail((job for job in jobs if not job.has_ended), error, now)
+
+    def _choose_way(self) -> None:
+        self._waiting.is_passed = self.takes_turns or len(self._lanes) > _MOST_LANES_ENCODED_FOR
+
+    def _num_free(self) -> int:
+        """Rows to encode for. A few more than are free, lest one that comes free has to wait."""
+        ahead = max(1, self._max_rows // _AHEAD_PART)
+        return self._max_rows + ahead - self.num_running - self._waiting.num_promised
+
     # --- what the lanes do -----------------------------------------------------------------------
 
     def ready(self) -> list[int]:
         """Lanes that can begin something now: the next one if they take turns."""
-        demand = self._demand()
-        takes_turns = demand <= self._together
+        self._choose_way()
+        takes_turns = self.takes_turns
         if takes_turns and self._busy:
             return []
-        lanes = self._with_work(demand)
+        lanes = self._with_work()
         if takes_turns and lanes:
             return [min(lanes, key=lambda number: (number - self._last - 1) % len(self._lanes))]
         return lanes
 
-    def _with_work(self, demand: int) -> list[int]:
+    def _with_work(self) -> list[int]:
         """Lanes that have something to do and nothing under way."""
-        head, rows = self._waiting.peek(), self._rows()
+        head, rows, demand = self._waiting.peek(), self._rows(), self._demand()
         return [
             number
             for number, lane in enumerate(self._lanes)

@@ -124,7 +124,7 @@ class ServerMetrics:
         )
         self.encode_duration = seconds(
             "dragoman_encode_duration_seconds",
-            "Time of the encoder in an iteration that encoded.",
+            "Time of an encode: within an iteration, or beside the steps.",
             _STEP_BUCKETS,
         )
         self.step_duration = seconds(

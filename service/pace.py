@@ -45,6 +45,7 @@ class Pace:
     A step of n rows is taken to last a + b n seconds: weights have to be read however few rows
     there are, and each row adds its arithmetic. Measured, this holds within some 10 % from 1 to 64
     rows. Encoding, which happens in the same turns of the loop and for each row once, is in b.
+    Where it happens beside them, it is a limit of its own.
 
     Args:
         max_rows: rows of the widest step.
@@ -59,6 +60,8 @@ class Pace:
         self._num_sources = 0
         self._mean_source_tokens = 0.0
         self._shortest = 0.0  # share of the expected steps, at the quantile
+        self._encode_seconds = 0.0  # of a row, where encodes go beside the steps
+        self._num_encodes = 0
         self._line: tuple[float, float] | None = (0.0, 0.0)
 
     # --- reports ---------------------------------------------------------------------------------
@@ -89,6 +92,12 @@ class Pace:
         rate = share * max(_RATE, 1 / mean.num_steps)
         mean.num_rows += rate * (num_rows - mean.num_rows)
         mean.seconds += rate * (seconds - mean.seconds)
+
+    def encoded(self, num_rows: int, seconds: float) -> None:
+        """An encode beside the steps, for so many rows, took so long."""
+        self._num_encodes += 1
+        rate = max(_RATE, 1 / self._num_encodes)
+        self._encode_seconds += rate * (seconds / num_rows - self._encode_seconds)
 
     def came(self, num_source_tokens: int) -> None:
         """A sequence was submitted."""
@@ -142,7 +151,9 @@ class Pace:
 
     def rows_per_second(self) -> float:
         """Tokens that the widest batch brings in a second, over all rows; infinite if unknown."""
-        seconds = self.step_seconds(self._max_rows)
+        # Each row of it has to be encoded while it steps, where that does not add to the step.
+        encodes = self._max_rows * self._encode_seconds / self.mean_steps
+        seconds = max(self.step_seconds(self._max_rows), encodes)
         return self._max_rows / seconds if seconds > 0.0 else math.inf
 
     def sequence_seconds(self) -> float:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -55,11 +55,46 @@ class RowCopy:
 
 
 @dataclass(frozen=True)
+class EncodedSource:
+    """A source that has been encoded for rows to come.
+
+    Attributes:
+        keys_values: the encoder's outputs [B, H, S, Dh], key and value of each layer in turn.
+        index: which of the B.
+    """
+
+    keys_values: Sequence[npt.NDArray[Any]]
+    index: int
+
+
+@dataclass(frozen=True)
 class EncodeItem:
-    """A source to encode into the cross-attention cache of the rows `rows` (one unless beams)."""
+    """A source to encode into the cross-attention cache of the rows `rows` (one unless beams).
+
+    Attributes:
+        rows: where.
+        source_ids: the source.
+        encoded: what came of it, if it has been encoded already and need only be stored.
+    """
 
     rows: tuple[int, ...]
     source_ids: tuple[int, ...]
+    encoded: EncodedSource | None = None
+
+
+@dataclass(frozen=True)
+class EncodedBatch:
+    """Sources that were encoded together.
+
+    Attributes:
+        sources: each, in the order in which they were given.
+        seconds: that it took.
+        num_padding: positions of the encoder that held no token.
+    """
+
+    sources: Sequence[EncodedSource]
+    seconds: float = 0.0
+    num_padding: int = 0
 
 
 @dataclass(frozen=True)
@@ -178,8 +213,8 @@ class LaneRunners:
 
     Attributes:
         alone: with the whole processor, while no other lane steps.
-        beside: with this lane's share of it. Called from one thread at a time, but from another
-            one than `alone`, and while other lanes step.
+        beside: with this lane's share of it. Called from one thread at a time, but perhaps from
+            another one than `alone`, and while other lanes step or sources are encoded.
     """
 
     alone: ModelRunner
@@ -200,8 +235,12 @@ class LanedRunner(Protocol):
         """The lanes, at least one."""
         ...
 
+    def encode(self, sources: Sequence[tuple[int, ...]]) -> EncodedBatch:
+        """Encode for rows to come. From any thread, once at a time, while lanes step."""
+        ...
+
     def close(self) -> None:
-        """Free sessions and memory, once no lane steps."""
+        """Free sessions and memory, once nothing steps or encodes."""
         ...
 
 

@@ -16,7 +16,15 @@ from model.bundle import Bundle, BundleError
 from model.sessions import SessionSettings, open_session
 from service.errors import StartupError
 from service.kv_cache import CacheShape, KVCache
-from service.plan import Adjustments, EncodeItem, RunnerLimits, StepOutput, StepPlan
+from service.plan import (
+    Adjustments,
+    EncodedBatch,
+    EncodedSource,
+    EncodeItem,
+    RunnerLimits,
+    StepOutput,
+    StepPlan,
+)
 
 Array = npt.NDArray[Any]
 
@@ -50,7 +58,7 @@ class Graphs:
 
 
 class OnnxRunner:
-    """The `ModelRunner` of a bundle. Not for use by two threads at once.
+    """The `ModelRunner` of a bundle. Not for use by two threads at once, but for `encode`.
 
     On a CPU, a row's outputs are the same bits whatever the other rows are, in fp32 and int8.
 
@@ -115,7 +123,7 @@ class OnnxRunner:
         if plan.copies:
             self.cache.copy_rows(plan.copies)
         start = time.perf_counter()
-        num_padding = self._encoder.encode(plan.encodes, self.cache)
+        num_padding = self._encoder.store(plan.encodes, self.cache)
         encoded = time.perf_counter()
         top_ids, top_logits, log_sum_exp = self._step.run(plan)
         stepped = time.perf_counter()
@@ -123,6 +131,10 @@ class OnnxRunner:
         return StepOutput(
             top_ids, top_logits, log_sum_exp, encode_seconds, step_seconds, num_padding
         )
+
+    def encode(self, sources: Sequence[tuple[int, ...]]) -> EncodedBatch:
+        """Encode for rows to come; touches no cache."""
+        return self._encoder.encode(sources)
 
     def close(self) -> None:
         """Free sessions and memory."""
@@ -190,19 +202,32 @@ class _Encoder:
         self._outputs = [f"cross_{name}" for name in _cache_names(bundle)]
         self._pad_id = bundle.config.pad_id
 
-    def encode(self, items: Sequence[EncodeItem], cache: KVCache) -> int:
+    def store(self, items: Sequence[EncodeItem], cache: KVCache) -> int:
+        """Encode what is not encoded yet, and store all; positions that held no token."""
+        todo = [item for item in items if item.encoded is None]
+        encoded = self.encode([item.source_ids for item in todo])
+        for item, source in zip(todo, encoded.sources, strict=True):
+            cache.write_source(item.rows, source, len(item.source_ids))
+        for item in items:
+            if item.encoded is not None:
+                cache.write_source(item.rows, item.encoded, len(item.source_ids))
+        return encoded.num_padding
+
+    def encode(self, sources: Sequence[tuple[int, ...]]) -> EncodedBatch:
+        start = time.perf_counter()
+        encoded: dict[int, EncodedSource] = {}
         num_padding = 0
-        for batch in similar_lengths(items):
-            lengths = np.array([len(item.source_ids) for item in batch], np.int32)
+        for batch in similar_lengths([len(source_ids) for source_ids in sources]):
+            lengths = np.array([len(sources[number]) for number in batch], np.int32)
             source_ids = np.full((len(batch), lengths.max()), self._pad_id, np.int64)
-            for row, item in enumerate(batch):
-                source_ids[row, : len(item.source_ids)] = item.source_ids
+            for row, number in enumerate(batch):
+                source_ids[row, : lengths[row]] = sources[number]
             feeds = {"source_ids": source_ids, "source_lengths": lengths}
             keys_values = self._session.run(self._outputs, feeds)
-            for batch_row, item in enumerate(batch):
-                cache.write_source(item.rows, keys_values, batch_row, len(item.source_ids))
+            encoded.update((n, EncodedSource(keys_values, row)) for row, n in enumerate(batch))
             num_padding += source_ids.size - int(lengths.sum())
-        return num_padding
+        ordered = [encoded[number] for number in range(len(sources))]
+        return EncodedBatch(ordered, time.perf_counter() - start, num_padding)
 
 
 # Measured: past some 500 tokens an encode gains nothing more from its size, and its activations
@@ -212,26 +237,26 @@ _MAX_ENCODE_PADDING = 64
 
 
 def similar_lengths(
-    items: Sequence[EncodeItem],
+    lengths: Sequence[int],
     max_tokens: int = _MAX_ENCODE_TOKENS,
     max_padding: int = _MAX_ENCODE_PADDING,
-) -> Iterator[list[EncodeItem]]:
+) -> Iterator[list[int]]:
     """Batches whose padding, which attention and the outputs pay for, stays below their tokens.
 
     Args:
-        items: sources.
+        lengths: of the sources, which the batches name by their numbers here.
         max_tokens: of a batch, padding included; a longer source is alone.
         max_padding: that a batch may have beside half as much as its tokens.
     """
-    batch: list[EncodeItem] = []
+    batch: list[int] = []
     num_tokens = 0
-    for item in sorted(items, key=lambda item: len(item.source_ids)):
-        length = len(item.source_ids)
+    for number in sorted(range(len(lengths)), key=lengths.__getitem__):
+        length = lengths[number]
         padded = (len(batch) + 1) * length
         if batch and padded > min(max_tokens, 1.5 * (num_tokens + length) + max_padding):
             yield batch
             batch, num_tokens = [], 0
-        batch.append(item)
+        batch.append(number)
         num_tokens += length
     if batch:
         yield batch

@@ -22,7 +22,7 @@ from service.plan import (
     TargetScore,
 )
 from service.requests import FinishReason, GenerationResult, Hypothesis, ScoringRequest
-from service.waiting import WaitingQueue
+from service.waiting import JobQueue, WaitingQueue
 
 _NO_ADJUSTMENTS = Adjustments.none()
 _NO_HYPOTHESIS = Hypothesis([], [], log_probability=0.0, score=0.0, ended=False)
@@ -91,7 +91,7 @@ class Scheduler:
         bos_id: int,
         eos_id: int,
         encode_token_budget: int,
-        waiting: WaitingQueue | None = None,
+        waiting: JobQueue | None = None,
     ) -> None:
         self._max_rows = limits.max_rows
         self._eos_id = eos_id
@@ -101,7 +101,7 @@ class Scheduler:
             limits.max_rows, limits.max_target_positions, bos_id=bos_id, eos_id=eos_id
         )
         self._states = self._decoding.states
-        self._waiting = WaitingQueue() if waiting is None else waiting
+        self._waiting: JobQueue = WaitingQueue() if waiting is None else waiting
         # Who is in each row of the last plan; None where somebody has left since.
         self._owners: list[Job | None] = []
         self._holes: list[int] = []
@@ -306,7 +306,8 @@ class Scheduler:
             self._decoding.begin(job.rows, job.request.options, job.max_new_tokens)
             if job.streams:
                 self._streaming[job] = None
-            encodes.append(EncodeItem(tuple(job.rows), job.request.source_ids))
+            encodes.append(EncodeItem(tuple(job.rows), job.request.source_ids, job.encoded))
+            job.encoded = None  # the plan has it
         return encodes
 
     def _close_holes(self) -> None:
@@ -349,6 +350,7 @@ class Scheduler:
         else:
             self._waiting.discard(job)
         job.has_ended = True
+        job.encoded = None  # where it has given up before it joined
         admitted_at = now if job.admitted_at is None else job.admitted_at
         best = hypotheses[0] if hypotheses else _NO_HYPOTHESIS
         if reason is None:

@@ -11,7 +11,7 @@ import onnxruntime as ort
 
 from model.bundle import Bundle
 from model.sessions import SessionSettings, open_session
-from service.plan import EncodeItem, ScoreItem, TargetScore
+from service.plan import ScoreItem, TargetScore
 from service.runner import similar_lengths
 
 
@@ -69,30 +69,27 @@ class OnnxScorer:
     def score(self, items: Sequence[ScoreItem]) -> list[TargetScore]:
         """Score each item; all of their sources are encoded first."""
         scores: dict[int, TargetScore] = {}
-        sources = [EncodeItem((i,), item.source_ids) for i, item in enumerate(items)]
-        for batch in similar_lengths(sources):
-            for (index,), keys_values in self._encoded(batch):
+        for batch in similar_lengths([len(item.source_ids) for item in items]):
+            encoded = self._encoded([items[index].source_ids for index in batch])
+            for index, keys_values in zip(batch, encoded, strict=True):
                 scores[index] = self._scored(items[index].target_ids, keys_values)
         return [scores[index] for index in range(len(items))]
 
-    def _encoded(self, batch: Sequence[EncodeItem]) -> list[tuple[tuple[int, ...], dict[str, Any]]]:
-        """Each item's place and its keys and values [1, H, S, Dh], without padding."""
-        lengths = np.array([len(item.source_ids) for item in batch], np.int32)
+    def _encoded(self, batch: Sequence[tuple[int, ...]]) -> list[dict[str, Any]]:
+        """Each source's keys and values [1, H, S, Dh], without padding."""
+        lengths = np.array([len(ids) for ids in batch], np.int32)
         source_ids = np.full((len(batch), lengths.max()), self._bundle.config.pad_id, np.int64)
-        for row, item in enumerate(batch):
-            source_ids[row, : len(item.source_ids)] = item.source_ids
+        for row, ids in enumerate(batch):
+            source_ids[row, : len(ids)] = ids
         feeds = {"source_ids": source_ids, "source_lengths": lengths}
         assert self._encoder is not None, "scored without prepare()"
         arrays = self._encoder.run(self._keys_values, feeds)
         return [
-            (
-                item.rows,
-                {
-                    name: np.ascontiguousarray(array[row : row + 1, :, : len(item.source_ids)])
-                    for name, array in zip(self._keys_values, arrays, strict=True)
-                },
-            )
-            for row, item in enumerate(batch)
+            {
+                name: np.ascontiguousarray(array[row : row + 1, :, : len(ids)])
+                for name, array in zip(self._keys_values, arrays, strict=True)
+            }
+            for row, ids in enumerate(batch)
         ]
 
     def _scored(self, target_ids: Sequence[int], keys_values: dict[str, Any]) -> TargetScore:

@@ -52,6 +52,7 @@ class Iteration:
 
     Attributes:
         num_rows, num_encodes, encode_seconds, step_seconds: the work, and its time.
+        num_rows_encoded: rows that sources were encoded for, beside the steps.
         num_beside: rows of other lanes, which step at times of their own beside these.
         num_waiting, num_running: jobs that wait, rows in use after it.
         queue_seconds: how long each job that joined the batch had waited.
@@ -76,6 +77,7 @@ class Iteration:
     score_seconds: float = 0.0
     num_padding: int = 0
     num_beside: int = 0
+    num_rows_encoded: int = 0
 
 
 @dataclass(frozen=True)
@@ -290,7 +292,7 @@ class StepLoop(abc.ABC):
         self._untold.append(
             Iteration(
                 num_rows=len(output.top_ids),
-                num_encodes=len(schedule.admitted),
+                num_encodes=_num_encodes(schedule),
                 encode_seconds=output.encode_seconds,
                 step_seconds=output.step_seconds,
                 seconds=seconds,
@@ -306,7 +308,7 @@ class StepLoop(abc.ABC):
         # To wake the event loop takes longer than all the rest of an iteration. What is of interest
         # to the metrics alone can wait until there is something for a client.
         is_awaited = update.streamed or update.finished or scheduler.is_idle
-        if is_awaited or len(self._untold) == _MAX_UNTOLD:
+        if is_awaited or len(self._untold) >= _MAX_UNTOLD:
             self._listener.told(News(update.streamed, update.finished, self._untold))
             self._untold = []
 
@@ -344,6 +346,12 @@ def take_in(
     ids = sorted({ended.job.request.request_id for ended in finished})
     logger.error("a step failed, and with it the requests %s", ids, exc_info=outcome)
     return NOTHING_EXECUTED, Update(first_tokens=[], streamed=[], finished=finished)
+
+
+def _num_encodes(schedule: Schedule) -> int:
+    """Sources that are encoded in its plan, and not before."""
+    encodes = () if schedule.plan is None else schedule.plan.encodes
+    return sum(item.encoded is None for item in encodes)
 
 
 def _score_item(job: Job) -> ScoreItem:

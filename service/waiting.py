@@ -14,6 +14,7 @@ import heapq
 from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from service.jobs import Job
 from service.requests import Priority
@@ -40,6 +41,37 @@ class _Flow:
     key: _FlowKey
     progress: float
     jobs: OrderedDict[Job, None] = field(default_factory=OrderedDict)
+
+
+class JobQueue(Protocol):
+    """What a scheduler takes its jobs from."""
+
+    def __len__(self) -> int: ...
+
+    @property
+    def num_rows(self) -> int:
+        """Rows that the jobs need together."""
+        ...
+
+    def push(self, job: Job) -> None:
+        """Add a job."""
+        ...
+
+    def peek(self) -> Job | None:
+        """The job to admit next."""
+        ...
+
+    def take(self) -> Job:
+        """Take out the job that `peek` gave, which joins the batch."""
+        ...
+
+    def discard(self, job: Job) -> bool:
+        """Take `job` out, which gave up; whether it was there."""
+        ...
+
+    def jobs(self) -> Iterator[Job]:
+        """All of them."""
+        ...
 
 
 class WaitingQueue:

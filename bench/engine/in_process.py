@@ -28,7 +28,7 @@ from model.sessions import SessionSettings
 from service.engine import Engine, EngineConfig
 from service.metrics import ServerMetrics
 from service.onnx_lanes import OnnxLanes, cpu_runner
-from service.plan import LaneRunners, ModelRunner, RunnerLimits, StepOutput, StepPlan
+from service.plan import EncodedBatch, LaneRunners, ModelRunner, RunnerLimits, StepOutput, StepPlan
 from service.requests import GenerationRequest
 
 ROWS = (1, 8, 64)
@@ -86,6 +86,10 @@ class LaneClocks:
     def lanes(self) -> Sequence[LaneRunners]:
         """Of the runner inside, with clocks."""
         return self._lanes
+
+    def encode(self, sources: Sequence[tuple[int, ...]]) -> EncodedBatch:
+        """As the runner inside."""
+        return self._runner.encode(sources)
 
     def close(self) -> None:
         """As the runner inside."""

@@ -47,14 +47,14 @@ def bundle(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 
 def runner_of(bundle: Bundle, num_lanes: int) -> OnnxRunner | OnnxLanes:
-    if num_lanes == 1:
+    if num_lanes == 0:
         return OnnxRunner(bundle, max_rows=MAX_ROWS, intra_op_threads=1)
     sessions = SessionSettings(intra_op_threads=2)
     return OnnxLanes(bundle, max_rows=MAX_ROWS, num_lanes=num_lanes, sessions=sessions)
 
 
 async def answers(
-    bundle: Bundle, sources: list[tuple[int, ...]], *, together: bool, num_lanes: int = 1
+    bundle: Bundle, sources: list[tuple[int, ...]], *, together: bool, num_lanes: int = 0
 ) -> tuple[list[GenerationResult], float]:
     """Each source's result, and the mean number of rows in a step."""
     counter = RowCounter()
@@ -92,7 +92,7 @@ def sources_of(config: ModelConfig) -> list[tuple[int, ...]]:
     return random_sources(config, NUM_REQUESTS, seed=1, max_length=40)
 
 
-@pytest.mark.parametrize("num_lanes", [1, 2])
+@pytest.mark.parametrize("num_lanes", [0, 1, 2])
 async def test_two_hundred_at_once_get_bit_by_bit_what_each_gets_alone(
     bundle: Bundle, num_lanes: int
 ) -> None:
@@ -123,7 +123,7 @@ SEARCHES = [
 ]
 
 
-@pytest.mark.parametrize("num_lanes", [1, 2])
+@pytest.mark.parametrize("num_lanes", [0, 1, 2])
 async def test_searches_of_all_kinds_mixed_get_bit_by_bit_what_each_gets_alone(
     bundle: Bundle, num_lanes: int
 ) -> None:
@@ -142,7 +142,7 @@ async def test_searches_of_all_kinds_mixed_get_bit_by_bit_what_each_gets_alone(
 
 
 async def found(
-    bundle: Bundle, requests: list[GenerationRequest], *, together: bool, num_lanes: int = 1
+    bundle: Bundle, requests: list[GenerationRequest], *, together: bool, num_lanes: int = 0
 ) -> list[GenerationResult]:
     engine = Engine(
         runner_of(bundle, num_lanes),

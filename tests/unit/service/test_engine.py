@@ -52,6 +52,7 @@ class Recorder(SilentObserver):
         self.rows: list[int] = []
         self.encodes = 0
         self.most_waiting = 0
+        self.queue: list[tuple[int, int]] = []
         self.held_back = [0]
         self.admitted: list[float] = []
         self.first_tokens: list[float] = []
@@ -63,6 +64,7 @@ class Recorder(SilentObserver):
 
     def on_queue(self, waiting: int, running: int) -> None:
         self.most_waiting = max(self.most_waiting, waiting)
+        self.queue.append((waiting, running))
 
     def on_held_back(self, calls: int) -> None:
         self.held_back.append(calls)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from service.kv_cache import CacheShape, KVCache
-from service.plan import RowCopy
+from service.plan import EncodedSource, RowCopy
 
 SHAPE = CacheShape(num_layers=2, num_heads=2, head_dim=8, max_rows=6, max_source=10, max_target=12)
 
@@ -36,7 +36,7 @@ def test_a_source_fills_its_rows_and_leaves_padding_out(cache: KVCache) -> None:
     encoded = [np.full((3, 2, 9, 8), i, np.float32) for i in range(4)]
     for i, array in enumerate(encoded):
         array[1, :, 3] = 100 + i  # the last of 4 tokens
-    cache.write_source((0, 4), encoded, batch_row=1, length=4)
+    cache.write_source((0, 4), EncodedSource(encoded, 1), length=4)
     for i in range(4):
         for row in (0, 4):
             assert (cache.cross_attention[i][row, :, :4] == encoded[i][1, :, :4]).all()

@@ -114,6 +114,22 @@ async def test_what_many_leave_in_several_lanes_has_the_whole_processor_in_turn(
     assert max(recorder.rows) == 8, "beside each other, the rows of all lanes step"
 
 
+async def test_a_single_lane_leaves_room_beside_many_rows() -> None:
+    runner = FakeLanes(LIMITS, num_lanes=1, script=endless)
+    runner.hold()
+    async with serving(runner, together=2) as engine:
+        generations = engine.submit_many([request(10 + n) for n in range(4)])
+        await all_held(runner)
+        [ways] = runner.ways
+        assert ways == ["beside"]
+        for generation in generations[:2]:
+            generation.cancel()
+        runner.release()
+        for generation in generations[2:]:
+            assert (await generation.result()).finish_reason is FinishReason.LENGTH
+        assert set(ways[1:]) == {"alone"}
+
+
 async def test_lanes_step_at_the_same_time_and_wait_for_none_of_the_others() -> None:
     runner = FakeLanes(LIMITS, script=endless)
     runner.hold()
@@ -126,6 +142,107 @@ async def test_lanes_step_at_the_same_time_and_wait_for_none_of_the_others() -> 
         assert not runner.runners[0].plans
         runner.release()
         await asyncio.gather(*results)
+
+
+async def while_one_is_encoded(engine: Engine, runner: FakeLanes) -> list[Generation]:
+    """Six requests that step, and a seventh whose encode has begun and does not end."""
+    runner.hold()
+    generations = engine.submit_many([request(10 + n) for n in range(6)])
+    await all_held(runner)
+    runner.may_encode.clear()
+    generations.append(engine.submit(request(30)))
+    await asyncio.to_thread(runner.is_encoding.wait)
+    for fake in runner.runners:
+        fake.release()
+    return generations
+
+
+async def test_nobody_waits_for_another_s_encode() -> None:
+    runner, recorder = FakeLanes(LIMITS, script=endless), Recorder()
+    async with serving(runner, together=0, recorder=recorder) as engine:
+        *others, newcomer = await while_one_is_encoded(engine, runner)
+        for generation in others:
+            assert (await generation.result()).finish_reason is FinishReason.LENGTH
+        assert recorder.encodes == 6
+        runner.may_encode.set()
+        check_prediction(runner.runners[0], newcomer.request, await newcomer.result())
+    assert [len(sources) for sources in runner.encoded] == [6, 1]
+    assert recorder.encodes == 7
+
+
+async def test_few_are_encoded_where_they_join() -> None:
+    runner = FakeLanes(LIMITS)
+    async with serving(runner, together=2) as engine:
+        for generation in engine.submit_many([request(10 + n) for n in range(4)]):
+            await generation.result()
+    assert not runner.encoded
+
+
+async def test_who_is_cancelled_while_it_is_encoded_never_joins() -> None:
+    runner, clock = FakeLanes(LIMITS, script=endless), Clock()
+    async with serving(runner, together=0, clock=clock) as engine:
+        *others, newcomer = await while_one_is_encoded(engine, runner)
+        late = engine.submit(request(31, deadline=clock.now + 5))
+        newcomer.cancel()
+        assert (await newcomer.result()).finish_reason is FinishReason.CANCELLED
+        clock.now += 6
+        assert (await late.result()).finish_reason is FinishReason.DEADLINE
+        runner.may_encode.set()
+        for generation in others:
+            assert (await generation.result()).finish_reason is FinishReason.LENGTH
+        await engine.submit(request(32)).result()
+    joined = [item.source_ids for fake in runner.runners for p in fake.plans for item in p.encodes]
+    assert len(joined) == 7
+
+
+async def test_an_encode_that_fails_fails_those_it_is_for(caplog: pytest.LogCaptureFixture) -> None:
+    runner, recorder = FakeLanes(LIMITS, script=endless), Recorder()
+    async with serving(runner, together=0, recorder=recorder) as engine:
+        *others, newcomer = await while_one_is_encoded(engine, runner)
+        runner.failures.append(RuntimeError("broken"))
+        runner.may_encode.set()
+        error = (await newcomer.result()).error
+        assert isinstance(error, InternalError)
+        assert "broken" not in str(error)
+        assert "RuntimeError: broken" in caplog.text
+        for generation in [*others, engine.submit(request(32))]:
+            assert (await generation.result()).finish_reason is FinishReason.LENGTH
+        runner.failures.append(RuntimeError("broken"))
+        assert (await engine.submit(request(33)).result()).error is not None
+        assert recorder.queue[-1] == (0, 0), "nobody is left, and the gauges say so"
+
+
+async def test_beside_an_encode_nobody_has_the_whole_processor() -> None:
+    runner = FakeLanes(LIMITS, num_lanes=1, script=endless)
+    async with serving(runner, together=2) as engine:
+        runner.hold()
+        generations = engine.submit_many([request(10 + n) for n in range(4)])
+        await all_held(runner)
+        runner.may_encode.clear()
+        newcomer = engine.submit(request(30))
+        runner.runners[0].allow()  # an encode begins between two steps
+        await asyncio.to_thread(runner.is_encoding.wait)
+        for generation in generations[:3]:
+            generation.cancel()
+        runner.runners[0].release()
+        assert (await generations[3].result()).finish_reason is FinishReason.LENGTH
+        [ways] = runner.ways
+        assert set(ways) == {"beside"}
+        runner.may_encode.set()
+        await newcomer.result()
+        assert ways[-1] == "alone"
+
+
+async def test_stopping_waits_for_an_encode() -> None:
+    runner = FakeLanes(LIMITS, script=endless)
+    async with serving(runner, together=0) as engine:
+        generations = await while_one_is_encoded(engine, runner)
+        stopping = asyncio.create_task(engine.stop())
+        await settled()
+        assert not runner.closed
+        runner.may_encode.set()
+        await stopping
+        assert (await generations[-1].result()).finish_reason is FinishReason.CANCELLED
 
 
 async def test_a_step_that_fails_fails_its_own_lane() -> None:

@@ -8,17 +8,17 @@ from hypothesis import strategies as st
 from hypothesis.stateful import invariant, precondition, rule
 
 from service.errors import InternalError, RequestCancelledError
-from service.fake_runner import FakeRunner, moody
+from service.fake_runner import FakeRunner, encoded_source, moody
 from service.fake_scorer import FakeScorer
 from service.jobs import Job
 from service.laned_scheduler import LanedScheduler
 from service.plan import RunnerLimits, ScoreItem, StepOutput
-from service.requests import ScoringRequest, SearchOptions
+from service.requests import Priority, ScoringRequest, SearchOptions
 from service.scheduler import Finished
 from tests.arrivals_machine import MAX_ROWS, ArrivalsMachine
 from tests.searches import EOS, NoReply, search_job
 
-NUM_LANES = 3
+NUM_LANES = 2  # for which there is an encoder; more encode for themselves
 TOGETHER = 5
 BUDGET = 100
 LIMITS = RunnerLimits(MAX_ROWS, 16, 24, 2, 24)
@@ -41,6 +41,7 @@ class LaneMachine(ArrivalsMachine):
         self.to_score: set[Job] = set()
         self.scoring: dict[int, list[Job]] = {}
         self.lane_of: dict[Job, int] = {}
+        self.encoding: list[Job] = []
 
     @rule(num_source=st.integers(1, 20), num_target=st.integers(1, 20))
     def arrive_to_be_scored(self, num_source: int, num_target: int) -> None:
@@ -61,6 +62,33 @@ class LaneMachine(ArrivalsMachine):
             for lane in lanes:
                 self.begin_lane(lane)
         raise AssertionError("somebody is ready for ever and does nothing")
+
+    @precondition(lambda self: self.scheduler.can_encode)
+    @rule()
+    def begin_to_encode(self) -> None:
+        assert not self.encoding, "one at a time"
+        num_waiting = self.scheduler.num_waiting
+        self.encoding = self.scheduler.to_encode()
+        assert self.scheduler.is_encoding == bool(self.encoding)
+        assert self.scheduler.num_waiting == num_waiting, "nobody has joined yet"
+        others = self.encoding[1:]
+        assert sum(job.request.num_encoded_tokens for job in others) <= BUDGET
+        rows = sum(options.beam_size for _, options, _ in self.alive.values())
+        assert rows > TOGETHER, "few have the whole processor"
+
+    @precondition(lambda self: self.encoding)
+    @rule(fails=st.integers(0, 4).map(lambda n: n == 0))
+    def take_in_encoded(self, fails: bool) -> None:
+        jobs, self.encoding = self.encoding, []
+        assert not any(job.rows for job in jobs)
+        if fails:
+            here = {job for job in jobs if not job.has_ended}
+            failed = self.scheduler.encode_failed(InternalError("broken"), self.now)
+            assert {finished.job for finished in failed} == here
+            self.end(failed)
+        else:
+            self.scheduler.encoded([encoded_source(job.request.source_ids) for job in jobs])
+        assert not self.scheduler.is_encoding
 
     def begin_lane(self, lane: int) -> None:
         schedule = self.scheduler.schedule(lane, self.now)
@@ -138,8 +166,8 @@ class LaneMachine(ArrivalsMachine):
 
     @invariant()
     def nobody_is_stuck(self) -> None:
-        if (self.alive or self.to_score) and not (self.under_way or self.scoring):
-            assert self.scheduler.ready()
+        if (self.alive or self.to_score) and not (self.under_way or self.scoring or self.encoding):
+            assert self.scheduler.ready() or self.scheduler.can_encode
             assert not self.scheduler.is_idle
 
     def teardown(self) -> None:
@@ -148,12 +176,16 @@ class LaneMachine(ArrivalsMachine):
             if not self.alive and not self.to_score:
                 break
             self.begin()
+            if self.scheduler.can_encode:
+                self.begin_to_encode()
             self.take_in_all()
         assert not [*self.alive, *self.to_score], "somebody waits for ever"
         self.take_in_all()
         assert self.scheduler.is_idle
 
     def take_in_all(self) -> None:
+        if self.encoding:
+            self.take_in_encoded(fails=False)
         if self.scoring:
             self.take_in_scores(fails=False)
         for lane in sorted(self.under_way):
@@ -171,8 +203,10 @@ def scheduler(num_lanes: int = 2, together: int = 4) -> LanedScheduler:
 
 
 def rows_by_lane(lanes: LanedScheduler) -> list[int]:
-    """Let whoever is ready begin, and leave it under way."""
-    while ready := lanes.ready():
+    """Let whoever is ready begin, and leave it under way; encodes end at once."""
+    while (ready := lanes.ready()) or lanes.can_encode:
+        if jobs := lanes.to_encode():
+            lanes.encoded([encoded_source(job.request.source_ids) for job in jobs])
         for lane in ready:
             lanes.schedule(lane, 0.0)
     return [lanes.num_running - lanes.num_beside(lane) for lane in range(2)]
@@ -253,9 +287,43 @@ def test_who_waits_gets_the_row_of_who_is_dropped_in_the_same_step() -> None:
     assert rows_by_lane(lanes) == [MAX_ROWS, MAX_ROWS]
     waiting = search_job([10])
     lanes.add([waiting])
+    assert rows_by_lane(lanes) == [MAX_ROWS, MAX_ROWS]  # it is encoded ahead
     lanes.cancel(running[0], RequestCancelledError("no more"))
     (lane,) = (number for number in range(2) if lanes.lane(number).owns(running[0]))
     lanes.release(lane)
     schedule = lanes.schedule(lane, 0.0)
     assert [finished.job for finished in schedule.dropped] == [running[0]]
     assert schedule.admitted == [waiting]
+
+
+def test_scores_keep_no_translation_from_being_encoded() -> None:
+    lanes = scheduler(num_lanes=1, together=0)
+    translated = [search_job([10]) for _ in range(4)]
+    scored = [
+        Job(ScoringRequest((10, EOS), target_ids=(11, EOS)), NoReply(), 2, 0.0) for _ in range(4)
+    ]
+    for pair in zip(scored, translated, strict=True):
+        lanes.add(pair)
+    assert lanes.to_encode() == translated
+    lanes.encoded([encoded_source(job.request.source_ids) for job in translated])
+    schedule = lanes.schedule(0, 0.0)
+    assert schedule.scoring == scored
+    assert set(schedule.admitted) == set(translated)
+
+
+def test_no_more_scores_are_let_in_than_an_iteration_may_take() -> None:
+    lanes = scheduler(num_lanes=1, together=0)
+    request = ScoringRequest((*[10] * 19, EOS), target_ids=(*[11] * 14, EOS))  # counts as 50
+    lanes.add([Job(request, NoReply(), 15, 0.0) for _ in range(9)])
+    assert not lanes.to_encode()
+    first = search_job([10], client="another", priority=Priority.HIGH)
+    lanes.add([first])
+    assert lanes.to_encode() == [first], "the rest of the scores wait in the queue"
+
+
+def test_more_than_two_lanes_encode_for_themselves() -> None:
+    lanes = scheduler(num_lanes=3, together=0)
+    lanes.add([search_job([10]) for _ in range(6)])
+    assert not lanes.can_encode
+    assert not lanes.to_encode()
+    assert lanes.ready() == [0, 1, 2]

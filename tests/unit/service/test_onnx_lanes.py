@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from model.config import preset
 from model.sessions import SessionSettings
 from service.errors import StartupError
-from service.onnx_lanes import OnnxLanes, cpu_runner
+from service.onnx_lanes import OnnxLanes, best_lanes, cpu_runner
 from service.plan import ModelRunner, RunnerLimits, StepOutput, StepPlan
 from service.runner import OnnxRunner
 from tests.factories import random_sources, tiny_bundle
@@ -17,13 +18,25 @@ from tests.runner_loops import greedy_steps
 
 
 @pytest.mark.parametrize(
+    ("max_rows", "threads", "small", "large"),
+    [(64, 2, 1, 2), (64, 1, 0, 0), (63, 2, 1, 0), (31, 2, 0, 0), (128, 4, 4, 4), (96, 4, 0, 0)],
+)
+def test_two_threads_have_one_lane_for_a_small_decoder(
+    max_rows: int, threads: int, small: int, large: int
+) -> None:
+    assert best_lanes(preset("small", 8000), max_rows, threads) == small
+    assert best_lanes(preset("base", 32_000), max_rows, threads) == large
+    assert best_lanes(preset("big", 32_000), max_rows, threads) == large
+
+
+@pytest.mark.parametrize(
     ("max_rows", "threads", "lanes"),
     [
-        (64, 2, [32, 32]),
+        (64, 2, [64]),
+        (31, 2, []),
         (64, 1, []),
-        (63, 2, []),
-        (70, 2, [35, 35]),
-        (67, 2, [34, 33]),
+        (95, 3, []),
+        (96, 3, [32, 32, 32]),
         (64, 16, []),
         (128, 4, [32, 32, 32, 32]),
         (256, 3, [86, 85, 85]),

@@ -114,3 +114,19 @@ def test_lanes_of_different_speed_add_up() -> None:
         if turn % 5 == 0:
             pace.stepped(17, 0.010, share=16 / 17)
     assert pace.rows_per_second() == pytest.approx(16 / 0.010 + 1 / 0.002, rel=0.02)
+
+
+def test_encodes_beside_the_steps_limit_what_they_can_bring() -> None:
+    pace = Pace(64)
+    for _ in range(100):
+        pace.came(10)
+        pace.ended(10, 20)  # twice as many steps
+        pace.stepped(64, 0.004)
+    assert pace.mean_steps == pytest.approx(20, rel=0.3)
+    assert pace.rows_per_second() == pytest.approx(64 / 0.004)
+    for _ in range(50):
+        pace.encoded(4, 4 * 0.0005)  # done while others step
+    assert pace.rows_per_second() == pytest.approx(64 / 0.004)
+    for _ in range(1000):
+        pace.encoded(2, 2 * 0.01)
+    assert pace.rows_per_second() == pytest.approx(pace.mean_steps / 0.01, rel=0.01)

@@ -126,11 +126,10 @@ def test_beam_moves_reproduce_a_fresh_prefix(bundle: Bundle) -> None:
 def test_similar_lengths_share_a_batch() -> None:
     generator = np.random.default_rng(0)
     lengths = [1, 1, 2, 400, 390, 3, *generator.integers(1, 60, 50).tolist()]
-    items = [EncodeItem((row,), (5,) * n) for row, n in enumerate(lengths)]
-    batches = list(similar_lengths(items))
-    assert sorted(i.rows[0] for b in batches for i in b) == list(range(len(items)))
+    batches = list(similar_lengths(lengths))
+    assert sorted(number for batch in batches for number in batch) == list(range(len(lengths)))
     for batch in batches:
-        sizes = [len(item.source_ids) for item in batch]
+        sizes = [lengths[number] for number in batch]
         assert len(sizes) * max(sizes) <= 1.5 * sum(sizes) + 64
         assert len(sizes) == 1 or len(sizes) * max(sizes) <= 512
     assert len(batches) <= 10
