@@ -18,7 +18,6 @@ from service.scheduler import Finished
 from tests.arrivals_machine import MAX_ROWS, ArrivalsMachine
 from tests.searches import EOS, NoReply, search_job
 
-NUM_LANES = 2  # for which there is an encoder; more encode for themselves
 TOGETHER = 5
 BUDGET = 100
 LIMITS = RunnerLimits(MAX_ROWS, 16, 24, 2, 24)
@@ -27,16 +26,18 @@ LIMITS = RunnerLimits(MAX_ROWS, 16, 24, 2, 24)
 class LaneMachine(ArrivalsMachine):
     """Steps begin and end lane by lane, in any order, while jobs come, go and fail."""
 
+    num_lanes = 2  # for which there is an encoder
+
     def __init__(self) -> None:
         super().__init__()
         self.scheduler = LanedScheduler(
-            [LIMITS] * NUM_LANES,
+            [LIMITS] * self.num_lanes,
             bos_id=2,
             eos_id=EOS,
             encode_token_budget=BUDGET,
             together=TOGETHER,
         )
-        self.runners = [FakeRunner(LIMITS, scores=moody(24)) for _ in range(NUM_LANES)]
+        self.runners = [FakeRunner(LIMITS, scores=moody(24)) for _ in range(self.num_lanes)]
         self.under_way: dict[int, StepOutput] = {}
         self.to_score: set[Job] = set()
         self.scoring: dict[int, list[Job]] = {}
@@ -158,7 +159,7 @@ class LaneMachine(ArrivalsMachine):
         rows = [(self.lane_of[job], row) for job in running for row in job.rows]
         assert len(set(rows)) == len(rows), "two searches share a row"
         assert len(rows) == self.scheduler.num_running
-        for lane in range(NUM_LANES):
+        for lane in range(self.num_lanes):
             here = sum(number == lane for number, _ in rows)
             assert here <= MAX_ROWS
             assert self.scheduler.num_beside(lane) == len(rows) - here
@@ -172,7 +173,7 @@ class LaneMachine(ArrivalsMachine):
 
     def teardown(self) -> None:
         # Each lane in turn, if there are few.
-        for _ in range(NUM_LANES * 25 * (len(self.alive) + len(self.to_score) + 1)):
+        for _ in range(self.num_lanes * 25 * (len(self.alive) + len(self.to_score) + 1)):
             if not self.alive and not self.to_score:
                 break
             self.begin()
@@ -194,6 +195,16 @@ class LaneMachine(ArrivalsMachine):
 
 LaneMachine.TestCase.settings = settings(max_examples=100, stateful_step_count=40)
 TestLanes = pytest.mark.timeout(300)(LaneMachine.TestCase)
+
+
+class SelfEncodingLanes(LaneMachine):
+    """The same with so many lanes that they encode for themselves."""
+
+    num_lanes = 3
+
+
+SelfEncodingLanes.TestCase.settings = LaneMachine.TestCase.settings
+TestSelfEncodingLanes = pytest.mark.timeout(300)(SelfEncodingLanes.TestCase)
 
 
 def scheduler(num_lanes: int = 2, together: int = 4) -> LanedScheduler:
