@@ -141,7 +141,12 @@ async def measure(
     runner = cpu_runner(bundle, max(64, loop.users), SessionSettings())  # as `dragoman serve`
     timed = LaneClocks(runner) if isinstance(runner, OnnxLanes) else StepClock(runner)
     clocks = timed.clocks if isinstance(timed, LaneClocks) else [timed]
-    config = EngineConfig(bos_id=bundle.config.bos_id, eos_id=bundle.config.eos_id)
+    config = EngineConfig(
+        bos_id=bundle.config.bos_id,
+        eos_id=bundle.config.eos_id,
+        # So much that the rows of a block join at once. Users of the closed loop ask for less.
+        encode_token_budget=max(ROWS) * (_SOURCE_WORDS + 2),
+    )
     engine = Engine(timed, config, ServerMetrics().for_model("engine"))
     await engine.start()
     try:
