@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import numpy as np
 import onnxruntime as ort
 
 from model.bundle import Bundle
 from model.sessions import Device, SessionSettings, launch_options, open_session
 from service.plan import EncodeItem
-from service.runner import similar_lengths
+from service.source_batches import padded, similar_lengths
 from service.staging import Staging
 
 # An encoder run costs a GPU hundreds of launches, whatever its size: few and large ones.
@@ -55,10 +54,7 @@ class DeviceEncoder:
             yield batch, self._encode(batch, staging)
 
     def _encode(self, batch: list[EncodeItem], staging: Staging) -> dict[str, ort.OrtValue]:
-        lengths = np.array([len(item.source_ids) for item in batch], np.int32)
-        source_ids = np.full((len(batch), lengths.max()), self._pad_id, np.int64)
-        for row, item in enumerate(batch):
-            source_ids[row, : len(item.source_ids)] = item.source_ids
+        source_ids, lengths = padded([item.source_ids for item in batch], self._pad_id)
         io: Any = self.session.io_binding()
         inputs = ("source_ids", "source_lengths")
         for name, array in zip(inputs, staging.put(source_ids, lengths), strict=True):

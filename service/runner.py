@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,6 +25,7 @@ from service.plan import (
     StepOutput,
     StepPlan,
 )
+from service.source_batches import padded, similar_lengths
 
 Array = npt.NDArray[Any]
 
@@ -123,7 +124,7 @@ class OnnxRunner:
         if plan.copies:
             self.cache.copy_rows(plan.copies)
         start = time.perf_counter()
-        num_padding = self._encoder.store(plan.encodes, self.cache)
+        num_padding = self._encoder.store(plan.encodes, self.cache) if plan.encodes else 0
         encoded = time.perf_counter()
         top_ids, top_logits, log_sum_exp = self._step.run(plan)
         stepped = time.perf_counter()
@@ -218,48 +219,13 @@ class _Encoder:
         encoded: dict[int, EncodedSource] = {}
         num_padding = 0
         for batch in similar_lengths([len(source_ids) for source_ids in sources]):
-            lengths = np.array([len(sources[number]) for number in batch], np.int32)
-            source_ids = np.full((len(batch), lengths.max()), self._pad_id, np.int64)
-            for row, number in enumerate(batch):
-                source_ids[row, : lengths[row]] = sources[number]
+            source_ids, lengths = padded([sources[number] for number in batch], self._pad_id)
             feeds = {"source_ids": source_ids, "source_lengths": lengths}
             keys_values = self._session.run(self._outputs, feeds)
             encoded.update((n, EncodedSource(keys_values, row)) for row, n in enumerate(batch))
             num_padding += source_ids.size - int(lengths.sum())
         ordered = [encoded[number] for number in range(len(sources))]
         return EncodedBatch(ordered, time.perf_counter() - start, num_padding)
-
-
-# Measured: past some 500 tokens an encode gains nothing more from its size, and its activations
-# leave the processor's cache.
-_MAX_ENCODE_TOKENS = 512
-_MAX_ENCODE_PADDING = 64
-
-
-def similar_lengths(
-    lengths: Sequence[int],
-    max_tokens: int = _MAX_ENCODE_TOKENS,
-    max_padding: int = _MAX_ENCODE_PADDING,
-) -> Iterator[list[int]]:
-    """Batches whose padding, which attention and the outputs pay for, stays below their tokens.
-
-    Args:
-        lengths: of the sources, which the batches name by their numbers here.
-        max_tokens: of a batch, padding included; a longer source is alone.
-        max_padding: that a batch may have beside half as much as its tokens.
-    """
-    batch: list[int] = []
-    num_tokens = 0
-    for number in sorted(range(len(lengths)), key=lengths.__getitem__):
-        length = lengths[number]
-        padded = (len(batch) + 1) * length
-        if batch and padded > min(max_tokens, 1.5 * (num_tokens + length) + max_padding):
-            yield batch
-            batch, num_tokens = [], 0
-        batch.append(number)
-        num_tokens += length
-    if batch:
-        yield batch
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ import onnxruntime as ort
 from model.bundle import Bundle
 from model.sessions import SessionSettings, open_session
 from service.plan import ScoreItem, TargetScore
-from service.runner import similar_lengths
+from service.source_batches import padded, similar_lengths
 
 
 class Encoder(Protocol):
@@ -77,10 +77,7 @@ class OnnxScorer:
 
     def _encoded(self, batch: Sequence[tuple[int, ...]]) -> list[dict[str, Any]]:
         """Each source's keys and values [1, H, S, Dh], without padding."""
-        lengths = np.array([len(ids) for ids in batch], np.int32)
-        source_ids = np.full((len(batch), lengths.max()), self._bundle.config.pad_id, np.int64)
-        for row, ids in enumerate(batch):
-            source_ids[row, : len(ids)] = ids
+        source_ids, lengths = padded(batch, self._bundle.config.pad_id)
         feeds = {"source_ids": source_ids, "source_lengths": lengths}
         assert self._encoder is not None, "scored without prepare()"
         arrays = self._encoder.run(self._keys_values, feeds)

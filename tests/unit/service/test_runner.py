@@ -17,7 +17,7 @@ from model.search import greedy_search
 from model.sessions import Device, SessionSettings, open_session
 from service.errors import StartupError
 from service.plan import EncodeItem, RowCopy, StepPlan
-from service.runner import OnnxRunner, similar_lengths
+from service.runner import OnnxRunner
 from tests.factories import random_model, random_sources, tiny_bundle, tiny_config
 from tests.runner_loops import greedy_steps, rows_equal
 
@@ -121,18 +121,6 @@ def test_beam_moves_reproduce_a_fresh_prefix(bundle: Bundle) -> None:
     fresh = runner.execute(StepPlan((), (), prefixes[::-1, 3].copy(), after))
     assert rows_equal(moved, 0, fresh, 0)
     assert rows_equal(moved, 1, fresh, 1)
-
-
-def test_similar_lengths_share_a_batch() -> None:
-    generator = np.random.default_rng(0)
-    lengths = [1, 1, 2, 400, 390, 3, *generator.integers(1, 60, 50).tolist()]
-    batches = list(similar_lengths(lengths))
-    assert sorted(number for batch in batches for number in batch) == list(range(len(lengths)))
-    for batch in batches:
-        sizes = [lengths[number] for number in batch]
-        assert len(sizes) * max(sizes) <= 1.5 * sum(sizes) + 64
-        assert len(sizes) == 1 or len(sizes) * max(sizes) <= 512
-    assert len(batches) <= 10
 
 
 def test_int8_without_exact_products_takes_unsigned_weights(tmp_path: Path) -> None:
