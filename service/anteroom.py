@@ -41,6 +41,11 @@ class Anteroom:
         return len(self._waiting) + len(self._encoding) + len(self._let_in)
 
     @property
+    def num_queued(self) -> int:
+        """Jobs that are still in the queue."""
+        return len(self._waiting)
+
+    @property
     def num_rows(self) -> int:
         """Rows that all of them need together."""
         return self._waiting.num_rows + self.num_promised

@@ -45,6 +45,8 @@ class Decoding:
     @property
     def top_k(self) -> int:
         """Candidates of each row that the next step must bring."""
+        if self.is_greedy:
+            return 1
         wanted = max([1, *(2 * size for size in self._groups)])
         # Two, to tell a forced token from a free choice.
         wanted = max([wanted, *(max(2, one.top_k) for one in self._sampling.values())])
@@ -158,6 +160,14 @@ class Decoding:
     def is_greedy(self) -> bool:
         """Whether every row simply takes the model's best token."""
         return not (self._groups or self._constraints or self._sampling)
+
+    def num_left(self, num_rows: int) -> int:
+        """Steps until the first of as many greedy rows reaches its length."""
+        return int((self._limits[:num_rows] - self.states.positions[:num_rows]).min())
+
+    def ends(self, output: StepOutput) -> bool:
+        """Whether one of the rows, all of them greedy, ends with its best token."""
+        return bool((output.top_ids[:, 0] == self._eos_id).any())
 
     def goes_on(self, rows: list[int], num_steps: int) -> bool:
         """Whether one of the greedy `rows` has not reached its length after `num_steps` more."""

@@ -13,17 +13,19 @@ from service.plan import EncodedBatch, LaneRunners, RunnerLimits, StepOutput, St
 class _Way:
     """One of the two ways to run a lane: as its fake, and notes which it was."""
 
-    def __init__(self, runner: FakeRunner, name: str, ways: list[str]) -> None:
-        self._runner = runner
+    def __init__(self, lanes: FakeLanes, number: int, name: str) -> None:
+        self._lanes = lanes
+        self._number = number
+        self._runner = lanes.runners[number]
         self._name = name
-        self._ways = ways
 
     @property
     def limits(self) -> RunnerLimits:
         return self._runner.limits
 
     def execute(self, plan: StepPlan) -> StepOutput:
-        self._ways.append(self._name)
+        self._lanes.turns.append(self._number)
+        self._lanes.ways[self._number].append(self._name)
         return self._runner.execute(plan)
 
     def close(self) -> None:
@@ -41,6 +43,7 @@ class FakeLanes:
     Attributes:
         runners: the fake of each lane, to be held, failed and looked at.
         ways: of each lane, "alone" or "beside" for every plan so far.
+        turns: whose each plan so far was.
         encoded: what has been encoded together, beside the steps.
         may_encode: cleared, it holds every encode beside the steps, until `release`.
         is_encoding: set while one is under way.
@@ -50,6 +53,7 @@ class FakeLanes:
     def __init__(self, limits: RunnerLimits, num_lanes: int = 2, script: Script = babble) -> None:
         self.runners = [FakeRunner(limits, script) for _ in range(num_lanes)]
         self.ways: list[list[str]] = [[] for _ in range(num_lanes)]
+        self.turns: list[int] = []
         self.encoded: list[list[tuple[int, ...]]] = []
         self.may_encode = threading.Event()
         self.may_encode.set()
@@ -66,8 +70,8 @@ class FakeLanes:
     def lanes(self) -> Sequence[LaneRunners]:
         """The lanes; both ways of one lead to the same fake."""
         return [
-            LaneRunners(_Way(runner, "alone", ways), _Way(runner, "beside", ways))
-            for runner, ways in zip(self.runners, self.ways, strict=True)
+            LaneRunners(_Way(self, number, "alone"), _Way(self, number, "beside"))
+            for number in range(len(self.runners))
         ]
 
     @property

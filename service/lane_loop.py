@@ -75,6 +75,7 @@ class LaneLoop(StepLoop):
         self._scheduler = scheduler
         self._workers = [Worker(f"lane-{number}") for number in range(len(runner.lanes))]
         self._encoder = Worker("encoder")
+        self._has_stepped = False  # in the last iteration, on this thread
 
     def start(self) -> None:
         """Begin."""
@@ -84,7 +85,8 @@ class LaneLoop(StepLoop):
 
     @property
     def _is_idle(self) -> bool:
-        return not (self._scheduler.can_encode or self._scheduler.ready())
+        # After a step the next iteration looks; to look here as well would cost as much again.
+        return not (self._has_stepped or self._scheduler.can_encode or self._scheduler.ready())
 
     def _take_orders(self) -> bool:
         if super()._take_orders():
@@ -104,7 +106,8 @@ class LaneLoop(StepLoop):
         # What one lane leaves may be for another, that had nothing to do before.
         while lanes := self._scheduler.ready():
             steps += [step for lane in lanes if (step := self._plan(lane)) is not None]
-        if len(steps) == self._scheduler.num_busy == 1:
+        self._has_stepped = len(steps) == self._scheduler.num_busy == 1
+        if self._has_stepped:
             self._step_alone(steps[0])
             return
         for step in steps:
@@ -168,12 +171,18 @@ class LaneLoop(StepLoop):
         The only lane there is keeps to its share among many rows: it is the only one because
         encodes and event loop have as much to do.
         """
-        if (plan := step.schedule.plan) is not None:
-            lane = self._runner.lanes[step.lane]
-            scheduler, is_only = self._scheduler, len(self._workers) == 1
+        if step.schedule.plan is not None:
+            lane, scheduler = self._runner.lanes[step.lane], self._scheduler
+            is_only = len(self._workers) == 1
             keeps_to_share = scheduler.is_encoding or (is_only and not scheduler.takes_turns)
             runner = lane.beside if keeps_to_share else lane.alone
-            self._take_in(step, outcome_of(lambda: runner.execute(plan)), num_beside=0)
+            self._execute(
+                runner,
+                scheduler.lane(step.lane),
+                step.schedule,
+                step.planned_at,
+                is_alone=not scheduler.num_beside(step.lane),
+            )
         if step.schedule.scoring:
             self._score(step.schedule.scoring)
         self._scheduler.release(step.lane)
@@ -194,7 +203,9 @@ class LaneLoop(StepLoop):
         self._workers[step.lane].submit(execute)
 
     def _stepped(self, step: _Step, outcome: StepOutput | Exception) -> None:
-        self._take_in(step, outcome, self._scheduler.num_beside(step.lane))
+        now, num_beside = self._clock(), self._scheduler.num_beside(step.lane)
+        output, update = take_in(self._scheduler.lane(step.lane), outcome, now)
+        self._tell(step.schedule, output, update, now - step.planned_at, num_beside)
         if step.schedule.scoring:
             self._score_beside(step)
         else:
@@ -214,12 +225,6 @@ class LaneLoop(StepLoop):
         self._scheduler.release(step.lane)
 
     # ---------------------------------------------------------------------------------------------
-
-    def _take_in(self, step: _Step, outcome: StepOutput | Exception, num_beside: int) -> None:
-        """Update the lane with what its step brought, and tell."""
-        now = self._clock()
-        output, update = take_in(self._scheduler.lane(step.lane), outcome, now)
-        self._tell(step.schedule, output, update, now - step.planned_at, num_beside)
 
     def _close(self) -> None:
         for worker in (*self._workers, self._encoder):

@@ -78,9 +78,9 @@ class LanedScheduler:
     @property
     def is_idle(self) -> bool:
         """Whether there is nothing to schedule and nothing under way."""
-        waits = self.num_waiting or any(lane.must_drop for lane in self._lanes)
-        under_way = self._busy or self._encoding
-        return not under_way and self.num_running == 0 and not waits
+        if self._busy or self._encoding or self.num_running or self.num_waiting:
+            return False
+        return not any(lane.must_drop for lane in self._lanes)
 
     @property
     def takes_turns(self) -> bool:
@@ -129,14 +129,16 @@ class LanedScheduler:
     @property
     def can_encode(self) -> bool:
         """Whether `to_encode` would do anything."""
-        self._choose_way()
-        return not self._encoding and self._waiting.can_begin(self._num_free())
+        if self._encoding or not self._waiting.num_queued:
+            return False
+        self._choose_way(self._demand())
+        return self._waiting.can_begin(self._num_free())
 
     def to_encode(self) -> list[Job]:
         """Those whose sources are encoded now; if any, end it with `encoded` or `encode_failed`."""
-        if self._encoding:
+        if self._encoding or not self._waiting.num_queued:
             return []
-        self._choose_way()
+        self._choose_way(self._demand())
         self._encoding = self._waiting.begin(self._num_free())
         return list(self._encoding)
 
@@ -150,8 +152,11 @@ class LanedScheduler:
         jobs, self._encoding = self._encoding, []
         return self.fail((job for job in jobs if not job.has_ended), error, now)
 
-    def _choose_way(self) -> None:
-        self._waiting.is_passed = self.takes_turns or len(self._lanes) > _MOST_LANES_ENCODED_FOR
+    def _choose_way(self, demand: int) -> bool:
+        """Whether lanes take turns, with so much to do; newcomers join accordingly."""
+        takes_turns = demand <= self._together
+        self._waiting.is_passed = takes_turns or len(self._lanes) > _MOST_LANES_ENCODED_FOR
+        return takes_turns
 
     def _num_free(self) -> int:
         """Rows to encode for. A few more than are free, lest one that comes free has to wait."""
@@ -162,18 +167,18 @@ class LanedScheduler:
 
     def ready(self) -> list[int]:
         """Lanes that can begin something now: the next one if they take turns."""
-        self._choose_way()
-        takes_turns = self.takes_turns
+        demand = self._demand()
+        takes_turns = self._choose_way(demand)
         if takes_turns and self._busy:
             return []
-        lanes = self._with_work()
+        lanes = self._with_work(demand)
         if takes_turns and lanes:
             return [min(lanes, key=lambda number: (number - self._last - 1) % len(self._lanes))]
         return lanes
 
-    def _with_work(self) -> list[int]:
+    def _with_work(self, demand: int) -> list[int]:
         """Lanes that have something to do and nothing under way."""
-        head, rows, demand = self._waiting.peek(), self._rows(), self._demand()
+        head, rows = self._waiting.peek(), self._rows()
         return [
             number
             for number, lane in enumerate(self._lanes)

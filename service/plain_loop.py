@@ -11,8 +11,6 @@ from service.step_loop import (
     NOTHING_HAPPENED,
     Listener,
     StepLoop,
-    outcome_of,
-    take_in,
 )
 
 
@@ -37,15 +35,12 @@ class PlainLoop(StepLoop):
         self._scheduler = scheduler
 
     def _iterate(self) -> None:
-        started = now = self._clock()
+        now = self._clock()
         schedule = self._scheduler.schedule(now)
         self._tell_dropped(schedule)
-        output, update = NOTHING_EXECUTED, NOTHING_HAPPENED
-        if (plan := schedule.plan) is not None:
-            outcome = outcome_of(lambda: self._runner.execute(plan))
-            now = self._clock()
-            output, update = take_in(self._scheduler, outcome, now)
-        if plan is not None or not schedule.scoring:
-            self._tell(schedule, output, update, now - started)
+        if schedule.plan is not None:
+            self._execute(self._runner, self._scheduler, schedule, now)
+        elif not schedule.scoring:
+            self._tell(schedule, NOTHING_EXECUTED, NOTHING_HAPPENED, 0.0)
         if schedule.scoring:  # after the step's news: those who wait for tokens do not wait for it
             self._score(schedule.scoring)

@@ -169,6 +169,12 @@ class StepPlan:
         """Rows that step."""
         return len(self.token_ids)
 
+    def followed_by(self, output: StepOutput) -> StepPlan:
+        """The next plan for the same rows, where each goes on with the best token of `output`."""
+        return StepPlan(
+            (), (), output.top_ids[:, 0], self.positions + 1, self.adjustments, self.top_k
+        )
+
 
 @dataclass(frozen=True)
 class StepOutput:

@@ -175,6 +175,8 @@ class Scheduler:
     def schedule(self, now: float, may_join: Callable[[Job], bool] | None = None) -> Schedule:
         """Choose who steps next. The plan must be executed and `update`d before the next call.
 
+        It may be followed by the steps that are foreseen, each with an `update` of its own.
+
         Args:
             now: the time.
             may_join: asked of each job that would join, in order; who may not lets nobody pass.
@@ -202,13 +204,29 @@ class Scheduler:
         return Schedule(plan, self._newcomers, dropped, scoring)
 
     def update(self, output: StepOutput, now: float) -> Update:
-        """Take in what the last plan's step brought."""
+        """Take in what the last plan's step brought, or one of those after it; in their order."""
         finished_rows = self._decoding.advance(output)
-        for job in self._newcomers:
+        newcomers, self._newcomers = self._newcomers, []
+        for job in newcomers:
             job.first_token_at = now
         streamed = self._new_tokens()
         finished = [self._end(self._owner(row), None, now) for row in finished_rows]
-        return Update(self._newcomers, streamed, finished)
+        return Update(newcomers, streamed, finished)
+
+    @property
+    def num_foreseen(self) -> int:
+        """Steps, with the planned one, in which there is nothing to decide but perhaps in the last.
+
+        In each after the first, the rows go on with the best tokens of the one before it
+        (`StepPlan.followed_by`). That is so as long as `goes_on`, and as nobody comes or leaves.
+        """
+        if self._streaming or self.num_waiting or not self._decoding.is_greedy:
+            return 1
+        return self._decoding.num_left(len(self._owners))
+
+    def goes_on(self, output: StepOutput, now: float) -> bool:
+        """Whether nobody ended in a step by its token, or runs out of time."""
+        return now < self._next_deadline and not self._decoding.ends(output)
 
     def scored(
         self, jobs: Iterable[Job], scores: Iterable[TargetScore], now: float

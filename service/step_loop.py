@@ -25,7 +25,7 @@ import numpy as np
 from service.errors import DragomanError
 from service.failures import SCORING, STEPPING, error_of
 from service.jobs import Job
-from service.plan import ScoreItem, Scorer, StepOutput, TargetScore
+from service.plan import ModelRunner, ScoreItem, Scorer, StepOutput, StepPlan, TargetScore
 from service.requests import ScoringRequest
 from service.scheduler import Finished, Schedule, Scheduler, Update
 
@@ -44,6 +44,7 @@ NOTHING_EXECUTED = StepOutput(
     step_seconds=0.0,
 )
 NOTHING_HAPPENED = Update(first_tokens=[], streamed=[], finished=[])
+_NOTHING_CHANGED = Schedule(plan=None, admitted=[], dropped=[])
 
 
 @dataclass(frozen=True)
@@ -243,6 +244,41 @@ class StepLoop(abc.ABC):
     @abc.abstractmethod
     def _iterate(self) -> None:
         """Do what there is to do now; called when there is something."""
+
+    def _execute(
+        self,
+        runner: ModelRunner,
+        scheduler: Scheduler,
+        schedule: Schedule,
+        planned_at: float,
+        *,
+        is_alone: bool = True,
+    ) -> None:
+        """Have a plan executed, and if nobody else has any, the foreseen steps after it; update.
+
+        A step that reads the weights displaces from the processor's caches what Python needs, which
+        takes three times as long then. So what can wait is done once for several steps.
+        """
+        plan = schedule.plan
+        assert plan is not None, "there is nothing to execute"
+
+        def execute(plan: StepPlan) -> tuple[StepOutput | Exception, float]:
+            return outcome_of(lambda: runner.execute(plan)), self._clock()
+
+        num_foreseen = min(scheduler.num_foreseen, _MAX_UNTOLD)
+        if schedule.scoring or not is_alone:
+            num_foreseen = 1
+        steps = [execute(plan)]
+        while len(steps) < num_foreseen and self._orders.empty():
+            outcome, now = steps[-1]
+            if isinstance(outcome, Exception) or not scheduler.goes_on(outcome, now):
+                break
+            plan = plan.followed_by(outcome)
+            steps.append(execute(plan))
+        for outcome, now in steps:
+            output, update = take_in(scheduler, outcome, now)
+            self._tell(schedule, output, update, now - planned_at)
+            schedule, planned_at = _NOTHING_CHANGED, now
 
     def _score(self, jobs: list[Job]) -> None:
         started = self._clock()

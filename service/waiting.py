@@ -48,11 +48,6 @@ class JobQueue(Protocol):
 
     def __len__(self) -> int: ...
 
-    @property
-    def num_rows(self) -> int:
-        """Rows that the jobs need together."""
-        ...
-
     def push(self, job: Job) -> None:
         """Add a job."""
         ...

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from service.fake_runner import FakeRunner, moody
 from service.jobs import Job
-from service.plan import ModelRunner, RunnerLimits
+from service.plan import ModelRunner, RunnerLimits, StepOutput, StepPlan
 from service.requests import (
     GenerationRequest,
     GenerationResult,
@@ -56,6 +56,18 @@ def moody_runner(
     limits = RunnerLimits(max_rows, 16, max_target_positions, 2, vocab_size)
     runner = FakeRunner(limits, scores=moody(vocab_size))
     return Scheduler(limits, bos_id=2, eos_id=EOS, encode_token_budget=100), runner
+
+
+def outputs_foreseen(
+    scheduler: Scheduler, runner: ModelRunner, plan: StepPlan, most: int, now: float
+) -> list[StepOutput]:
+    """Of the plan's step and those that are foreseen after it, `most` together."""
+    num_foreseen = min(scheduler.num_foreseen, most)
+    outputs = [runner.execute(plan)]
+    while len(outputs) < num_foreseen and scheduler.goes_on(outputs[-1], now):
+        plan = plan.followed_by(outputs[-1])
+        outputs.append(runner.execute(plan))
+    return outputs
 
 
 def run_all(

@@ -312,6 +312,22 @@ async def test_deadlines_end_those_that_run_and_those_that_wait() -> None:
             assert (await generation.result()).finish_reason is FinishReason.LENGTH
 
 
+async def test_nobody_steps_beyond_its_deadline() -> None:
+    runner, clock = FakeRunner(LIMITS, endless), Clock()
+    runner.hold()
+    async with serving(runner, clock=clock) as engine:
+        generation = engine.submit(request(10, deadline=clock.now + 5))
+        await held(runner)
+        runner.allow(3)
+        await held(runner)
+        clock.now += 5
+        runner.release()
+        result = await generation.result()
+    assert result.finish_reason is FinishReason.DEADLINE
+    assert result.token_ids == [10, 11, 12, 13]
+    assert len(runner.plans) == 4
+
+
 async def test_a_failing_step_fails_its_requests_and_no_others(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -333,6 +349,33 @@ async def test_a_failing_step_fails_its_requests_and_no_others(
     [record] = [r for r in caplog.records if r.name == "service.step_loop"]
     assert all(f"r{i}" in record.getMessage() for i in range(4))
     assert record.exc_info is not None
+
+
+async def test_every_step_is_told_and_every_first_token_once() -> None:
+    runner, recorder = FakeRunner(LIMITS, endless), Recorder()
+    async with serving(runner, observer=recorder) as engine:
+        result = await engine.submit(request(10)).result()
+        others = [generation.result() for generation in engine.submit_many([request(11)] * 4)]
+        await asyncio.gather(*others)
+        await settled()
+    length = len(result.token_ids)
+    assert recorder.rows == [1] * length + [4] * length
+    assert len(recorder.first_tokens) == recorder.encodes == 5
+
+
+async def test_what_came_before_a_failing_step_is_kept() -> None:
+    runner = FakeRunner(LIMITS, endless)
+    runner.hold()
+    async with serving(runner) as engine:
+        generation = engine.submit(request(10))
+        await held(runner)
+        runner.allow(5)
+        await held(runner)
+        runner.fail_next(RuntimeError("broken"))
+        runner.release()
+        result = await generation.result()
+    assert result.finish_reason is FinishReason.ERROR
+    assert result.token_ids == [10, 11, 12, 13, 14]
 
 
 async def test_an_idle_engine_does_nothing() -> None:

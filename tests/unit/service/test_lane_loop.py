@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from itertools import pairwise
 
 import pytest
 
@@ -103,13 +104,15 @@ async def test_what_many_leave_in_several_lanes_has_the_whole_processor_in_turn(
             fake.allow()
         for generation in many:  # the last are answered when both lanes have been planned for
             assert (await generation.result()).finish_reason is FinishReason.CANCELLED
-        num_steps = [len(ways) for ways in runner.ways]
+        num_steps, num_turns = [len(ways) for ways in runner.ways], len(runner.turns)
         runner.release()
         for generation in generations[3:5]:
             assert (await generation.result()).finish_reason is FinishReason.LENGTH
         # One may be under way that began beside the other lane's; then they take turns.
         for ways, before in zip(runner.ways, num_steps, strict=True):
             assert set(ways[before + 1 :]) == {"alone"}
+        both = runner.turns[num_turns + 2 : num_turns + 20]
+        assert all(lane != after for lane, after in pairwise(both)), "one had two turns"
     assert recorder.rows[-1] == 1, "a turn is of one lane's rows"
     assert max(recorder.rows) == 8, "beside each other, the rows of all lanes step"
 

@@ -12,8 +12,10 @@ from service.errors import DeadlineExceededError, InternalError, RequestCancelle
 from service.fake_runner import FakeRunner
 from service.jobs import Job
 from service.plan import RowCopy, RunnerLimits, StepPlan
-from service.requests import FinishReason, GenerationRequest, GenerationResult
-from service.scheduler import Finished, Scheduler
+from service.requests import FinishReason, GenerationRequest, GenerationResult, SearchOptions
+from service.scheduler import Finished, Scheduler, Update
+from tests.arrivals_machine import SEARCHES
+from tests.searches import moody_runner, outputs_foreseen, search_job
 
 EOS = 3
 
@@ -231,7 +233,24 @@ class SchedulerMachine(RuleBasedStateMachine):
         plan = self.schedule()
         if plan is None:
             return
-        update = self.scheduler.update(self.runner.execute(plan), self.now)
+        self.take_in(self.scheduler.update(self.runner.execute(plan), self.now))
+
+    @rule(most=st.integers(2, 20))
+    def step_as_foreseen(self, most: int) -> None:
+        """Several steps, before the first is taken in."""
+        if (plan := self.schedule()) is None:
+            return
+        newcomers = [job for job in self.alive() if job.rows and job.first_token_at is None]
+        outputs = outputs_foreseen(self.scheduler, self.runner, plan, most, self.now)
+        waits = any(not job.rows for job in self.alive())
+        assert len(outputs) == 1 or not waits, "somebody could join meanwhile"
+        for output in outputs:
+            update = self.scheduler.update(output, self.now)
+            assert update.first_tokens == (newcomers if output is outputs[0] else [])
+            assert output is outputs[-1] or not update.finished
+            self.take_in(update)
+
+    def take_in(self, update: Update) -> None:
         for job, tokens in update.streamed:
             self.streamed[job] += tokens
         for finished in update.finished:
@@ -326,6 +345,22 @@ class SchedulerMachine(RuleBasedStateMachine):
 
 SchedulerMachine.TestCase.settings = settings(max_examples=150, stateful_step_count=40)
 TestScheduler = pytest.mark.timeout(300)(SchedulerMachine.TestCase)
+
+
+@pytest.mark.parametrize("options", SEARCHES)
+def test_only_greedy_searches_are_foreseen(options: SearchOptions) -> None:
+    scheduler, _ = moody_runner(max_rows=8)
+    scheduler.add([search_job([10], options, 24), search_job([11], max_new_tokens=20)])
+    plan_of(scheduler)
+    assert scheduler.num_foreseen == (20 if options == SEARCHES[0] else 1)
+
+
+def test_no_step_is_foreseen_while_somebody_waits_to_be_encoded() -> None:
+    runner = scripted(2, s10=[5] * 20, s11=[6] * 20)
+    scheduler = make_scheduler(runner, encode_token_budget=2)
+    scheduler.add([make_job(10), make_job(11)])
+    plan_of(scheduler)
+    assert scheduler.num_waiting == scheduler.num_foreseen == 1
 
 
 def test_a_plan_is_a_value() -> None:

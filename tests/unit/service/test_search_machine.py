@@ -11,7 +11,7 @@ from service.errors import InternalError
 from service.plan import StepPlan
 from service.scheduler import Schedule
 from tests.arrivals_machine import MAX_ROWS, SEARCHES, ArrivalsMachine
-from tests.searches import moody_runner
+from tests.searches import moody_runner, outputs_foreseen
 
 
 class SearchMachine(ArrivalsMachine):
@@ -28,6 +28,13 @@ class SearchMachine(ArrivalsMachine):
             if plan is None:
                 return
             self.end(self.scheduler.update(self.runner.execute(plan), self.now).finished)
+
+    @rule(most=st.integers(2, 20))
+    def step_as_foreseen(self, most: int) -> None:
+        """Several steps, before the first is taken in."""
+        if (plan := self.schedule()) is not None:
+            for output in outputs_foreseen(self.scheduler, self.runner, plan, most, self.now):
+                self.end(self.scheduler.update(output, self.now).finished)
 
     @rule()
     def fail(self) -> None:
