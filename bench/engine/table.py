@@ -124,9 +124,9 @@ def render(directory: Path, models: Mapping[str, Sequence[Cell]]) -> list[str]:
         "requests failed. Engine and session: time of a decoder step in the engine (scheduling, "
         "choice of tokens, metrics) "
         "against a loop that does nothing but run that graph, with 1, 8 and 64 rows; the worst. "
-        "gRPC: tokens for each second of CPU of the server's process against those of the engine, "
-        "called in its own process with the same texts and as many users: so what the generator "
-        "computes does not count.",
+        "gRPC: tokens for each second of CPU of the server, of all its processes, against those of "
+        "the engine, called in a process of its own with the same texts and as many users: so what "
+        "the generator computes does not count.",
     ]
 
 
