@@ -181,7 +181,7 @@ class LaneLoop(StepLoop):
                 scheduler.lane(step.lane),
                 step.schedule,
                 step.planned_at,
-                is_alone=not scheduler.num_beside(step.lane),
+                is_alone=scheduler.is_alone(step.lane),
             )
         if step.schedule.scoring:
             self._score(step.schedule.scoring)

@@ -96,6 +96,14 @@ class LanedScheduler:
         """Rows in use in the other lanes."""
         return self.num_running - self._lanes[lane].num_running
 
+    def is_alone(self, lane: int) -> bool:
+        """Whether none of the other lanes has anything to do, but for those who wait."""
+        return not any(
+            other.num_running or other.must_drop
+            for number, other in enumerate(self._lanes)
+            if number != lane
+        )
+
     # --- orders, as `Scheduler` takes them -------------------------------------------------------
 
     def add(self, jobs: Iterable[Job]) -> None:

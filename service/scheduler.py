@@ -219,8 +219,11 @@ class Scheduler:
 
         In each after the first, the rows go on with the best tokens of the one before it
         (`StepPlan.followed_by`). That is so as long as `goes_on`, and as nobody comes or leaves.
+        While scores are not paid for, every iteration counts.
         """
-        if self._streaming or self.num_waiting or not self._decoding.is_greedy:
+        if self._streaming or self.num_waiting or self._scoring_debt:
+            return 1
+        if not self._decoding.is_greedy:
             return 1
         return self._decoding.num_left(len(self._owners))
 

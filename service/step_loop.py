@@ -34,7 +34,7 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 Order = Callable[[], None]
 
-_MAX_UNTOLD = 16  # iterations; metrics are never more than these behind
+_MAX_UNTOLD = 16  # steps; metrics are never more than these behind
 
 NOTHING_EXECUTED = StepOutput(
     top_ids=np.zeros((0, 1), np.int64),
@@ -49,7 +49,7 @@ _NOTHING_CHANGED = Schedule(plan=None, admitted=[], dropped=[])
 
 @dataclass(frozen=True)
 class Iteration:
-    """What was executed in one turn of the loop, for the metrics.
+    """What was executed in one turn of the loop, or one of several steps of it, for the metrics.
 
     Attributes:
         num_rows, num_encodes, encode_seconds, step_seconds: the work, and its time.
@@ -58,7 +58,8 @@ class Iteration:
         num_waiting, num_running: jobs that wait, rows in use after it.
         queue_seconds: how long each job that joined the batch had waited.
         first_token_seconds: time from submission for each job that got its first token.
-        seconds: from planning it to its end, the scoring left out.
+        seconds: from planning it (or from the end of the step that it followed at once) to its
+            end, the scoring left out.
         joined: the jobs that joined the batch in it.
         num_scored, score_seconds: targets that were scored, and the time of that.
         num_padding: positions of the encoder that held no token.
@@ -265,7 +266,7 @@ class StepLoop(abc.ABC):
         def execute(plan: StepPlan) -> tuple[StepOutput | Exception, float]:
             return outcome_of(lambda: runner.execute(plan)), self._clock()
 
-        num_foreseen = min(scheduler.num_foreseen, _MAX_UNTOLD)
+        num_foreseen = min(scheduler.num_foreseen, _MAX_UNTOLD - len(self._untold))
         if schedule.scoring or not is_alone:
             num_foreseen = 1
         steps = [execute(plan)]

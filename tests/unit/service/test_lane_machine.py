@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -338,3 +340,23 @@ def test_more_than_two_lanes_encode_for_themselves() -> None:
     assert not lanes.can_encode
     assert not lanes.to_encode()
     assert lanes.ready() == [0, 1, 2]
+
+
+def test_a_lane_is_alone_if_the_others_have_neither_rows_nor_anybody_to_drop() -> None:
+    one_row = dataclasses.replace(LIMITS, max_rows=1)
+    lanes = LanedScheduler([one_row] * 2, bos_id=2, eos_id=EOS, encode_token_budget=9, together=8)
+    first, second, third = (search_job([10]) for _ in range(3))
+    lanes.add([first, second])
+    assert rows_by_lane(lanes) == [1, 0]
+    lanes.release(0)
+    assert rows_by_lane(lanes) == [1, 1]
+    lanes.release(1)
+    assert not lanes.is_alone(1)
+    lanes.cancel(first, RequestCancelledError("no more"))
+    lanes.schedule(0, 0.0)
+    assert lanes.is_alone(1)
+    lanes.add([third])
+    lanes.cancel(third, RequestCancelledError("no more"))
+    assert not lanes.is_alone(1), "the first lane has yet to answer"
+    assert lanes.schedule(0, 0.0).dropped
+    assert lanes.is_alone(1)
