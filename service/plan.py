@@ -205,7 +205,10 @@ class ModelRunner(Protocol):
         ...
 
     def execute(self, plan: StepPlan) -> StepOutput:
-        """Carry out `plan`. An exception fails the requests in it, not the engine."""
+        """Carry out `plan`. An exception fails the requests in it, not the engine.
+
+        What it returns stays as it is when later plans are carried out.
+        """
         ...
 
     def close(self) -> None:
