@@ -7,6 +7,8 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import numpy.typing as npt
 
+from model.corpus import pad_right
+
 # Measured on a CPU: past some 500 tokens an encode gains nothing more from its size, and its
 # activations leave the processor's cache.
 _MAX_ENCODE_TOKENS = 512
@@ -44,7 +46,4 @@ def padded(
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int32]]:
     """The encoder's inputs: source_ids [B, S], as long as the longest, and source_lengths [B]."""
     lengths = np.array([len(source) for source in sources], np.int32)
-    source_ids = np.full((len(sources), lengths.max()), pad_id, np.int64)
-    for row, source in enumerate(sources):
-        source_ids[row, : len(source)] = source
-    return source_ids, lengths
+    return pad_right(sources, pad_id), lengths

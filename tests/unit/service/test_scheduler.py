@@ -15,19 +15,9 @@ from service.plan import RowCopy, RunnerLimits, StepPlan
 from service.requests import FinishReason, GenerationRequest, GenerationResult, SearchOptions
 from service.scheduler import Finished, Scheduler, Update
 from tests.arrivals_machine import SEARCHES
-from tests.searches import moody_runner, outputs_foreseen, search_job
+from tests.searches import NoReply, moody_runner, outputs_foreseen, search_job
 
 EOS = 3
-
-
-class NoReply:
-    """Whom the scheduler never talks to."""
-
-    def push(self, token_ids: list[int]) -> None:
-        raise AssertionError("the scheduler must not use it")
-
-    def finish(self, result: GenerationResult) -> None:
-        raise AssertionError("the scheduler must not use it")
 
 
 def make_job(
