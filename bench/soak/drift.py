@@ -1,4 +1,4 @@
-"""Does a series stay where it is? A trend with an interval, and the last quarter by the first."""
+"""Does a series stay where it is? Means and trends with their intervals, and quarters compared."""
 
 from __future__ import annotations
 
@@ -46,6 +46,29 @@ class Trend:
         Where the interval is too wide to say, it does not.
         """
         return self.share(self.high) <= tolerated
+
+    def rises(self, tolerated: float) -> bool:
+        """Whether it surely grew by more than this share of its mean."""
+        return self.share(self.low) > tolerated
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A mean and its 95 % interval."""
+
+    mean: float
+    low: float
+    high: float
+
+
+def interval(values: Sequence[float]) -> Interval | None:
+    """Of the mean of independent values, by Student's t; None from fewer than two."""
+    count = len(values)
+    if count < 2:
+        return None
+    mean = statistics.mean(values)
+    margin = _student(count - 1) * statistics.stdev(values) / math.sqrt(count)
+    return Interval(mean, mean - margin, mean + margin)
 
 
 def trend(seconds: Sequence[float], values: Sequence[float]) -> Trend | None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bench.load.units import format_seconds
+from bench.soak.ageing import PERCENTILES, Pair, growth
 from bench.soak.drift import Trend, quarters, trend
 from bench.soak.minutes import Span
 
@@ -31,6 +32,7 @@ class Soak:
         num_cancelled: requests cancelled on purpose.
         left_over: what the server still held after the load, by metric; empty if nothing.
         problems: why the run is not valid.
+        pairs: how it compares with a server that was just started.
     """
 
     facts: Mapping[str, Any]
@@ -41,6 +43,7 @@ class Soak:
     num_cancelled: int
     left_over: Mapping[str, float]
     problems: Sequence[str]
+    pairs: Sequence[Pair] = ()
 
     def settled(self) -> list[Span]:
         """The spans after the first fifth, in which a server still grows to its working size."""
@@ -104,10 +107,11 @@ def verdicts(soak: Soak) -> list[Verdict]:
             memory.within(_MEMORY_GROWTH),
             memory.described(lambda slope: f"{slope * 3600 / 2**20:+.2f} MiB an hour"),
         ),
+        *(_ageing(soak, percentile) for percentile in PERCENTILES),
         *(
             Verdict(
-                f"the {name} does not drift (surely no more than {_LATENCY_GROWTH:.0%})",
-                one.within(_LATENCY_GROWTH),
+                f"over time, the {name} does not surely rise by more than {_LATENCY_GROWTH:.0%}",
+                one.trend is not None and not one.trend.rises(_LATENCY_GROWTH),
                 one.described(lambda slope: f"{slope * 3600 * 1e3:+.1f} ms an hour"),
             )
             for name, one in (("p50", median), (f"p{soak.percentile:g}", high))
@@ -121,6 +125,19 @@ def verdicts(soak: Soak) -> list[Verdict]:
         Verdict("nothing is left behind in the server", not soak.left_over, held or "nothing"),
         Verdict("the load was what it should be", not soak.problems, "; ".join(soak.problems)),
     ]
+
+
+def _ageing(soak: Soak, percentile: float) -> Verdict:
+    found = growth(soak.pairs, percentile)
+    return Verdict(
+        f"the p{percentile:g} is that of a server just started (surely no more than "
+        f"{_LATENCY_GROWTH:.0%} above it)",
+        found is not None and found.high <= _LATENCY_GROWTH,
+        "not compared"
+        if found is None
+        else f"{found.mean:+.1%}, 95 % interval {found.low:+.1%} to {found.high:+.1%}, of "
+        f"{len(soak.pairs)} pairs of blocks in turn",
+    )
 
 
 def render(soak: Soak) -> str:
@@ -144,11 +161,14 @@ def render(soak: Soak) -> str:
     lines += [
         "",
         "Trends leave the first fifth out. Their intervals allow for the likeness of neighbouring "
-        "spans. Kept means surely kept: the upper end of the interval, and the median of the last "
-        "quarter beside that of the first, are within what is asked; where a soak is too short or "
-        "too noisy to say, it is not kept. Latency is that of unary greedy requests, from the "
-        "scheduled arrival. – where there are too few samples for a percentile. `soak.json` has "
-        "every span.",
+        "spans. Of memory, the upper end of the interval and the median of the last quarter beside "
+        "that of the first have to be within what is asked; where a soak is too short or too noisy "
+        "to say, that is not kept. Whether the server has become slower is told by comparing it "
+        "after the load with one that was just started, where again the upper end counts. Latency "
+        "over time tells more of the machine's own speed, which near the capacity it follows "
+        "manifold, so that it is asked less there: the lower end counts. It is that of unary "
+        "greedy requests, from the scheduled arrival; – where there are too few samples for a "
+        "percentile. `soak.json` has every span and every pair.",
         "",
     ]
     return "\n".join(lines)

@@ -1,14 +1,17 @@
 """An hour at 90 % of the capacity: `python -m bench.soak.run`. Memory and latency must not drift.
 
-Poisson arrivals of texts of mixed lengths: most of them translated greedily, some streamed, some
-cancelled, a few with a beam. Exit status: 0 if all that is asked of the server is so, 1 if not, 130
-after Ctrl-C.
+Before it, every row of the batch holds the longest text once. Then Poisson arrivals of texts of
+mixed lengths: most of them translated greedily, some streamed, some cancelled, a few with a beam.
+After it, the server's latency is compared with that of one that was just started.
+
+Exit status: 0 if all that is asked of the server is so, 1 if not, 130 after Ctrl-C.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import json
 import shutil
 import signal
@@ -26,15 +29,17 @@ from bench.load.results import Results, about_machine, read_results
 from bench.load.scrape import scrape
 from bench.load.source import read_texts
 from bench.load.units import Slo, format_seconds, parse_duration, parse_slo
-from bench.soak import report
+from bench.soak import ageing, report
 from bench.soak.canceller import Canceller
 from bench.soak.minutes import errors, high_percentile, spans
-from bench.suite.artifacts import Artifacts, prepare_speed_model
+from bench.suite.artifacts import Artifacts, longest_speed_text, prepare_speed_model
 from bench.suite.points import ENGINE, OWN, own_system
 from bench.suite.reference import find_capacity
 from bench.suite.run import WORK, report_directory
 from bench.suite.suite import Interrupted, Suite, console, remembered
 from bench.suite.systems import Running, environment, running
+from dragoman.client import Client
+from dragoman.results import TranslationError
 
 SOAK_FILE = "soak.json"
 UNARY, STREAMS, BEAMS, CANCELS = "unary", "streams", "beams", "cancels"
@@ -51,6 +56,7 @@ _ARGUMENTS = {
 _WARMUP_SECONDS = 10.0
 _PATIENCE_SECONDS = 0.5
 _SETTLE_TRIES = 50
+_FILL_SECONDS = 300.0
 _HELD = ("dragoman_slots_used", "dragoman_waiting_sentences", "dragoman_requests_in_flight")
 
 
@@ -61,10 +67,12 @@ class Plan:
     Attributes:
         rate: requests a second, of all kinds.
         seconds: that are measured.
+        num_pairs: blocks of requests to each server, when it is compared with one just started.
     """
 
     rate: float
     seconds: float
+    num_pairs: int = 24
 
     @property
     def span_seconds(self) -> float:
@@ -130,6 +138,25 @@ def mean_weight() -> float:
     return sum(share * _WEIGHTS[kind] for kind, share in _SHARES.items())
 
 
+def fill_rows(server: Running, text: str) -> None:
+    """Have every row of the batch hold a text at once, so that it has touched all its memory.
+
+    The kernel commits a page of the caches when it is first written. Without this, rows would take
+    more and more of them for hours, as one after the other meets a long text.
+
+    Raises:
+        LoadError: the server fails.
+    """
+    num_rows = round(scrape(server.metrics_url, 0.0).values["dragoman_slots"])
+    try:
+        with Client(server.address, timeout=_FILL_SECONDS) as client:
+            for translation in client.translate([text] * (2 * num_rows)).translations:
+                if translation.error:
+                    raise translation.error
+    except TranslationError as exc:
+        raise LoadError(f"the rows could not be filled: {exc}") from exc
+
+
 def left_over(server: Running) -> dict[str, float]:
     """What the server still holds; it is given a moment to let go."""
     held: dict[str, float] = {}
@@ -188,6 +215,7 @@ def write(directory: Path, soak: report.Soak) -> None:
         "left_over": dict(soak.left_over),
         "problems": list(soak.problems),
         "verdicts": {one.what: one.kept for one in report.verdicts(soak)},
+        "pairs": [pair.to_dict() for pair in soak.pairs],
         "spans": [span.to_dict() for span in soak.spans],
     }
     (directory / SOAK_FILE).write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
@@ -216,16 +244,26 @@ def soak(directory: Path, artifacts: Artifacts, plan: Plan, facts: dict[str, Any
 
     Raises:
         KeyboardInterrupt: Ctrl-C; what was measured until then has been written.
+        LoadError: the server failed when no load was to be measured.
     """
     raw = directory / "raw"
     shutil.rmtree(raw, ignore_errors=True)
-    with running(own_system(OWN), artifacts, directory / "logs" / "server.log") as server:
+    logs = directory / "logs"
+    with running(own_system(OWN), artifacts, logs / "server.log") as server:
+        fill_rows(server, longest_speed_text())
         loads = Loads(plan, server, artifacts.texts, raw)
         try:
             asyncio.run(loads.run())
         finally:
             found = collect(plan, raw, loads.canceller, left_over(server), facts)
             write(directory, found)
+        with running(own_system(OWN), artifacts, logs / "fresh.log") as fresh:
+            texts = read_texts(artifacts.texts)
+            pairs = asyncio.run(
+                ageing.compare(server.address, fresh.address, texts, plan.num_pairs)
+            )
+    found = dataclasses.replace(found, pairs=pairs)
+    write(directory, found)
     return found
 
 

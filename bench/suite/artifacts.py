@@ -61,14 +61,27 @@ def speed_texts(config: ModelConfig, seed: int = 0) -> list[str]:
     """Texts for the speed model with the lengths of real sentences."""
     draw = np.random.default_rng(seed)
     texts = []
-    with LENGTHS_FILE.open(encoding="utf-8") as file:
-        for row in csv.DictReader(file):
-            # The length word is the source's first token.
-            count = int(row["source_tokens"]) - 1
-            numbers = draw.integers(0, speed_model.num_words(config), count)
-            words = [speed_model.length_word(int(row["target_tokens"]))]
-            texts.append(" ".join([*words, *(speed_model.word(int(n)) for n in numbers)]))
+    for source, target in _lengths():
+        # The length word is the source's first token.
+        numbers = draw.integers(0, speed_model.num_words(config), source - 1)
+        words = [speed_model.length_word(target)]
+        texts.append(" ".join([*words, *(speed_model.word(int(n)) for n in numbers)]))
     return texts
+
+
+def longest_speed_text() -> str:
+    """A text as long as the longest of `speed_texts`, with as long a translation as any."""
+    sources, targets = zip(*_lengths(), strict=True)
+    words = [speed_model.length_word(max(targets)), *[speed_model.word(0)] * (max(sources) - 1)]
+    return " ".join(words)
+
+
+def _lengths() -> list[tuple[int, int]]:
+    """Source and target tokens of the sentence pairs in `LENGTHS_FILE`."""
+    with LENGTHS_FILE.open(encoding="utf-8") as file:
+        return [
+            (int(row["source_tokens"]), int(row["target_tokens"])) for row in csv.DictReader(file)
+        ]
 
 
 def prepare_speed_model(directory: Path, precision: str, preset: str = "base") -> Artifacts:

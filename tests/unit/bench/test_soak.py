@@ -3,6 +3,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +11,13 @@ import grpc
 import numpy as np
 import pytest
 
+from bench.load.errors import LoadError
 from bench.load.results import Results, ResultsWriter
 from bench.load.scrape import Snapshot
 from bench.soak import report
+from bench.soak.ageing import PERCENTILES, Pair, compare, growth
 from bench.soak.canceller import Canceller
-from bench.soak.drift import MIN_POINTS, quarters, trend
+from bench.soak.drift import MIN_POINTS, interval, quarters, trend
 from bench.soak.minutes import Span, high_percentile, spans
 from bench.soak.run import BEAMS, STREAMS, UNARY, Plan, collect, mean_weight
 from tests.load.fake_server import FakeServer
@@ -49,6 +52,18 @@ def test_intervals_hold_the_true_slope_as_often_as_they_say(correlation: float) 
         assert line is not None
         hits += line.low <= slope <= line.high
     assert hits / tries > 0.88
+
+
+def test_intervals_of_a_mean_hold_it_as_often_as_they_say() -> None:
+    draw = np.random.default_rng(1)
+    tries = 400
+    hits = 0
+    for _ in range(tries):
+        found = interval(draw.normal(3.0, 1.0, 8).tolist())
+        assert found is not None
+        hits += found.low <= 3.0 <= found.high
+    assert 0.92 < hits / tries < 0.98
+    assert interval([1.0]) is None
 
 
 def test_noise_is_no_growth_and_a_leak_is() -> None:
@@ -102,7 +117,23 @@ def quiet_soak() -> report.Soak:
         Span(60.0 * place, 1200, 0.2 * low, 0.9 * high, 4e8 + 1e4 * place)
         for place, (low, high) in enumerate(noise)
     ]
-    return report.Soak({"name": "x"}, series, 99.0, {}, 70_000, 7, {}, [])
+    return report.Soak({"name": "x"}, series, 99.0, {}, 70_000, 7, {}, [], aged_pairs([1.0, 1.0]))
+
+
+def aged_pairs(factors: Sequence[float], noise: float = 0.1) -> list[Pair]:
+    """Of a machine whose speed changes by a third from pair to pair, but little within one.
+
+    Args:
+        factors: what a server's age multiplies its latency at each percentile by.
+        noise: standard deviation of the logarithm of a pair's ratio.
+    """
+    draw = np.random.default_rng(5)
+    pairs = []
+    for _ in range(24):
+        fresh = draw.uniform(0.75, 1.0) * np.array([0.3, 0.6])
+        aged = fresh * factors * np.exp(noise * draw.standard_normal(2))
+        pairs.append(Pair(aged.tolist(), fresh.tolist()))
+    return pairs
 
 
 def broken(soak: report.Soak) -> list[str]:
@@ -135,11 +166,11 @@ def likened(draw: np.random.Generator, share: float, correlation: float = 0.3) -
 
 
 def test_a_flat_hour_passes_though_minutes_differ() -> None:
-    """Per-minute medians differ by some percent, resident memory by a fraction of one."""
+    """Per-minute medians differ by a third, resident memory by a fraction of a percent."""
     draw = np.random.default_rng(4)
     kept = 0
     for _ in range(100):
-        memory, low, high = (likened(draw, share) for share in (0.002, 0.03, 0.03))
+        memory, low, high = (likened(draw, share) for share in (0.002, 0.3, 0.3))
         series = [
             dataclasses.replace(
                 span,
@@ -153,21 +184,18 @@ def test_a_flat_hour_passes_though_minutes_differ() -> None:
     assert kept >= 95
 
 
-@pytest.mark.parametrize(
-    ("figure", "factor", "what"),
-    [("memory_bytes", 2.0, "memory"), ("p50", 1.5, "p50"), ("high", 1.5, "p99")],
-)
 @pytest.mark.parametrize("when", [24, 36, 48])
-def test_a_step_breaks_its_own_verdict(figure: str, factor: float, what: str, when: int) -> None:
+def test_a_step_in_memory_breaks_it(when: int) -> None:
+    """One in latency may be the machine's, and is told by the comparison if it is the server's."""
     soak = quiet_soak()
     stepping = [
-        dataclasses.replace(span, **{figure: getattr(span, figure) * factor})
+        dataclasses.replace(span, memory_bytes=2 * (span.memory_bytes or 0.0))
         if place >= when
         else span
         for place, span in enumerate(soak.spans)
     ]
     (found,) = broken(dataclasses.replace(soak, spans=stepping))
-    assert what in found
+    assert "memory" in found
 
 
 @pytest.mark.parametrize(
@@ -182,6 +210,30 @@ def test_each_drift_breaks_its_own_verdict(figure: str, growth: float, what: str
     ]
     (found,) = broken(dataclasses.replace(soak, spans=drifting))
     assert what in found
+
+
+@pytest.mark.parametrize(("place", "what"), [(0, "p50"), (1, "p90")])
+def test_a_server_that_became_slower_breaks_it(place: int, what: str) -> None:
+    factors = [1.0, 1.0]
+    factors[place] = 1.2
+    (found,) = broken(dataclasses.replace(quiet_soak(), pairs=aged_pairs(factors)))
+    assert found.startswith(f"the {what} ")
+
+
+def test_what_pairs_are_too_few_or_too_noisy_to_say_is_not_kept() -> None:
+    slow, fast = (1.5, 1.5), (1.0, 1.0)
+    noisy = [Pair(slow, fast), Pair(fast, slow)] * 12
+    for pairs in ([], aged_pairs([1.0, 1.0])[:1], noisy):
+        assert len(broken(dataclasses.replace(quiet_soak(), pairs=pairs))) == len(PERCENTILES)
+    assert "not compared" in report.render(dataclasses.replace(quiet_soak(), pairs=[]))
+
+
+def test_age_is_told_from_pairs_and_not_from_the_machines_speed() -> None:
+    pairs = aged_pairs([1.1, 1.3], noise=0.0)
+    for percentile, factor in zip(PERCENTILES, (1.1, 1.3), strict=True):
+        found = growth(pairs, percentile)
+        assert found is not None
+        assert (found.mean, found.low, found.high) == pytest.approx([factor - 1] * 3)
 
 
 def test_failures_and_what_is_left_behind_break_it() -> None:
@@ -218,6 +270,33 @@ async def test_calls_are_cancelled_before_their_answers() -> None:
     assert canceller.num_cancelled > 0
     assert canceller.num_answered == 0
     assert not canceller.errors
+
+
+async def test_both_servers_get_the_same_texts_in_turn() -> None:
+    order: list[str] = []
+    aged = FakeServer(lambda *_: order.append("aged"))
+    fresh = FakeServer(lambda *_: order.append("fresh"))
+    try:
+        pairs = await compare(aged.address, fresh.address, [str(n) for n in range(500)], 3)
+    finally:
+        aged.server.stop(None)
+        fresh.server.stop(None)
+    assert len(pairs) == 3
+    assert all(value > 0 for pair in pairs for value in [*pair.aged, *pair.fresh])
+    blocks = [name for name, previous in zip(order, ["", *order], strict=False) if name != previous]
+    # One block each to warm up; then who is first changes.
+    assert blocks == ["aged", "fresh", "aged", "fresh", "aged"]
+    assert sorted(aged.texts) == sorted(fresh.texts)
+    assert len({text for (text,) in aged.texts}) == 500  # another part of them each time
+
+
+async def test_a_failed_request_ends_the_comparison() -> None:
+    fake = FakeServer(refuse)
+    try:
+        with pytest.raises(LoadError, match="RESOURCE_EXHAUSTED"):
+            await compare(fake.address, fake.address, ["a"], 1)
+    finally:
+        fake.server.stop(None)
 
 
 async def test_refusals_of_calls_to_be_cancelled_are_counted_by_code() -> None:
