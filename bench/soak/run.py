@@ -1,8 +1,8 @@
 """An hour at 90 % of the capacity: `python -m bench.soak.run`. Memory and latency must not drift.
 
-Before it, every row of the batch holds the longest text once. Then Poisson arrivals of texts of
-mixed lengths: most of them translated greedily, some streamed, some cancelled, a few with a beam.
-After it, the server's latency is compared with that of one that was just started.
+Before it, all texts are translated a few times, as fast as it goes. Then Poisson arrivals of texts
+of mixed lengths: most of them translated greedily, some streamed, some cancelled, a few with a
+beam. After it, the server's latency is compared with that of one that was just started.
 
 Exit status: 0 if all that is asked of the server is so, 1 if not, 130 after Ctrl-C.
 """
@@ -18,6 +18,7 @@ import signal
 import sys
 import time
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -39,7 +40,7 @@ from bench.suite.run import WORK, report_directory
 from bench.suite.suite import Interrupted, Suite, console, remembered
 from bench.suite.systems import Running, environment, running
 from dragoman.client import Client
-from dragoman.results import TranslationError
+from dragoman.results import Search, TranslationError
 
 SOAK_FILE = "soak.json"
 UNARY, STREAMS, BEAMS, CANCELS = "unary", "streams", "beams", "cancels"
@@ -56,7 +57,7 @@ _ARGUMENTS = {
 _WARMUP_SECONDS = 10.0
 _PATIENCE_SECONDS = 0.5
 _SETTLE_TRIES = 50
-_FILL_SECONDS = 300.0
+_FILL_TEXTS, _FILL_BEAMS, _FILL_SECONDS = 1000, 100, 300.0  # of one call
 _HELD = ("dragoman_slots_used", "dragoman_waiting_sentences", "dragoman_requests_in_flight")
 
 
@@ -67,11 +68,13 @@ class Plan:
     Attributes:
         rate: requests a second, of all kinds.
         seconds: that are measured.
+        num_fills: rounds of all texts before it, so that memory has its working size.
         num_pairs: blocks of requests to each server, when it is compared with one just started.
     """
 
     rate: float
     seconds: float
+    num_fills: int = 4
     num_pairs: int = 24
 
     @property
@@ -138,21 +141,34 @@ def mean_weight() -> float:
     return sum(share * _WEIGHTS[kind] for kind, share in _SHARES.items())
 
 
-def fill_rows(server: Running, text: str) -> None:
-    """Have every row of the batch hold a text at once, so that it has touched all its memory.
+def fill_rows(server: Running, texts: Sequence[str], num_rounds: int) -> None:
+    """Translate many texts at once, so that the server has touched the memory that they take.
 
-    The kernel commits a page of the caches when it is first written. Without this, rows would take
-    more and more of them for hours, as one after the other meets a long text.
+    The kernel commits a page of the caches when it is first written. Without this, a load that
+    fills all rows only now and then would take more and more of them for hours.
+
+    Args:
+        server: whom.
+        texts: what will be sent. Before them go copies of the longest, two for each row; after
+            them, some with a beam.
+        num_rounds: how often.
 
     Raises:
         LoadError: the server fails.
     """
     num_rows = round(scrape(server.metrics_url, 0.0).values["dragoman_slots"])
+    flood = [*[longest_speed_text()] * (2 * num_rows), *texts]
+    calls = [
+        (flood[begin : begin + _FILL_TEXTS], Search())
+        for begin in range(0, len(flood), _FILL_TEXTS)
+    ]
+    calls.append((list(texts[:_FILL_BEAMS]), Search(beam_size=4)))
     try:
         with Client(server.address, timeout=_FILL_SECONDS) as client:
-            for translation in client.translate([text] * (2 * num_rows)).translations:
-                if translation.error:
-                    raise translation.error
+            for contents, search in calls * num_rounds:
+                for translation in client.translate(contents, search=search).translations:
+                    if translation.error:
+                        raise translation.error
     except TranslationError as exc:
         raise LoadError(f"the rows could not be filled: {exc}") from exc
 
@@ -250,7 +266,8 @@ def soak(directory: Path, artifacts: Artifacts, plan: Plan, facts: dict[str, Any
     shutil.rmtree(raw, ignore_errors=True)
     logs = directory / "logs"
     with running(own_system(OWN), artifacts, logs / "server.log") as server:
-        fill_rows(server, longest_speed_text())
+        texts = read_texts(artifacts.texts)
+        fill_rows(server, texts, plan.num_fills)
         loads = Loads(plan, server, artifacts.texts, raw)
         try:
             asyncio.run(loads.run())
@@ -258,7 +275,6 @@ def soak(directory: Path, artifacts: Artifacts, plan: Plan, facts: dict[str, Any
             found = collect(plan, raw, loads.canceller, left_over(server), facts)
             write(directory, found)
         with running(own_system(OWN), artifacts, logs / "fresh.log") as fresh:
-            texts = read_texts(artifacts.texts)
             pairs = asyncio.run(
                 ageing.compare(server.address, fresh.address, texts, plan.num_pairs)
             )
