@@ -54,7 +54,6 @@ _ARGUMENTS = {
     STREAMS: ["--stream"],
     BEAMS: ["--beam-size", "4", "--early-stopping", "first"],
 }
-_WARMUP_SECONDS = 10.0
 _PATIENCE_SECONDS = 0.5
 _SETTLE_TRIES = 50
 _FILL_TEXTS, _FILL_BEAMS, _FILL_SECONDS = 1000, 100, 300.0  # of one call
@@ -81,6 +80,11 @@ class Plan:
     def span_seconds(self) -> float:
         """A minute; less of a short soak, which has to have some spans, too."""
         return min(60.0, self.seconds / 20)
+
+    @property
+    def warmup_seconds(self) -> float:
+        """Load that is not measured, before; less of a short soak."""
+        return min(10.0, self.seconds / 5)
 
 
 class Loads:
@@ -112,7 +116,9 @@ class Loads:
             for number, kind in enumerate(_ARGUMENTS)
         ]  # fmt: skip
         ended = asyncio.gather(*(process.wait() for process in processes))
-        cancelling = asyncio.create_task(self.canceller.run(_WARMUP_SECONDS + self._plan.seconds))
+        cancelling = asyncio.create_task(
+            self.canceller.run(self._plan.warmup_seconds + self._plan.seconds)
+        )
         try:
             await asyncio.shield(ended)
             await cancelling
@@ -130,7 +136,7 @@ class Loads:
         return [
             "-m", "cli.main", "load", "--server", self._server.address,
             "--source", str(self._texts), "--rate", f"{_SHARES[kind] * plan.rate:.6g}",
-            "--duration", f"{plan.seconds:g}s", "--warmup", f"{_WARMUP_SECONDS:g}s",
+            "--duration", f"{plan.seconds:g}s", "--warmup", f"{plan.warmup_seconds:g}s",
             "--timeout", "300s", "--seed", str(seed), "--metrics", metrics,
             "--output", str(self._directory / kind), *_ARGUMENTS[kind],
         ]  # fmt: skip
