@@ -27,7 +27,7 @@ from bench.suite.points import ENGINE, MAIN_SHARE, OWN, Load, SuitePlan, own_sys
 from bench.suite.reference import find_capacity, near_capacity, peer_capacity, reference_name
 from bench.suite.run import WORK, Models, report_directory, reporting
 from bench.suite.suite import Interrupted, Suite, console, remembered
-from bench.suite.systems import environment
+from bench.suite.systems import end_in_order_on_sigterm, environment
 
 _IN_PROCESS_SECONDS = 45.0
 _OPEN_SECONDS = 400.0
@@ -199,6 +199,7 @@ def main(
     directory = output or report_directory(table.SUITE)
     models = Models(work, size, checkpoint, source)
     problems: list[str] = []
+    end_in_order_on_sigterm()
 
     def rows() -> list[table.Row]:
         return table.rows(directory, read_cells(directory))

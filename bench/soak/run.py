@@ -4,7 +4,7 @@ Before it, all texts are translated a few times, as fast as it goes. Then Poisso
 of mixed lengths: most of them translated greedily, some streamed, some cancelled, a few with a
 beam. After it, the server's latency is compared with that of one that was just started.
 
-Exit status: 0 if all that is asked of the server is so, 1 if not, 130 after Ctrl-C.
+Exit status: 0 if all that is asked of the server is so, 1 if not, 130 after Ctrl-C or SIGTERM.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from bench.suite.points import ENGINE, OWN, own_system
 from bench.suite.reference import find_capacity
 from bench.suite.run import WORK, report_directory
 from bench.suite.suite import Interrupted, Suite, console, remembered
-from bench.suite.systems import Running, environment, running
+from bench.suite.systems import Running, end_in_order_on_sigterm, environment, running
 from dragoman.client import Client
 from dragoman.results import Search, TranslationError
 
@@ -303,6 +303,7 @@ def main(
     size: Annotated[str, typer.Option(help="Of the speed model: base, or small.")] = "base",
 ) -> None:
     """Keep the server under load for long, and see whether memory or latency drifts."""
+    end_in_order_on_sigterm()
     directory = output or report_directory("soak")
     directory.mkdir(parents=True, exist_ok=True)
     try:

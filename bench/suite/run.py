@@ -32,7 +32,7 @@ from bench.suite.points import FULL, PEER, PLANS, THOROUGH, Load, SuitePlan
 from bench.suite.recompute import REPORT, SUITE_FILE, write_report
 from bench.suite.reference import reference_rate
 from bench.suite.suite import Interrupted, Suite, console
-from bench.suite.systems import ROOT
+from bench.suite.systems import ROOT, end_in_order_on_sigterm
 from dragoman.results import TranslationError
 
 WORK = ROOT / "build" / "bench"
@@ -274,6 +274,7 @@ def main(
     trained = checkpoint or (SHIPPED_CHECKPOINT if name in both else None)
     directory = output or report_directory(name)
     problems: list[str] = []
+    end_in_order_on_sigterm()
     with reporting(directory, name, lambda: not problems, problems):
         problems += run_plan(PLANS[name], directory, Models(work, size, trained, source))
     if problems:

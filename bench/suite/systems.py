@@ -5,12 +5,14 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import signal
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 from bench.load.errors import LoadError
@@ -76,6 +78,21 @@ class Running:
 def environment() -> dict[str, str]:
     """What a process needs to find this checkout."""
     return {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'proto'}"}
+
+
+def end_in_order_on_sigterm() -> None:
+    """Let SIGTERM do what Ctrl-C does: end the benchmark, and the servers that it started.
+
+    They are sessions of their own, so that nothing else would end them.
+    """
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        handler = signal.getsignal(signal.SIGINT)  # asyncio may have put its own there
+        if not callable(handler):  # a shell's background job ignores Ctrl-C
+            raise KeyboardInterrupt
+        handler(number, frame)
+
+    signal.signal(signal.SIGTERM, interrupt)
 
 
 @contextlib.contextmanager
