@@ -117,12 +117,12 @@ class Engine:
         if isinstance(runner, ModelProcess):
             assert scorer is None, "the process has its own"
             assert clock is time.monotonic, "the process has no other"
-            self._widest = runner.widest  # what one sequence can have
+            self.widest: RunnerLimits = runner.widest
             there = self._steps = runner.steps(self.config, self)
             if runner.can_score:
                 self._scoring = ScoringPreparation(there.prepare_scoring, clock)
         else:
-            self._widest = widest_sequence(runner)
+            self.widest = widest_sequence(runner)
             self._steps = step_loop(runner, self.config, clock, self, scorer)
             if scorer is not None:
                 self._scoring = ScoringPreparation(in_a_thread(scorer), clock)
@@ -320,7 +320,7 @@ class Engine:
             is_prepared = self._scoring is not None and self._scoring.is_done
             assert is_prepared, "a scoring request before prepare_scoring()"
             return num_target
-        request.options.check_fits(self._widest)
+        request.options.check_fits(self.widest)
         if request.options.max_new_tokens is not None:
             return request.options.max_new_tokens
         # What is forced comes on top.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 
 import numpy as np
@@ -16,12 +17,17 @@ class FakeScorer:
         items: everything scored so far, one list a call.
         num_prepared: how often `prepare` was called.
         failures: raised by the next calls of `score`, or of `prepare` while there was none.
+        may_score: cleared, it holds every call of `score`.
+        is_scoring: set while one is under way.
     """
 
     def __init__(self) -> None:
         self.items: list[list[ScoreItem]] = []
         self.num_prepared = 0
         self.failures: list[Exception] = []
+        self.may_score = threading.Event()
+        self.may_score.set()
+        self.is_scoring = threading.Event()
 
     def prepare(self) -> None:
         """Remember it."""
@@ -32,6 +38,9 @@ class FakeScorer:
     def score(self, items: Sequence[ScoreItem]) -> list[TargetScore]:
         """What `predict` says of each."""
         assert self.num_prepared, "scored without prepare()"
+        self.is_scoring.set()
+        self.may_score.wait()
+        self.is_scoring.clear()
         if self.failures:
             raise self.failures.pop(0)
         self.items.append(list(items))

@@ -133,7 +133,7 @@ class Gate:
         num_source_tokens = len(job.request.source_ids)
         if job.num_rows:
             self.pace.came(num_source_tokens)
-        steps = self.pace.expected_steps(num_source_tokens)
+        steps = max(self.pace.expected_steps(num_source_tokens), job.request.least_steps)
         self.backlog.added(job, job.num_rows * min(steps, job.max_new_tokens))
 
     def iterated(
@@ -152,7 +152,8 @@ class Gate:
         """A job has ended."""
         if job.num_rows and result.finish_reason in (FinishReason.EOS, FinishReason.LENGTH):
             num_steps = len(result.token_ids) + (result.finish_reason is FinishReason.EOS)
-            self.pace.ended(len(job.request.source_ids), num_steps)
+            if num_steps > job.request.least_steps:  # or else its length says nothing of others
+                self.pace.ended(len(job.request.source_ids), num_steps)
 
     # --- decisions -------------------------------------------------------------------------------
 
@@ -224,7 +225,7 @@ class Gate:
         if not self.backlog.num_rows_inside:  # tried, whatever the estimate says
             return
         pace, num_rows = self.pace, request.num_rows
-        steps = pace.least_steps(len(request.source_ids))
+        steps = max(pace.least_steps(len(request.source_ids)), request.least_steps)
         if request.options.max_new_tokens is not None:
             steps = min(steps, request.options.max_new_tokens)
         least = steps * pace.least_step_seconds(num_rows)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -59,8 +60,13 @@ class Job:
 
     @property
     def work(self) -> int:
-        """What it will cost, roughly and relative to others: source tokens for each of its rows."""
-        return self.request.work
+        """What it will cost, roughly and relative to others: source tokens for each of its rows.
+
+        Or the tokens that it asks for, if those are more: a word is no little work if it must be
+        translated by 500.
+        """
+        least = min(self.request.least_steps, self.max_new_tokens)
+        return max(self.request.work, self.num_rows * least)
 
     @property
     def deadline(self) -> float:
@@ -78,3 +84,8 @@ class Job:
         """From its submission to its first token; for a job that has one."""
         assert self.first_token_at is not None
         return self.first_token_at - self.submitted_at
+
+
+def request_ids(jobs: Iterable[Job]) -> list[str]:
+    """The requests that some jobs are parts of, for the log."""
+    return sorted({job.request.request_id for job in jobs})

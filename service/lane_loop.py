@@ -19,7 +19,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from service.failures import ENCODING, error_of
-from service.jobs import Job
+from service.jobs import Job, request_ids
 from service.laned_scheduler import LanedScheduler
 from service.plan import EncodedBatch, LanedRunner, Scorer, StepOutput, TargetScore
 from service.scheduler import Finished, Schedule
@@ -141,7 +141,8 @@ class LaneLoop(StepLoop):
         failed: list[Finished] = []
         batch = EncodedBatch([])
         if isinstance(outcome, Exception):
-            logger.error("encoding failed", exc_info=outcome)
+            ids = request_ids(jobs)
+            logger.error("encoding failed for the requests %s", ids, exc_info=outcome)
             error = error_of(outcome, ENCODING)
             failed = self._scheduler.encode_failed(error, self._clock())
         else:

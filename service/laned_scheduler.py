@@ -158,7 +158,7 @@ class LanedScheduler:
     def encode_failed(self, error: DragomanError, now: float) -> list[Finished]:
         """End those whose sources could not be encoded."""
         jobs, self._encoding = self._encoding, []
-        return self.fail((job for job in jobs if not job.has_ended), error, now)
+        return self.fail(jobs, error, now)
 
     def _choose_way(self, demand: int) -> bool:
         """Whether lanes take turns, with so much to do; newcomers join accordingly."""
@@ -229,11 +229,14 @@ class LanedScheduler:
     def scored(
         self, jobs: Iterable[Job], scores: Iterable[TargetScore], now: float
     ) -> list[Finished]:
-        """End jobs of `Schedule.scoring` with what scoring them brought."""
+        """End jobs of `Schedule.scoring` with what scoring them brought.
+
+        A lane beside the one that scored them may have dropped some, which were cancelled.
+        """
         return self._lanes[0].scored(jobs, scores, now)
 
     def fail(self, jobs: Iterable[Job], error: DragomanError, now: float) -> list[Finished]:
-        """End jobs that have no row with an error."""
+        """End jobs that have no row with an error, but for those that have ended."""
         return self._lanes[0].fail(jobs, error, now)
 
     def release(self, number: int) -> None:

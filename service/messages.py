@@ -15,6 +15,7 @@ from service.errors import InvalidArgumentError
 from service.options import TranslateOptions
 from service.pair_scorer import PairResult, ScoreOptions
 from service.requests import (
+    MAX_SUPPRESSED,
     AlignmentKind,
     EarlyStopping,
     FinishReason,
@@ -68,6 +69,11 @@ def options_of(options: pb.TranslateOptions) -> TranslateOptions:
     _refuse_unknown(options, "options")
     _refuse_unknown(options.search, "options.search")
     _refuse_unknown(options.search.sampling, "options.search.sampling")
+    if (count := len(options.search.suppressed_tokens)) > MAX_SUPPRESSED:  # before it is unpacked
+        raise InvalidArgumentError(
+            "options.search.suppressed_tokens",
+            f"{count:,} is more than {MAX_SUPPRESSED}, the limit",
+        )
     given = _given(options, "split_sentences", "max_new_tokens", "num_hypotheses")
     try:
         search = _search_of(options.search)

@@ -6,7 +6,9 @@ from dataclasses import dataclass, field, replace
 
 from model.tokenizer import Tokenizer
 from service.errors import InvalidArgumentError
+from service.limits import NORMALISED
 from service.plan import RunnerLimits
+from service.preparation import normalised_length
 from service.requests import AlignmentKind, Priority, SearchOptions
 
 # A longer one could not be tokenized in passing; no model has as many positions.
@@ -98,11 +100,15 @@ class TranslateOptions:
     def _prefix_ids(self, tokenizer: Tokenizer) -> tuple[int, ...]:
         if "\0" in self.target_prefix:
             raise InvalidArgumentError("target_prefix", "contains a NUL character")
-        if len(self.target_prefix) > _MAX_PREFIX_CHARACTERS:
-            raise InvalidArgumentError(
-                "target_prefix",
-                f"{len(self.target_prefix):,} characters, the limit is {_MAX_PREFIX_CHARACTERS:,}",
-            )
+        for length, note in (
+            (len(self.target_prefix), ""),
+            (normalised_length(self.target_prefix[:_MAX_PREFIX_CHARACTERS]), NORMALISED),
+        ):
+            if length > _MAX_PREFIX_CHARACTERS:
+                raise InvalidArgumentError(
+                    "target_prefix",
+                    f"{length:,} characters{note}, the limit is {_MAX_PREFIX_CHARACTERS:,}",
+                )
         return tuple(tokenizer.encode(self.target_prefix))
 
     def check_streamable(self) -> None:

@@ -30,11 +30,11 @@ LengthPenaltyKind = Literal["power", "gnmt"]
 EarlyStopping = Literal["heuristic", "first", "never"]
 AlignmentKind = Literal["hard", "soft"]
 
-# Larger ones are of no use to anybody, and would overflow.
-_MAX_LENGTH_PENALTY = 100.0
+# Larger ones are of no use to anybody, and would overflow: a million tokens ^ 50 is 1e300.
+_MAX_LENGTH_PENALTY = 50.0
 _MAX_REPETITION_PENALTY = 100.0
 # Each costs every row of the batch a candidate more.
-_MAX_SUPPRESSED = 256
+MAX_SUPPRESSED = 256
 MAX_SAMPLED = 256
 # All rows of a step return as many candidates as one of them asks for. In CPU time on one thread, a
 # step of 64 rows with 64 candidates takes 1.1 (Transformer base) to 1.35 times (the shipped model)
@@ -127,7 +127,7 @@ class SearchOptions:
         _check_one_of("length_penalty_kind", self.length_penalty_kind, get_args(LengthPenaltyKind))
         _check_one_of("early_stopping", self.early_stopping, get_args(EarlyStopping))
         _check_at_least("min_new_tokens", self.min_new_tokens, 0)
-        _check_at_most("suppressed_ids", len(self.suppressed_ids), _MAX_SUPPRESSED)
+        _check_at_most("suppressed_ids", len(self.suppressed_ids), MAX_SUPPRESSED)
         _check_between("repetition_penalty", self.repetition_penalty, 1.0, _MAX_REPETITION_PENALTY)
         _check_at_least("no_repeat_ngram_size", self.no_repeat_ngram_size, 0)
         if self.sampling is not None and self.beam_size > 1:
@@ -228,6 +228,11 @@ class GenerationRequest:
     def num_encoded_tokens(self) -> int:
         """What it takes of the encode token budget of the iteration in which it is admitted."""
         return len(self.source_ids)
+
+    @property
+    def least_steps(self) -> int:
+        """Steps that its options make it take, as far as its limit lets them; 0 for no such."""
+        return max(self.options.min_new_tokens, len(self.options.prefix_ids))
 
     @property
     def work(self) -> int:

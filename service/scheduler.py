@@ -234,15 +234,19 @@ class Scheduler:
     def scored(
         self, jobs: Iterable[Job], scores: Iterable[TargetScore], now: float
     ) -> list[Finished]:
-        """End jobs of `Schedule.scoring` with what scoring them brought."""
+        """End jobs of `Schedule.scoring` with what scoring them brought.
+
+        Those that were cancelled meanwhile have ended.
+        """
         return [
             self._end(job, None, now, hypotheses=[_scored_hypothesis(job, score, self._eos_id)])
             for job, score in zip(jobs, scores, strict=True)
+            if not job.has_ended
         ]
 
     def fail(self, jobs: Iterable[Job], error: DragomanError, now: float) -> list[Finished]:
-        """End these jobs with an error."""
-        return [self._end(job, FinishReason.ERROR, now, error) for job in jobs]
+        """End these jobs with an error, but for those that have ended."""
+        return [self._end(job, FinishReason.ERROR, now, error) for job in jobs if not job.has_ended]
 
     def _new_tokens(self) -> list[tuple[Job, list[int]]]:
         """The last step's token for every job that streams."""

@@ -18,6 +18,11 @@ class ServableEngine(Protocol):
         ...
 
     @property
+    def widest(self) -> RunnerLimits:
+        """What a single sequence can have of it: a beam may have to fit into a part of the rows."""
+        ...
+
+    @property
     def has_failed(self) -> bool:
         """Whether it ended by itself, or did not end when it was stopped."""
         ...

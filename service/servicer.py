@@ -46,10 +46,12 @@ class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
         self, request: pb.TranslateRequest, context: Context
     ) -> pb.TranslateResponse:
         """All the texts, in order."""
-        texts = list(request.contents)
-        if not texts:
+        if not request.contents:
             raise InvalidArgumentError("contents", "at least one text is needed")
         model = self._resolve(request)
+        # Millions of empty ones take a message of a few megabytes, and long to unpack.
+        model.translator.limits.check_count("contents", len(request.contents), "texts")
+        texts = list(request.contents)
         call = current_call()
         call.facts.update(model=model.name, texts=len(texts))
         results = await model.translator.translate(
@@ -91,10 +93,11 @@ class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
 
     async def Score(self, request: pb.ScoreRequest, context: Context) -> pb.ScoreResponse:
         """All the pairs, in order."""
-        pairs = [(pair.source_text, pair.translated_text) for pair in request.pairs]
-        if not pairs:
+        if not request.pairs:
             raise InvalidArgumentError("pairs", "at least one pair is needed")
         model = self._resolve(request)
+        model.translator.limits.check_count("pairs", len(request.pairs), "pairs")
+        pairs = [(pair.source_text, pair.translated_text) for pair in request.pairs]
         call = current_call()
         call.facts.update(model=model.name, pairs=len(pairs))
         results = await model.translator.scorer.score(

@@ -24,7 +24,7 @@ import numpy as np
 
 from service.errors import DragomanError
 from service.failures import SCORING, STEPPING, error_of
-from service.jobs import Job
+from service.jobs import Job, request_ids
 from service.plan import ModelRunner, ScoreItem, Scorer, StepOutput, StepPlan, TargetScore
 from service.requests import ScoringRequest
 from service.scheduler import Finished, Schedule, Scheduler, Update
@@ -295,7 +295,8 @@ class StepLoop(abc.ABC):
         """End jobs with what scoring them brought, or raised, and tell."""
         now = self._clock()
         if isinstance(outcome, Exception):
-            logger.error("scoring failed", exc_info=outcome)
+            ids = request_ids(jobs)
+            logger.error("scoring failed for the requests %s", ids, exc_info=outcome)
             finished = self._orderly.fail(jobs, error_of(outcome, SCORING), now)
         else:
             finished = self._orderly.scored(jobs, outcome, now)
@@ -380,7 +381,7 @@ def take_in(
     if not isinstance(outcome, Exception):
         return outcome, scheduler.update(outcome, now)
     finished = scheduler.fail_running(error_of(outcome, STEPPING), now)
-    ids = sorted({ended.job.request.request_id for ended in finished})
+    ids = request_ids(ended.job for ended in finished)
     logger.error("a step failed, and with it the requests %s", ids, exc_info=outcome)
     return NOTHING_EXECUTED, Update(first_tokens=[], streamed=[], finished=finished)
 

@@ -66,7 +66,7 @@ class Translator:
         self._detokenizer = Detokenizer(tokenizer)
         self._search_options = functools.lru_cache(_MAX_OPTIONS_KEPT)(
             functools.partial(
-                TranslateOptions.search_options, limits=engine.limits, tokenizer=tokenizer
+                TranslateOptions.search_options, limits=engine.widest, tokenizer=tokenizer
             )
         )
         self.scorer = PairScorer(engine, tokenizer, self._preparer, self.limits)

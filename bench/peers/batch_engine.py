@@ -118,6 +118,11 @@ class BatchEngine:
         return self._limits
 
     @property
+    def widest(self) -> RunnerLimits:
+        """The same for a single sequence."""
+        return self._limits
+
+    @property
     def has_failed(self) -> bool:
         """Never: a batch that fails fails alone."""
         return False

@@ -135,3 +135,24 @@ def test_a_client_s_first_may_be_as_wide_as_what_is_left(capacity: int, share: f
         assert places.take(1, f"client {number}")
     assert places.take(capacity - taken, "wide")
     assert not places.take(1, "late")
+
+
+def test_a_length_that_was_asked_for_says_nothing_of_others() -> None:
+    beside = Beside()
+    before = beside.gate.pace.expected_steps(20)
+    options = SearchOptions(min_new_tokens=19)
+    for tokens, learns in ((18, False), (30, True)):
+        job = search_job([10] * 20, options)
+        beside.gate.submitted(job)
+        beside.gate.answered(job, GenerationResult([5] * tokens, FinishReason.EOS))
+        beside.gate.backlog.ended(job)
+        assert (beside.gate.pace.expected_steps(20) != before) == learns
+
+
+def test_tokens_that_are_asked_for_take_their_time() -> None:
+    beside = Beside()
+    beside.step(0.01)
+    beside.ask()
+    request = search_job([10], SearchOptions(min_new_tokens=300), 512, deadline=2.0).request
+    with pytest.raises(DeadlineExceededError):
+        beside.gate.enter(request, 1)

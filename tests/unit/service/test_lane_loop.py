@@ -211,7 +211,9 @@ async def test_an_encode_that_fails_fails_those_it_is_for(caplog: pytest.LogCapt
         for generation in [*others, engine.submit(request(32))]:
             assert (await generation.result()).finish_reason is FinishReason.LENGTH
         runner.failures.append(RuntimeError("broken"))
-        assert (await engine.submit(request(33)).result()).error is not None
+        last = engine.submit(request(33, request_id="r-33"))
+        assert (await last.result()).error is not None
+        assert "encoding failed for the requests ['r-33']" in caplog.text
         assert recorder.queue[-1] == (0, 0), "nobody is left, and the gauges say so"
 
 
@@ -335,6 +337,42 @@ async def test_a_scoring_that_fails_beside_steps_touches_nobody_else() -> None:
         assert fine.error is None
         for generation in generations:
             assert (await generation.result()).finish_reason is FinishReason.LENGTH
+
+
+async def test_a_score_that_is_cancelled_while_another_lane_computes_it_ends_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    runner, scorer = FakeLanes(LIMITS, script=endless), FakeScorer()
+    runner.hold()
+    async with serving(runner, together=0, scorer=scorer) as engine:
+        await engine.prepare_scoring()
+        generations = await all_busy(engine, runner)
+        runner.runners[0].allow()
+        await asyncio.to_thread(runner.runners[0].wait_until_blocked)
+        [plan] = runner.runners[0].plans
+        in_first = {item.source_ids for item in plan.encodes}
+        there = [one for one in generations if one.request.source_ids in in_first]
+        assert len(there) == 4
+        for generation in there:
+            generation.cancel()
+        runner.runners[0].release()
+        for generation in there:
+            await generation.result()
+        # Only the second lane has rows now, so that it scores.
+        scorer.may_score.clear()
+        score = engine.submit(ScoringRequest((10, 3), request_id="r-1", target_ids=(11, 3)))
+        runner.runners[1].release()
+        await asyncio.to_thread(scorer.is_scoring.wait)
+        score.cancel()
+        assert (await score.result()).finish_reason is FinishReason.CANCELLED
+        scorer.may_score.set()
+        for generation in generations:
+            if generation not in there:
+                assert (await generation.result()).finish_reason is FinishReason.LENGTH
+        scorer.failures.append(RuntimeError("broken"))
+        failing = engine.submit(ScoringRequest((10, 3), request_id="r-2", target_ids=(11, 3)))
+        assert isinstance((await failing.result()).error, InternalError)
+    assert "scoring failed for the requests ['r-2']" in caplog.text
 
 
 async def test_streams_and_deadlines_in_lanes() -> None:

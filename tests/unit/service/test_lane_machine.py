@@ -41,7 +41,7 @@ class LaneMachine(ArrivalsMachine):
         )
         self.runners = [FakeRunner(LIMITS, scores=moody(24)) for _ in range(self.num_lanes)]
         self.under_way: dict[int, StepOutput] = {}
-        self.to_score: set[Job] = set()
+        self.to_score: dict[Job, None] = {}
         self.scoring: dict[int, list[Job]] = {}
         self.lane_of: dict[Job, int] = {}
         self.encoding: list[Job] = []
@@ -50,8 +50,15 @@ class LaneMachine(ArrivalsMachine):
     def arrive_to_be_scored(self, num_source: int, num_target: int) -> None:
         request = ScoringRequest((*[10] * num_source, EOS), target_ids=(*[11] * num_target, EOS))
         job = Job(request, NoReply(), num_target, self.now)
-        self.to_score.add(job)
+        self.to_score[job] = None
         self.scheduler.add([job])
+
+    @precondition(lambda self: self.to_score)
+    @rule(data=st.data())
+    def cancel_a_score(self, data: st.DataObject) -> None:
+        """While it waits, or while it is scored; twice, too."""
+        job = data.draw(st.sampled_from(list(self.to_score)))
+        self.scheduler.cancel(job, RequestCancelledError("no more"))
 
     @rule()
     def begin(self) -> None:
@@ -151,7 +158,7 @@ class LaneMachine(ArrivalsMachine):
     def end(self, all_finished: list[Finished]) -> None:
         for finished in all_finished:
             if finished.job in self.to_score:
-                self.to_score.remove(finished.job)
+                del self.to_score[finished.job]
             else:
                 super().end([finished])
 

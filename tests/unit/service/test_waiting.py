@@ -94,6 +94,22 @@ def test_those_who_always_wait_get_the_same_work(works: dict[str, list[int]]) ->
         )
 
 
+def test_tokens_that_are_asked_for_count_as_work() -> None:
+    """A word that must be translated by 20 tokens is as much as 20 words."""
+    queue = WaitingQueue()
+    wordy = SearchOptions(min_new_tokens=20)
+    led = SearchOptions(prefix_ids=(5,) * 20)
+    for _ in range(40):
+        queue.push(job("plain", 20))
+        queue.push(search_job([10], wordy, client="wordy"))
+        queue.push(search_job([10], led, client="led"))
+        queue.push(search_job([10], wordy, max_new_tokens=2, client="short"))
+    taken = Counter(queue.take().request.client for _ in range(39))
+    assert abs(taken["plain"] - taken["wordy"]) <= 1
+    assert abs(taken["plain"] - taken["led"]) <= 1
+    assert taken["short"] >= 7 * taken["plain"]
+
+
 def test_one_text_overtakes_ten_thousand() -> None:
     queue = WaitingQueue()
     for _ in range(10_000):
