@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.load.capacity import capacity_of, read_trials
+from bench.load.capacity_report import CAPACITY_FILE
 from bench.load.statistics import Summary
 from bench.load.units import format_seconds
 from bench.suite.cells import Cell, find
@@ -29,6 +30,7 @@ OPEN = Load(share=MAIN_SHARE)
 
 # As many as lie above a p99: it would be infinite.
 _MOST_FAILED = 0.01
+_NAMES = ("ours", "CTranslate2's")
 
 
 @dataclass(frozen=True)
@@ -121,8 +123,8 @@ def render(directory: Path, models: Mapping[str, Sequence[Cell]]) -> list[str]:
         "best of its sweep for each line. One client: the median latency of the requests that both "
         "answered, which are the same texts. p99: of the requests of all repetitions; one that "
         "fails or is refused counts as infinitely late. No ratio where more than 1 % of a side's "
-        "requests failed. Engine and session: time of a decoder step in the engine (scheduling, "
-        "choice of tokens, metrics) "
+        "requests failed, a run was not valid or a search ended early. Engine and session: time of "
+        "a decoder step in the engine (scheduling, choice of tokens, metrics) "
         "against a loop that does nothing but run that graph, with 1, 8 and 64 rows; the worst. "
         "gRPC: tokens for each second of CPU of the server, of all its processes, against those of "
         "the engine, called in a process of its own with the same texts and as many users: so what "
@@ -150,7 +152,7 @@ def _alone(cells: Sequence[Cell]) -> Row:
             for side, values in zip(medians, latencies, strict=True):
                 side.append(statistics.median(values[number] for number in common))
     row = _compared(Row(name, 0.4, 0.2, more_is_better=False), *medians, format_seconds)
-    return _with_failed(row, pair)
+    return _checked(row, pair)
 
 
 def _throughput(name: str, floor: float, aim: float, cells: Sequence[Cell], load: Load) -> Row:
@@ -171,7 +173,7 @@ def _of_runs(
     if pair is None:
         return row
     ours, theirs = ([figure(summary) for summary in cell.summaries] for cell in pair)
-    return _with_failed(_compared(row, ours, theirs, "{:,.0f}".format), pair)
+    return _checked(_compared(row, ours, theirs, "{:,.0f}".format), pair)
 
 
 def _open(cells: Sequence[Cell]) -> Row:
@@ -182,14 +184,25 @@ def _open(cells: Sequence[Cell]) -> Row:
     ours, theirs = (
         [p99] if (p99 := cell.latency_with_failed(99.0)) is not None else [] for cell in pair
     )
-    return _with_failed(_compared(row, ours, theirs, _seconds_or_never), pair)
+    return _checked(_compared(row, ours, theirs, _seconds_or_never), pair)
 
 
 def _capacity(directory: Path) -> Row:
     row = Row("capacity at the same p99: requests/s", 1.3, 2.5)
     found = (capacity_of(read_trials(directory / system)) for system in (OWN, PEER))
     ours, theirs = ([] if rate is None else [rate] for rate in found)
-    return _compared(row, ours, theirs, "{:.3g}".format)
+    row = _compared(row, ours, theirs, "{:.3g}".format)
+    ended = [_ended_early(directory / system / CAPACITY_FILE) for system in (OWN, PEER)]
+    why = [f"the search of {name} {text}" for name, text in zip(_NAMES, ended, strict=True) if text]
+    return dataclasses.replace(row, ratio=None, why_not=", ".join(why)) if why else row
+
+
+def _ended_early(file: Path) -> str:
+    """Why a search for a capacity has no result that counts; "" if it has."""
+    if not file.exists():
+        return "did not end"
+    facts: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    return f"ended early: {facts['ended_early']}" if facts["ended_early"] else ""
 
 
 def _engine_loop(inside: Sequence[Mapping[str, Any]]) -> Row:
@@ -250,23 +263,29 @@ def _compared(
     return Row(row.name, row.floor, row.aim, row.more_is_better, ratio, form(own), form(other))
 
 
-def _with_failed(row: Row, pair: tuple[Cell, Cell]) -> Row:
-    """The row with how many requests failed; without a ratio where that is more than a few.
+def _checked(row: Row, pair: tuple[Cell, Cell]) -> Row:
+    """The row with how many requests failed; without a ratio where figures say too little.
 
-    Who answers less has the quicker answers: the figures are not of the same work.
+    Who answers less has the quicker answers: then they are not of the same work. Nor are those of a
+    run that was not what it should have been.
     """
-    names = ("ours", "CTranslate2's")
     sides = [
         f"{text} ({cell.num_failed:,} failed)" if cell.num_failed else text
         for text, cell in zip((row.ours, row.theirs), pair, strict=True)
     ]
     row = dataclasses.replace(row, ours=sides[0], theirs=sides[1])
-    many = [
+    why = [
         f"{cell.failed_share:.1%} of {name} failed"
-        for name, cell in zip(names, pair, strict=True)
+        for name, cell in zip(_NAMES, pair, strict=True)
         if cell.failed_share > _MOST_FAILED
     ]
-    return dataclasses.replace(row, ratio=None, why_not=", ".join(many)) if many else row
+    why += [
+        f"a run of {name} is not valid: {summary.problems[0]}"
+        for name, cell in zip(_NAMES, pair, strict=True)
+        for summary in cell.summaries
+        if not summary.valid
+    ]
+    return dataclasses.replace(row, ratio=None, why_not=", ".join(why)) if why else row
 
 
 def _seconds_or_never(seconds: float) -> str:

@@ -11,13 +11,17 @@ report.html            the same to look at
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import gzip
 import json
 import os
 import platform
+import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +38,7 @@ METRICS_FILE = "server_metrics.jsonl"
 SUMMARY_FILE = "summary.json"
 REPORT_FILE = "report.html"
 FORMAT_VERSION = 1
+_PACKAGES = ("onnxruntime", "onnxruntime-gpu", "ctranslate2", "grpcio")
 
 
 @dataclass(frozen=True)
@@ -70,11 +75,27 @@ def about_machine() -> dict[str, Any]:
         "machine": platform.machine(),
         "processor": _processor(),
         "cpus": os.cpu_count(),
-        "operating_system": f"{platform.system()} {platform.release()}",
+        # Without what a distribution, or a cloud, adds to the kernel's number.
+        "operating_system": f"{platform.system()} {platform.release().partition('-')[0]}",
         "python": platform.python_version(),
+        **_versions(),
         # What else ran here when it began: figures of a busy machine are worth little.
         "load_average": os.getloadavg()[0],
     }
+
+
+@functools.cache
+def _versions() -> dict[str, str]:
+    """Of what computes, as far as it is here; and of this checkout, if it is one."""
+    found = {}
+    for name in _PACKAGES:
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            found[name] = metadata.version(name)
+    git = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty"]
+    with contextlib.suppress(OSError, subprocess.SubprocessError):
+        done = subprocess.run(git, capture_output=True, check=True, text=True, timeout=10)
+        found["revision"] = done.stdout.strip()
+    return found
 
 
 def _processor() -> str:

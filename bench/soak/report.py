@@ -11,10 +11,12 @@ from bench.soak.ageing import PERCENTILES, Pair, growth
 from bench.soak.drift import Trend, quarters, trend
 from bench.soak.minutes import Span
 
-# A leak of a byte a token would be more than this in an hour; what an allocator keeps is less.
+# Some 8 MiB of base: a leak of two bytes a token would be more in an hour.
 _MEMORY_GROWTH = 0.01
 _LATENCY_GROWTH = 0.10
 _SETTLING_SHARE = 0.2
+_SETTLING_GROWTH = 0.05
+_LEAST_KNOWN = 0.9  # of the spans: what was not seen may have been different
 _REFUSED, _REFUSED_SHARE = "RESOURCE_EXHAUSTED", 0.001
 _MAX_LINES = 60
 
@@ -50,8 +52,11 @@ class Soak:
         return list(self.spans[int(len(self.spans) * _SETTLING_SHARE) :])
 
     def growth_of(self, figure: Callable[[Span], float | None]) -> Growth:
-        """Of a figure, over the settled spans that have it."""
-        known = [(span.begin, value) for span in self.settled() if (value := figure(span))]
+        """Of a figure, over the settled spans; not known where too many don't have it."""
+        settled = self.settled()
+        known = [(span.begin, value) for span in settled if (value := figure(span))]
+        if len(known) < _LEAST_KNOWN * len(settled):
+            known = []
         values = [value for _, value in known]
         return Growth(trend([begin for begin, _ in known], values), quarters(values))
 
@@ -107,6 +112,7 @@ def verdicts(soak: Soak) -> list[Verdict]:
             memory.within(_MEMORY_GROWTH),
             memory.described(lambda slope: f"{slope * 3600 / 2**20:+.2f} MiB an hour"),
         ),
+        _filled(soak),
         *(_ageing(soak, percentile) for percentile in PERCENTILES),
         *(
             Verdict(
@@ -125,6 +131,17 @@ def verdicts(soak: Soak) -> list[Verdict]:
         Verdict("nothing is left behind in the server", not soak.left_over, held or "nothing"),
         Verdict("the load was what it should be", not soak.problems, "; ".join(soak.problems)),
     ]
+
+
+def _filled(soak: Soak) -> Verdict:
+    """Whether the first fifth hides no growth: what fills the memory was done before it."""
+    known = [span.memory_bytes for span in soak.spans if span.memory_bytes]
+    found = known[-1] / known[0] - 1 if known else None
+    return Verdict(
+        f"memory has its size from the beginning (in all, no more than {_SETTLING_GROWTH:.0%})",
+        found is not None and found <= _SETTLING_GROWTH,
+        "not known" if found is None else f"{found:+.1%}",
+    )
 
 
 def _ageing(soak: Soak, percentile: float) -> Verdict:

@@ -57,6 +57,7 @@ _ARGUMENTS = {
 _PATIENCE_SECONDS = 0.5
 _SETTLE_TRIES = 50
 _FILL_TEXTS, _FILL_BEAMS, _FILL_SECONDS = 1000, 100, 300.0  # of one call
+_ABOUT = ("started_at", "processor", "cpus", "onnxruntime", "revision")
 _HELD = ("dragoman_slots_used", "dragoman_waiting_sentences", "dragoman_requests_in_flight")
 
 
@@ -322,7 +323,7 @@ def main(
         facts |= {
             "load": f"{rate:.4g} requests/s for {format_seconds(seconds)}: "
             + ", ".join(f"{part:.1%} {kind}" for kind, part in _SHARES.items()),
-            **{name: about_machine()[name] for name in ("started_at", "processor", "cpus")},
+            **{name: value for name, value in about_machine().items() if name in _ABOUT},
         }
         console.print(f"{facts['load']}", soft_wrap=True)
         found = soak(directory, artifacts, plan, facts)

@@ -109,7 +109,7 @@ def sweep_seconds(
     plan: SuitePlan, load: Load, skip: int = 0, cell: tuple[str, str] = ("base", "int8")
 ) -> float:
     """A sweep, its first `skip` rounds left out."""
-    num_runs = plan.sweep.num_runs(load.concurrency)
+    num_runs = plan.sweep_at(load).num_runs(load.concurrency)
     return sum(
         num_runs[number] * _round_run_seconds(plan, number, load, cell)
         for number in range(skip, len(num_runs))
@@ -118,7 +118,7 @@ def sweep_seconds(
 
 def _round_run_seconds(plan: SuitePlan, number: int, load: Load, cell: tuple[str, str]) -> float:
     reference = _OPEN_SWEEP_RATE / (load.share or 1.0)
-    one = plan.sweep.rounds[number]
+    one = plan.sweep_at(load).rounds[number]
     answer = _answer_seconds(plan, load, cell)
     seconds = max(plan.round_seconds(number, load, reference), (number + 1) * answer)
     return seconds + max(one.warmup, answer) + _AROUND_A_RUN_SECONDS

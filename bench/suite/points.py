@@ -24,6 +24,7 @@ _ANSWERS = 3
 _MOST_ADAPTED_SECONDS = 20.0
 _MOST_OPEN_SECONDS = 30.0
 _CLOSED_QUEUE_SECONDS = 60.0
+_MANY_USERS = 16
 
 MAIN_SHARE = 0.8
 """The share of an open loop at which every setting is tried; the others take what is left."""
@@ -96,6 +97,9 @@ class SuitePlan:
             measured, instead of being started for each run.
         takes_over: whether only the first sweeps try all settings (see `bench.suite.takeover`).
         sweep: settings of CTranslate2 to try at every point.
+        crowded_rounds: of that, where 16 users or more wait for each other: there, a large batch
+            takes seconds, and a round that is over sooner would say nothing of it. None for those
+            of `sweep`.
         reference: what open loops are shares of.
         slo_percentiles: of the promise that a capacity is measured at: the highest for which a
             trial takes at most `max_trial_seconds`.
@@ -116,8 +120,10 @@ class SuitePlan:
         open_least_samples: or than until there are so few.
         budget_seconds: of all; where it would take longer, the last loads are measured once.
         keeps_html: whether each run keeps its report to look at.
-        sweep_samples: requests for which the last round of an open loop's sweep lasts at least,
-            so that its winner is chosen by a percentile (see `bench.suite.scoring`),
+        sweep_first_samples: requests for which the other rounds of an open loop's sweep last at
+            least,
+        sweep_samples: and its last one, so that its winner is chosen by a percentile (see
+            `bench.suite.scoring`),
         sweep_max_seconds: but not longer than this.
     """
 
@@ -138,6 +144,8 @@ class SuitePlan:
     max_trial_seconds: float = 300.0
     capacity_resolution: float = 0.05
     max_other_cores: float = 0.15
+    crowded_rounds: tuple[Round, ...] | None = None
+    sweep_first_samples: int = 0
     sweep_samples: int = 0
     sweep_max_seconds: float = math.inf
     baselines_everywhere: bool = True
@@ -184,6 +192,13 @@ class SuitePlan:
         """How often a system is measured at a point."""
         return self.repetitions if system in (OWN, PEER) else 1
 
+    def sweep_at(self, load: Load) -> Sweep:
+        """What to try of CTranslate2's at a load point, and how long."""
+        is_crowded = load.concurrency is not None and load.concurrency >= _MANY_USERS
+        if not is_crowded or self.crowded_rounds is None:
+            return self.sweep
+        return dataclasses.replace(self.sweep, rounds=self.crowded_rounds)
+
     def round_seconds(self, number: int, load: Load, reference: float) -> float:
         """How long a run of the sweep's round `number` (from 0) is measured.
 
@@ -192,10 +207,13 @@ class SuitePlan:
             load: the load point.
             reference: the rate, in requests a second, of which an open loop takes its share.
         """
-        seconds = self.sweep.rounds[number].seconds
-        if load.share is None or number < len(self.sweep.rounds) - 1:
+        rounds = self.sweep_at(load).rounds
+        seconds = rounds[number].seconds
+        if load.share is None:
             return seconds
-        enough = self.sweep_samples / max(0.01, load.share * reference)
+        is_last = number == len(rounds) - 1
+        samples = self.sweep_samples if is_last else self.sweep_first_samples
+        enough = samples / max(0.01, load.share * reference)
         return max(seconds, min(enough, self.sweep_max_seconds))
 
     def seconds_of(self, load: Load, reference: float = 0.0, answer: float = 0.0) -> float:
@@ -288,9 +306,12 @@ ENGINE = dataclasses.replace(
     seconds=12.0,
     repetitions=3,
     sweep=Sweep(THOROUGH.sweep.settings, (Round(2.0, 0.7, 3), Round(5.0, 0.8, 1))),
+    # A batch of 64 of base takes CTranslate2 up to 4 s.
+    crowded_rounds=(Round(6.0, 1.0, 4), Round(10.0, 4.0, 1)),
     slo_percentiles=(99.0,),
     max_trial_seconds=300.0,
-    sweep_samples=120,  # a p90 takes 100; arrivals are random
+    sweep_first_samples=50,
+    sweep_samples=160,  # a p90 takes 100; arrivals are random
 )
 OVERLOAD = SuitePlan(
     name="overload",

@@ -214,14 +214,23 @@ def _reference(directory: Path, model: str) -> list[str]:
 
 
 def _machine(directory: Path) -> str:
-    for file in sorted((directory / "runs").glob(f"*/*/*/*/{RUN_FILE}")):
-        about = json.loads(file.read_text())["about"]
-        return (
-            f"{about['processor']}, {about['cpus']} CPUs, {about['operating_system']}, Python "
-            f"{about['python']}; begun {about['started_at']} at a load average of "
-            f"{about['load_average']:.2f}."
-        )
-    return "No run has ended yet."
+    files = sorted((directory / "runs").glob(f"*/*/*/*/{RUN_FILE}"))
+    abouts = [json.loads(file.read_text())["about"] for file in files]
+    if not abouts:
+        return "No run has ended yet."
+    first = min(abouts, key=lambda about: str(about["started_at"]))
+    versions = [f"Python {first['python']}"]
+    for name, key in (("ONNX Runtime", "onnxruntime"), ("CTranslate2", "ctranslate2")):
+        if key in first:
+            versions.append(f"{name} {first[key]}")
+    # More than one, where a benchmark was interrupted and went on with other code.
+    if revisions := sorted({about["revision"] for about in abouts if "revision" in about}):
+        versions.append(f"revision {', '.join(revisions)}")
+    return (
+        f"{first['processor']}, {first['cpus']} CPUs, {first['operating_system']}, "
+        f"{', '.join(versions)}; begun {first['started_at']} at a load average of "
+        f"{first['load_average']:.2f}."
+    )
 
 
 def _is_of_engine(directory: Path) -> bool:

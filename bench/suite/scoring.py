@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Sequence
 
-from bench.load.statistics import Summary
+from bench.load.statistics import Run, Summary, summarise
 from bench.load.units import min_samples
 from bench.suite.points import Load
 
@@ -41,15 +41,21 @@ def yardstick(summaries: Sequence[Summary], load: Load) -> Yardstick:
     return next(enough, Yardstick.MEAN)
 
 
-def score(summary: Summary, load: Load, by: Yardstick) -> float:
+def score(run: Run, load: Load, by: Yardstick) -> float:
     """How well a load is served; higher is better. An error is worse than any delay.
 
-    Tokens a second, or how short the latency is.
+    Tokens a second, or how short the latency is. In a closed loop whose users never pause, the
+    former follow from the latter (Little's law); to count what was answered in so short a time
+    would tell how many batches happened to end in it.
     """
+    summary = summarise(run)
     if summary.num_errors:
         return float("-inf")
     if load.concurrency is not None:
-        return summary.target_tokens_per_second
+        answered = [one for one in run.measured() if one.ok]
+        waited = sum(one.latency for one in answered)
+        tokens = sum(one.reply.target_tokens for one in answered)
+        return load.concurrency * tokens / waited if waited else 0.0
     latency = summary.latency
     found = latency.mean if by is Yardstick.MEAN else latency.at(_PERCENTILES[by])
     return -(found or float("inf"))

@@ -21,7 +21,6 @@ from bench.load.errors import ResultsError
 from bench.load.results import REPORT_FILE, Results, pack, read_results
 from bench.load.session import Session, about_source
 from bench.load.source import read_texts
-from bench.load.statistics import Summary
 from bench.load.units import Slo
 from bench.suite import agreement
 from bench.suite.artifacts import Artifacts
@@ -344,7 +343,7 @@ class Suite:
 
         `origins` are the sweeps that the finalists come from, for the record.
         """
-        rounds = len(self.plan.sweep.rounds)
+        rounds = len(self.plan.sweep_at(load).rounds)
         record, (best, *_) = self._rounds(name, load, rate, finalists, rounds)
         if record:
             self._store_sweep(name, record, best, origins)
@@ -359,7 +358,7 @@ class Suite:
         num_rounds: int,
     ) -> tuple[list[list[dict[str, Any]]], list[Settings]]:
         """What each round's runs brought, and who goes on after them."""
-        sweep = self.plan.sweep
+        sweep = self.plan.sweep_at(load)
         candidates = list(finalists or sweep.candidates(load.concurrency))
         record: list[list[dict[str, Any]]] = []
         if len(sweep.settings) == 1:
@@ -370,7 +369,7 @@ class Suite:
             answer = self._answer_seconds(load)
             seconds = max(self.plan.round_seconds(number, load, rate), (number + 1) * answer)
             warmup = max(one.warmup, answer)
-            figures: list[tuple[Summary, Settings]] = []
+            found: list[tuple[Results, Settings]] = []
             for settings in candidates:
                 place = sweep.settings.index(dict(settings))
                 where = f"round-{number + 1}/{place:02d}"
@@ -380,9 +379,9 @@ class Suite:
                 once = self.plan.takes_over and number < len(sweep.rounds) - 1
                 results = self._run(system, load, rate, seconds, warmup, directory, once=once)
                 (directory / REPORT_FILE).unlink(missing_ok=True)  # nobody looks at so many
-                figures.append((results.summary(), settings))
-            by = yardstick([summary for summary, _ in figures], load)
-            scored = [(score(summary, load, by), settings) for summary, settings in figures]
+                found.append((results, settings))
+            by = yardstick([results.summary() for results, _ in found], load)
+            scored = [(score(results.run, load, by), settings) for results, settings in found]
             record.append(
                 [
                     {"settings": dict(settings), "score": points, "scored_by": str(by)}

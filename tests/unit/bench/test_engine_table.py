@@ -56,13 +56,14 @@ class Report:
         memory: float = 1e8,
         rate: float = 100.0,
         num_refused: int = 0,
+        **fields: Any,
     ) -> None:
         about = {
             "model": model, "precision": "int8", "load": load,
             "system": {"name": system, "settings": {}},
         }  # fmt: skip
         where = f"runs/{model}-int8/{load}/{system}/{repetition}"
-        run = open_run(latencies, rate)
+        run = open_run(latencies, rate, **fields)
         refused = [
             dataclasses.replace(one, ended=one.sent, reply=Reply(code="RESOURCE_EXHAUSTED"))
             for one in run.samples[:num_refused]
@@ -74,6 +75,11 @@ class Report:
         run = open_run([latency] * round(60 * rate), rate)
         where = f"capacity/base-int8/{system}/trials/01-{rate:g}"
         write(self.path / where, run, {}, 1e8, Slo(99.0, 0.5))
+        self.end_search(system)
+
+    def end_search(self, system: str, early: str = "") -> None:
+        file = self.path / "capacity/base-int8" / system / "capacity.json"
+        file.write_text(json.dumps({"ended_early": early}))
 
     def add_in_process(self, engine: float, bare: float, tokens: int) -> None:
         block = {"steps": 100}
@@ -187,6 +193,25 @@ def test_throughput_of_many_errors_has_no_ratio(
     assert f"({num_refused} failed)" in row.ours
     assert "failed" not in row.theirs
     assert ("1.2% of ours failed" in row.verdict) is not has_ratio
+
+
+def test_a_run_that_is_not_valid_has_no_ratio(report: Report) -> None:
+    assert report.rows()[2].ratio is not None
+    report.add("closed-64", "ctranslate2", [0.2] * 400, repetition=3, broken_off="the server went")
+    row = report.rows()[2]
+    assert row.ratio is None
+    assert "a run of CTranslate2's is not valid: broken off" in row.verdict
+    assert not table.floors_held([row])
+    assert report.rows()[1].ratio is not None
+
+
+@pytest.mark.parametrize("system", ["dragoman", "ctranslate2"])
+def test_a_capacity_whose_search_ended_early_has_no_ratio(report: Report, system: str) -> None:
+    assert report.rows()[5].ratio is not None
+    report.end_search(system, "three trials were not valid")
+    row = report.rows()[5]
+    assert row.ratio is None
+    assert "ended early: three trials were not valid" in row.verdict
 
 
 def test_the_report_has_the_table(report: Report) -> None:

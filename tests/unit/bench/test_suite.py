@@ -2,15 +2,17 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 from pathlib import Path
 
 import pytest
 
 from bench.load.errors import LoadError
 from bench.load.html_report import render
+from bench.load.plan import LoadPlan
 from bench.load.results import Results, ResultsWriter
 from bench.load.sample import Reply
-from bench.load.statistics import summarise
+from bench.load.statistics import Run, summarise
 from bench.speed_model import speed_config
 from bench.suite import recompute
 from bench.suite.agreement import compare_translations, read, write
@@ -22,7 +24,7 @@ from bench.suite.suite import completed
 from bench.suite.sweep import workers_and_threads
 from bench.suite.systems import System, running
 from model.processor import num_usable_cores
-from tests.unit.bench.samples import open_run
+from tests.unit.bench.samples import open_run, sample
 
 
 def store(
@@ -297,29 +299,59 @@ def test_open_loops_are_scored_by_the_highest_percentile_that_all_can_tell() -> 
 
 
 def test_a_short_mean_with_a_long_tail_does_not_win() -> None:
-    tail = summarise(open_run([0.1] * 850 + [0.9] * 150))
-    even = summarise(open_run([0.3] * 1000))
+    tail = open_run([0.1] * 850 + [0.9] * 150)
+    even = open_run([0.3] * 1000)
     assert score(tail, OPEN, Yardstick.MEAN) > score(even, OPEN, Yardstick.MEAN)
-    by = yardstick([tail, even], OPEN)
+    by = yardstick([summarise(tail), summarise(even)], OPEN)
     assert score(even, OPEN, by) == pytest.approx(-0.3, rel=0.01)
     assert score(tail, OPEN, by) == pytest.approx(-0.9, rel=0.01)
 
 
 def test_errors_lose_and_do_not_choose_the_yardstick() -> None:
-    good = summarise(open_run([0.3] * 1000))
+    good = open_run([0.3] * 1000)
     bad_run = open_run([0.1] * 20)
     refused = dataclasses.replace(bad_run.samples[0], reply=Reply(code="RESOURCE_EXHAUSTED"))
-    bad = summarise(dataclasses.replace(bad_run, samples=[refused, *bad_run.samples[1:]]))
-    by = yardstick([good, bad], OPEN)
+    bad = dataclasses.replace(bad_run, samples=[refused, *bad_run.samples[1:]])
+    by = yardstick([summarise(good), summarise(bad)], OPEN)
     assert by is Yardstick.P99
     assert score(bad, OPEN, by) == float("-inf") < score(good, OPEN, by)
 
 
-def test_the_last_round_of_an_open_sweep_has_enough_samples_for_a_percentile() -> None:
+@pytest.mark.parametrize("num_rows", [1, 8, 64])
+def test_closed_loops_are_scored_alike_however_many_are_answered_at_once(num_rows: int) -> None:
+    """64 users, a batch of so many rows after another, 10 tokens each, 64 answers a second.
+
+    Who is counted by the answers within these two seconds has 64, or twice that, by luck.
+    """
+    load = Load(concurrency=64)
+    plan = LoadPlan("server:1", concurrency=64, duration=2.0, warmup=1.0)
+    ends = [math.ceil((number + 1) / num_rows) * num_rows / 64 for number in range(256)]
+    begins = [0.0] * 64 + ends[:-64]
+    samples = [
+        sample(number, begin, end - begin, target_tokens=10)
+        for number, (begin, end) in enumerate(zip(begins, ends, strict=True))
+    ]
+    run = Run(plan=plan, samples=samples, lags=[], seconds=3.0, num_scheduled=None)
+    assert score(run, load, Yardstick.TOKENS) == pytest.approx(640, rel=0.02)
+
+
+def test_who_answers_nothing_has_no_score() -> None:
+    plan = LoadPlan("server:1", concurrency=64, duration=2.0, warmup=1.0)
+    run = Run(plan=plan, samples=[], lags=[], seconds=3.0, num_scheduled=None)
+    assert score(run, Load(concurrency=64), Yardstick.TOKENS) == 0.0
+
+
+def test_rounds_of_the_engine_s_sweep_are_long_enough_to_tell() -> None:
     rounds = ENGINE.sweep.rounds
     last = len(rounds) - 1
     rate = 4.0
     assert ENGINE.round_seconds(last, OPEN, rate) * 0.8 * rate > 110
-    assert ENGINE.round_seconds(0, OPEN, rate) == rounds[0].seconds
+    assert ENGINE.round_seconds(0, OPEN, rate) * 0.8 * rate >= 50
+    assert ENGINE.round_seconds(0, OPEN, 1e6) == rounds[0].seconds
     assert ENGINE.round_seconds(last, OPEN, 1e6) == rounds[last].seconds
     assert ENGINE.round_seconds(last, Load(concurrency=8), rate) == rounds[last].seconds
+    for number, beam_size in ((64, 1), (16, 4)):
+        crowded = ENGINE.sweep_at(Load(concurrency=number, beam_size=beam_size)).rounds
+        # Longer than a batch of 64 takes, so that each setting has answers.
+        assert all(one.seconds + one.warmup >= 7.0 for one in crowded)
+    assert ENGINE.sweep_at(Load(concurrency=8)) is ENGINE.sweep
