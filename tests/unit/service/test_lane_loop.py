@@ -12,6 +12,7 @@ from itertools import pairwise
 
 import pytest
 
+from model.tokenizer import Tokenizer
 from service.engine import Engine, EngineConfig
 from service.errors import (
     InternalError,
@@ -22,8 +23,10 @@ from service.errors import (
 from service.fake_lanes import FakeLanes
 from service.fake_scorer import FakeScorer
 from service.generation import Generation
+from service.options import TranslateOptions
 from service.plan import RunnerLimits, ScoreItem
 from service.requests import FinishReason, GenerationRequest, ScoringRequest, SearchOptions
+from service.translator import Translator
 from tests.unit.service.test_engine import (
     Clock,
     Recorder,
@@ -438,3 +441,13 @@ async def test_a_beam_wider_than_a_lane_is_refused() -> None:
         with pytest.raises(InvalidArgumentError, match=r"beam_size.* 4"):
             engine.submit(request(10, options=SearchOptions(beam_size=5)))
         await engine.submit(request(10, options=SearchOptions(beam_size=4))).result()
+
+
+async def test_the_client_is_told_of_its_own_field(tokenizer: Tokenizer) -> None:
+    wide = TranslateOptions(search=SearchOptions(beam_size=5))
+    async with serving(FakeLanes(LIMITS)) as engine:
+        translator = Translator(engine, tokenizer)
+        with pytest.raises(InvalidArgumentError) as caught:
+            await translator.translate(["A dog."], wide)
+        assert caught.value.field == "options.search.beam_size"
+        assert "4, the limit" in caught.value.description
