@@ -48,11 +48,12 @@ UNARY, STREAMS, BEAMS, CANCELS = "unary", "streams", "beams", "cancels"
 # Of the requests. A beam of 4 computes four rows, so a few are a good part of the work.
 _SHARES = {UNARY: 0.815, STREAMS: 0.12, BEAMS: 0.015, CANCELS: 0.05}
 # The work of one, in that of a greedy unary request; of one that is cancelled, at most.
-_WEIGHTS = {UNARY: 1.0, STREAMS: 1.0, BEAMS: 4.0, CANCELS: 1.0}
+_BEAM = 4
+_WEIGHTS = {UNARY: 1.0, STREAMS: 1.0, BEAMS: float(_BEAM), CANCELS: 1.0}
 _ARGUMENTS = {
     UNARY: [],
     STREAMS: ["--stream"],
-    BEAMS: ["--beam-size", "4", "--early-stopping", "first"],
+    BEAMS: ["--beam-size", str(_BEAM), "--early-stopping", "first"],
 }
 _PATIENCE_SECONDS = 0.5
 _SETTLE_TRIES = 50
@@ -157,7 +158,7 @@ def fill_rows(server: Running, texts: Sequence[str], num_rounds: int) -> None:
     Args:
         server: whom.
         texts: what will be sent. Before them go copies of the longest, two for each row; after
-            them, some with a beam.
+            them the same with a beam, and some of the texts.
         num_rounds: how often.
 
     Raises:
@@ -169,7 +170,9 @@ def fill_rows(server: Running, texts: Sequence[str], num_rounds: int) -> None:
         (flood[begin : begin + _FILL_TEXTS], Search())
         for begin in range(0, len(flood), _FILL_TEXTS)
     ]
-    calls.append((list(texts[:_FILL_BEAMS]), Search(beam_size=4)))
+    # The hypotheses of a beam that don't end go on for longer than any translation.
+    wide = [longest_speed_text()] * (2 * max(1, num_rows // _BEAM))
+    calls.append(([*wide, *texts[:_FILL_BEAMS]], Search(beam_size=_BEAM)))
     try:
         with Client(server.address, timeout=_FILL_SECONDS) as client:
             for contents, search in calls * num_rounds:
