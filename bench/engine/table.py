@@ -192,6 +192,8 @@ def _capacity(directory: Path) -> Row:
     found = (capacity_of(read_trials(directory / system)) for system in (OWN, PEER))
     ours, theirs = ([] if rate is None else [rate] for rate in found)
     row = _compared(row, ours, theirs, "{:.3g}".format)
+    if row.ratio is None:
+        return row
     ended = [_ended_early(directory / system / CAPACITY_FILE) for system in (OWN, PEER)]
     why = [f"the search of {name} {text}" for name, text in zip(_NAMES, ended, strict=True) if text]
     return dataclasses.replace(row, ratio=None, why_not=", ".join(why)) if why else row

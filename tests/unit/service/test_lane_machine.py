@@ -264,6 +264,26 @@ def test_a_beam_goes_where_it_fits() -> None:
     assert rows_by_lane(lanes) == [5, 7]
 
 
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_score_that_the_lane_beside_dropped_does_not_end_again(fails: bool) -> None:
+    lanes = scheduler()
+    lanes.add([search_job([10], SearchOptions(beam_size=size)) for size in (2, 5)])
+    assert rows_by_lane(lanes) == [2, 5]
+    lanes.release(0)
+    lanes.release(1)
+    request = ScoringRequest((10, EOS), target_ids=(11, EOS))
+    job = Job(request, NoReply(), 1, 0.0)
+    lanes.add([job])
+    assert lanes.schedule(1, 0.0).scoring == [job]
+    lanes.cancel(job, RequestCancelledError("no more"))
+    assert [finished.job for finished in lanes.schedule(0, 0.0).dropped] == [job]
+    if fails:
+        assert lanes.fail([job], InternalError("broken"), 0.0) == []
+    else:
+        score = FakeScorer().predict(ScoreItem(request.source_ids, request.target_ids))
+        assert lanes.scored([job], [score], 0.0) == []
+
+
 def test_who_waits_and_is_cancelled_joins_no_lane() -> None:
     lanes = scheduler()
     job = search_job([10])
