@@ -14,7 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
 from dragoman.client import AsyncClient
+from model.processor import num_usable_cores
 from model.tokenizer import Tokenizer
 from service.engine import Engine, EngineConfig
 from service.fake_runner import FakeRunner, Script, echo
@@ -31,6 +35,9 @@ ROOT = Path(__file__).resolve().parents[2]
 
 # Of `dragoman serve`, in tests of neither limit: a slow machine takes its time and refuses nobody.
 NO_HURRY = ("--drain-seconds", "250", "--max-queue-seconds", "250")
+
+# On one core, models stay in the server's own process.
+needs_two_cores = pytest.mark.skipif(num_usable_cores() < 2, reason="needs two cores")
 
 
 def any_ports(**values: Any) -> Settings:
@@ -100,14 +107,16 @@ class Running:
 
     async def scrape(self) -> str:
         """What /metrics gives over HTTP."""
-        url = f"http://127.0.0.1:{self.server.metrics_port}/metrics"
+        return await _page(f"http://127.0.0.1:{self.server.metrics_port}/metrics")
 
-        def get() -> str:
-            with urllib.request.urlopen(url) as response:
-                text: str = response.read().decode()
-                return text
 
-        return await asyncio.to_thread(get)
+async def _page(url: str) -> str:
+    def get() -> str:
+        with urllib.request.urlopen(url) as response:
+            text: str = response.read().decode()
+            return text
+
+    return await asyncio.to_thread(get)
 
 
 @contextlib.asynccontextmanager
@@ -154,8 +163,22 @@ class ServerProcess:
     @property
     def address(self) -> str:
         """HOST:PORT, from its log."""
+        return str(self._serving["address"])
+
+    @property
+    def _serving(self) -> dict[str, Any]:
         (line,) = [entry for entry in self.log if entry["message"] == "serving"]
-        return str(line["address"])
+        return line
+
+    async def metric(self, name: str, **labels: str) -> float:
+        """The sum of the samples that /metrics gives with these labels; 0 if there are none."""
+        page = await _page(self._serving["metrics"])
+        return sum(
+            sample.value
+            for family in text_string_to_metric_families(page)
+            for sample in family.samples
+            if sample.name == name and labels.items() <= sample.labels.items()
+        )
 
     async def read_log_until(self, message: str) -> dict[str, Any]:
         """Read its log until an entry with `message`, and give that."""

@@ -16,10 +16,15 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from dragoman.client import AsyncClient, StreamEnd, TranslationError
-from model.processor import num_usable_cores
 from tests.factories import tiny_bundle, tiny_tokenizer
 from tests.integration import hanging_server
-from tests.integration.servers import NO_HURRY, dragoman, python_process, server_process
+from tests.integration.servers import (
+    NO_HURRY,
+    dragoman,
+    needs_two_cores,
+    python_process,
+    server_process,
+)
 
 Damage = Callable[[Path], None]
 
@@ -230,10 +235,6 @@ async def test_a_model_that_hangs_does_not_hold_the_end(tmp_path: Path) -> None:
             await call
         assert caught.value.code is grpc.StatusCode.UNAVAILABLE
         assert await server.end() == 1
-
-
-# On one core, models stay in the server's own process.
-needs_two_cores = pytest.mark.skipif(num_usable_cores() < 2, reason="needs two cores")
 
 
 @needs_two_cores

@@ -1,0 +1,234 @@
+"""A larger model as two cores serve it by default: two lanes, in a process of the model's own.
+
+Beside the lanes, texts are encoded on a thread of their own. Whoever is cancelled or comes too late
+there: the others get what each gets alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import random
+from collections.abc import Coroutine
+from dataclasses import dataclass
+from typing import Any
+
+import grpc
+import pytest
+
+from dragoman.client import AsyncClient, PairScore, StreamEnd, Translation, TranslationError
+from dragoman.v1 import translation_pb2 as pb
+from dragoman.v1.translation_pb2_grpc import TranslationServiceStub
+from model.bundle import Bundle
+from tests.factories import SENTENCES, tiny_bundle
+from tests.integration.servers import NO_HURRY, ServerProcess, needs_two_cores, server_process
+
+MAX_ROWS = 64
+MODEL = "wide"
+
+# Pairs that make sense and pairs that don't, four to a call.
+PAIRS = list(itertools.permutations(SENTENCES, 2))
+PAIR_GROUPS = [PAIRS[start : start + 4] for start in range(0, 32, 4)]
+
+# What is not waited for: more than can be done while the others are answered.
+LONG = SENTENCES * 75
+MANY_PAIRS = PAIRS * 18
+
+IDLE = (
+    "dragoman_requests_in_flight",
+    "dragoman_slots_used",
+    "dragoman_waiting_sentences",
+    "dragoman_held_back_calls",
+)
+
+
+def various_texts(count: int) -> list[str]:
+    """Of one sentence or two, each of some words."""
+    chance = random.Random(3)
+    words = " ".join(SENTENCES).replace(".", "").split()
+
+    def sentence() -> str:
+        return " ".join(chance.choices(words, k=chance.randint(2, 7))) + "."
+
+    return [" ".join(sentence() for _ in range(chance.choice((1, 1, 2)))) for _ in range(count)]
+
+
+TEXTS = various_texts(10)
+
+
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
+    """With the fewest decoder weights that get two lanes: a smaller decoder gets one."""
+    return tiny_bundle(
+        tmp_path_factory.mktemp("bundles") / MODEL,
+        name=MODEL,
+        d_model=64,
+        ffn_dim=12_000,
+        num_encoder_layers=1,
+        num_decoder_layers=4,
+    )
+
+
+@dataclass(frozen=True)
+class Known:
+    """What each gets alone.
+
+    Attributes:
+        translations: of `TEXTS`.
+        scores: of `PAIR_GROUPS`.
+    """
+
+    translations: list[Translation]
+    scores: list[list[PairScore]]
+
+    @classmethod
+    async def ask(cls, client: AsyncClient) -> Known:
+        """One after another."""
+        return cls(
+            [(await client.translate([text])).translations[0] for text in TEXTS],
+            [(await client.score(pairs)).scores for pairs in PAIR_GROUPS],
+        )
+
+    def again(self, client: AsyncClient) -> list[Coroutine[Any, Any, None]]:
+        """The same calls, and streams of the same texts, each of which checks its answer."""
+        calls = [
+            check(client, text, expected)
+            for text, expected in zip(TEXTS, self.translations, strict=True)
+            for check in (check_translation, check_stream)
+        ]
+        calls += [
+            check_scores(client, pairs, expected)
+            for pairs, expected in zip(PAIR_GROUPS, self.scores, strict=True)
+        ]
+        random.Random(4).shuffle(calls)
+        return calls
+
+
+async def check_translation(client: AsyncClient, text: str, expected: Translation) -> None:
+    assert (await client.translate([text])).translations == [expected]
+
+
+async def check_stream(client: AsyncClient, text: str, expected: Translation) -> None:
+    *pieces, end = [event async for event in client.stream(text)]
+    assert "".join(map(str, pieces)) == expected.text
+    assert isinstance(end, StreamEnd)
+    assert end.finish_reason is expected.finish_reason
+    assert end.num_target_tokens == expected.num_target_tokens
+
+
+async def check_scores(
+    client: AsyncClient, pairs: list[tuple[str, str]], expected: list[PairScore]
+) -> None:
+    assert (await client.score(pairs)).scores == expected
+
+
+async def running_calls(
+    server: ServerProcess, channel: grpc.aio.Channel
+) -> tuple[list[grpc.aio.Call], list[grpc.aio.Call]]:
+    """Scores, and translations of both kinds, that are far from their end.
+
+    They have begun, in both lanes. The scores are of one client, so that the first is computed.
+    """
+    stub = TranslationServiceStub(channel)
+    numbers = itertools.count()
+
+    def metadata(client: str = "") -> tuple[tuple[str, str], ...]:
+        name = f"cancelled-{next(numbers)}"
+        return ("x-request-id", name), ("x-client-id", client or name)
+
+    scored = await server.metric("dragoman_scored_translations_total")
+    streams = [
+        stub.StreamTranslate(pb.StreamTranslateRequest(content=" ".join(LONG)), metadata=metadata())
+        for _ in range(3)
+    ]
+    batches = [
+        stub.Translate(pb.TranslateRequest(contents=LONG), metadata=metadata()) for _ in range(4)
+    ]
+    pairs = [pb.ScorePair(source_text=one, translated_text=two) for one, two in MANY_PAIRS]
+    scores = [
+        stub.Score(pb.ScoreRequest(pairs=pairs), metadata=metadata("scores")) for _ in range(16)
+    ]
+    for stream in streams:
+        await stream.read()
+    # The last that were sent; then the others have come as well.
+    while await server.metric("dragoman_requests_in_flight", method="Score") < len(scores):
+        pass
+    while await server.metric("dragoman_scored_translations_total") == scored:
+        pass
+    while not await num_wide_steps(server):
+        pass
+    return [*scores], [*streams, *batches]
+
+
+async def num_wide_steps(server: ServerProcess) -> float:
+    """Steps of one lane beside another: together they had more rows than there are in one."""
+    narrow = await server.metric("dragoman_step_rows_bucket", le=f"{MAX_ROWS / 2}")
+    return await server.metric("dragoman_step_rows_count") - narrow
+
+
+@needs_two_cores
+async def test_in_two_lanes_each_gets_what_it_gets_alone_whoever_else_goes(bundle: Bundle) -> None:
+    options = ("--threads", "2", "--max-rows", str(MAX_ROWS), *NO_HURRY)
+    async with (
+        server_process("--model", bundle.path, *options) as server,
+        AsyncClient(server.address, timeout=250, client_id="stays") as client,
+        AsyncClient(server.address, timeout=250, client_id="late") as hasty,
+        grpc.aio.insecure_channel(server.address) as channel,
+    ):
+        (loaded,) = (entry for entry in server.log if entry["message"] == "loaded")
+        assert (loaded["lanes"], loaded["rows"]) == (2, MAX_ROWS)
+        assert loaded["pid"] != server.process.pid
+        known = await Known.ask(client)
+        assert len({translation.text for translation in known.translations}) == len(TEXTS)
+        await hasty.list_models()  # so that no call's time is spent on the connection
+
+        # An idle server tries what may come too late; a busy one might refuse it.
+        encoded = await server.metric("dragoman_encoded_sentences_total")
+        late = [asyncio.ensure_future(hasty.translate(LONG, timeout=1.0, request_id="late-0"))]
+        while await server.metric("dragoman_encoded_sentences_total") == encoded:
+            if late[0].done():
+                break
+        scores, translations = await running_calls(server, channel)
+        late_scores = [
+            asyncio.ensure_future(hasty.score(MANY_PAIRS, timeout=1.0, request_id=f"late-{i}"))
+            for i in (1, 2)
+        ]
+        # Each answer is the moment for others to go: among them the score that is computed now.
+        leaving, gone = (iter(scores), iter(translations)), 0
+        for answered in asyncio.as_completed(known.again(client)):
+            await answered
+            for leaver in filter(None, (next(calls, None) for calls in leaving)):
+                assert leaver.cancel()
+                gone += 1
+        assert gone == len(scores) + len(translations)
+        assert {await call.code() for call in (*scores, *translations)} == {
+            grpc.StatusCode.CANCELLED
+        }
+        for expiring in (*late, *late_scores):
+            with pytest.raises(TranslationError) as caught:
+                await expiring
+            assert caught.value.code is grpc.StatusCode.DEADLINE_EXCEEDED
+
+        for gauge in IDLE:
+            while await server.metric(gauge):
+                pass
+
+        after = asyncio.gather(*known.again(client))
+        first = client.stream(TEXTS[0])
+        await anext(first)
+        server.terminate()
+        await after
+        async for _ in first:
+            pass
+        assert await server.end() == 0
+
+    assert server.log[-1]["message"] == "stopped"
+    assert {entry["level"] for entry in server.log} == {"info"}
+    calls = [entry for entry in server.log if entry["message"] == "call"]
+    codes = {entry["request_id"]: entry["code"] for entry in calls}
+    cancelled = [codes.pop(f"cancelled-{number}") for number in range(gone)]
+    assert set(cancelled) == {"CANCELLED"}
+    # The client's clock and the server's run out at nearly the same time, in either order.
+    expired = [codes.pop(name) for name in list(codes) if name.startswith("late-")]
+    assert set(expired) <= {"DEADLINE_EXCEEDED", "CANCELLED"}
+    assert set(codes.values()) == {"OK"}
