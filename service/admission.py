@@ -22,10 +22,10 @@ _LAST = 8
 
 
 class Places:
-    """Counts the rows of what is inside the engine.
+    """Counts who holds how much: rows inside the engine, or calls in progress.
 
     Args:
-        capacity: most rows inside at any time.
+        capacity: most places taken at any time.
         reserve: how many of these only go to newly arriving calls.
         on_held_back: told how many calls have a sequence for which there is no place yet.
         spare_limit: asked for a lower bound than `capacity - reserve`, where load asks for one.

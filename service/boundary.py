@@ -21,9 +21,11 @@ from google.protobuf import duration_pb2
 from google.rpc import error_details_pb2, status_pb2
 
 from service import errors, logs
+from service.admission import Places
 from service.metrics import ServerMetrics
 
 REQUEST_ID = "x-request-id"
+CLIENT_ID = "x-client-id"
 VALID_ID = re.compile(r"[A-Za-z0-9\-_.:/+=@]{1,128}")
 _DETAILS = "grpc-status-details-bin"  # where gRPC's rich error model puts google.rpc.Status
 # gRPC's own hint, for clients whose retry policy names RESOURCE_EXHAUSTED. Ours doesn't: load that
@@ -31,6 +33,8 @@ _DETAILS = "grpc-status-details-bin"  # where gRPC's rich error model puts googl
 _PUSHBACK = "grpc-retry-pushback-ms"
 # A client's clock for a deadline begins before ours: it can give up so much before it passes here.
 _MOST_EARLY_SECONDS = 0.1
+# Methods that ask no model for anything.
+_METADATA = ("ListModels", "GetModel")
 
 _CODES: dict[type[errors.DragomanError], grpc.StatusCode] = {
     errors.InvalidArgumentError: grpc.StatusCode.INVALID_ARGUMENT,
@@ -94,6 +98,8 @@ class Call:
 
     Attributes:
         request_id: names it in the log.
+        client: who asks: what it calls itself, or the peer's address, without the port: every
+            connection has another.
         facts: numbers for its log line; never a text.
     """
 
@@ -102,6 +108,7 @@ class Call:
         self._metadata = context.invocation_metadata() or ()
         # Not uuid4: asking the kernel for random bytes costs more than the rest of this module.
         self.request_id = self.metadata(REQUEST_ID) or f"{random.getrandbits(128):032x}"
+        self.client = self._client(context)
         self.facts: dict[str, object] = {}
 
     def metadata(self, key: str) -> str | None:
@@ -111,6 +118,12 @@ class Call:
                 return value
         return None
 
+    def _client(self, context: Context) -> str:
+        if name := self.metadata(CLIENT_ID):
+            return f"id:{name}"
+        peer: str = context.peer()
+        return peer.rpartition(":")[0] if peer.startswith("ipv") else peer
+
 
 class Boundary(grpc.aio.ServerInterceptor):
     """Wraps every method of our own service. Others (health, reflection) pass through.
@@ -118,15 +131,15 @@ class Boundary(grpc.aio.ServerInterceptor):
     Args:
         metrics: where calls are counted.
         service: the full name of our service.
-        max_calls: calls in progress; more are refused. Health checks don't count, so that load
-            does not look like illness.
+        max_calls: calls in progress; more are refused, and of one client some before that, so that
+            it does not keep others out. Health checks don't count, so that load does not look like
+            illness.
     """
 
     def __init__(self, metrics: ServerMetrics, service: str, max_calls: int) -> None:
         self._metrics = metrics
         self._prefix = f"/{service}/"
-        self._max_calls = max_calls
-        self._num_calls = 0
+        self._calls = Places(max_calls, reserve=0)
         self._started = asyncio.Event()
         self._handlers: dict[str, Handler] = {}  # by path; of our own methods only
 
@@ -196,13 +209,16 @@ class Boundary(grpc.aio.ServerInterceptor):
         trailing: list[tuple[str, str | bytes]] = [(REQUEST_ID, call.request_id)]
         context.set_trailing_metadata(trailing)
         self._metrics.call_started(method)
-        self._num_calls += 1
+        # Asking what models there are ends at once, whoever else has calls in progress.
+        client = "" if method in _METADATA else call.client
+        is_taken = self._calls.take(1, client)
         self._started.set()
         started, code = time.perf_counter(), grpc.StatusCode.OK
         try:
-            if self._num_calls > self._max_calls:
+            if not is_taken:
                 raise errors.ResourceExhaustedError(
-                    f"{self._max_calls} calls are in progress, which is this server's limit"
+                    f"{self._calls.num_taken} calls are in progress of at most "
+                    f"{self._calls.capacity}, and there is no place for one more of this client"
                 )
             yield
         except (asyncio.CancelledError, GeneratorExit):
@@ -221,7 +237,8 @@ class Boundary(grpc.aio.ServerInterceptor):
                 trailing.append((_PUSHBACK, str(round(exc.retry_after_seconds * 1000))))
             await context.abort(code, status.message, tuple(trailing))
         finally:
-            self._num_calls -= 1
+            if is_taken:
+                self._calls.release(1, client)
             seconds = time.perf_counter() - started
             self._metrics.call_finished(method, code.name, seconds)
             facts = {"method": method, "code": code.name, "seconds": round(seconds, 6)}

@@ -125,7 +125,7 @@ class PairScorer:
             UnavailableError: the engine does not serve.
         """
         options = options or ScoreOptions()
-        await self._check(pairs)
+        await self._check(pairs, client)
         await self._engine.prepare_scoring()
         call = Call(
             self._engine,
@@ -137,7 +137,7 @@ class PairScorer:
         )
         try:
             submitted: list[Generation | InvalidArgumentError] = []
-            tokenized = self._tokenized(pairs)
+            tokenized = self._tokenized(pairs, client)
             if options.return_alignments == "soft":
                 tokenized = _weighed(tokenized)
             async for item in tokenized:
@@ -156,12 +156,12 @@ class PairScorer:
         finally:
             call.close()
 
-    async def _check(self, pairs: Sequence[tuple[str, str]]) -> None:
+    async def _check(self, pairs: Sequence[tuple[str, str]], client: str) -> None:
         self._limits.check_count("pairs", len(pairs), "pairs")
         names = [f"pairs[{i}].{side}" for i in range(len(pairs)) for side in _SIDES]
         texts = [text for pair in pairs for text in pair]
         self._limits.check_lengths("pairs", names, [len(text) for text in texts])
-        lengths = await self._preparer.lengths(texts)
+        lengths = await self._preparer.lengths(texts, client=client)
         self._limits.check_lengths("pairs", names, lengths, NORMALISED)
 
     async def _answered(
@@ -192,7 +192,9 @@ class PairScorer:
             compute_seconds=result.compute_seconds,
         )
 
-    async def _tokenized(self, pairs: Sequence[tuple[str, str]]) -> AsyncIterator[_Tokenized]:
+    async def _tokenized(
+        self, pairs: Sequence[tuple[str, str]], client: str
+    ) -> AsyncIterator[_Tokenized]:
         """The tokens of both sides of each pair, EOS included, or what is wrong with it."""
         limits = self._engine.limits
         most = (limits.max_source_positions, limits.max_target_positions)
@@ -200,7 +202,7 @@ class PairScorer:
         error: InvalidArgumentError | None = None
         texts = [text for pair in pairs for text in pair]
         number = 0
-        async for ids in self._preparer.encode_all(texts):
+        async for ids in self._preparer.encode_all(texts, client=client):
             index, side = divmod(number, 2)
             number += 1
             try:

@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-import asyncio
 import functools
 import itertools
 import unicodedata
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
 
 from model.tokenizer import Tokenizer
 from service.segmentation import Segment, has_words, split_long, split_text, whole_text
-
-T = TypeVar("T")
+from service.shared_thread import SharedThread
 
 # Segmenting and tokenizing take about a millisecond for so many ASCII characters. Less is done at
 # once on the event loop, where a hop to a thread would cost more than it saves; more goes to a
-# thread in portions of this size, so that a call of megabytes neither holds up the loop nor the
-# calls that come after it, and its first sentences are in the engine before its last ones are cut.
+# thread, where clients take turns, in portions of this size: so a call of megabytes neither holds
+# up the loop nor the calls that come after it, and its first sentences are in the engine before its
+# last ones are cut.
 _PORTION_CHARACTERS = 4000
 # The same for texts with other characters, each of which can be several tokens, counted after
 # normalisation, by which one can become 18 (U+FDFA).
@@ -97,32 +94,35 @@ class TextPreparer:
         self._tokenizer = tokenizer
         self._language = language
         self._max_tokens = max_source_positions - 1
-        self._executor = ThreadPoolExecutor(1, thread_name_prefix="prepare")
+        self._thread = SharedThread("prepare")
 
-    async def lengths(self, texts: Sequence[str]) -> list[int]:
+    async def lengths(self, texts: Sequence[str], *, client: str = "") -> list[int]:
         """The `normalised_length` of each text."""
 
         def measure() -> list[int]:
             return [normalised_length(text) for text in texts]
 
-        return measure() if _are_small(texts) else await self._in_thread(measure)
+        return measure() if _are_small(texts) else await self._thread.run(measure, client)
 
     async def prepare_all(
-        self, texts: Sequence[str], *, split_sentences: bool
+        self, texts: Sequence[str], *, split_sentences: bool, client: str = ""
     ) -> AsyncIterator[PreparedText | TextError]:
         """Each text in pieces, in order, or what is wrong with it."""
         on_loop = _are_small(texts)
         for portion in _portions(texts):
-            for prepared in await self._prepare_portion(portion, split_sentences, on_loop):
+            for prepared in await self._prepare_portion(portion, split_sentences, on_loop, client):
                 yield prepared
 
-    async def prepare_one(self, text: str, *, split_sentences: bool) -> PreparedText:
+    async def prepare_one(
+        self, text: str, *, split_sentences: bool, client: str = ""
+    ) -> PreparedText:
         """One text in pieces.
 
         Raises:
             TextError: the text cannot be translated.
         """
-        [prepared] = await self._prepare_portion([text], split_sentences, _are_small([text]))
+        on_loop = _are_small([text])
+        [prepared] = await self._prepare_portion([text], split_sentences, on_loop, client)
         if isinstance(prepared, TextError):
             raise prepared
         return prepared
@@ -146,7 +146,9 @@ class TextPreparer:
                 was_split = True
         return PreparedText(list(_merged(pieces)), was_split)
 
-    async def encode_all(self, texts: Sequence[str]) -> AsyncIterator[list[int] | TextError]:
+    async def encode_all(
+        self, texts: Sequence[str], *, client: str = ""
+    ) -> AsyncIterator[list[int] | TextError]:
         """Each text's token ids, in one piece and without EOS, or what is wrong with it."""
 
         def encode(portion: Sequence[str]) -> list[list[int] | TextError]:
@@ -155,7 +157,7 @@ class TextPreparer:
         on_loop = _are_small(texts)
         for portion in _portions(texts):
             work = functools.partial(encode, portion)
-            for ids in work() if on_loop else await self._in_thread(work):
+            for ids in work() if on_loop else await self._thread.run(work, client):
                 yield ids
 
     def _ids_or_error(self, text: str) -> list[int] | TextError:
@@ -166,17 +168,14 @@ class TextPreparer:
         return self._tokenizer.encode(text)
 
     async def _prepare_portion(
-        self, texts: Sequence[str], split_sentences: bool, on_loop: bool
+        self, texts: Sequence[str], split_sentences: bool, on_loop: bool, client: str
     ) -> list[PreparedText | TextError]:
         def prepare_each() -> list[PreparedText | TextError]:
             return [self._prepared_or_error(text, split_sentences) for text in texts]
 
         if on_loop:
             return prepare_each()
-        return await self._in_thread(prepare_each)
-
-    async def _in_thread(self, work: Callable[[], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._executor, work)
+        return await self._thread.run(prepare_each, client)
 
     def _prepared_or_error(self, text: str, split_sentences: bool) -> PreparedText | TextError:
         try:

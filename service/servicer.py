@@ -13,7 +13,7 @@ import grpc
 
 from dragoman.v1 import translation_pb2 as pb
 from dragoman.v1 import translation_pb2_grpc
-from service.boundary import Call, code_of, current_call, time_remaining
+from service.boundary import code_of, current_call, time_remaining
 from service.errors import InvalidArgumentError
 from service.messages import (
     add_score,
@@ -29,8 +29,6 @@ from service.text_results import TextResult
 from service.turns import Turns
 
 SERVICE = pb.DESCRIPTOR.services_by_name["TranslationService"].full_name
-
-CLIENT_ID = "x-client-id"
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
@@ -59,7 +57,7 @@ class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
             options_of(request.options),
             deadline=_deadline(context),
             request_id=call.request_id,
-            client=_client(call, context),
+            client=call.client,
         )
         self._count(results)
         response = pb.TranslateResponse(model=model.name)
@@ -81,7 +79,7 @@ class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
             options_of(request.options),
             deadline=_deadline(context),
             request_id=call.request_id,
-            client=_client(call, context),
+            client=call.client,
         )
         async for event in events:
             if isinstance(event, TextResult):
@@ -105,7 +103,7 @@ class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
             score_options_of(request.options),
             deadline=_deadline(context),
             request_id=call.request_id,
-            client=_client(call, context),
+            client=call.client,
         )
         self._count(results)
         response = pb.ScoreResponse(model=model.name)
@@ -164,17 +162,6 @@ def _deadline(context: Context) -> float | None:
     """The client's deadline on this machine's monotonic clock."""
     remaining = time_remaining(context)
     return None if remaining is None else time.monotonic() + remaining
-
-
-def _client(call: Call, context: Context) -> str:
-    """Who asks: what the client calls itself, or the peer's address.
-
-    The address is without its port, which every connection has another of.
-    """
-    if name := call.metadata(CLIENT_ID):
-        return f"id:{name}"
-    peer: str = context.peer()
-    return peer.rpartition(":")[0] if peer.startswith("ipv") else peer
 
 
 def _summary(result: TextResult, model: ServedModel) -> pb.StreamSummary:

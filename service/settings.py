@@ -114,7 +114,8 @@ class Settings:
     )
     max_concurrent_requests: int = _setting(
         4096,
-        "Calls in progress; more are refused with RESOURCE_EXHAUSTED.",
+        "Calls in progress; more are refused with RESOURCE_EXHAUSTED. The last eighth is for "
+        "clients that have few.",
         minimum=1,
         maximum=10_000_000,
     )

@@ -102,14 +102,14 @@ class Translator:
             UnavailableError: the engine does not serve.
         """
         options = options or TranslateOptions()
-        await self._check_texts(texts)
+        await self._check_texts(texts, client)
         call = self._call(options, deadline, request_id, client)
         if options.return_alignments:
             await self._engine.prepare_scoring()
         try:
             drafts: list[Draft | TextError] = []
             async for prepared in self._preparer.prepare_all(
-                texts, split_sentences=options.split_sentences
+                texts, split_sentences=options.split_sentences, client=client
             ):
                 if isinstance(prepared, PreparedText):
                     parts = await self._submitted(prepared, call)
@@ -151,12 +151,12 @@ class Translator:
         options = options or TranslateOptions()
         options.check_streamable()
         self.limits.check_length("content", len(text))
-        [length] = await self._preparer.lengths([text])
+        [length] = await self._preparer.lengths([text], client=client)
         self.limits.check_length("content", length, NORMALISED)
         call = self._call(options, deadline, request_id, client)
         try:
             prepared = await self._preparer.prepare_one(
-                text, split_sentences=options.split_sentences
+                text, split_sentences=options.split_sentences, client=client
             )
             draft = Draft(prepared, [], call.started_at)
             deltas = []
@@ -269,11 +269,11 @@ class Translator:
             texts.append(self._tokenizer.decode(result.token_ids))
         return draft.result("" if error else "".join(texts), error)
 
-    async def _check_texts(self, texts: Sequence[str]) -> None:
+    async def _check_texts(self, texts: Sequence[str], client: str) -> None:
         self.limits.check_count("contents", len(texts), "texts")
         names = [f"contents[{index}]" for index in range(len(texts))]
         self.limits.check_lengths("contents", names, [len(text) for text in texts])  # costs nothing
-        lengths = await self._preparer.lengths(texts)
+        lengths = await self._preparer.lengths(texts, client=client)
         self.limits.check_lengths("contents", names, lengths, NORMALISED)
 
 

@@ -1,6 +1,7 @@
 """The boundary on a real server, around a service whose answers are scripted."""
 
 import asyncio
+import contextlib
 import json
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -9,7 +10,7 @@ from typing import Any
 import grpc
 import pytest
 
-from dragoman.client import AsyncClient, TranslationError
+from dragoman.client import AsyncClient, TranslationBatch, TranslationError
 from dragoman.v1 import translation_pb2 as pb
 from dragoman.v1 import translation_pb2_grpc
 from service import errors
@@ -78,16 +79,24 @@ class Setup:
             await asyncio.sleep(0)
 
 
-@pytest.fixture
-async def setup() -> AsyncIterator[Setup]:
+@contextlib.asynccontextmanager
+async def serving(max_calls: int) -> AsyncIterator[Setup]:
     metrics = ServerMetrics()
-    server = grpc.aio.server(interceptors=[Boundary(metrics, SERVICE, max_calls=4)])
+    server = grpc.aio.server(interceptors=[Boundary(metrics, SERVICE, max_calls)])
     made = Setup(server, server.add_insecure_port("127.0.0.1:0"), metrics)
     translation_pb2_grpc.add_TranslationServiceServicer_to_server(made.service, server)
     await server.start()
-    yield made
-    await made.client.close()
-    await server.stop(None)
+    try:
+        yield made
+    finally:
+        await made.client.close()
+        await server.stop(None)
+
+
+@pytest.fixture
+async def setup() -> AsyncIterator[Setup]:
+    async with serving(max_calls=4) as made:
+        yield made
 
 
 def raising(error: Exception) -> Behaviour:
@@ -237,6 +246,9 @@ class EndedContext:
     def invocation_metadata(self) -> tuple[()]:
         return ()
 
+    def peer(self) -> str:
+        return "ipv4:127.0.0.1:50000"
+
     def set_trailing_metadata(self, metadata: object) -> None:
         pass
 
@@ -313,6 +325,48 @@ async def test_calls_beyond_the_limit_are_refused_and_the_others_answered(setup:
     release.set()
     assert len(await asyncio.gather(*calls)) == 4
     assert setup.count("OK") == 4
+
+
+async def test_one_client_s_calls_leave_places_for_others() -> None:
+    release = asyncio.Event()
+    arrived = asyncio.Semaphore(0)
+
+    async def wait() -> None:
+        arrived.release()
+        await release.wait()
+
+    def named(name: str) -> AsyncClient:
+        return AsyncClient(served.address, client_id=name, timeout=30, patient=False)
+
+    async def is_refused(client: AsyncClient) -> None:
+        with pytest.raises(TranslationError, match="calls are in progress") as caught:
+            await client.translate(["a"])
+        assert caught.value.code is grpc.StatusCode.RESOURCE_EXHAUSTED
+
+    async with serving(max_calls=16) as served, named("many") as many, named("few") as few:
+        served.service.behaviour = wait
+
+        async def call(client: AsyncClient) -> asyncio.Future[TranslationBatch]:
+            begun = asyncio.ensure_future(client.translate(["a"]))
+            await arrived.acquire()
+            return begun
+
+        # The last two of sixteen places are for those who hold no more than that.
+        calls = [await call(many) for _ in range(14)]
+        await is_refused(many)
+        await is_refused(many)
+        assert await many.list_models() == []  # ends at once, and is nobody's
+        calls += [await call(few), await call(served.client)]
+        for full in (many, few, served.client):
+            await is_refused(full)
+        with pytest.raises(TranslationError, match="16 calls are in progress"):
+            await many.list_models()
+        release.set()
+        await asyncio.gather(*calls)
+        await served.until_idle()
+        await asyncio.gather(*(many.translate(["a"]) for _ in range(14)))
+        assert served.count("OK") == 30
+        assert served.count("RESOURCE_EXHAUSTED") == 5
 
 
 async def test_unavailable_is_tried_again_until_it_works(setup: Setup) -> None:

@@ -1,6 +1,7 @@
 """How much work a text makes, and where it is done."""
 
 import asyncio
+import threading
 import unicodedata
 from pathlib import Path
 
@@ -92,3 +93,46 @@ async def test_what_is_kept_is_one_piece_and_nothing_is_lost(tokenizer: Tokenize
         assert isinstance(prepared, PreparedText)
         assert "".join(piece.separator + piece.text for piece in prepared.pieces) == text
         assert len(prepared.pieces) == num_pieces
+
+
+class Held(Tokenizer):
+    """Waits for `release` and notes whose texts it is given: the first word says."""
+
+    def __init__(self, model: bytes) -> None:
+        super().__init__(model)
+        self.is_held = threading.Event()
+        self.release = threading.Event()
+        self.order: list[str] = []
+
+    def encode(self, text: str) -> list[int]:
+        """As the tokenizer does it."""
+        self.order.append(text.split()[0])
+        self.is_held.set()
+        self.release.wait()
+        return super().encode(text)
+
+
+async def test_clients_take_turns_in_the_thread(tmp_path: Path) -> None:
+    tiny_tokenizer(tmp_path)
+    held = Held((tmp_path / "tokenizer.model").read_bytes())
+    preparer = TextPreparer(held, "en", 100_000)
+
+    def begin(client: str, *names: str) -> list[asyncio.Future[PreparedText]]:
+        texts = [f"{name} {'A dog is running. ' * 300}" for name in names]
+        return [
+            asyncio.ensure_future(preparer.prepare_one(text, split_sentences=False, client=client))
+            for text in texts
+        ]
+
+    many = begin("many", "many-0", "many-1", "many-2", "many-3", "many-4")
+    try:
+        await asyncio.to_thread(held.is_held.wait)
+        others = [*begin("some", "some-0", "some-1"), *begin("one", "one-0")]
+        gone = many.pop(2)
+        gone.cancel()
+        await asyncio.sleep(0)  # all have come, and one has gone
+    finally:
+        held.release.set()
+    await asyncio.gather(*many, *others)
+    order = ["many-0", "many-1", "some-0", "one-0", "some-1", "many-3", "many-4"]
+    assert held.order == order
