@@ -3,6 +3,7 @@
 Among many rows, sources are encoded before they join. Otherwise every row would wait for each
 encode; and the longer the last one took, the more have come meanwhile to share the next. Among few,
 a newcomer is encoded where it joins: the steps there are short, and it gets the whole processor.
+Scores need no row, and their scorer encodes: they pass it.
 
 Pure policy, like the scheduler: no tensors, no clock, no threads.
 """
@@ -21,8 +22,7 @@ class Anteroom:
 
     Args:
         waiting: the queue.
-        token_budget: most source tokens to encode at once; a longer source is encoded alone. Scores
-            are let in up to as much.
+        token_budget: most source tokens to encode at once; a longer source is encoded alone.
 
     Attributes:
         is_passed: whether newcomers join without having been encoded, at present.
@@ -54,17 +54,18 @@ class Anteroom:
         """Add a job."""
         self._waiting.push(job)
 
-    def peek(self) -> Job | None:
-        """Who joins next."""
+    def peek(self, *, scored: bool = False) -> Job | None:
+        """Who joins next, or is scored next."""
+        if scored:
+            return self._waiting.peek(scored=True)
         if self._let_in:
             return next(iter(self._let_in))
-        head = self._waiting.peek()
-        return head if head is not None and (self.is_passed or _is_scored(head)) else None
+        return self._waiting.peek() if self.is_passed else None
 
-    def take(self) -> Job:
+    def take(self, *, scored: bool = False) -> Job:
         """Take out the job that `peek` gave."""
-        if not self._let_in:
-            return self._waiting.take()
+        if scored or not self._let_in:
+            return self._waiting.take(scored=scored)
         job = next(iter(self._let_in))
         del self._let_in[job]
         return job
@@ -92,28 +93,18 @@ class Anteroom:
 
     def can_begin(self, num_free: int) -> bool:
         """Whether `begin` would do anything, if so many rows are to be had."""
-        head = self._waiting.peek()
-        if self.is_passed or head is None:
-            return False
-        if _is_scored(head):  # with nobody before it, it is for the lanes already
-            return bool(self._let_in) and self._room_for_scores() > 0
-        return head.num_rows <= num_free
+        head = None if self.is_passed else self._waiting.peek()
+        return head is not None and head.num_rows <= num_free
 
     def begin(self, num_free: int) -> list[Job]:
-        """Let in, in the queue's order, whoever needs no encode; those to encode together now.
+        """Those to encode together now, in the queue's order.
 
         `encoded` or `discard` ends it for each.
         """
         jobs: list[Job] = []
-        budget, for_scores = self._token_budget, self._room_for_scores()
-        while (job := self._waiting.peek()) is not None and not self.is_passed:
+        budget = self._token_budget
+        while not self.is_passed and (job := self._waiting.peek()) is not None:
             num_tokens = job.request.num_encoded_tokens
-            if _is_scored(job):
-                if for_scores <= 0:
-                    break
-                for_scores -= num_tokens
-                self._let_in[self._waiting.take()] = None
-                continue
             if job.num_rows > num_free or (jobs and num_tokens > budget):
                 break
             budget -= num_tokens
@@ -129,12 +120,3 @@ class Anteroom:
                 del self._encoding[job]
                 job.encoded = source
                 self._let_in[job] = None
-
-    def _room_for_scores(self) -> int:
-        let_in = sum(job.request.num_encoded_tokens for job in self._let_in if _is_scored(job))
-        return self._token_budget - let_in
-
-
-def _is_scored(job: Job) -> bool:
-    """Whether it needs no row; then its scorer encodes."""
-    return not job.num_rows

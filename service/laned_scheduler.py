@@ -186,7 +186,8 @@ class LanedScheduler:
 
     def _with_work(self, demand: int) -> list[int]:
         """Lanes that have something to do and nothing under way."""
-        head, rows = self._waiting.peek(), self._rows()
+        head, score = self._waiting.peek(), self._waiting.peek(scored=True)
+        rows = self._rows()
         return [
             number
             for number, lane in enumerate(self._lanes)
@@ -194,7 +195,8 @@ class LanedScheduler:
             and (
                 lane.num_running
                 or lane.must_drop
-                or (head is not None and self._is_for(number, head, rows, demand))
+                or (head is not None and self._takes(number, head, rows, demand))
+                or (score is not None and self._may_score(number, rows))
             )
         ]
 
@@ -252,12 +254,6 @@ class LanedScheduler:
         """Rows in use and rows that are waited for."""
         return self.num_running + self._waiting.num_rows
 
-    def _is_for(self, number: int, job: Job, rows: Sequence[int], demand: int) -> bool:
-        """Whether a job is for this lane, given the rows in use in each."""
-        if not job.num_rows:
-            return self._may_score(number, rows)
-        return self._takes(number, job, rows, demand)
-
     def _may_score(self, number: int, rows: Sequence[int]) -> bool:
         """Whether this lane may score: one at a time.
 
@@ -267,7 +263,7 @@ class LanedScheduler:
         return self._scoring is None and number == most
 
     def _takes(self, number: int, job: Job, rows: Sequence[int], demand: int) -> bool:
-        """The same for a job that needs rows."""
+        """Whether this lane takes a job that needs rows, given the rows in use in each."""
         fitting = [
             other
             for other, used in enumerate(rows)
@@ -277,8 +273,12 @@ class LanedScheduler:
             return False
         if demand <= self._together:
             return number == max(fitting, key=lambda other: (rows[other], -other))
-        # Its share of all that there is to do, or else the lane with the fewest; of two that are
-        # alike, the one that can take it now.
+        # Its share of all that there is to do, or else the lane with the fewest: one that does not
+        # score, which may take much longer than a step; of two that are alike, the one that can
+        # take it now.
         if (rows[number] + job.num_rows) * len(rows) < demand + len(rows):
             return True
-        return number == min(fitting, key=lambda other: (rows[other], other in self._busy, other))
+        return number == min(
+            fitting,
+            key=lambda other: (other == self._scoring, rows[other], other in self._busy, other),
+        )

@@ -141,9 +141,9 @@ class LookaheadScheduler(Scheduler):
     def _can_plan_ahead(self) -> bool:
         if not self._decoding.is_greedy:
             return False
+        if self._may_score():
+            return False  # not beside a step under way
         head = self._waiting.peek()
-        if head is not None and self._has_to_wait(head):
-            head = None  # nor does anybody pass it
         if head is not None and not _is_greedy(head):
             return False  # its turn comes when rows may move
         if len(self._holes) > _MOST_HOLES * len(self._owners) and head is None:

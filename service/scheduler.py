@@ -110,6 +110,8 @@ class Scheduler:
         self._cancelled: list[Job] = []
         # What scores have cost beyond their part, to be paid by later iterations.
         self._scoring_debt = 0
+        # Whether translations left no room for a score that might have gone.
+        self._scores_first = False
         # No deadline lies before this time. It may be too early, never too late.
         self._next_deadline = _NEVER
 
@@ -179,7 +181,8 @@ class Scheduler:
 
         Args:
             now: the time.
-            may_join: asked of each job that would join, in order; who may not lets nobody pass.
+            may_join: asked of each job that would join, in the order of its kind; who may not lets
+                nobody of it pass.
         """
         dropped = self._drop_cancelled(now) if self._cancelled else []
         if now >= self._next_deadline:
@@ -282,38 +285,45 @@ class Scheduler:
         return finished
 
     def _admit(self, now: float, may_join: Callable[[Job], bool] | None = None) -> list[Job]:
-        """Those who join now: in the queue's order, as far as rows and token budget reach.
+        """Those who join now: in the queue's order of each kind, as far as rows and budget reach.
 
-        Who may not join lets nobody pass either.
+        Who may not join lets nobody of its kind pass either. Translations come first, since their
+        step goes before the scoring. A score that they leave no room for comes first in the next
+        iteration.
         """
         admitted: list[Job] = []
         num_free = self._max_rows - self.num_running
         budget = self._encode_token_budget
         is_shared = self.num_running > 0
         scoring_budget = self._scoring_part - self._scoring_debt if is_shared else budget
-        while (job := self._waiting.peek()) is not None:
-            num_tokens = job.request.num_encoded_tokens
-            room = budget if job.num_rows else min(budget, scoring_budget)
-            if job.num_rows > num_free or (admitted and num_tokens > room):
-                break
-            if not job.num_rows and scoring_budget <= 0:
-                break
-            if may_join is not None and not may_join(job):
-                break
-            self._waiting.take()
-            job.admitted_at = now
-            num_free -= job.num_rows
-            budget -= num_tokens
-            if not job.num_rows:
-                scoring_budget -= num_tokens
-            admitted.append(job)
+        for scored in (self._scores_first, not self._scores_first):
+            while (job := self._waiting.peek(scored=scored)) is not None:
+                num_tokens = job.request.num_encoded_tokens
+                room = min(budget, scoring_budget) if scored else budget
+                if job.num_rows > num_free or (admitted and num_tokens > room):
+                    break
+                if scored and scoring_budget <= 0:
+                    break
+                if may_join is not None and not may_join(job):
+                    break
+                self._waiting.take(scored=scored)
+                job.admitted_at = now
+                num_free -= job.num_rows
+                budget -= num_tokens
+                if scored:
+                    scoring_budget -= num_tokens
+                admitted.append(job)
         self._scoring_debt = max(0, -scoring_budget) if is_shared else 0
+        score = self._waiting.peek(scored=True)
+        may_score = score is not None and scoring_budget > 0
+        self._scores_first = may_score and all(job.num_rows for job in admitted)
         return admitted
 
-    def _has_to_wait(self, job: Job) -> bool:
-        """Whether it is to be scored, and earlier scores are not paid for yet."""
-        is_shared = self.num_running > 0
-        return is_shared and not job.num_rows and self._scoring_debt >= self._scoring_part
+    def _may_score(self) -> bool:
+        """Whether a score waits, and earlier ones are paid for."""
+        if self._waiting.peek(scored=True) is None:
+            return False
+        return self.num_running == 0 or self._scoring_debt < self._scoring_part
 
     def _place(self, newcomers: list[Job]) -> list[EncodeItem]:
         """Give newcomers the holes first, then rows at the end; shortest source first."""

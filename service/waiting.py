@@ -1,4 +1,4 @@
-"""The queue of jobs that wait for rows: who is next is decided here alone.
+"""The queue of jobs that wait for their turn: who is next is decided here alone.
 
 Fair between clients, by work and not by number: a flow is what one client sends with one priority;
 within it, first come first served. Each admitted job moves its flow on by its work over the
@@ -6,6 +6,11 @@ priority's weight, and the flow that has come least far is next. So a client wit
 for about one turn of the others, however many thousands they have sent, and low priorities get a
 small share rather than none: nobody waits for ever. A flow that was idle begins where the others
 are; what it did not use is not saved up. (Self-clocked fair queueing: Golestani, 1994.)
+
+Translations wait for rows, and scores for their part of the iterations. So each kind has a line of
+its own, and who may not go yet keeps nobody of the other kind. What is scored for a flow moves it
+on in the line of translations, too. Not so the other way round: fewer scores than translations may
+go, so that whoever translates much would never have a turn against those who only score.
 """
 
 from __future__ import annotations
@@ -52,12 +57,12 @@ class JobQueue(Protocol):
         """Add a job."""
         ...
 
-    def peek(self) -> Job | None:
-        """The job to admit next."""
+    def peek(self, *, scored: bool = False) -> Job | None:
+        """The translation to admit next, or the target to score next."""
         ...
 
-    def take(self) -> Job:
-        """Take out the job that `peek` gave, which joins the batch."""
+    def take(self, *, scored: bool = False) -> Job:
+        """Take out the job that `peek` gave, which is admitted."""
         ...
 
     def discard(self, job: Job) -> bool:
@@ -70,7 +75,50 @@ class JobQueue(Protocol):
 
 
 class WaitingQueue:
-    """Jobs that wait for a row."""
+    """Translations that wait for rows, and scores that wait for their part."""
+
+    def __init__(self) -> None:
+        self._translations = _Line()
+        self._scores = _Line()
+
+    def __len__(self) -> int:
+        return len(self._translations) + len(self._scores)
+
+    @property
+    def num_rows(self) -> int:
+        """Rows that the jobs need together."""
+        return self._translations.num_rows
+
+    def push(self, job: Job) -> None:
+        """Add a job behind the others of its flow and kind."""
+        self._line(not job.num_rows).push(job)
+
+    def peek(self, *, scored: bool = False) -> Job | None:
+        """The translation to admit next, or the target to score next."""
+        return self._line(scored).peek()
+
+    def take(self, *, scored: bool = False) -> Job:
+        """Take out the job that `peek` gave, which is admitted."""
+        job = self._line(scored).take()
+        if scored:
+            self._translations.charge(job)
+        return job
+
+    def discard(self, job: Job) -> bool:
+        """Take `job` out, which gave up; whether it was there. It costs its client nothing."""
+        return self._line(not job.num_rows).discard(job)
+
+    def jobs(self) -> Iterator[Job]:
+        """All of them, flow by flow."""
+        yield from self._translations.jobs()
+        yield from self._scores.jobs()
+
+    def _line(self, scored: bool) -> _Line:
+        return self._scores if scored else self._translations
+
+
+class _Line:
+    """Jobs of one kind."""
 
     def __init__(self) -> None:
         self._flows: dict[_FlowKey, _Flow] = {}
@@ -110,21 +158,36 @@ class WaitingQueue:
                 return next(iter(flow.jobs))
             heapq.heappop(self._heap)
             del self._flows[flow.key]
-            self._remember(flow)
+            self._remember(flow.key, flow.progress)
         return None
 
     def take(self) -> Job:
-        """Take out the job that `peek` gave, which joins the batch."""
+        """Take out the job that `peek` gave, which is admitted."""
         job = self.peek()
         assert job is not None, "nobody waits"
-        flow = self._heap[0][2]
+        self._progress, _, flow = self._heap[0]
         del flow.jobs[job]
         self._num_jobs -= 1
         self._num_rows -= job.num_rows
-        self._progress = flow.progress
-        flow.progress += job.work / WEIGHTS[job.request.priority]
+        flow.progress += _cost(job)
         heapq.heapreplace(self._heap, self._entry(flow))
         return job
+
+    def charge(self, job: Job) -> None:
+        """Move on the flow of a job that was admitted from another line; its first keeps its place.
+
+        While nobody waits here, that is at nobody's cost: all begin where this flow was.
+        """
+        nobody_waits = self.peek() is None
+        key = _key(job)
+        flow = self._flows.get(key)
+        if flow is not None:
+            flow.progress += _cost(job)
+            return
+        progress = max(self._progress, self._idle.pop(key, 0.0))
+        if nobody_waits:
+            self._progress = progress
+        self._remember(key, progress + _cost(job))
 
     def discard(self, job: Job) -> bool:
         """Take `job` out, which gave up; whether it was there. It costs its client nothing."""
@@ -145,10 +208,10 @@ class WaitingQueue:
         self._num_entries += 1  # equals take turns
         return flow.progress, self._num_entries, flow
 
-    def _remember(self, flow: _Flow) -> None:
-        if flow.progress <= self._progress:
+    def _remember(self, key: _FlowKey, progress: float) -> None:
+        if progress <= self._progress:
             return
-        self._idle[flow.key] = flow.progress
+        self._idle[key] = progress
         if len(self._idle) > _MAX_IDLE:
             ahead = {key: p for key, p in self._idle.items() if p > self._progress}
             # Many ahead of the others at once: the newest are kept.
@@ -157,3 +220,8 @@ class WaitingQueue:
 
 def _key(job: Job) -> _FlowKey:
     return job.request.client, job.request.priority
+
+
+def _cost(job: Job) -> float:
+    """How far a job moves its flow on."""
+    return job.work / WEIGHTS[job.request.priority]

@@ -22,6 +22,7 @@ from tests.searches import EOS, NoReply, search_job
 
 TOGETHER = 5
 BUDGET = 100
+sources = st.lists(st.integers(10, 20), max_size=3).map(tuple)
 LIMITS = RunnerLimits(MAX_ROWS, 16, 24, 2, 24)
 
 
@@ -105,6 +106,11 @@ class LaneMachine(ArrivalsMachine):
         self.end(schedule.dropped)
         assert not self.lane_of.keys() & set(schedule.admitted), "joined twice"
         self.lane_of.update(dict.fromkeys(schedule.admitted, lane))
+        if self.scoring and self.num_lanes == 2 and not self.scheduler.takes_turns:
+            # The other lane scores, and whoever is ready and finds room here joins.
+            free = MAX_ROWS - self.scheduler.lane(lane).num_running
+            ready = [job for job in self.alive if job.encoded is not None and not job.cancelled]
+            assert schedule.admitted or any(job.num_rows > free for job in ready) or not ready
         if schedule.scoring:
             assert not self.scoring, "two lanes score at the same time"
             if any(job.rows for job in self.alive if job not in schedule.admitted):
@@ -116,6 +122,20 @@ class LaneMachine(ArrivalsMachine):
             self.scoring[lane] = schedule.scoring
         if schedule.plan is not None:
             self.under_way[lane] = self.runners[lane].execute(schedule.plan)
+
+    @precondition(lambda self: self.scoring and not self.scheduler.takes_turns)
+    @rule(data=st.data())
+    def go_on_beside_a_score(self, data: st.DataObject) -> None:
+        """Somebody comes, is encoded, and joins another lane if there is room."""
+        self.arrive(data.draw(sources), SearchOptions(), 24, None, "a", Priority.HIGH)
+        for _ in range(2):  # the encode under way, and the next
+            if self.scheduler.can_encode:
+                self.begin_to_encode()
+            if self.encoding:
+                self.take_in_encoded(fails=False)
+        for lane in self.under_way.keys() - self.scoring.keys():
+            self.take_in_lane(lane, fails=False)
+        self.begin()
 
     @precondition(lambda self: self.scoring)
     @rule(fails=st.booleans())
@@ -351,14 +371,62 @@ def test_scores_keep_no_translation_from_being_encoded() -> None:
     assert set(schedule.admitted) == set(translated)
 
 
-def test_no_more_scores_are_let_in_than_an_iteration_may_take() -> None:
-    lanes = scheduler(num_lanes=1, together=0)
+def large_scores(number: int) -> list[Job]:
     request = ScoringRequest((*[10] * 19, EOS), target_ids=(*[11] * 14, EOS))  # counts as 50
-    lanes.add([Job(request, NoReply(), 15, 0.0) for _ in range(9)])
+    return [Job(request, NoReply(), 15, 0.0) for _ in range(number)]
+
+
+def test_however_many_scores_wait_the_next_translation_is_encoded() -> None:
+    lanes = scheduler(num_lanes=1, together=0)
+    lanes.add(large_scores(9))
     assert not lanes.to_encode()
-    first = search_job([10], client="another", priority=Priority.HIGH)
-    lanes.add([first])
-    assert lanes.to_encode() == [first], "the rest of the scores wait in the queue"
+    translated = search_job([10])
+    lanes.add([translated])
+    assert lanes.to_encode() == [translated]
+
+
+def begin_to_score(lanes: LanedScheduler) -> None:
+    """Fill two lanes with four rows each, and let the first one score, with more that wait."""
+    lanes.add([search_job([10]) for _ in range(8)])
+    assert rows_by_lane(lanes) == [4, 4]
+    lanes.add(large_scores(3))
+    lanes.release(0)
+    assert len(lanes.schedule(0, 0.0).scoring) == 1
+
+
+def add_encoded(lanes: LanedScheduler) -> Job:
+    newcomer = search_job([10])
+    lanes.add([newcomer])
+    assert lanes.to_encode() == [newcomer]
+    lanes.encoded([encoded_source(newcomer.request.source_ids)])
+    return newcomer
+
+
+def test_a_translation_joins_beside_a_lane_that_scores() -> None:
+    lanes = scheduler(together=0)
+    begin_to_score(lanes)
+    newcomer = add_encoded(lanes)
+    lanes.release(1)
+    assert lanes.schedule(1, 0.0).admitted == [newcomer]
+
+
+def test_nobody_waits_for_a_lane_that_scores_though_it_has_the_fewest_rows() -> None:
+    lanes = scheduler(together=0)
+    begin_to_score(lanes)
+    assert len(lanes.lane(0).fail_running(InternalError("broken"), 0.0)) == 4
+    newcomer = add_encoded(lanes)
+    lanes.release(1)
+    assert lanes.schedule(1, 0.0).admitted == [newcomer]
+
+
+def test_a_lane_that_owes_for_a_score_takes_translations() -> None:
+    lanes = scheduler(together=0)
+    begin_to_score(lanes)
+    lanes.release(0)
+    newcomer = add_encoded(lanes)
+    schedule = lanes.schedule(0, 0.0)
+    assert schedule.admitted == [newcomer]
+    assert not schedule.scoring
 
 
 def test_more_than_two_lanes_encode_for_themselves() -> None:

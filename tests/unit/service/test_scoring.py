@@ -8,7 +8,7 @@ import gc
 import threading
 import time
 import weakref
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -45,7 +45,7 @@ from service.requests import (
     ScoringRequest,
     SearchOptions,
 )
-from service.scheduler import Scheduler
+from service.scheduler import Schedule, Scheduler
 from service.translator import Translator
 from tests.factories import tiny_tokenizer
 from tests.searches import NoReply
@@ -53,6 +53,9 @@ from tests.searches import NoReply
 EOS = 3
 LIMITS = RunnerLimits(
     max_rows=2, max_source_positions=32, max_target_positions=32, top_k=4, vocab_size=512
+)
+WIDE = RunnerLimits(
+    max_rows=64, max_source_positions=512, max_target_positions=512, top_k=4, vocab_size=512
 )
 
 
@@ -230,6 +233,79 @@ def test_what_waits_to_be_paid_for_does_not_keep_a_device_from_planning_ahead() 
     assert scheduler.schedule_ahead(0.0) is None
 
 
+def stepping(
+    scheduler: Scheduler, runner: FakeRunner, arrivals: Iterable[Sequence[Job]]
+) -> Iterator[Schedule]:
+    """What is planned, iteration by iteration, for those who come before each."""
+    scorer = FakeScorer()
+    scorer.prepare()
+    for jobs in arrivals:
+        scheduler.add(jobs)
+        schedule = scheduler.schedule(0.0)
+        assert schedule.plan is not None
+        scheduler.update(runner.execute(schedule.plan), 0.0)
+        scheduler.scored(schedule.scoring, scorer.score(items_of(schedule.scoring)), 0.0)
+        yield schedule
+
+
+def one_then_the_end(source_ids: Sequence[int]) -> list[int]:
+    return [11] * 30 if source_ids[0] == 10 else [EOS]
+
+
+@pytest.mark.parametrize("client", ["the same", "another"])
+@pytest.mark.parametrize("arrives", range(12))
+def test_a_newcomer_passes_scores_that_are_not_paid_for(arrives: int, client: str) -> None:
+    """And loses no iteration where one may go at last."""
+    scheduler = Scheduler(LIMITS, bos_id=2, eos_id=EOS, encode_token_budget=40)
+    # More work than a score, so that its client's turn comes after one.
+    long = GenerationRequest((*[10] * 31, EOS), client="another")
+    running = Job(long, NoReply(), 31, 0.0)
+    newcomer = Job(GenerationRequest((12, EOS), client=client), NoReply(), 31, 0.0)
+    # Each takes 90 of a part of 10.
+    scores = [Job(scoring(30, 30, client="the same"), NoReply(), 30, 0.0) for _ in range(9)]
+    arrivals: list[list[Job]] = [[] for _ in range(30)]
+    arrivals[0] = [running]
+    arrivals[1] = scores
+    arrivals[1 + arrives] = [*arrivals[1 + arrives], newcomer]
+    schedules = list(stepping(scheduler, FakeRunner(LIMITS, one_then_the_end), arrivals))
+    assert newcomer in schedules[1 + arrives].admitted
+    scored = [number for number, schedule in enumerate(schedules) if schedule.scoring]
+    assert len(scored) == 4
+    assert all(later - earlier in (9, 10) for earlier, later in pairwise(scored))
+
+
+def test_newcomers_at_every_iteration_keep_no_score_from_its_part() -> None:
+    scheduler = Scheduler(WIDE, bos_id=2, eos_id=EOS, encode_token_budget=40)
+    newcomers = [
+        Job(GenerationRequest((10 + n, EOS), client="another"), NoReply(), 31, 0.0)
+        for n in range(30)
+    ]
+    arrivals = [[one] for one in newcomers]
+    arrivals[0] += [Job(scoring(15, 15), NoReply(), 15, 0.0) for _ in range(9)]  # 45 of 10
+    schedules = list(stepping(scheduler, FakeRunner(WIDE, one_then_the_end), arrivals))
+    scored = [number for number, schedule in enumerate(schedules) if schedule.scoring]
+    assert all(later - earlier <= 6 for earlier, later in pairwise([0, *scored, len(schedules)]))
+    for number, schedule in enumerate(schedules):
+        # The iteration of a score that is larger than the budget has no room for anybody.
+        assert (newcomers[number] in schedule.admitted) == (number not in scored)
+
+
+def test_a_newcomer_passes_them_beside_a_step_under_way() -> None:
+    scheduler = LookaheadScheduler(LIMITS, bos_id=2, eos_id=EOS, encode_token_budget=40)
+    runner = FakeRunner(LIMITS, lambda source_ids: [11] * 30)
+    arrivals = [
+        [Job(GenerationRequest((10, EOS)), NoReply(), 31, 0.0)],
+        [Job(scoring(15, 15), NoReply(), 15, 0.0) for _ in range(2)],
+    ]
+    *_, last = stepping(scheduler, runner, arrivals)
+    assert len(last.scoring) == 1
+    newcomer = Job(GenerationRequest((12, EOS)), NoReply(), 31, 0.0)
+    scheduler.add([newcomer])
+    ahead = scheduler.schedule_ahead(0.0)
+    assert ahead is not None
+    assert ahead.admitted == [newcomer]
+
+
 async def test_nothing_is_owed_to_rows_that_have_ended() -> None:
     runner, scorer = FakeRunner(LIMITS, lambda source_ids: [11] * 3), FakeScorer()
     async with serving(runner, scorer, encode_token_budget=4) as engine:
@@ -399,7 +475,7 @@ async def test_deadlines_and_cancelling_end_what_waits() -> None:
     ),
     st.integers(8, 40),
 )
-def test_whoever_comes_is_answered_once_in_the_order_of_its_client(
+def test_whoever_comes_is_answered_once_in_the_order_of_its_client_and_kind(
     arrivals: list[tuple[bool, int, int, str]], budget: int
 ) -> None:
     """Searches and scores of three clients through one scheduler, on a scripted model."""
@@ -427,9 +503,13 @@ def test_whoever_comes_is_answered_once_in_the_order_of_its_client(
         scores = scorer.score(items_of(schedule.scoring))
         ended += [item.job for item in scheduler.scored(schedule.scoring, scores, 0.0)]
     assert sorted(map(id, ended)) == sorted(map(id, jobs))
-    for client in "abc":
-        own = [job for job in jobs if job.request.client == client]
-        assert [job for job in begun if job.request.client == client] == own
+
+    def line(job: Job) -> tuple[str, int]:
+        return job.request.client, job.num_rows
+
+    for own in set(map(line, jobs)):
+        in_order = [job for job in jobs if line(job) == own]
+        assert [job for job in begun if line(job) == own] == in_order
 
 
 # --- alignments ----------------------------------------------------------------------------------
@@ -489,10 +569,6 @@ def test_spans_are_in_order_and_cover_what_is_written(tokenizer: Tokenizer, text
 
 
 # --- how much of it one call may have ------------------------------------------------------------
-
-WIDE = RunnerLimits(
-    max_rows=64, max_source_positions=512, max_target_positions=512, top_k=4, vocab_size=512
-)
 
 
 @contextlib.asynccontextmanager

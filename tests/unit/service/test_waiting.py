@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from service.jobs import Job
-from service.requests import Priority, SearchOptions
+from service.requests import Priority, ScoringRequest, SearchOptions
 from service.waiting import WaitingQueue
-from tests.searches import search_job
+from tests.searches import EOS, NoReply, search_job
 
 
 def job(
@@ -19,6 +20,12 @@ def job(
 ) -> Job:
     source = range(10, 9 + work)  # and EOS
     return search_job(source, SearchOptions(beam_size=beam_size), client=client, priority=priority)
+
+
+def score(client: str, work: int = 1, priority: Priority = Priority.NORMAL) -> Job:
+    source = (*range(10, 9 + work), EOS)
+    request = ScoringRequest(source, target_ids=(EOS,), client=client, priority=priority)
+    return Job(request, NoReply(), 1, 0.0)
 
 
 clients = st.sampled_from("abcd")
@@ -71,6 +78,145 @@ def test_everybody_comes_out_once_and_in_the_order_of_his_flow(
         take()
     assert queue.peek() is None
     assert len(set(taken)) == len(taken)
+
+
+def flow_of(one: Job) -> tuple[str, Priority]:
+    return one.request.client, one.request.priority
+
+
+kinds = st.booleans()
+
+
+@given(
+    st.lists(
+        st.tuples(st.just("push"), kinds, clients, st.integers(1, 30), priorities)
+        | st.tuples(st.just("take"), kinds)
+        | st.tuples(st.just("discard"), st.integers(0, 100)),
+        max_size=120,
+    )
+)
+def test_each_kind_comes_out_in_order_whatever_becomes_of_the_other(
+    operations: list[tuple[Any, ...]],
+) -> None:
+    queue = WaitingQueue()
+    waiting: list[Job] = []
+
+    def take(scored: bool) -> None:
+        expected, other = queue.peek(scored=scored), queue.peek(scored=not scored)
+        of_kind = [one for one in waiting if (one.num_rows == 0) == scored]
+        if not of_kind:
+            assert expected is None
+            return
+        one = queue.take(scored=scored)
+        assert one is expected
+        assert queue.peek(scored=not scored) is other
+        first = next(job for job in of_kind if flow_of(job) == flow_of(one))
+        assert one is first
+        waiting.remove(one)
+
+    for name, *arguments in operations:
+        if name == "push":
+            scored, *rest = arguments
+            waiting.append(score(*rest) if scored else job(*rest))
+            queue.push(waiting[-1])
+        elif name == "take":
+            take(*arguments)
+        elif waiting:
+            one = waiting.pop(arguments[0] % len(waiting))
+            assert queue.discard(one)
+            assert not queue.discard(one)
+        assert len(queue) == len(waiting)
+        assert set(queue.jobs()) == set(waiting)
+        assert queue.num_rows == sum(one.num_rows for one in waiting)
+    while waiting:
+        take(waiting[0].num_rows == 0)
+    assert queue.peek() is queue.peek(scored=True) is None
+
+
+sizes = st.lists(st.integers(1, 30), min_size=1, max_size=5)
+
+
+@given(st.dictionaries(clients, st.tuples(sizes, sizes), min_size=2), st.lists(kinds, max_size=80))
+def test_scores_are_shared_by_themselves_and_count_among_translations(
+    works: dict[str, tuple[list[int], list[int]]], turns: list[bool]
+) -> None:
+    queue = WaitingQueue()
+    for client, (translated, scored) in works.items():
+        for number in range(len(turns) + 1):
+            queue.push(job(client, translated[number % len(translated)]))
+            queue.push(score(client, scored[number % len(scored)]))
+    in_all = dict.fromkeys(works, 0)
+    in_scores = dict.fromkeys(works, 0)
+    at_its_head = dict.fromkeys(works, 0)  # what it had got when its next translation came first
+    for is_score in turns:
+        one = queue.take(scored=is_score)
+        client = one.request.client
+        in_all[client] += one.work
+        if is_score:
+            assert in_scores[client] == min(in_scores.values())
+            in_scores[client] += one.work
+        else:
+            assert at_its_head[client] == min(at_its_head.values())
+            at_its_head[client] = in_all[client]
+
+
+def test_a_score_waits_for_one_turn_of_other_scores_whatever_its_client_translates() -> None:
+    queue = WaitingQueue()
+    for _ in range(1000):
+        queue.push(job("translates", work=30))
+        queue.push(score("scores"))
+    for number in range(500):
+        queue.take()
+        if number % 10 == 0:
+            queue.take(scored=True)
+    queue.push(score("translates"))
+    queue.push(score("one"))
+    next_ones = {queue.take(scored=True).request.client for _ in range(4)}
+    assert next_ones == {"translates", "scores", "one"}
+
+
+def test_whose_scores_are_passed_saves_nothing_up() -> None:
+    queue = WaitingQueue()
+    queue.push(score("passed"))
+    for _ in range(1000):
+        queue.push(job("busy"))
+    for _ in range(500):
+        queue.take()
+    for _ in range(100):
+        queue.push(job("passed"))
+    first = Counter(queue.take().request.client for _ in range(100))
+    assert first["passed"] == pytest.approx(50, abs=2)
+
+
+@pytest.mark.parametrize("waits_before", [True, False])
+def test_where_translations_wait_scores_count(waits_before: bool) -> None:
+    queue = WaitingQueue()
+    both = [job("both") for _ in range(100)]
+    for _ in range(100):
+        queue.push(job("plain"))
+        queue.push(score("both"))
+    if waits_before:
+        for one in both:
+            queue.push(one)
+    for _ in range(30):
+        queue.take(scored=True)
+    if not waits_before:
+        for one in both:
+            queue.push(one)
+    first = Counter(queue.take().request.client for _ in range(50))
+    assert first["plain"] - first["both"] == pytest.approx(30, abs=3)
+
+
+def test_what_was_scored_while_no_translation_waited_was_at_nobody_s_cost() -> None:
+    queue = WaitingQueue()
+    for _ in range(50):
+        queue.push(score("scored", work=30))
+        queue.take(scored=True)
+    for _ in range(50):
+        queue.push(job("scored", work=30))
+        queue.push(job("plain", work=30))
+    first = Counter(queue.take().request.client for _ in range(20))
+    assert first["scored"] == pytest.approx(10, abs=1)
 
 
 @given(
