@@ -224,8 +224,8 @@ def _machine(directory: Path) -> str:
         if key in first:
             versions.append(f"{name} {first[key]}")
     # More than one, where a benchmark was interrupted and went on with other code.
-    if revisions := sorted({about["revision"] for about in abouts if "revision" in about}):
-        versions.append(f"revision {', '.join(revisions)}")
+    revisions = sorted({about.get("revision", "not recorded") for about in abouts})
+    versions.append(f"revision {', '.join(revisions)}")
     return (
         f"{first['processor']}, {first['cpus']} CPUs, {first['operating_system']}, "
         f"{', '.join(versions)}; begun {first['started_at']} at a load average of "
