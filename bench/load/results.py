@@ -91,11 +91,17 @@ def _versions() -> dict[str, str]:
     for name in _PACKAGES:
         with contextlib.suppress(metadata.PackageNotFoundError):
             found[name] = metadata.version(name)
-    git = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty"]
     with contextlib.suppress(OSError, subprocess.SubprocessError):
-        done = subprocess.run(git, capture_output=True, check=True, text=True, timeout=10)
-        found["revision"] = done.stdout.strip()
+        # What is written into reports meanwhile changes nothing of what is measured.
+        changed = _git("status", "--porcelain", "--", ":/", ":!/bench/reports")
+        found["revision"] = _git("rev-parse", "--short", "HEAD") + ("-dirty" if changed else "")
     return found
+
+
+def _git(*arguments: str) -> str:
+    command = ["git", "-C", str(Path(__file__).parent), *arguments]
+    done = subprocess.run(command, capture_output=True, check=True, text=True, timeout=10)
+    return done.stdout.strip()
 
 
 def _processor() -> str:
