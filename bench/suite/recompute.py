@@ -221,8 +221,8 @@ def _machine(directory: Path) -> str:
     first = min(abouts, key=lambda about: str(about["started_at"]))
     versions = [f"Python {first['python']}"]
     for name, key in (("ONNX Runtime", "onnxruntime"), ("CTranslate2", "ctranslate2")):
-        if key in first:
-            versions.append(f"{name} {first[key]}")
+        if found := sorted({about[key] for about in abouts if key in about}):
+            versions.append(f"{name} {', '.join(found)}")
     # More than one, where a benchmark was interrupted and went on with other code.
     revisions = sorted({about.get("revision", "not recorded") for about in abouts})
     versions.append(f"revision {', '.join(revisions)}")
