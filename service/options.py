@@ -6,13 +6,13 @@ from dataclasses import dataclass, field, replace
 
 from model.tokenizer import Tokenizer
 from service.errors import InvalidArgumentError
-from service.limits import NORMALISED
+from service.limits import NORMALISED, TranslatorLimits
 from service.plan import RunnerLimits
 from service.preparation import normalised_length
 from service.requests import AlignmentKind, Priority, SearchOptions
 
 # A longer one could not be tokenized in passing; no model has as many positions.
-_MAX_PREFIX_CHARACTERS = 10_000
+_PREFIX_LIMITS = TranslatorLimits(max_characters=10_000)
 _NAMES = {"suppressed_ids": "suppressed_tokens", "prefix_ids": "target_prefix"}
 
 
@@ -100,15 +100,9 @@ class TranslateOptions:
     def _prefix_ids(self, tokenizer: Tokenizer) -> tuple[int, ...]:
         if "\0" in self.target_prefix:
             raise InvalidArgumentError("target_prefix", "contains a NUL character")
-        for length, note in (
-            (len(self.target_prefix), ""),
-            (normalised_length(self.target_prefix[:_MAX_PREFIX_CHARACTERS]), NORMALISED),
-        ):
-            if length > _MAX_PREFIX_CHARACTERS:
-                raise InvalidArgumentError(
-                    "target_prefix",
-                    f"{length:,} characters{note}, the limit is {_MAX_PREFIX_CHARACTERS:,}",
-                )
+        _PREFIX_LIMITS.check_length("target_prefix", len(self.target_prefix))
+        length = normalised_length(self.target_prefix)
+        _PREFIX_LIMITS.check_length("target_prefix", length, NORMALISED)
         return tuple(tokenizer.encode(self.target_prefix))
 
     def check_streamable(self) -> None:

@@ -165,13 +165,14 @@ def fill_rows(server: Running, texts: Sequence[str], num_rounds: int) -> None:
         LoadError: the server fails.
     """
     num_rows = round(scrape(server.metrics_url, 0.0).values["dragoman_slots"])
-    flood = [*[longest_speed_text()] * (2 * num_rows), *texts]
+    longest = longest_speed_text()
+    flood = [*[longest] * (2 * num_rows), *texts]
     calls = [
         (flood[begin : begin + _FILL_TEXTS], Search())
         for begin in range(0, len(flood), _FILL_TEXTS)
     ]
     # The hypotheses of a beam that don't end go on for longer than any translation.
-    wide = [longest_speed_text()] * (2 * max(1, num_rows // _BEAM))
+    wide = [longest] * (2 * max(1, num_rows // _BEAM))
     calls.append(([*wide, *texts[:_FILL_BEAMS]], Search(beam_size=_BEAM)))
     try:
         with Client(server.address, timeout=_FILL_SECONDS) as client:
