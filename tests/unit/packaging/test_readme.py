@@ -1,5 +1,6 @@
-"""The commands in README.md exist, with their options, and its links lead somewhere."""
+"""The commands in README.md and in the folders' own exist, and their links lead somewhere."""
 
+import itertools
 import re
 import shlex
 from collections.abc import Iterator
@@ -12,14 +13,18 @@ from typer.core import TyperGroup
 from cli.main import app
 
 ROOT = Path(__file__).parents[3]
-README = (ROOT / "README.md").read_text(encoding="utf-8")
+README = ROOT / "README.md"
+PAGES = [README, *sorted(ROOT.glob("[a-z]*/README.md"))]
 
 
-def shell_commands() -> Iterator[list[str]]:
-    """The words of each command of the shell examples, comments left out."""
-    for block in re.findall(r"^```sh\n(.*?)^```", README, re.MULTILINE | re.DOTALL):
-        # A quoted argument may go over several lines: shlex reads them as one word.
-        lexer = shlex.shlex(block, posix=True, punctuation_chars="<>\n")
+def shell_commands(page: Path) -> Iterator[list[str]]:
+    """The words of each command of a page's shell examples, comments left out."""
+    text = page.read_text(encoding="utf-8")
+    for block in re.findall(r"^```sh\n(.*?)^```", text, re.MULTILINE | re.DOTALL):
+        # A quoted argument may go over several lines: shlex reads them as one word. Of a comment it
+        # would take the end of the line with it, and a continued line it would cut in two.
+        lines = re.sub(r"(?m)(^|\s+)# .*$", "", block).replace("\\\n", " ")
+        lexer = shlex.shlex(lines, posix=True, punctuation_chars="<>\n")
         lexer.whitespace, lexer.whitespace_split, lexer.commenters = " \t\r", True, ""
         words: list[str] = []
         for word in [*lexer, "\n"]:
@@ -27,21 +32,23 @@ def shell_commands() -> Iterator[list[str]]:
                 words.append(word)
                 continue
             if words:
-                yield words[: words.index("#")] if "#" in words else words
+                yield words
             words = []
 
 
-def calls_of(program: str) -> list[list[str]]:
-    """The arguments of each call of `program`."""
+def calls_of(program: str, *pages: Path) -> list[list[str]]:
+    """The arguments of each call of `program` on these pages."""
     calls = []
-    for words in shell_commands():
+    for words in itertools.chain.from_iterable(map(shell_commands, pages)):
         for position, word in enumerate(words):
-            if Path(word).name == program and (position == 0 or "=" in words[position - 1]):
+            if Path(word).name == program and (
+                position == 0 or "=" in words[position - 1] or words[position - 1] == "|"
+            ):
                 calls.append(words[position + 1 :])
     return calls
 
 
-@pytest.mark.parametrize("arguments", calls_of("dragoman"), ids=" ".join)
+@pytest.mark.parametrize("arguments", calls_of("dragoman", *PAGES), ids=" ".join)
 def test_subcommands_have_these_options(arguments: list[str]) -> None:
     command = typer.main.get_command(app)
     assert isinstance(command, TyperGroup)
@@ -53,16 +60,26 @@ def test_subcommands_have_these_options(arguments: list[str]) -> None:
 def test_the_readme_shows_every_subcommand() -> None:
     command = typer.main.get_command(app)
     assert isinstance(command, TyperGroup)
-    assert {arguments[0] for arguments in calls_of("dragoman")} == set(command.commands)
+    assert {arguments[0] for arguments in calls_of("dragoman", README)} == set(command.commands)
 
 
 def test_make_has_these_targets() -> None:
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
-    wanted = {arguments[0] for arguments in calls_of("make")}
+    wanted = {arguments[0] for arguments in calls_of("make", *PAGES)}
     assert {"serve", "test", "check"} <= wanted <= targets
 
 
-def test_links_within_the_repository_lead_somewhere() -> None:
-    links = re.findall(r"\]\((?!https?:)([^)#]+)\)", README)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_within_the_repository_lead_somewhere(page: Path) -> None:
+    links = re.findall(r"\]\((?!https?:)([^)#]*)(?:#([^)]+))?\)", page.read_text(encoding="utf-8"))
     assert links
-    assert not [link for link in links if not (ROOT / link).exists()]
+    for path, heading in links:
+        target = page.parent / path if path else page
+        assert target.exists(), path
+        assert not heading or heading in headings(target), f"{path}#{heading}"
+
+
+def headings(page: Path) -> set[str]:
+    """How links name the headings of a page."""
+    titles = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles}
