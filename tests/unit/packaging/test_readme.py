@@ -83,3 +83,12 @@ def headings(page: Path) -> set[str]:
     """How links name the headings of a page."""
     titles = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
     return {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+def test_the_map_of_the_service_has_every_module_once() -> None:
+    service = ROOT / "service"
+    text = (service / "README.md").read_text(encoding="utf-8")
+    table = re.search(r"## Reading the code\n(.*?)\n## ", text, re.DOTALL)
+    assert table
+    modules = [path.name for path in service.glob("*.py") if path.stem != "__init__"]
+    assert sorted(re.findall(r"`(\w+\.py)`", table[1])) == sorted(modules)
