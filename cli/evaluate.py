@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cli.exits import fail
+from cli.exits import fail, fail_without
 from cli.offline import OfflineOptions, OnProgress, translator_for
 
 if TYPE_CHECKING:
@@ -50,10 +50,10 @@ def evaluate(
     try:
         from model.scoring import TestSet, score_translations
     except ModuleNotFoundError as exc:
-        fail(f"{exc.name} is missing: pip install 'dragoman[evaluate]'")
+        fail_without(str(exc.name), "evaluate")
 
     if moses and importlib.util.find_spec("sacremoses") is None:
-        fail("--moses: sacremoses is missing: pip install 'dragoman[train]'")
+        fail_without("--moses: sacremoses", "train")
     if output is not None and not output.parent.is_dir():
         fail(f"--output: there is no directory {output.parent}")
     options = OfflineOptions(beam_size, length_penalty, batch_tokens, device, threads)

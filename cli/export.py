@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cli.exits import fail
+from cli.exits import fail, fail_without
 
 if TYPE_CHECKING:
     from export.proof import Proof
@@ -60,7 +60,7 @@ def export(
         from model.checkpoint import CheckpointError
         from model.tokenizer import TokenizerError
     except ModuleNotFoundError as exc:
-        fail(f"{exc.name} is missing: pip install 'dragoman[train,cpu]'")
+        fail_without(str(exc.name), "train,cpu")
 
     options = ExportOptions(
         precision, name, model_version, top_k, model_card, alignment_layer=alignment_layer

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cli.exits import fail
+from cli.exits import fail, fail_without
 from cli.options import DEFAULT_SERVER, Server
 
 if TYPE_CHECKING:
@@ -239,7 +239,7 @@ def _check_installed() -> None:
     import importlib.util
 
     if importlib.util.find_spec("hdrh") is None:
-        fail("load tests need the extra `bench`: pip install 'dragoman[bench]'")
+        fail_without("what load tests need", "bench")
 
 
 def _metrics_url(server: str, given: str | None) -> str | None:

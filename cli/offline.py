@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cli.exits import fail
+from cli.exits import fail, fail_without
 
 if TYPE_CHECKING:
     from model.bundle import Bundle
@@ -74,7 +74,7 @@ def _translate_with_checkpoint(
     try:
         import torch
     except ModuleNotFoundError:
-        fail("checkpoints need PyTorch: pip install 'dragoman[train]', or evaluate a bundle")
+        fail_without("PyTorch, which checkpoints need and bundles don't,", "train")
 
     from model.checkpoint import CheckpointError, load_checkpoint
     from model.evaluation import translate_sentences

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from cli.exits import fail
+from cli.exits import fail, fail_without
 
 
 def train(
@@ -44,7 +44,7 @@ def train(
         import torch
         from torch import distributed
     except ModuleNotFoundError:
-        fail("training needs PyTorch: pip install 'dragoman[train]'")
+        fail_without("PyTorch", "train")
 
     from model.checkpoint import CheckpointError
     from model.corpus import CorpusError

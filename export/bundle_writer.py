@@ -145,7 +145,7 @@ def _manifest(source: ExportSource, options: ExportOptions) -> dict[str, Any]:
     config = source.config
     runtime = installed_runtime_version()
     if runtime is None:
-        raise ExportError("ONNX Runtime is not installed: install dragoman[cpu]")
+        raise ExportError("ONNX Runtime is not installed: install the extra `cpu`")
     major, minor = runtime.split(".")[:2]
     graphs = {
         "encoder": ENCODER_FILE,

@@ -200,8 +200,8 @@ def check_device(bundle: Bundle, device: Device) -> None:
         )
     if not _has_cuda_provider():
         raise BundleDeviceError(
-            "this ONNX Runtime has no CUDA provider: install dragoman[gpu] in place of "
-            "dragoman[cpu], or use --device cpu"
+            "this ONNX Runtime has no CUDA provider: install the extra `gpu` in place of `cpu` "
+            "(not beside it), or use --device cpu"
         )
 
 
