@@ -1,7 +1,8 @@
-"""The preset of Hugging Face's beam search, held against the library itself.
+"""Hugging Face's beam search, and rules about tokens, held against the library itself.
 
 Both searches are given the logits of the same random model of the library: what is compared is the
-search in `model/search.py`, to which `test_search_parity.py` holds the engine.
+search in `model/search.py`, to which `test_search_parity.py` holds the engine. Of the rules, it is
+the engine's own.
 """
 
 from __future__ import annotations
@@ -9,11 +10,17 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+import transformers
 
 from dragoman.client import Search
 from model.search import Beam, BeamOptions, best_tokens
+from service.candidates import Candidates
+from service.constraints import Constraints
+from service.plan import StepOutput
+from service.requests import SearchOptions
 
 BOS, EOS, PAD, VOCAB_SIZE = 2, 3, 40, 41
 MAX_NEW_TOKENS = 25
@@ -23,9 +30,6 @@ EARLY_STOPPING = {False: "heuristic", True: "first", "never": "never"}
 @pytest.fixture(scope="module")
 def marian() -> Any:
     """A model of one layer, none of whose outputs is a fluent sentence."""
-    transformers = pytest.importorskip(
-        "transformers", reason="transformers is not installed: its search is not compared"
-    )
     torch.manual_seed(0)
     config = transformers.MarianConfig(
         vocab_size=VOCAB_SIZE,
@@ -44,7 +48,8 @@ def marian() -> Any:
         forced_eos_token_id=None,
         init_std=1.0,
     )
-    model = transformers.MarianMTModel(config).eval()
+    model: Any = transformers.MarianMTModel(config)
+    model.eval()
     with torch.no_grad():
         model.lm_head.weight.mul_(0.5)
         model.final_logits_bias[0, EOS] += 2.0  # so that texts end
@@ -97,3 +102,36 @@ def test_hugging_face(marian: Any, early_stopping: bool | str) -> None:
             num_same += found == cut
             num_all += 1
     assert num_same >= 0.95 * num_all  # the rest is what rounding decides
+
+
+@pytest.mark.parametrize(("penalty", "size"), [(1.3, 0), (1.0, 1), (1.0, 2), (2.5, 3)])
+def test_rules_about_tokens(penalty: float, size: int) -> None:
+    """What may come next, and how good it is: over the whole vocabulary, after any beginning."""
+    options = SearchOptions(repetition_penalty=penalty, no_repeat_ngram_size=size)
+    theirs = transformers.LogitsProcessorList()
+    if penalty > 1.0:
+        theirs.append(transformers.RepetitionPenaltyLogitsProcessor(penalty))
+    if size:
+        theirs.append(transformers.NoRepeatNGramLogitsProcessor(size))
+    draw = np.random.default_rng(0)
+    num_forbidden = 0
+    for length in [*range(12)] * 8:
+        generated = draw.integers(4, 8, length)  # few, so that they come again
+        logits = draw.normal(size=VOCAB_SIZE)
+        logits[BOS] = -np.inf  # for the library it is a token like any other
+        given = torch.from_numpy(logits).log_softmax(0)
+        expected = theirs(torch.tensor([[BOS, *generated]]), given[None].clone())[0].numpy()  # type: ignore[arg-type]
+
+        ids = np.argsort(-given.numpy(), kind="stable")[None]
+        output = StepOutput(ids, given.numpy()[ids], np.zeros(1, np.float32), 0.0, 0.0)
+        candidates = Candidates.of(output)
+        candidates.own()
+        Constraints(options, EOS).apply(candidates, 0, generated)
+
+        order = np.argsort(-expected, kind="stable")
+        may_come = np.isfinite(expected[order])
+        assert np.array_equal(may_come, np.isfinite(candidates.scores[0]))
+        assert candidates.token_ids[0][may_come].tolist() == order[may_come].tolist()
+        assert candidates.scores[0][may_come] == pytest.approx(expected[order][may_come])
+        num_forbidden += VOCAB_SIZE - 1 - int(may_come.sum())
+    assert (num_forbidden > 0) == (size > 0)
