@@ -1,6 +1,6 @@
 """What a long text that joins does to the time between tokens of those who stream.
 
-    python -m bench.interference [--bundle DIR] [--work-dir DIR] [--budget TOKENS]
+    python -m bench.interference [--bundle DIR] [--work-dir DIR] [--budget TOKENS] [--served]
 
 An iteration encodes newcomers, then steps every row. Newcomers are encoded up to a budget of source
 tokens, and a text that is longer than the budget alone. So the time between two tokens of anybody
@@ -8,13 +8,21 @@ is bounded by one step and one encode of the larger of the two: the budget, or o
 This measures both sides of that: iterations with short texts only, with a text of 400 tokens (or
 the longest that the model takes) joining now and then, and the encode by itself. Times are of the
 process's CPU on one thread, which a busy machine changes little.
+
+A server with one or two lanes encodes beside the steps of its lanes, where cores are what they
+share. `--served` measures that one as its clients see it: seconds between the pieces of streams, in
+blocks with and without long texts in turn.
 """
 
 from __future__ import annotations
 
 import argparse
+import asyncio
+import contextlib
 import os
+import tempfile
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,8 +30,12 @@ os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
 import numpy as np
 
-from bench.suite.artifacts import prepare_speed_model
+from bench.suite.artifacts import Artifacts, prepare_speed_model
+from bench.suite.points import OWN
+from bench.suite.systems import System, end_in_order_on_sigterm, running
+from dragoman.client import AsyncClient
 from model.bundle import Bundle
+from model.tokenizer import Tokenizer
 from service.generation import Generation
 from service.jobs import Job
 from service.plan import EncodeItem, StepPlan
@@ -35,6 +47,9 @@ SHORT, LONG = 12, 400
 NUM_STREAMS = 16
 NUM_ITERATIONS = 200
 BETWEEN_LONG = 25  # iterations from one long text to the next
+NUM_USERS = 24  # more than 8 a lane on two cores
+NUM_BLOCKS, BLOCK_SECONDS = 6, 5.0  # of each kind
+SHORT_TEXT = "Two men are playing chess in the park."
 
 
 @dataclass(frozen=True)
@@ -102,14 +117,78 @@ def encode_seconds(runner: OnnxRunner, lengths: list[int]) -> float:
     return float(np.median(seconds))
 
 
+def text_of(num_tokens: int, tokenizer: Tokenizer) -> str:
+    """One sentence of nearly so many tokens."""
+    words = 1
+    while len(tokenizer.encode("chess " * (words + 1))) < num_tokens:
+        words += 1
+    return " ".join(["chess"] * words)
+
+
+async def block(address: str, long_text: str) -> list[float]:
+    """Seconds between pieces of streams, while long texts ("": none) come one after another."""
+    loop = asyncio.get_running_loop()
+    ends_at = loop.time() + BLOCK_SECONDS
+    seconds = []
+
+    async def stream(client: AsyncClient) -> None:
+        while loop.time() < ends_at:
+            last = None
+            async for piece in client.stream(SHORT_TEXT):
+                now = loop.time()
+                if last is not None and isinstance(piece, str):
+                    seconds.append(now - last)
+                last = now
+
+    async def send_long(client: AsyncClient) -> None:
+        while loop.time() < ends_at:
+            # A few tokens of it will do: it is its encode that is looked at.
+            await client.translate([long_text], max_new_tokens=4)
+
+    async with AsyncClient(address, timeout=60.0) as client:
+        tasks = [stream(client) for _ in range(NUM_USERS)]
+        await asyncio.gather(*tasks, *([send_long(client)] if long_text else []))
+    return seconds
+
+
+def served(artifacts: Artifacts) -> None:
+    """Print both arms, as clients of a server see them."""
+    bundle = Bundle.load(artifacts.bundle)
+    long = min(LONG, bundle.config.max_positions)
+    long_text = text_of(long, bundle.tokenizer())
+    arms = Arm("short texts only", []), Arm(f"with texts of {long} tokens", [])
+    with _server(artifacts) as address:
+        asyncio.run(block(address, long_text))  # warms up
+        for _ in range(NUM_BLOCKS):
+            arms[0].seconds.extend(asyncio.run(block(address, "")))
+            arms[1].seconds.extend(asyncio.run(block(address, long_text)))
+    print(f"{NUM_USERS} streams from a server, {artifacts.bundle}: milliseconds between pieces")
+    print(f"{'':<28}" + "".join(f"{name:>9}" for name in ("p50", "p90", "p99", "max")))
+    for arm in arms:
+        print(arm.line())
+
+
+@contextlib.contextmanager
+def _server(artifacts: Artifacts) -> Iterator[str]:
+    with tempfile.TemporaryDirectory() as directory:
+        system = System(OWN, {"max_queue_seconds": 60.0})
+        with running(system, artifacts, Path(directory) / "server.log") as server:
+            yield server.address
+
+
 def main() -> None:
     """Print both arms and the bound."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--work-dir", type=Path, default=Path("bench-work"))
     parser.add_argument("--bundle", type=Path, help="in place of the speed model")
     parser.add_argument("--budget", type=int, default=512, help="encode token budget")
+    parser.add_argument("--served", action="store_true", help="measure a server's streams")
     arguments = parser.parse_args()
     path = arguments.bundle or prepare_speed_model(arguments.work_dir, "int8").bundle
+    if arguments.served:
+        end_in_order_on_sigterm()
+        served(Artifacts(path.name, "", path, path, path))  # of which only ours is served
+        return
     runner = OnnxRunner(Bundle.load(path), max_rows=64, intra_op_threads=1)
     long = min(LONG, runner.limits.max_source_positions)
     run(runner, arguments.budget, long)  # warms up

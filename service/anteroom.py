@@ -78,6 +78,10 @@ class Anteroom:
                 return True
         return self._waiting.discard(job)
 
+    def settle(self, job: Job, num_steps: int) -> None:
+        """A translation has left its rows after so many steps."""
+        self._waiting.settle(job, num_steps)
+
     def jobs(self) -> Iterator[Job]:
         """All of them."""
         yield from self._let_in

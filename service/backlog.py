@@ -58,7 +58,9 @@ class Backlog:
         return len(self._works)
 
     def added(self, job: Job, work: float) -> None:
-        """A job was submitted, and will take so many steps over all its rows."""
+        """A job came, and will take so many steps over all its rows; a score takes none."""
+        if not job.num_rows:
+            return
         self.num_rows_inside += job.num_rows
         self._works[job] = work
         self._change(job, 1, work)

@@ -127,9 +127,13 @@ class Call:
     def _request(self, piece: Piece, opens: bool) -> GenerationRequest | None:
         if piece.source_ids is None:
             return None
+        options = self._opening if opens else self._options
+        if options.sampling is not None:
+            sampling = options.sampling.for_sentence(piece.source_ids)
+            options = replace(options, sampling=sampling)
         return GenerationRequest(
             piece.source_ids,
-            self._opening if opens else self._options,
+            options,
             self._deadline,
             self._request_id,
             self._client,

@@ -323,10 +323,11 @@ class Engine:
         request.options.check_fits(self.widest)
         if request.options.max_new_tokens is not None:
             return request.options.max_new_tokens
-        # What is forced comes on top.
+        # What is forced comes on top; who demands more tokens may end after them.
         most = limits.max_target_positions
         num_forced = len(request.options.prefix_ids)
-        return min(most, num_forced + default_max_new_tokens(num_source, most))
+        default = num_forced + default_max_new_tokens(num_source, most)
+        return min(most, max(default, request.options.min_new_tokens + 1))
 
     def _generation(
         self, request: GenerationRequest, on_end: Callable[[Generation], None]

@@ -103,10 +103,10 @@ class Gate:
         return self._clock() < self._overloaded_until
 
     def wait_seconds(self, request: GenerationRequest) -> float:
-        """How long a request would wait for its rows if it came now."""
+        """How long a request would wait for its rows if it came now; a score waits for none."""
         backlog, pace = self.backlog, self.pace
         num_rows = request.num_rows
-        if backlog.num_rows_inside + num_rows <= self._max_rows:
+        if not num_rows or backlog.num_rows_inside + num_rows <= self._max_rows:
             return 0.0
         free = self._max_rows - backlog.num_rows_running
         ahead = backlog.ahead(request.client, request.priority) - free * pace.mean_steps
@@ -150,9 +150,15 @@ class Gate:
 
     def answered(self, job: Job, result: GenerationResult) -> None:
         """A job has ended."""
-        if job.num_rows and result.finish_reason in (FinishReason.EOS, FinishReason.LENGTH):
-            num_steps = len(result.token_ids) + (result.finish_reason is FinishReason.EOS)
-            if num_steps > job.request.least_steps:  # or else its length says nothing of others
+        if not job.num_rows:
+            return
+        options = job.request.options
+        has_ended = result.finish_reason is FinishReason.EOS
+        # At its client's limit, or where it may hardly end, its length says nothing of others.
+        was_free = options.max_new_tokens is None and not options.suppressed_ids
+        if has_ended or (was_free and result.finish_reason is FinishReason.LENGTH):
+            num_steps = len(result.token_ids) + has_ended
+            if num_steps > job.request.least_steps:
                 self.pace.ended(len(job.request.source_ids), num_steps)
 
     # --- decisions -------------------------------------------------------------------------------

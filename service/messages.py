@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 from typing import Any
 
 from google.protobuf.message import Message
@@ -137,7 +136,7 @@ def _search_of(search: pb.SearchOptions) -> SearchOptions:
 def _sampling_of(sampling: pb.Sampling) -> Sampling:
     given = _given(sampling, "temperature", "top_k", "top_p", "seed")
     try:
-        return Sampling(**{"seed": secrets.randbits(64), **given})
+        return Sampling(**{"seed": None, **given})
     except InvalidArgumentError as exc:
         raise exc.within("sampling") from exc
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import enum
+import hashlib
 import math
-from dataclasses import dataclass, field
+import secrets
+import struct
+from dataclasses import dataclass, field, replace
 from typing import Literal, get_args
 
 from service.errors import DragomanError, InvalidArgumentError
@@ -52,7 +55,8 @@ class Sampling:
         temperature: log-probabilities are divided by it: below 1 the likely become likelier.
         top_k: only the best so many are drawn from; at most 256.
         top_p: of these, only the fewest that make up this much of their probability.
-        seed: 0 to 2^64 - 1. The same seed and source draw the same tokens, whoever else is served.
+        seed: 0 to 2^64 - 1. The same seed draws the same tokens of the same candidates, whoever
+            else is served. None: at random, for each sentence anew (`for_sentence`).
 
     Raises:
         InvalidArgumentError: a value is out of range; names the field and the limit.
@@ -61,14 +65,28 @@ class Sampling:
     temperature: float = 1.0
     top_k: int = DEFAULT_SAMPLED
     top_p: float = 1.0
-    seed: int = 0
+    seed: int | None = 0
 
     def __post_init__(self) -> None:
         _check_between("temperature", self.temperature, 0.01, 100.0)
         _check_between("top_k", self.top_k, 1, MAX_SAMPLED)
         if not 0.0 < self.top_p <= 1.0:
             raise InvalidArgumentError("top_p", f"must be over 0 and at most 1, not {self.top_p}")
-        _check_between("seed", self.seed, 0, 2**64 - 1)
+        if self.seed is not None:
+            _check_between("seed", self.seed, 0, 2**64 - 1)
+
+    def for_sentence(self, source_ids: tuple[int, ...]) -> Sampling:
+        """The same, with the seed of one sentence among those of a request.
+
+        With one seed for all, each would draw its n-th token at the same quantile: samples of
+        different sentences would not be independent.
+        """
+        if self.seed is None:
+            return replace(self, seed=secrets.randbits(64))
+        key = self.seed.to_bytes(8, "little")
+        source = struct.pack(f"<{len(source_ids)}q", *source_ids)
+        digest = hashlib.blake2b(source, digest_size=8, key=key).digest()
+        return replace(self, seed=int.from_bytes(digest, "little"))
 
 
 @dataclass(frozen=True)
@@ -153,6 +171,11 @@ class SearchOptions:
         most = limits.max_target_positions
         _check_at_most("max_new_tokens", self.max_new_tokens or 1, most)
         _check_at_most("min_new_tokens", self.min_new_tokens, most)
+        if self.max_new_tokens is not None and self.min_new_tokens > self.max_new_tokens:
+            raise InvalidArgumentError(
+                "min_new_tokens",
+                f"{self.min_new_tokens} is more than max_new_tokens, {self.max_new_tokens}",
+            )
         _check_at_most("no_repeat_ngram_size", self.no_repeat_ngram_size, most)
         # At least one token is for the model to choose.
         _check_at_most("prefix_ids", len(self.prefix_ids), (self.max_new_tokens or most) - 1)

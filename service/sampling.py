@@ -19,7 +19,7 @@ def draw(scores: Float64, sampling: Sampling, position: int) -> int:
 
     Args:
         scores: [m], best first.
-        sampling: how.
+        sampling: how, and with which seed.
         position: of the token that is drawn. A draw depends on nothing else than these three.
 
     Returns:
@@ -31,6 +31,7 @@ def draw(scores: Float64, sampling: Sampling, position: int) -> int:
     # The first of those that reach top_p is in.
     count = int(np.searchsorted(cumulative, sampling.top_p * cumulative[-1])) + 1
     cumulative = cumulative[:count]
+    assert sampling.seed is not None, "a seed is drawn before the search begins"
     chance = uniform(sampling.seed, position) * cumulative[-1]
     return int(np.searchsorted(cumulative, chance, side="right"))
 

@@ -5,7 +5,8 @@ within it, first come first served. Each admitted job moves its flow on by its w
 priority's weight, and the flow that has come least far is next. So a client with one sentence waits
 for about one turn of the others, however many thousands they have sent, and low priorities get a
 small share rather than none: nobody waits for ever. A flow that was idle begins where the others
-are; what it did not use is not saved up. (Self-clocked fair queueing: Golestani, 1994.)
+are; what it did not use is not saved up. (Self-clocked fair queueing: Golestani, 1994.) A job's
+work is an estimate; what it took beyond that moves its flow on when it ends.
 
 Translations wait for rows, and scores for their part of the iterations. So each kind has a line of
 its own, and who may not go yet keeps nobody of the other kind. What is scored for a flow moves it
@@ -69,6 +70,10 @@ class JobQueue(Protocol):
         """Take `job` out, which gave up; whether it was there."""
         ...
 
+    def settle(self, job: Job, num_steps: int) -> None:
+        """A translation has left its rows after so many steps."""
+        ...
+
     def jobs(self) -> Iterator[Job]:
         """All of them."""
         ...
@@ -101,12 +106,18 @@ class WaitingQueue:
         """Take out the job that `peek` gave, which is admitted."""
         job = self._line(scored).take()
         if scored:
-            self._translations.charge(job)
+            self._translations.charge(job, job.work)
         return job
 
     def discard(self, job: Job) -> bool:
         """Take `job` out, which gave up; whether it was there. It costs its client nothing."""
         return self._line(not job.num_rows).discard(job)
+
+    def settle(self, job: Job, num_steps: int) -> None:
+        """A translation has left its rows after so many steps: more than its work, it may be."""
+        beyond = job.num_rows * num_steps - job.work
+        if beyond > 0:
+            self._translations.charge(job, beyond)
 
     def jobs(self) -> Iterator[Job]:
         """All of them, flow by flow."""
@@ -169,25 +180,26 @@ class _Line:
         del flow.jobs[job]
         self._num_jobs -= 1
         self._num_rows -= job.num_rows
-        flow.progress += _cost(job)
+        flow.progress += job.work / WEIGHTS[job.request.priority]
         heapq.heapreplace(self._heap, self._entry(flow))
         return job
 
-    def charge(self, job: Job) -> None:
-        """Move on the flow of a job that was admitted from another line; its first keeps its place.
+    def charge(self, job: Job, work: float) -> None:
+        """Move on the flow of a job that left, or is of another line; its first keeps its place.
 
         While nobody waits here, that is at nobody's cost: all begin where this flow was.
         """
         nobody_waits = self.peek() is None
         key = _key(job)
         flow = self._flows.get(key)
+        cost = work / WEIGHTS[job.request.priority]
         if flow is not None:
-            flow.progress += _cost(job)
+            flow.progress += cost
             return
         progress = max(self._progress, self._idle.pop(key, 0.0))
         if nobody_waits:
             self._progress = progress
-        self._remember(key, progress + _cost(job))
+        self._remember(key, progress + cost)
 
     def discard(self, job: Job) -> bool:
         """Take `job` out, which gave up; whether it was there. It costs its client nothing."""
@@ -220,8 +232,3 @@ class _Line:
 
 def _key(job: Job) -> _FlowKey:
     return job.request.client, job.request.priority
-
-
-def _cost(job: Job) -> float:
-    """How far a job moves its flow on."""
-    return job.work / WEIGHTS[job.request.priority]

@@ -61,7 +61,8 @@ class Sampling:
         temperature: below 1 the likely tokens become likelier still.
         top_k: only the best so many tokens are drawn from.
         top_p: of these only the fewest that make up this share of their probability.
-        seed: the same seed draws the same translation.
+        seed: the same seed draws the same translation of the same sentence; None another one each
+            time, also of the same text within one call.
     """
 
     temperature: float | None = None

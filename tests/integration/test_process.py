@@ -129,6 +129,17 @@ async def test_a_port_that_another_server_of_ours_uses(bundle_path: Path) -> Non
         assert "in use" in await fails_to_start("--model", bundle_path, "--port", port)
 
 
+async def test_the_caches_memory_is_printed_before_it_serves(bundle_path: Path) -> None:
+    sizes = []
+    for max_rows in (1, 4):
+        async with server_process("--model", bundle_path, "--max-rows", str(max_rows)) as server:
+            before = [entry["message"] for entry in server.log].index("serving")
+            [loaded] = [e for e in server.log[:before] if e["message"] == "loaded"]
+            assert loaded["cache_bytes"] == await server.metric("dragoman_cache_bytes")
+            sizes.append(loaded["cache_bytes"])
+    assert 0 < 2 * sizes[0] < sizes[1] <= 4 * sizes[0]
+
+
 async def test_a_device_that_is_not_there(tmp_path: Path) -> None:
     if "CUDAExecutionProvider" in onnxruntime.get_available_providers():
         pytest.skip("this machine's ONNX Runtime has CUDA")

@@ -118,6 +118,27 @@ async def test_hypotheses_come_with_their_alignments(
                 assert source == weights.index(max(weights))
 
 
+async def test_what_was_given_is_aligned_like_the_rest(server: Running) -> None:
+    """A given beginning costs no log-probability, but it has its places in source and text."""
+    search = Search(beam_size=2, target_prefix="Zwei Männer")
+    [translation] = (
+        await server.client.translate(["Two men."], search=search, return_alignments="soft")
+    ).translations
+    [hypothesis] = translation.sentences[0].hypotheses
+    plain = (await server.client.translate(["Two men."], search=search)).translations[0]
+    assert translation.text == hypothesis.text == plain.text
+    assert translation.text.startswith("Zwei Männer")
+    alignment, tokens = hypothesis.alignment, hypothesis.tokens
+    assert alignment is not None
+    assert tokens[0].log_probability == 0.0
+    assert tokens[-1].log_probability < 0.0
+    assert len(alignment.rows) == len(tokens)
+    shown = [hypothesis.text[token.start : token.end] for token in tokens]
+    assert "".join(shown).startswith("ZweiMänner")
+    num_words = len(tokens) - (tokens[-1].piece == "</s>")
+    assert [target for _, target in alignment.links] == list(range(num_words))
+
+
 async def test_a_bad_pair_does_not_fail_the_others(server: Running) -> None:
     bad = [
         (("", "Ein Hund."), "pairs[1].source_text", "is blank"),

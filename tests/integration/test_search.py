@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import grpc
 import pytest
@@ -85,6 +86,7 @@ async def test_what_is_not_asked_for_is_not_sent(real: Running) -> None:
         (Search(beam_size=2), {"num_hypotheses": 3}, "options.num_hypotheses", "2"),
         (Search(), {"num_hypotheses": 0}, "options.num_hypotheses", "1"),
         (Search(min_new_tokens=65), {}, "options.search.min_new_tokens", "64"),
+        (Search(min_new_tokens=9), {"max_new_tokens": 8}, "options.search.min_new_tokens", "8"),
         (Search(repetition_penalty=0.9), {}, "options.search.repetition_penalty", "1"),
         (Search(no_repeat_ngram_size=-1), {}, "options.search.no_repeat_ngram_size", "0"),
         (Search(suppressed_tokens=("Ünsinn",)), {}, "options.search.suppressed_tokens", "Ünsinn"),
@@ -98,12 +100,10 @@ async def test_what_is_not_asked_for_is_not_sent(real: Running) -> None:
     ],
 )
 async def test_bad_options_are_named_with_their_limit(
-    real: Running, search: Search, others: dict[str, int], field: str, limit: str
+    real: Running, search: Search, others: dict[str, Any], field: str, limit: str
 ) -> None:
     with pytest.raises(TranslationError) as caught:
-        await real.client.translate(
-            ["A dog."], search=search, num_hypotheses=others.get("num_hypotheses")
-        )
+        await real.client.translate(["A dog."], search=search, **others)
     assert caught.value.code is grpc.StatusCode.INVALID_ARGUMENT
     assert caught.value.field == field
     assert limit in caught.value.description
@@ -172,6 +172,24 @@ async def test_samples_can_be_drawn_again(real: Running) -> None:
     assert await drawn(7) == await drawn(7)
     texts = await asyncio.gather(*(drawn(None) for _ in range(4)))
     assert len(set(texts)) > 1
+
+
+@pytest.mark.parametrize(("seed", "num_different"), [(7, range(1, 2)), (None, range(2, 9))])
+async def test_samples_of_one_text_in_one_call(
+    real: Running, seed: int | None, num_different: range
+) -> None:
+    search = Search(sampling=Sampling(temperature=1.5, top_k=50, seed=seed))
+    translations = (await real.client.translate([TEXT] * 8, search=search)).translations
+    assert len({translation.text for translation in translations}) in num_different
+
+
+async def test_a_length_that_is_asked_for_is_given_beyond_the_default(real: Running) -> None:
+    """The default limit of a short text is less than the model's, 64."""
+    plain, asked = Search(suppressed_tokens=("</s>",)), Search(min_new_tokens=63)
+    [limited] = await tokens_of(real, plain, "A")
+    assert len(limited) < 60
+    [tokens] = await tokens_of(real, asked, "A")
+    assert len(tokens) >= 63
 
 
 async def test_a_value_of_a_newer_contract_is_refused(real: Running) -> None:

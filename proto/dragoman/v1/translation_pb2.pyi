@@ -387,7 +387,7 @@ class SearchOptions(_message.Message):
     beginning of a translation can change while a beam is searched.
     """
     length_penalty: _builtins.float
-    """Alpha, from -100 to 100: 0 ranks hypotheses by their bare log-probabilities, more favours
+    """Alpha, from -50 to 50: 0 ranks hypotheses by their bare log-probabilities, more favours
     longer ones. Not set: 1. Without effect on a greedy search.
     """
     length_penalty_kind: Global___LengthPenaltyKind.ValueType
@@ -395,7 +395,7 @@ class SearchOptions(_message.Message):
     early_stopping: Global___EarlyStopping.ValueType
     """When a beam is done. Not set: HEURISTIC."""
     min_new_tokens: _builtins.int
-    """No sentence ends before so many tokens."""
+    """No sentence ends before so many tokens; at most max_new_tokens, if that is set."""
     repetition_penalty: _builtins.float
     """From 1 to 100: in ranking, the log-probability of a token that the translation already has is
     multiplied by it. Not set: 1, which changes nothing.
@@ -404,7 +404,8 @@ class SearchOptions(_message.Message):
     """No sequence of so many tokens comes twice in a sentence. 0: no such rule."""
     target_prefix: _builtins.str
     """What the translation of each text begins with (that of its first sentence, if it is split): the
-    model goes on from there. It counts as tokens, with log-probability 0.
+    model goes on from there. White space and Unicode are normalised in it, as in every text: none is
+    kept at its end. It counts as tokens, with log-probability 0.
     """
     @_builtins.property
     def suppressed_tokens(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
@@ -470,8 +471,9 @@ class Sampling(_message.Message):
     set: 1.
     """
     seed: _builtins.int
-    """The same seed draws the same translation of the same sentence, whoever else is served. Not set:
-    another one for each request.
+    """The same seed draws the same translation of the same sentence, whoever else is served; different
+    sentences are drawn independently of each other. Not set: another one for each sentence, so that
+    a text that is sent n times in a request has n samples.
     """
     def __init__(
         self,

@@ -153,6 +153,27 @@ def test_a_sampled_text_depends_on_its_seed_and_not_on_its_neighbours(
         assert run([request], max_rows=1)[0].hypotheses == result.hypotheses
 
 
+def test_sentences_of_one_seed_are_drawn_independently() -> None:
+    sampling = Sampling(temperature=0.7, seed=5)
+    sources = [(10, number, 3) for number in range(2000)]
+    seeded = [sampling.for_sentence(source) for source in sources]
+    assert seeded == [sampling.for_sentence(source) for source in sources]
+    assert all(one == dataclasses.replace(sampling, seed=one.seed) for one in seeded)
+    assert all(one.seed is not None for one in seeded)
+    for position in (0, 1, 7):
+        draws = np.array([uniform(one.seed or 0, position) for one in seeded])
+        shares = np.histogram(draws, bins=10, range=(0.0, 1.0))[0] / len(draws)
+        assert shares == pytest.approx(0.1, abs=0.03)
+        assert abs(np.corrcoef(draws[:-1], draws[1:])[0, 1]) < 0.1
+    others = [dataclasses.replace(sampling, seed=6).for_sentence(source) for source in sources]
+    assert not {one.seed for one in seeded} & {other.seed for other in others}
+
+
+def test_without_a_seed_the_same_sentence_is_drawn_anew() -> None:
+    sampling = Sampling(seed=None)
+    assert len({sampling.for_sentence((10, 3)).seed for _ in range(100)}) == 100
+
+
 def test_seeds_differ() -> None:
     requests = [((10,), SearchOptions(sampling=Sampling(seed=seed))) for seed in range(20)]
     assert len({tuple(result.token_ids) for result in run(requests, max_rows=4)}) > 15

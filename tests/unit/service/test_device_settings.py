@@ -92,7 +92,7 @@ def test_a_gpu_names_the_export_that_it_wants(tmp_path: Path, precision: str) ->
 
 def test_a_gpu_that_is_not_there_is_a_startup_error(tmp_path: Path) -> None:
     bundle = tiny_bundle(tmp_path / "bundle", precision="fp16")
-    with pytest.raises(StartupError, match=r"dragoman\[gpu\]|cannot use the GPU"):
+    with pytest.raises(StartupError, match=r"the extra `gpu`|cannot use the GPU"):
         load_model(bundle.path, Settings(device="cuda:99", max_rows=1), ServerMetrics())
 
 

@@ -10,8 +10,8 @@ from service.admission import Places
 from service.errors import DeadlineExceededError, DragomanError, ResourceExhaustedError
 from service.gate import Gate
 from service.jobs import Job
-from service.requests import FinishReason, GenerationResult, SearchOptions
-from tests.searches import search_job
+from service.requests import FinishReason, GenerationResult, ScoringRequest, SearchOptions
+from tests.searches import NoReply, search_job
 
 MAX_ROWS = 64
 
@@ -64,6 +64,11 @@ class Beside:
                 inside.append(self.ask())
             except ResourceExhaustedError:
                 return inside
+
+    def calm_down(self) -> None:
+        """Until nobody has been refused for long enough."""
+        while self.gate.is_overloaded:
+            self.now += 0.5
 
     def overload(self) -> None:
         """Until somebody is refused, then all leave."""
@@ -147,6 +152,54 @@ def test_a_length_that_was_asked_for_says_nothing_of_others() -> None:
         beside.gate.answered(job, GenerationResult([5] * tokens, FinishReason.EOS))
         beside.gate.backlog.ended(job)
         assert (beside.gate.pace.expected_steps(20) != before) == learns
+
+
+@pytest.mark.parametrize(
+    ("options", "learns"),
+    [
+        (SearchOptions(max_new_tokens=2), False),
+        (SearchOptions(suppressed_ids=(3,)), False),
+        (SearchOptions(), True),
+    ],
+)
+def test_a_length_that_a_client_set_says_nothing_of_others(
+    options: SearchOptions, learns: bool
+) -> None:
+    beside = Beside()
+    before = beside.gate.pace.expected_steps(20)
+    job = search_job([10] * 20, options)
+    beside.gate.submitted(job)
+    beside.gate.answered(job, GenerationResult([5] * 2, FinishReason.LENGTH))
+    assert (beside.gate.pace.expected_steps(20) != before) == learns
+
+
+def test_a_score_waits_for_no_row() -> None:
+    """However long the queue for rows is: it is no reason to refuse what needs none."""
+    beside = Beside()
+    beside.step(0.064, num_rows=MAX_ROWS)
+    for _ in range(5 * MAX_ROWS):  # as calls that were let in while there was room go on
+        beside.gate.submitted(search_job([10] * 20))
+    assert isinstance(beside.error(), ResourceExhaustedError)
+    beside.calm_down()  # or else it would have to keep to its client's share
+    score = Job(ScoringRequest((10, 3), target_ids=(3,)), NoReply(), 1, 0.0)
+    beside.gate.enter(score.request, 1)
+    assert beside.gate.wait_seconds(score.request) == 0.0
+
+
+def test_scores_that_wait_change_no_estimate() -> None:
+    beside = Beside()
+    beside.step(0.064, num_rows=MAX_ROWS)
+    for _ in range(MAX_ROWS):
+        beside.ask()
+    waits = search_job([10] * 20, client="waits")
+    beside.gate.submitted(waits)
+    before = beside.gate.wait_seconds(waits.request)
+    assert before > 0.0
+    for _ in range(10):
+        job = Job(ScoringRequest((10, 3), target_ids=(3,), client="waits"), NoReply(), 1, 0.0)
+        beside.gate.submitted(job)
+    assert beside.gate.wait_seconds(search_job([10] * 20, client="new").request) == before
+    assert len(beside.gate.backlog) == 1
 
 
 def test_tokens_that_are_asked_for_take_their_time() -> None:

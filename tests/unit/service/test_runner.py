@@ -158,7 +158,7 @@ def test_other_devices_are_named(bundle: Bundle, tmp_path: Path) -> None:
             OnnxRunner(bundle, device=wrong)
     half = tiny_bundle(tmp_path / "bundle", precision="fp16")
     for device in ("cuda", "cuda:1"):
-        with pytest.raises(StartupError, match=r"no CUDA provider: install dragoman\[gpu\]"):
+        with pytest.raises(StartupError, match=r"no CUDA provider: install the extra `gpu`"):
             OnnxRunner(half, device=device)
 
 

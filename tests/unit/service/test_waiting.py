@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from service.jobs import Job
 from service.requests import Priority, ScoringRequest, SearchOptions
 from service.waiting import WaitingQueue
-from tests.searches import EOS, NoReply, search_job
+from tests.searches import EOS, NoReply, moody_runner, run_all, search_job
 
 
 def job(
@@ -254,6 +254,49 @@ def test_tokens_that_are_asked_for_count_as_work() -> None:
     assert abs(taken["plain"] - taken["wordy"]) <= 1
     assert abs(taken["plain"] - taken["led"]) <= 1
     assert taken["short"] >= 7 * taken["plain"]
+
+
+@pytest.mark.parametrize("priority", list(Priority))
+def test_what_a_job_took_beyond_its_work_counts_in_the_end(priority: Priority) -> None:
+    """Words that go on for 30 steps each are as much as 30 words, whatever they seemed to be."""
+    queue = WaitingQueue()
+    for _ in range(40):
+        queue.push(job("plain", 30, priority))
+        queue.push(job("endless", 1, priority))
+    taken: Counter[str] = Counter()
+    for _ in range(40):
+        one = queue.take()
+        queue.settle(one, 30)
+        taken[one.request.client] += 1
+    assert abs(taken["plain"] - taken["endless"]) <= 2
+
+
+def test_what_ended_while_nobody_waited_was_at_nobody_s_cost() -> None:
+    queue = WaitingQueue()
+    for _ in range(100):
+        queue.push(job("alone"))
+        queue.settle(queue.take(), 30)
+    for _ in range(20):
+        queue.push(job("alone", 30))
+        queue.push(job("newcomer", 30))
+    first = Counter(queue.take().request.client for _ in range(20))
+    assert first["alone"] == pytest.approx(10, abs=1)
+
+
+def test_a_scheduler_settles_what_its_rows_took() -> None:
+    """A text that is forbidden to end gets no more steps than one that is long from the start."""
+    scheduler, runner = moody_runner(max_rows=1)
+    endless = SearchOptions(suppressed_ids=(EOS,))
+    long = SearchOptions(min_new_tokens=20)
+    jobs = [
+        search_job([10], *kind, client=client)
+        for _ in range(10)
+        for client, kind in (("endless", (endless, 20)), ("long", (long, 20)))
+    ]
+    scheduler.add(jobs)
+    ended = [job.request.client for job in run_all(scheduler, runner)]  # in order
+    for count in range(1, 20):
+        assert abs(2 * ended[:count].count("endless") - count) <= 2
 
 
 def test_one_text_overtakes_ten_thousand() -> None:
