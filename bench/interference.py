@@ -30,6 +30,7 @@ os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
 import numpy as np
 
+from bench.load.source import read_texts
 from bench.suite.artifacts import Artifacts, prepare_speed_model
 from bench.suite.points import OWN
 from bench.suite.systems import System, end_in_order_on_sigterm, running
@@ -117,15 +118,15 @@ def encode_seconds(runner: OnnxRunner, lengths: list[int]) -> float:
     return float(np.median(seconds))
 
 
-def text_of(num_tokens: int, tokenizer: Tokenizer) -> str:
+def text_of(num_tokens: int, word: str, tokenizer: Tokenizer) -> str:
     """One sentence of nearly so many tokens."""
-    words = 1
-    while len(tokenizer.encode("chess " * (words + 1))) < num_tokens:
-        words += 1
-    return " ".join(["chess"] * words)
+    num_words = 1
+    while len(tokenizer.encode(f"{word} " * (num_words + 1))) < num_tokens:
+        num_words += 1
+    return " ".join([word] * num_words)
 
 
-async def block(address: str, long_text: str) -> list[float]:
+async def block(address: str, text: str, long_text: str) -> list[float]:
     """Seconds between pieces of streams, while long texts ("": none) come one after another."""
     loop = asyncio.get_running_loop()
     ends_at = loop.time() + BLOCK_SECONDS
@@ -134,7 +135,7 @@ async def block(address: str, long_text: str) -> list[float]:
     async def stream(client: AsyncClient) -> None:
         while loop.time() < ends_at:
             last = None
-            async for piece in client.stream(SHORT_TEXT):
+            async for piece in client.stream(text):
                 now = loop.time()
                 if last is not None and isinstance(piece, str):
                     seconds.append(now - last)
@@ -151,17 +152,17 @@ async def block(address: str, long_text: str) -> list[float]:
     return seconds
 
 
-def served(artifacts: Artifacts) -> None:
-    """Print both arms, as clients of a server see them."""
+def served(artifacts: Artifacts, text: str) -> None:
+    """Print both arms, as clients of a server see them who stream the translation of `text`."""
     bundle = Bundle.load(artifacts.bundle)
     long = min(LONG, bundle.config.max_positions)
-    long_text = text_of(long, bundle.tokenizer())
+    long_text = text_of(long, text.split()[-2], bundle.tokenizer())
     arms = Arm("short texts only", []), Arm(f"with texts of {long} tokens", [])
     with _server(artifacts) as address:
-        asyncio.run(block(address, long_text))  # warms up
+        asyncio.run(block(address, text, long_text))  # warms up
         for _ in range(NUM_BLOCKS):
-            arms[0].seconds.extend(asyncio.run(block(address, "")))
-            arms[1].seconds.extend(asyncio.run(block(address, long_text)))
+            arms[0].seconds.extend(asyncio.run(block(address, text, "")))
+            arms[1].seconds.extend(asyncio.run(block(address, text, long_text)))
     print(f"{NUM_USERS} streams from a server, {artifacts.bundle}: milliseconds between pieces")
     print(f"{'':<28}" + "".join(f"{name:>9}" for name in ("p50", "p90", "p99", "max")))
     for arm in arms:
@@ -184,10 +185,15 @@ def main() -> None:
     parser.add_argument("--budget", type=int, default=512, help="encode token budget")
     parser.add_argument("--served", action="store_true", help="measure a server's streams")
     arguments = parser.parse_args()
-    path = arguments.bundle or prepare_speed_model(arguments.work_dir, "int8").bundle
+    if (path := arguments.bundle) is not None:
+        text = SHORT_TEXT
+        artifacts = Artifacts(path.name, "", path, path, path)  # of which only ours is served
+    else:
+        artifacts = prepare_speed_model(arguments.work_dir, "int8")
+        path, text = artifacts.bundle, read_texts(artifacts.texts)[0]
     if arguments.served:
         end_in_order_on_sigterm()
-        served(Artifacts(path.name, "", path, path, path))  # of which only ours is served
+        served(artifacts, text)
         return
     runner = OnnxRunner(Bundle.load(path), max_rows=64, intra_op_threads=1)
     long = min(LONG, runner.limits.max_source_positions)
