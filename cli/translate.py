@@ -69,6 +69,8 @@ def translate(
 
     if stream and n_best is not None:
         fail("--n-best: a stream gives only one translation")
+    if (n_best or 0) > (beam_size or 1):
+        fail(f"--n-best: {n_best} translations take a --beam-size of {n_best} or more")
     if not texts and sys.stdin is None:
         fail("standard input: it is closed")
     if not texts and sys.stdin.isatty():

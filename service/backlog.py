@@ -41,7 +41,7 @@ class Backlog:
     """Work that waits, by flow, in expected steps over all rows.
 
     Attributes:
-        num_rows_inside: rows of everybody who was submitted and has not ended.
+        num_rows_inside: rows of everybody who was submitted and has neither ended nor given up.
         num_rows_running: of those, rows that are known to be in use.
         total: all the work that waits.
     """
@@ -49,6 +49,7 @@ class Backlog:
     def __init__(self) -> None:
         self.num_rows_inside = 0
         self.num_rows_running = 0
+        self._inside: set[Job] = set()
         self._works: dict[Job, float] = {}  # of those who wait
         self._flows: dict[_FlowKey, _Flow] = {}
         self.total = 0.0
@@ -62,6 +63,7 @@ class Backlog:
         if not job.num_rows:
             return
         self.num_rows_inside += job.num_rows
+        self._inside.add(job)
         self._works[job] = work
         self._change(job, 1, work)
 
@@ -72,7 +74,10 @@ class Backlog:
             self.num_rows_running += job.num_rows
 
     def ended(self, job: Job) -> None:
-        """It has left, whether it ran or not."""
+        """It has left, or will before the next step, whether it ran or not; once or more."""
+        if job not in self._inside:
+            return
+        self._inside.remove(job)
         self.num_rows_inside -= job.num_rows
         if job in self._works:
             self._leave(job)

@@ -11,7 +11,6 @@ import contextlib
 import contextvars
 import logging
 import random
-import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
@@ -20,13 +19,11 @@ import grpc
 from google.protobuf import duration_pb2
 from google.rpc import error_details_pb2, status_pb2
 
+from dragoman.conversions import CLIENT_ID, REQUEST_ID, VALID_ID
 from service import errors, logs
 from service.admission import Places
 from service.metrics import ServerMetrics
 
-REQUEST_ID = "x-request-id"
-CLIENT_ID = "x-client-id"
-VALID_ID = re.compile(r"[A-Za-z0-9\-_.:/+=@]{1,128}")
 _DETAILS = "grpc-status-details-bin"  # where gRPC's rich error model puts google.rpc.Status
 # gRPC's own hint, for clients whose retry policy names RESOURCE_EXHAUSTED. Ours doesn't: load that
 # was refused is for the caller to hold back, who finds the same time in the details.

@@ -359,6 +359,8 @@ class Engine:
 
     def cancel(self, job: Job, error: DragomanError) -> None:
         """End the job before the next step."""
+        # Who comes in the meantime doesn't wait for it.
+        self._gate.backlog.ended(job)
         self._steps.cancel(job, error)
 
     # --- what the step loop tells, from any thread (step_loop.Listener) --------------------------

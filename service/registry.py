@@ -10,6 +10,8 @@ from service.errors import InvalidArgumentError, NotFoundError, StartupError
 from service.servable import ServableEngine
 from service.translator import Translator
 
+# In characters; RFC 5646 knows none over 35.
+_LONGEST_CODE = 64
 _MAX_LISTED = 20  # names in a message: it travels in a header
 
 
@@ -91,7 +93,8 @@ class Registry:
 
         Args:
             name: a model's name, or "" for any.
-            source: a BCP-47 code, or "" where only one language is possible.
+            source: a BCP-47 code, or "" where only one language is possible. Where there is none
+                for its region or script, one for the language itself does ("en-GB" by "en").
             target: likewise.
 
         Raises:
@@ -100,7 +103,17 @@ class Registry:
                 is.
         """
         candidates = [self.get(name)] if name else list(self)
-        fitting = [model for model in candidates if model.fits(source, target)]
+        fitting = next(
+            filter(
+                None,
+                (
+                    [model for model in candidates if model.fits(source_range, target_range)]
+                    for source_range in _ranges(source)
+                    for target_range in _ranges(target)
+                ),
+            ),
+            [],
+        )
         if not fitting:
             pairs = sorted({f"{model.source} to {model.target}" for model in candidates})
             raise NotFoundError(
@@ -140,6 +153,14 @@ class Registry:
         Bounded: an engine that hangs is left behind, and has then failed.
         """
         await asyncio.gather(*(model.engine.stop() for model in self))
+
+
+def _ranges(code: str) -> Iterator[str]:
+    """The code, then ever shorter beginnings of it (RFC 4647, section 3.4)."""
+    subtags = code.split("-") if len(code) <= _LONGEST_CODE else [code]
+    for count in range(len(subtags), 0, -1):
+        if count == len(subtags) or len(subtags[count - 1]) > 1:
+            yield "-".join(subtags[:count])
 
 
 def _listed(names: list[str]) -> str:

@@ -178,7 +178,12 @@ class SearchOptions:
             )
         _check_at_most("no_repeat_ngram_size", self.no_repeat_ngram_size, most)
         # At least one token is for the model to choose.
-        _check_at_most("prefix_ids", len(self.prefix_ids), (self.max_new_tokens or most) - 1)
+        forced, longest = len(self.prefix_ids), self.max_new_tokens or most
+        if forced >= longest:
+            raise InvalidArgumentError(
+                "prefix_ids",
+                f"has {forced} tokens; at most {longest - 1}, of {longest} altogether",
+            )
         # A step draws twice as many candidates as there are hypotheses.
         widest = min(limits.max_rows, limits.vocab_size // 2)
         _check_at_most("beam_size", self.beam_size, widest)

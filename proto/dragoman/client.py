@@ -133,7 +133,7 @@ class Client:
             TranslationError: the whole call failed.
         """
         request = pb.TranslateRequest(
-            contents=texts,
+            contents=conversions.texts_of(texts),
             source_language_code=source,
             target_language_code=target,
             model=model,
@@ -184,7 +184,7 @@ class Client:
             ),
         )
         patience = self._patience(timeout)
-        metadata = _metadata(request_id, self._client_id)
+        metadata = conversions.metadata(request_id, self._client_id)
         while True:
             call = self._stub.StreamTranslate(request, timeout=patience.left(), metadata=metadata)
             has_begun = False
@@ -281,7 +281,7 @@ class Client:
         self, method: Any, request: Any, timeout: float | None, request_id: str
     ) -> tuple[Any, conversions.Metadata]:
         patience = self._patience(timeout)
-        metadata = _metadata(request_id, self._client_id)
+        metadata = conversions.metadata(request_id, self._client_id)
         while True:
             try:
                 response, call = method.with_call(
@@ -341,7 +341,7 @@ class AsyncClient:
             TranslationError: the whole call failed.
         """
         request = pb.TranslateRequest(
-            contents=texts,
+            contents=conversions.texts_of(texts),
             source_language_code=source,
             target_language_code=target,
             model=model,
@@ -390,7 +390,7 @@ class AsyncClient:
             ),
         )
         patience = self._patience(timeout)
-        metadata = _metadata(request_id, self._client_id)
+        metadata = conversions.metadata(request_id, self._client_id)
         while True:
             call = self._stub.StreamTranslate(request, timeout=patience.left(), metadata=metadata)
             has_begun = False
@@ -476,7 +476,7 @@ class AsyncClient:
         self, method: Any, request: Any, timeout: float | None, request_id: str
     ) -> tuple[Any, conversions.Metadata]:
         patience = self._patience(timeout)
-        metadata = _metadata(request_id, self._client_id)
+        metadata = conversions.metadata(request_id, self._client_id)
         while True:
             call = method(request, timeout=patience.left(), metadata=metadata)
             try:
@@ -487,11 +487,6 @@ class AsyncClient:
             else:
                 return response, tuple(trailing or ())
             await asyncio.sleep(_pause(patience, failure))
-
-
-def _metadata(request_id: str, client_id: str) -> tuple[tuple[str, str], ...]:
-    pairs = ((conversions.REQUEST_ID, request_id), (conversions.CLIENT_ID, client_id))
-    return tuple((key, value) for key, value in pairs if value)
 
 
 def _event(response: pb.StreamTranslateResponse) -> str | StreamEnd:

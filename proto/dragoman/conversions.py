@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -33,6 +34,8 @@ from dragoman.v1 import translation_pb2 as pb
 
 REQUEST_ID = "x-request-id"
 CLIENT_ID = "x-client-id"
+# What both may be; a server takes nothing else.
+VALID_ID = re.compile(r"[A-Za-z0-9\-_.:/+=@]{1,128}")
 _DETAILS = "grpc-status-details-bin"
 _ENUMS: dict[str, tuple[str, Any]] = {
     "length_penalty_kind": ("LENGTH_PENALTY_KIND", pb.LengthPenaltyKind),
@@ -88,6 +91,32 @@ def channel_options() -> list[tuple[str, str | int]]:
 def options(search: Search | None = None, **chosen: str | int | None) -> pb.TranslateOptions:
     """The options message; None leaves the choice to the server."""
     return pb.TranslateOptions(search=_search(search) if search else None, **_given(chosen))
+
+
+def texts_of(texts: Sequence[str]) -> Sequence[str]:
+    """The texts of a call.
+
+    Raises:
+        TypeError: it is one text, whose letters would be translated one by one.
+    """
+    if isinstance(texts, str):
+        raise TypeError("texts: must be a list of texts, not one text")
+    return texts
+
+
+def metadata(request_id: str, client_id: str) -> tuple[tuple[str, str], ...]:
+    """What a call is sent with.
+
+    Raises:
+        ValueError: a name that no server takes; says which.
+    """
+    named = {"request_id": (REQUEST_ID, request_id), "client_id": (CLIENT_ID, client_id)}
+    for argument, (_, value) in named.items():
+        if value and not VALID_ID.fullmatch(value):
+            raise ValueError(
+                f"{argument}: must be 1 to 128 letters, digits, and any of -_.:/+=@, not {value!r}"
+            )
+    return tuple((key, value) for key, value in named.values() if value)
 
 
 def score_options(**chosen: str | int | None) -> pb.ScoreOptions:

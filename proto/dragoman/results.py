@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -95,11 +96,15 @@ class Search:
     length_penalty_kind: str | None = None
     early_stopping: str | None = None
     min_new_tokens: int | None = None
-    suppressed_tokens: tuple[str, ...] = ()
+    suppressed_tokens: Sequence[str] = ()
     repetition_penalty: float | None = None
     no_repeat_ngram_size: int | None = None
     target_prefix: str | None = None
     sampling: Sampling | None = None
+
+    def __post_init__(self) -> None:
+        if isinstance(self.suppressed_tokens, str):
+            raise TypeError("suppressed_tokens: must be several pieces, not one text")
 
     @classmethod
     def ctranslate2(cls, beam_size: int = 2, length_penalty: float = 1.0) -> Search:

@@ -229,6 +229,9 @@ async def test_an_option_of_a_newer_contract_is_refused_not_ignored(server: Runn
         ({"source": "fr"}, "translates: en to de"),
         ({"target": "ja", "source": "en"}, "translates: en to de"),
         ({"source": "ä" * 10_000}, "translates: en to de"),
+        ({"source": "en" + "-a" * 100_000}, "translates: en to de"),
+        ({"source": "eng-GB"}, "translates: en to de"),
+        ({"source": "x-en"}, "translates: en to de"),
     ],
 )
 async def test_unknown_models_and_languages(server: Running, arguments: Any, message: str) -> None:
@@ -239,6 +242,15 @@ async def test_unknown_models_and_languages(server: Running, arguments: Any, mes
         with pytest.raises(TranslationError, match=message) as caught:
             await call
         assert caught.value.code is grpc.StatusCode.NOT_FOUND
+
+
+@pytest.mark.parametrize("source", ["en-GB", "EN-latn-us", "en-x-pirate"])
+async def test_a_region_is_served_by_its_language(server: Running, source: str) -> None:
+    plain, regional = [
+        (await server.client.translate(["A dog."], source=code, target=target)).translations
+        for code, target in (("en", "de"), (source, "de-CH"))
+    ]
+    assert regional[0].text == plain[0].text
 
 
 async def test_an_unknown_method_is_unimplemented(server: Running) -> None:

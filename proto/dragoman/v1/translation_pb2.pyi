@@ -207,7 +207,8 @@ class TranslateRequest(_message.Message):
     OPTIONS_FIELD_NUMBER: _builtins.int
     source_language_code: _builtins.str
     """The language of the texts as a BCP-47 code, such as "en"; upper and lower case are the same.
-    May be left empty where `model` and `target_language_code` leave only one choice; a language
+    Where no model is for just that region or script, one for the language is taken: "en" for
+    "en-GB". May be left empty where `model` and `target_language_code` leave only one choice; a language
     is never guessed from the text.
     """
     target_language_code: _builtins.str

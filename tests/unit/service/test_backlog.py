@@ -49,6 +49,20 @@ def test_one_who_sends_much_is_not_ahead_of_others() -> None:
     assert backlog.ahead("many", Priority.NORMAL) == 10_000.0
 
 
+def test_who_gave_up_and_then_ended_has_left_once() -> None:
+    backlog = Backlog()
+    waits, runs = (job(("one", Priority.NORMAL), 10) for _ in range(2))
+    stays = job(("one", Priority.NORMAL), 10)
+    for one in (waits, runs, stays):
+        backlog.added(one, 10.0)
+    backlog.joined(runs)
+    for one in (waits, runs, waits, runs):
+        backlog.ended(one)
+        backlog.joined(one)  # as it may have, before it was told
+    assert (backlog.num_rows_inside, backlog.num_rows_running) == (1, 0)
+    assert (len(backlog), backlog.total) == (1, 10.0)
+
+
 def test_very_many_clients_are_summed_up() -> None:
     backlog = Backlog()
     jobs = [job((f"client {number}", Priority.NORMAL), 10) for number in range(1000)]

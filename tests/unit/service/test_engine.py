@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -257,6 +258,27 @@ async def test_cancelled_while_it_waits_never_runs() -> None:
         runner.release()
         assert await engine.drain(10.0)
     assert sum(len(plan.encodes) for plan in runner.plans) == 4
+
+
+async def test_nobody_is_refused_for_those_who_gave_up() -> None:
+    """They leave before the next step, which may be a while: that is no reason to refuse others."""
+    runner = FakeRunner(LIMITS)
+    ticks = itertools.count()  # each look at the clock takes a second, so that steps take time
+    config = EngineConfig(max_queue_seconds=1e-9)
+    async with serving(runner, config, clock=lambda: float(next(ticks))) as engine:
+        for _ in range(3):  # so that it knows how slow it is
+            await engine.submit(request(10)).result()
+        runner.hold()
+        many = engine.submit_many([request(10)] * 8)
+        with pytest.raises(ResourceExhaustedError):
+            engine.submit(request(11))
+        for generation in many:
+            generation.cancel()
+        late = engine.submit(request(11))
+        runner.release()
+        check_prediction(runner, request(11), await late.result())
+        for generation in many:
+            assert (await generation.result()).finish_reason is FinishReason.CANCELLED
 
 
 async def test_cancelled_while_it_runs_frees_its_row_before_the_next_step() -> None:
