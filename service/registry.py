@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -103,17 +104,11 @@ class Registry:
                 is.
         """
         candidates = [self.get(name)] if name else list(self)
-        fitting = next(
-            filter(
-                None,
-                (
-                    [model for model in candidates if model.fits(source_range, target_range)]
-                    for source_range in _ranges(source)
-                    for target_range in _ranges(target)
-                ),
-            ),
-            [],
-        )
+        fitting: list[ServedModel] = []
+        for ranges in itertools.product(_ranges(source), _ranges(target)):
+            fitting = [model for model in candidates if model.fits(*ranges)]
+            if fitting:
+                break
         if not fitting:
             pairs = sorted({f"{model.source} to {model.target}" for model in candidates})
             raise NotFoundError(
