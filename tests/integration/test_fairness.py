@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import asyncio
 
+import grpc
 import pytest
 
+from dragoman import conversions
 from dragoman.client import AsyncClient
+from dragoman.v1 import translation_pb2 as pb
+from dragoman.v1.translation_pb2_grpc import TranslationServiceStub
 from model.tokenizer import Tokenizer
 from service.engine import Engine
 from service.fake_runner import FakeRunner
@@ -29,10 +33,13 @@ async def place_of_the_last(
     priority: str | None = None,
 ) -> int:
     """Somebody makes 100 calls, then somebody one more; how many were begun before that one."""
+    # Not by our own client, which sends no id that no server takes.
+    metadata = ((conversions.CLIENT_ID, last_id),) if last_id else ()
+    request = pb.TranslateRequest(contents=[TEXT], options=conversions.options(priority=priority))
     async with (
         running_fake(runner, tokenizer, drain_seconds=30.0) as server,
         AsyncClient(server.address, client_id=many_id) as many,
-        AsyncClient(server.address, client_id=last_id) as one,
+        grpc.aio.insecure_channel(server.address) as channel,
     ):
         engine = server.registry.get("fake").engine
         assert isinstance(engine, Engine)
@@ -43,12 +50,14 @@ async def place_of_the_last(
         ]
         while engine.num_inside < NUM_CALLS:
             await asyncio.sleep(0)
-        last = asyncio.ensure_future(one.translate([TEXT], priority=priority))
+        last = TranslationServiceStub(channel).Translate(request, metadata=metadata)
         while engine.num_inside < NUM_CALLS + 1:
+            assert not last.done()
             await asyncio.sleep(0)
         runner.release()
-        answers = await asyncio.gather(*calls, last)
+        answers = await asyncio.gather(*calls)
         assert all(answer.translations[0].error is None for answer in answers)
+        assert (await last).translations[0].translated_text
     begun = [item.source_ids for plan in runner.plans for item in plan.encodes]
     assert len(begun) == NUM_CALLS + 1
     return begun.index((*tokenizer.encode(TEXT), tokenizer.eos_id))
