@@ -18,11 +18,9 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import contextlib
 import os
 import tempfile
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,8 +30,8 @@ import numpy as np
 
 from bench.load.source import read_texts
 from bench.suite.artifacts import Artifacts, prepare_speed_model
-from bench.suite.points import OWN
-from bench.suite.systems import System, end_in_order_on_sigterm, running
+from bench.suite.points import OWN, own_system
+from bench.suite.systems import end_in_order_on_sigterm, running
 from dragoman.client import AsyncClient
 from model.bundle import Bundle
 from model.tokenizer import Tokenizer
@@ -158,23 +156,23 @@ def served(artifacts: Artifacts, text: str) -> None:
     long = min(LONG, bundle.config.max_positions)
     long_text = text_of(long, text.split()[-2], bundle.tokenizer())
     arms = Arm("short texts only", []), Arm(f"with texts of {long} tokens", [])
-    with _server(artifacts) as address:
-        asyncio.run(block(address, text, long_text))  # warms up
+    with (
+        tempfile.TemporaryDirectory() as directory,
+        running(own_system(OWN), artifacts, Path(directory) / "server.log") as server,
+    ):
+        asyncio.run(block(server.address, text, long_text))  # warms up
         for _ in range(NUM_BLOCKS):
-            arms[0].seconds.extend(asyncio.run(block(address, text, "")))
-            arms[1].seconds.extend(asyncio.run(block(address, text, long_text)))
-    print(f"{NUM_USERS} streams from a server, {artifacts.bundle}: milliseconds between pieces")
+            arms[0].seconds.extend(asyncio.run(block(server.address, text, "")))
+            arms[1].seconds.extend(asyncio.run(block(server.address, text, long_text)))
+    print_arms(f"{NUM_USERS} streams from a server, {artifacts.bundle}, between pieces", *arms)
+
+
+def print_arms(title: str, *arms: Arm) -> None:
+    """A table of their milliseconds."""
+    print(f"{title}, milliseconds")
     print(f"{'':<28}" + "".join(f"{name:>9}" for name in ("p50", "p90", "p99", "max")))
     for arm in arms:
         print(arm.line())
-
-
-@contextlib.contextmanager
-def _server(artifacts: Artifacts) -> Iterator[str]:
-    with tempfile.TemporaryDirectory() as directory:
-        system = System(OWN, {"max_queue_seconds": 60.0})
-        with running(system, artifacts, Path(directory) / "server.log") as server:
-            yield server.address
 
 
 def main() -> None:
@@ -206,10 +204,7 @@ def main() -> None:
         encode_seconds(runner, [long, *company][: runner.limits.max_rows]),
         encode_seconds(runner, [SHORT] * min(64, arguments.budget // SHORT)),
     )
-    print(f"{NUM_STREAMS} streams, {path}: milliseconds between tokens")
-    print(f"{'':<28}" + "".join(f"{name:>9}" for name in ("p50", "p90", "p99", "max")))
-    print(without.line())
-    print(with_long.line())
+    print_arms(f"{NUM_STREAMS} streams, {path}, between tokens", without, with_long)
     print(
         f"bound: a step {step * 1e3:.2f} + an encode {longest * 1e3:.2f}"
         f" = {(step + longest) * 1e3:.2f}"

@@ -376,7 +376,7 @@ class Scheduler:
     ) -> Finished:
         """Free what the job holds and write its result; None is the search's own reason."""
         if job.rows:
-            self._waiting.settle(job, int(self._decoding.states.positions[job.rows[0]]))
+            self._waiting.settle(job, int(self._states.positions[job.rows[0]]))
             hypotheses = self._decoding.end(job.rows)
             for row in job.rows:
                 self._owners[row] = None
