@@ -55,6 +55,7 @@ def serve(
     max_request_characters: Annotated[int | None, _option("max_request_characters")] = None,
     max_message_bytes: Annotated[int | None, _option("max_message_bytes")] = None,
     max_concurrent_requests: Annotated[int | None, _option("max_concurrent_requests")] = None,
+    max_connection_calls: Annotated[int | None, _option("max_connection_calls")] = None,
     max_connection_seconds: Annotated[float | None, _option("max_connection_seconds")] = None,
     drain_seconds: Annotated[float | None, _option("drain_seconds")] = None,
     log_level: Annotated[str | None, _option("log_level")] = None,

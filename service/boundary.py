@@ -13,16 +13,18 @@ import logging
 import random
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
+from types import TracebackType
 from typing import Any
 
 import grpc
-from google.protobuf import duration_pb2
-from google.rpc import error_details_pb2, status_pb2
+from google.rpc import status_pb2
 
 from dragoman.conversions import CLIENT_ID, REQUEST_ID, VALID_ID
 from service import errors, logs
 from service.admission import Places
 from service.metrics import ServerMetrics
+from service.request_parsing import RequestParser, UndecodableError
+from service.status import CODES_BY_NUMBER, code_of, status_of
 
 _DETAILS = "grpc-status-details-bin"  # where gRPC's rich error model puts google.rpc.Status
 # gRPC's own hint, for clients whose retry policy names RESOURCE_EXHAUSTED. Ours doesn't: load that
@@ -30,64 +32,17 @@ _DETAILS = "grpc-status-details-bin"  # where gRPC's rich error model puts googl
 _PUSHBACK = "grpc-retry-pushback-ms"
 # A client's clock for a deadline begins before ours: it can give up so much before it passes here.
 _MOST_EARLY_SECONDS = 0.1
+# Bytes of the messages of all calls in progress, in messages of the largest size.
+_MAX_LARGEST_MESSAGES = 16
+# Calls with undecodable messages get one line of the log in so many seconds.
+_UNDECODABLE_LOG_SECONDS = 1.0
 # Methods that ask no model for anything.
 _METADATA = ("ListModels", "GetModel")
-
-_CODES: dict[type[errors.DragomanError], grpc.StatusCode] = {
-    errors.InvalidArgumentError: grpc.StatusCode.INVALID_ARGUMENT,
-    errors.NotFoundError: grpc.StatusCode.NOT_FOUND,
-    errors.FailedPreconditionError: grpc.StatusCode.FAILED_PRECONDITION,
-    errors.ResourceExhaustedError: grpc.StatusCode.RESOURCE_EXHAUSTED,
-    errors.DeadlineExceededError: grpc.StatusCode.DEADLINE_EXCEEDED,
-    errors.RequestCancelledError: grpc.StatusCode.CANCELLED,
-    errors.UnavailableError: grpc.StatusCode.UNAVAILABLE,
-}
 
 _log = logging.getLogger("dragoman.access")
 
 Context = grpc.aio.ServicerContext[Any, Any]
 Handler = Any  # grpc.RpcMethodHandler: its callables are typed for threads, ours are coroutines
-
-
-def code_of(error: BaseException) -> grpc.StatusCode:
-    """The gRPC code of an exception; INTERNAL for what nobody raised on purpose."""
-    for kind in type(error).__mro__:
-        if kind in _CODES:
-            return _CODES[kind]
-    return grpc.StatusCode.INTERNAL
-
-
-def status_of(error: BaseException, request_id: str) -> status_pb2.Status:
-    """What a client is told about an exception: code, message, and details to act on.
-
-    Args:
-        error: anything. What is not a DragomanError is a defect, and its text stays in the log.
-        request_id: for the message of an internal error.
-    """
-    code = code_of(error)
-    number: int = code.value[0]
-    if code is grpc.StatusCode.INTERNAL:
-        return status_pb2.Status(
-            code=number, message=f"internal error; the server's log has it as {request_id}"
-        )
-    status = status_pb2.Status(code=number, message=_clipped(str(error)))
-    if isinstance(error, errors.InvalidArgumentError):
-        violation = error_details_pb2.BadRequest.FieldViolation(
-            field=_clipped(error.field, 200), description=_clipped(error.description)
-        )
-        status.details.add().Pack(error_details_pb2.BadRequest(field_violations=[violation]))
-    if isinstance(error, errors.ResourceExhaustedError):
-        delay = duration_pb2.Duration()
-        delay.FromMilliseconds(round(error.retry_after_seconds * 1000))
-        status.details.add().Pack(error_details_pb2.RetryInfo(retry_delay=delay))
-    return status
-
-
-def _clipped(text: str, max_bytes: int = 1000) -> str:
-    """`text` in a size that fits a header (8 KiB, where it stands twice, escaped or in base64)."""
-    if len(text.encode()) <= max_bytes:
-        return text
-    return text.encode()[: max_bytes - 3].decode(errors="ignore") + "..."
 
 
 class Call:
@@ -127,28 +82,54 @@ class Boundary(grpc.aio.ServerInterceptor):
 
     Args:
         metrics: where calls are counted.
-        service: the full name of our service.
+        parser: of our service's requests.
         max_calls: calls in progress; more are refused, and of one client some before that, so that
             it does not keep others out. Health checks don't count, so that load does not look like
             illness.
+        max_message_bytes: of one message. Messages of calls in progress may have 16 times as much
+            altogether; calls beyond that are refused before their message is parsed.
+
+    Attributes:
+        calls, bytes: places of the calls in progress, and bytes of their messages.
+        started: set when a call starts.
     """
 
-    def __init__(self, metrics: ServerMetrics, service: str, max_calls: int) -> None:
-        self._metrics = metrics
-        self._prefix = f"/{service}/"
-        self._calls = Places(max_calls, reserve=0)
-        self._started = asyncio.Event()
+    def __init__(
+        self,
+        metrics: ServerMetrics,
+        parser: RequestParser,
+        max_calls: int,
+        max_message_bytes: int = 4 * 2**20,
+    ) -> None:
+        self.metrics = metrics
+        self.parser = parser
+        self.calls = Places(max_calls, reserve=0)
+        self.bytes = Places(_MAX_LARGEST_MESSAGES * max_message_bytes, reserve=0)
+        self.started = asyncio.Event()
+        self._prefix = f"/{parser.service}/"
         self._handlers: dict[str, Handler] = {}  # by path; of our own methods only
+        self._undecodable_logged_at = -_UNDECODABLE_LOG_SECONDS
+        self._num_undecodable = 0  # since then
 
     async def quiet(self, seconds: float) -> None:
         """Wait until no call has started for so long."""
         while True:
-            self._started.clear()
+            self.started.clear()
             try:
                 async with asyncio.timeout(seconds):
-                    await self._started.wait()
+                    await self.started.wait()
             except TimeoutError:
                 return
+
+    def undecodable_calls_to_log(self) -> int:
+        """Undecodable calls since the last line about them, this one included; 0: too soon."""
+        self._num_undecodable += 1
+        now = time.monotonic()
+        if now - self._undecodable_logged_at < _UNDECODABLE_LOG_SECONDS:
+            return 0
+        count, self._num_undecodable = self._num_undecodable, 0
+        self._undecodable_logged_at = now
+        return count
 
     async def intercept_service(
         self,
@@ -166,80 +147,156 @@ class Boundary(grpc.aio.ServerInterceptor):
         return self._handlers[path]
 
     def _wrapped(self, method: str, handler: Handler) -> Handler:
+        # The handlers get the message's bytes: an undecodable message is an error of the call like
+        # any other, and a call that is refused costs no parsing.
         if handler.response_streaming:
             return grpc.unary_stream_rpc_method_handler(
                 self._stream(method, handler.unary_stream),
-                handler.request_deserializer,
-                handler.response_serializer,
+                response_serializer=handler.response_serializer,
             )
         return grpc.unary_unary_rpc_method_handler(
             self._unary(method, handler.unary_unary),
-            handler.request_deserializer,
-            handler.response_serializer,
+            response_serializer=handler.response_serializer,
         )
 
     def _unary(self, method: str, behaviour: Handler) -> Handler:
-        async def answer(request: Any, context: Context) -> Any:
-            async with self._call(method, context):
-                return await behaviour(request, context)
+        async def answer(data: bytes, context: Context) -> Any:
+            running = _RunningCall(self, method, context, len(data))
+            with running:
+                return await behaviour(running.parsed(data), context)
+            del data, context
+            await running.abort()
 
         return answer
 
     def _stream(self, method: str, behaviour: Handler) -> Handler:
-        async def answer(request: Any, context: Context) -> AsyncIterator[Any]:
-            async with (
-                self._call(method, context),
-                contextlib.aclosing(behaviour(request, context)) as responses,
-            ):
-                async for response in responses:
-                    yield response
+        async def answer(data: bytes, context: Context) -> AsyncIterator[Any]:
+            running = _RunningCall(self, method, context, len(data))
+            with running:
+                async with contextlib.aclosing(
+                    behaviour(running.parsed(data), context)
+                ) as responses:
+                    async for response in responses:
+                        yield response
+                return
+            del data, context
+            await running.abort()
 
         return answer
 
-    @contextlib.asynccontextmanager
-    async def _call(self, method: str, context: Context) -> AsyncIterator[None]:
-        call = Call(context)
-        # gRPC runs every call in a task of its own, so that these last as long as the call.
-        logs.request_id.set(call.request_id)
-        _current.set(call)
-        # Not in the initial metadata: once that is sent, a client can't retry the call elsewhere.
-        trailing: list[tuple[str, str | bytes]] = [(REQUEST_ID, call.request_id)]
-        context.set_trailing_metadata(trailing)
-        self._metrics.call_started(method)
+
+class _RunningCall:
+    """A call from its arrival to its line in the log: a context manager around its handler.
+
+    An exception of the block is suppressed and becomes a gRPC status, which `abort` sends. Nothing
+    that outlives the block may refer to the request: gRPC keeps its own exception of an aborted
+    call in a reference cycle if that exception's traceback leads to the call's context, and the
+    garbage collector, which counts objects, does not see that such a cycle holds megabytes.
+    """
+
+    def __init__(self, boundary: Boundary, method: str, context: Context, num_bytes: int) -> None:
+        self._boundary = boundary
+        self._method = method
+        self._context: Context | None = context
+        self._num_bytes = num_bytes
+        self._call = call = Call(context)
         # Asking what models there are ends at once, whoever else has calls in progress.
-        client = "" if method in _METADATA else call.client
-        is_taken = self._calls.take(1, client)
-        self._started.set()
-        started, code = time.perf_counter(), grpc.StatusCode.OK
-        try:
-            if not is_taken:
-                raise errors.ResourceExhaustedError(
-                    f"{self._calls.num_taken} calls are in progress of at most "
-                    f"{self._calls.capacity}, and there is no place for one more of this client"
-                )
-            yield
-        except (asyncio.CancelledError, GeneratorExit):
+        self._client = "" if method in _METADATA else call.client
+        self._has_place = self._has_bytes = False
+        self._status: status_pb2.Status | None = None
+        # Not in the initial metadata: once that is sent, a client can't retry the call elsewhere.
+        self._trailing: list[tuple[str, str | bytes]] = [(REQUEST_ID, call.request_id)]
+
+    def __enter__(self) -> None:
+        # gRPC runs every call in a task of its own, so that these last as long as the call.
+        logs.request_id.set(self._call.request_id)
+        _current.set(self._call)
+        assert self._context is not None
+        self._context.set_trailing_metadata(self._trailing)
+        self._boundary.metrics.call_started(self._method)
+        self._has_place = self._boundary.calls.take(1, self._client)
+        self._has_bytes = self._boundary.bytes.take(self._num_bytes, self._client)
+        self._boundary.started.set()
+        self._started_at = time.perf_counter()
+
+    def parsed(self, data: bytes) -> Any:
+        """The request, if there is room for it.
+
+        Raises:
+            ResourceExhaustedError: there is none.
+            InvalidArgumentError: `data` is no such request, or has too many entries.
+        """
+        calls, held = self._boundary.calls, self._boundary.bytes
+        if not self._has_place:
+            raise errors.ResourceExhaustedError(
+                f"{calls.num_taken} calls are in progress of at most {calls.capacity}, and there "
+                "is no place for one more of this client"
+            )
+        if not self._has_bytes:
+            raise errors.ResourceExhaustedError(
+                f"the requests in progress have {held.num_taken:,} bytes of at most "
+                f"{held.capacity:,}, and there is no room for {len(data):,} more of this client"
+            )
+        return self._boundary.parser.parse(self._method, data)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> bool:
+        code = grpc.StatusCode.OK
+        if isinstance(error, asyncio.CancelledError | GeneratorExit):
             # gRPC cancels the task of a call whose client went away, or whose deadline passed.
-            remaining = time_remaining(context)
+            assert self._context is not None
+            remaining = time_remaining(self._context)
             expired = remaining is not None and remaining <= _MOST_EARLY_SECONDS
             code = grpc.StatusCode.DEADLINE_EXCEEDED if expired else grpc.StatusCode.CANCELLED
-            raise
-        except Exception as exc:
-            code = code_of(exc)
-            if code is grpc.StatusCode.INTERNAL:
-                _log.exception("%s failed", method)
-            status = status_of(exc, call.request_id)
-            trailing.append((_DETAILS, status.SerializeToString()))
-            if isinstance(exc, errors.ResourceExhaustedError):
-                trailing.append((_PUSHBACK, str(round(exc.retry_after_seconds * 1000))))
-            await context.abort(code, status.message, tuple(trailing))
-        finally:
-            if is_taken:
-                self._calls.release(1, client)
-            seconds = time.perf_counter() - started
-            self._metrics.call_finished(method, code.name, seconds)
-            facts = {"method": method, "code": code.name, "seconds": round(seconds, 6)}
-            _log.info("call", extra={**facts, **call.facts})
+        elif isinstance(error, Exception):
+            code = self._set_status(error)
+            _drop_tracebacks(error)
+        if self._has_place:
+            self._boundary.calls.release(1, self._client)
+        if self._has_bytes:
+            self._boundary.bytes.release(self._num_bytes, self._client)
+        seconds = time.perf_counter() - self._started_at
+        self._boundary.metrics.call_finished(self._method, code.name, seconds)
+        facts = {"method": self._method, "code": code.name, "seconds": round(seconds, 6)}
+        if not isinstance(error, UndecodableError):
+            _log.info("call", extra={**facts, **self._call.facts})
+        elif num_calls := self._boundary.undecodable_calls_to_log():
+            _log.info("undecodable calls", extra={**facts, "calls": num_calls})
+        return self._status is not None
+
+    async def abort(self) -> None:
+        """End the call with the status of the block's exception."""
+        context, self._context = self._context, None
+        status = self._status
+        assert context is not None
+        assert status is not None
+        code = CODES_BY_NUMBER[status.code]
+        try:
+            await context.abort(code, status.message, tuple(self._trailing))
+        except grpc.aio.AbortError as exc:
+            del context
+            raise exc.with_traceback(None) from None
+
+    def _set_status(self, error: Exception) -> grpc.StatusCode:
+        code = code_of(error)
+        if code is grpc.StatusCode.INTERNAL:
+            _log.error("%s failed", self._method, exc_info=error)
+        self._status = status = status_of(error, self._call.request_id)
+        self._trailing.append((_DETAILS, status.SerializeToString()))
+        if isinstance(error, errors.ResourceExhaustedError):
+            self._trailing.append((_PUSHBACK, str(round(error.retry_after_seconds * 1000))))
+        return code
+
+
+def _drop_tracebacks(error: BaseException | None) -> None:
+    """Let go of the frames that an exception and its causes passed: they hold the request."""
+    while error is not None:
+        error.__traceback__ = None
+        error = error.__cause__ or error.__context__
 
 
 def time_remaining(context: Context) -> float | None:

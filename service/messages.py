@@ -9,7 +9,6 @@ from google.protobuf.unknown_fields import UnknownFieldSet
 
 from dragoman.v1 import translation_pb2 as pb
 from service.alignments import Alignment, SourceToken, TargetToken
-from service.boundary import status_of
 from service.errors import InvalidArgumentError
 from service.options import TranslateOptions
 from service.pair_scorer import PairResult, ScoreOptions
@@ -23,6 +22,7 @@ from service.requests import (
     Sampling,
     SearchOptions,
 )
+from service.status import status_of
 from service.text_results import SentenceHypothesis, TextResult
 from service.turns import Turns
 

@@ -18,6 +18,8 @@ from service.errors import InternalError, StartupError
 from service.health import HealthService
 from service.metrics import MetricsEndpoint, ServerMetrics
 from service.registry import Registry
+from service.request_parsing import RequestParser
+from service.requests import MAX_SUPPRESSED
 from service.servicer import SERVICE, TranslationServicer
 from service.settings import Settings
 
@@ -26,6 +28,8 @@ _QUIET_SECONDS = 0.25
 _LAST_ARRIVALS_SECONDS = 5.0
 # Beyond our own calls: a client watches the server's health for as long as it is connected.
 _MAX_OTHER_CALLS = 4096
+# Calls that have arrived and that the event loop has not taken yet, of each method.
+_MAX_PENDING_CALLS = 1_000_000
 # For the last answers to go out, after the bound.
 _GOODBYE_SECONDS = 1.0
 
@@ -176,7 +180,17 @@ class Server:
     def _create_grpc_server(self) -> None:
         settings = self._settings
         self._health = HealthService((SERVICE,))
-        self._boundary = Boundary(self._metrics, SERVICE, settings.max_concurrent_requests)
+        entries = {
+            "contents": settings.max_texts,
+            "pairs": settings.max_texts,
+            "suppressed_tokens": MAX_SUPPRESSED,
+        }
+        self._boundary = Boundary(
+            self._metrics,
+            RequestParser(SERVICE, entries),
+            settings.max_concurrent_requests,
+            settings.message_bytes,
+        )
         self._grpc = grpc.aio.server(
             interceptors=[self._boundary],
             # A backstop, for what our own limit can't see: calls whose message is still coming, and
@@ -185,8 +199,16 @@ class Server:
             options=[
                 # Otherwise a second server would share the port and take half of the calls.
                 ("grpc.so_reuseport", 0),
-                ("grpc.max_receive_message_length", settings.max_message_bytes),
+                ("grpc.max_receive_message_length", settings.message_bytes),
                 ("grpc.max_send_message_length", -1),
+                # Calls wait in gRPC until the event loop takes them, and beyond these limits gRPC
+                # answers CANCELLED. One connection with all its calls may not make the others wait
+                # for seconds: what it has beyond its limit waits in its client, which gRPC's
+                # overload protection would refuse instead, with UNAVAILABLE.
+                ("grpc.server.max_pending_requests", _MAX_PENDING_CALLS),
+                ("grpc.server.max_pending_requests_hard_limit", _MAX_PENDING_CALLS),
+                ("grpc.max_concurrent_streams", settings.connection_calls),
+                ("grpc.http.overload_protection", 0),
                 # Notice clients that vanished without closing the connection, and let clients
                 # keep idle connections alive through proxies that drop them.
                 ("grpc.keepalive_time_ms", 60_000),

@@ -13,7 +13,7 @@ import grpc
 
 from dragoman.v1 import translation_pb2 as pb
 from dragoman.v1 import translation_pb2_grpc
-from service.boundary import code_of, current_call, time_remaining
+from service.boundary import current_call, time_remaining
 from service.errors import InvalidArgumentError
 from service.messages import (
     add_score,
@@ -25,6 +25,7 @@ from service.messages import (
 from service.metrics import ServerMetrics
 from service.pair_scorer import PairResult
 from service.registry import Registry, ServedModel
+from service.status import code_of
 from service.text_results import TextResult
 from service.turns import Turns
 

@@ -110,13 +110,24 @@ class Settings:
         1_000_000, "Characters in all texts of one request.", minimum=1, maximum=2_000_000_000
     )
     max_message_bytes: int = _setting(
-        16 * 2**20, "Bytes of one gRPC message.", minimum=1024, maximum=2**31 - 1
+        0,
+        "Bytes of one gRPC message. 0: as many as the largest request can have, 4 for each of its "
+        "characters (--max-request-characters), 64 for each text, and 65,536.",
+        minimum=0,
+        maximum=2**31 - 1,
     )
     max_concurrent_requests: int = _setting(
         4096,
         "Calls in progress; more are refused with RESOURCE_EXHAUSTED. The last eighth is for "
         "clients that have few.",
         minimum=1,
+        maximum=10_000_000,
+    )
+    max_connection_calls: int = _setting(
+        0,
+        "Calls in progress of one connection; more wait in the client. 0: 256 on a CPU, 1,024 on a "
+        "GPU.",
+        minimum=0,
         maximum=10_000_000,
     )
     max_connection_seconds: float = _setting(
@@ -137,6 +148,17 @@ class Settings:
         "One JSON object a line, or text. auto: text at a terminal, else json.",
         choices=("auto", "json", "text"),
     )
+
+    @property
+    def message_bytes(self) -> int:
+        """Bytes that one gRPC message may have."""
+        largest = 4 * self.max_request_characters + 64 * self.max_texts + 2**16
+        return self.max_message_bytes or min(largest, 2**31 - 1)
+
+    @property
+    def connection_calls(self) -> int:
+        """Calls that one connection may have in progress."""
+        return self.max_connection_calls or (256 if self.device == "cpu" else 1024)
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):

@@ -1,6 +1,8 @@
 """Connections end now and then, so that clients look again who is there; calls don't notice."""
 
 import asyncio
+import contextlib
+from collections import Counter
 
 import grpc
 
@@ -47,3 +49,27 @@ async def test_a_client_connects_anew_and_loses_no_call(tokenizer: Tokenizer) ->
                 await channel.channel_ready()
             done.set()
         assert all(task.result() > 0 for task in tasks)
+
+
+async def test_thousands_of_calls_at_once_are_answered_or_refused_but_never_cancelled(
+    tokenizer: Tokenizer,
+) -> None:
+    async with (
+        running_fake(fake_runner(tokenizer), tokenizer, max_connection_calls=100) as running,
+        contextlib.AsyncExitStack() as channels,
+    ):
+        stubs = []
+        for number in range(30):
+            # The number keeps gRPC from sharing one connection among the channels.
+            options = [("dragoman.connection", number)]
+            channel = grpc.aio.insecure_channel(running.address, options=options)
+            stubs.append(TranslationServiceStub(await channels.enter_async_context(channel)))
+            await channel.channel_ready()
+
+        async def code(number: int) -> grpc.StatusCode:
+            # Of one method gRPC lets 1,000 calls wait for the event loop, unless told otherwise.
+            call = stubs[number % len(stubs)].GetModel(pb.GetModelRequest(name="fake"))
+            return await call.code()
+
+        codes = Counter(await asyncio.gather(*(code(number) for number in range(4_000))))
+    assert codes == {grpc.StatusCode.OK: 4_000}

@@ -2,8 +2,11 @@
 
 import asyncio
 import contextlib
+import copy
+import gc
 import json
 import logging
+import tracemalloc
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
@@ -17,6 +20,7 @@ from service import errors
 from service.boundary import Boundary
 from service.logs import JsonFormatter
 from service.metrics import ServerMetrics
+from service.request_parsing import RequestParser
 
 SERVICE = "dragoman.v1.TranslationService"
 Behaviour = Callable[[], Awaitable[None]]
@@ -34,12 +38,16 @@ class ScriptedService(translation_pb2_grpc.TranslationServiceServicer):
 
     async def Translate(self, request: Any, context: Any) -> Any:
         self.contexts.append(context)
+        texts = list(request.contents)  # as a real service has them
         await self.behaviour()
+        del texts
         return pb.TranslateResponse()
 
     async def StreamTranslate(self, request: Any, context: Any) -> Any:
+        content = request.content
         yield pb.StreamTranslateResponse(delta=pb.TextDelta(text="first"))
         await self.behaviour()
+        del content
         yield pb.StreamTranslateResponse(summary=pb.StreamSummary())
 
     async def ListModels(self, request: Any, context: Any) -> Any:
@@ -80,9 +88,10 @@ class Setup:
 
 
 @contextlib.asynccontextmanager
-async def serving(max_calls: int) -> AsyncIterator[Setup]:
+async def serving(max_calls: int, max_message_bytes: int = 10**6) -> AsyncIterator[Setup]:
     metrics = ServerMetrics()
-    server = grpc.aio.server(interceptors=[Boundary(metrics, SERVICE, max_calls)])
+    boundary = Boundary(metrics, RequestParser(SERVICE, {}), max_calls, max_message_bytes)
+    server = grpc.aio.server(interceptors=[boundary])
     made = Setup(server, server.add_insecure_port("127.0.0.1:0"), metrics)
     translation_pb2_grpc.add_TranslationServiceServicer_to_server(made.service, server)
     await server.start()
@@ -279,9 +288,10 @@ async def test_a_call_that_is_ended_is_counted_as_late_once_its_deadline_has_pas
 
     metrics = ServerMetrics()
     details: Any = Details()
-    handler = await Boundary(metrics, SERVICE, 4).intercept_service(continuation, details)
+    boundary = Boundary(metrics, RequestParser(SERVICE, {}), 4)
+    handler = await boundary.intercept_service(continuation, details)
     with pytest.raises(asyncio.CancelledError):
-        await handler.unary_unary(None, EndedContext(remaining))
+        await handler.unary_unary(b"", EndedContext(remaining))
     labels = {"method": "Translate", "code": code}
     assert metrics.registry.get_sample_value("dragoman_requests_total", labels) == 1
 
@@ -304,6 +314,115 @@ async def test_an_expired_call_ends(setup: Setup) -> None:
     await setup.until_idle()
     # The client's clock and the server's run out at nearly the same time, in either order.
     assert setup.count("DEADLINE_EXCEEDED") + setup.count("CANCELLED") == 1
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        errors.InvalidArgumentError("contents", "too many"),
+        errors.ResourceExhaustedError("full"),
+        RuntimeError("a defect"),
+        None,  # the client goes away
+    ],
+)
+@pytest.mark.parametrize("method", ["Translate", "StreamTranslate"])
+async def test_a_call_that_fails_leaves_nothing_of_its_request_in_memory(
+    setup: Setup, error: Exception | None, method: str
+) -> None:
+    size, num_calls = 500_000, 8
+    arrived = asyncio.Event()
+
+    async def hang() -> None:
+        arrived.set()
+        await asyncio.Event().wait()
+
+    async with grpc.aio.insecure_channel(setup.address) as channel:
+        stub = translation_pb2_grpc.TranslationServiceStub(channel)
+
+        async def fail() -> None:
+            arrived.clear()
+            # Raised anew each time, as errors are: `raise` keeps the frames of the times before.
+            setup.service.behaviour = raising(copy.copy(error)) if error else hang
+            call: Any
+            if method == "Translate":
+                call = stub.Translate(pb.TranslateRequest(contents=["a" * size]))
+            else:
+                call = stub.StreamTranslate(pb.StreamTranslateRequest(content="a" * size))
+            if error is None:
+                await arrived.wait()
+                call.cancel()
+            with contextlib.suppress(grpc.aio.AioRpcError, asyncio.CancelledError):
+                await call if method == "Translate" else [_ async for _ in call]
+            await setup.until_idle(method)
+
+        await fail()  # whatever is made once
+        gc.collect()
+        gc.disable()  # what the collector has to find may be found late
+        logging.disable()  # pytest keeps the records, and with them their tracebacks
+        tracemalloc.start()
+        try:
+            before = tracemalloc.get_traced_memory()[0]
+            for _ in range(num_calls):
+                await fail()
+            kept = tracemalloc.get_traced_memory()[0] - before
+        finally:
+            tracemalloc.stop()
+            logging.disable(logging.NOTSET)
+            gc.enable()
+    # Two for the last call, which gRPC may still be about to let go of.
+    assert kept < 2.5 * size
+
+
+async def test_messages_of_calls_in_progress_have_a_limit_that_leaves_room_for_others() -> None:
+    release = asyncio.Event()
+    arrived = asyncio.Semaphore(0)
+
+    async def wait() -> None:
+        arrived.release()
+        await release.wait()
+
+    text = "a" * 1_000_000
+    async with serving(max_calls=100, max_message_bytes=1_000_100) as served:
+        served.service.behaviour = wait
+        many = AsyncClient(served.address, client_id="many", timeout=30, patient=False)
+        few = AsyncClient(served.address, client_id="few", timeout=30, patient=False)
+        async with many, few:
+            calls = []
+            for _ in range(14):
+                calls.append(asyncio.ensure_future(many.translate([text])))
+                await arrived.acquire()
+            with pytest.raises(TranslationError, match=r"bytes of at most 16,001,600") as caught:
+                await many.translate([text])
+            assert caught.value.code is grpc.StatusCode.RESOURCE_EXHAUSTED
+            assert caught.value.retry_after_seconds is not None
+            calls.append(asyncio.ensure_future(few.translate([text])))
+            await arrived.acquire()
+            release.set()
+            assert len(await asyncio.gather(*calls)) == 15
+            await many.translate([text])
+
+
+async def test_undecodable_messages_are_the_client_s_error_and_do_not_flood_the_log(
+    setup: Setup, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "dragoman.access")
+    num_calls = 50
+    async with grpc.aio.insecure_channel(setup.address) as channel:
+        for method in ("Translate", "StreamTranslate"):
+            kind = channel.unary_unary if method == "Translate" else channel.unary_stream
+            send: Any = kind(f"/{SERVICE}/{method}")
+            for _ in range(num_calls):
+                call = send(b"\xff" * 100)
+                with pytest.raises(grpc.aio.AioRpcError) as caught:
+                    await (call if method == "Translate" else call.read())
+                assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+                assert f"not a dragoman.v1.{method}Request" in (caught.value.details() or "")
+    assert setup.count("INVALID_ARGUMENT") == num_calls
+    assert setup.count("INVALID_ARGUMENT", "StreamTranslate") == num_calls
+    # At most one a second, and a hundred calls take less than ten.
+    assert 1 <= len(caplog.records) <= 10
+    assert all(record.levelno == logging.INFO for record in caplog.records)
+    assert all(record.exc_info is None for record in caplog.records)
 
 
 async def test_calls_beyond_the_limit_are_refused_and_the_others_answered(setup: Setup) -> None:

@@ -1,0 +1,133 @@
+"""From the bytes of a request to its message, with the number of its fields checked first.
+
+An empty entry of a repeated field takes two bytes on the wire and some sixty once it is parsed: a
+message of a few megabytes can become half a gigabyte, and block the event loop for seconds. So the
+entries of a large message are counted on the wire, which ends at the first one too many, before
+anything is parsed. Protobuf's parser holds Python's global lock: parsing in a thread would block
+the loop just as long.
+
+Wire format: https://protobuf.dev/programming-guides/encoding/
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+
+from google.protobuf import descriptor_pool, message_factory
+from google.protobuf.descriptor import Descriptor, ServiceDescriptor
+from google.protobuf.message import DecodeError, Message
+
+from service.errors import InvalidArgumentError
+
+# Smaller messages are parsed at once: they can't become larger than half a megabyte.
+_SMALL_BYTES = 16 * 1024
+# Fields that are no such entries (options, languages, those of newer clients): so many, and these
+# more for each entry, which may be a message itself.
+_MAX_OTHER_FIELDS = 1000
+_MAX_FIELDS_AN_ENTRY = 4
+_VARINT, _FIXED64, _LENGTH_DELIMITED, _FIXED32 = 0, 1, 2, 5
+_FIXED_SIZES = {_FIXED64: 8, _FIXED32: 4}
+
+
+class UndecodableError(InvalidArgumentError):
+    """The bytes of the request are not a message of the method's type."""
+
+
+class RequestParser:
+    """Parses the requests of one service.
+
+    Args:
+        service: full name; its contract must be imported.
+        max_entries: most entries of a repeated field in one request, by the field's name.
+
+    Attributes:
+        service: full name.
+    """
+
+    def __init__(self, service: str, max_entries: Mapping[str, int]) -> None:
+        self.service = service
+        self._max_entries = max_entries
+        contract: ServiceDescriptor = descriptor_pool.Default().FindServiceByName(service)
+        self._types = {method.name: method.input_type for method in contract.methods}
+        self._classes = {
+            name: message_factory.GetMessageClass(kind) for name, kind in self._types.items()
+        }
+
+    def parse(self, method: str, data: bytes) -> Message:
+        """The request of `method` that `data` holds.
+
+        Raises:
+            UndecodableError: `data` is not such a message.
+            InvalidArgumentError: it has too many entries; names the field and the limit.
+        """
+        if len(data) > _SMALL_BYTES:
+            self._check_entries(data, self._types[method])
+        try:
+            return self._classes[method].FromString(data)
+        except DecodeError as exc:
+            raise _undecodable(self._types[method]) from exc
+
+    def _check_entries(self, data: bytes, kind: Descriptor) -> None:
+        counts: Counter[str] = Counter()
+        most_others = _MAX_OTHER_FIELDS
+        for path, name in _fields(data, 0, len(data), kind, ""):
+            limit = self._max_entries.get(name)
+            counts[path if limit else ""] += 1
+            if not limit:
+                if counts[""] > most_others:
+                    raise InvalidArgumentError("request", f"more than {most_others:,} fields")
+                continue
+            most_others += _MAX_FIELDS_AN_ENTRY
+            if counts[path] > limit:
+                raise InvalidArgumentError(path, f"more than {limit:,}, the limit")
+
+
+def _undecodable(kind: Descriptor) -> UndecodableError:
+    return UndecodableError(
+        "request", f"not a {kind.full_name}: bad wire format, or a string that is not UTF-8"
+    )
+
+
+def _fields(
+    data: bytes, start: int, stop: int, kind: Descriptor, prefix: str
+) -> Iterator[tuple[str, str]]:
+    """Path and name of each field in `data`, those within messages too; "" if unknown.
+
+    Raises:
+        UndecodableError: the bytes are no such message.
+    """
+    position = start
+    while position < stop:
+        tag, position = _varint(data, position, stop, kind)
+        wire_type = tag & 7
+        field = kind.fields_by_number.get(tag >> 3)
+        name = field.name if field is not None else ""
+        yield prefix + name, name
+        if wire_type == _LENGTH_DELIMITED:
+            size, position = _varint(data, position, stop, kind)
+            end = position + size
+            if field is not None and field.message_type is not None and end <= stop:
+                yield from _fields(data, position, end, field.message_type, f"{prefix}{name}.")
+            position = end
+        elif wire_type == _VARINT:
+            _, position = _varint(data, position, stop, kind)
+        elif wire_type in _FIXED_SIZES:
+            position += _FIXED_SIZES[wire_type]
+        else:  # a group, of which the contract has none, or nothing that is defined
+            raise _undecodable(kind)
+    if position != stop:
+        raise _undecodable(kind)
+
+
+def _varint(data: bytes, position: int, stop: int, kind: Descriptor) -> tuple[int, int]:
+    """The number at `position`, and the position after it."""
+    number = shift = 0
+    while position < stop and shift < 70:
+        byte = data[position]
+        position += 1
+        number |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return number, position
+        shift += 7
+    raise _undecodable(kind)

@@ -1,0 +1,61 @@
+"""From exceptions to gRPC status: codes, messages, details (https://google.aip.dev/193)."""
+
+from __future__ import annotations
+
+import grpc
+from google.protobuf import duration_pb2
+from google.rpc import error_details_pb2, status_pb2
+
+from service import errors
+
+CODES_BY_NUMBER = {code.value[0]: code for code in grpc.StatusCode}
+_CODES: dict[type[errors.DragomanError], grpc.StatusCode] = {
+    errors.InvalidArgumentError: grpc.StatusCode.INVALID_ARGUMENT,
+    errors.NotFoundError: grpc.StatusCode.NOT_FOUND,
+    errors.FailedPreconditionError: grpc.StatusCode.FAILED_PRECONDITION,
+    errors.ResourceExhaustedError: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    errors.DeadlineExceededError: grpc.StatusCode.DEADLINE_EXCEEDED,
+    errors.RequestCancelledError: grpc.StatusCode.CANCELLED,
+    errors.UnavailableError: grpc.StatusCode.UNAVAILABLE,
+}
+
+
+def code_of(error: BaseException) -> grpc.StatusCode:
+    """The gRPC code of an exception; INTERNAL for what nobody raised on purpose."""
+    for kind in type(error).__mro__:
+        if kind in _CODES:
+            return _CODES[kind]
+    return grpc.StatusCode.INTERNAL
+
+
+def status_of(error: BaseException, request_id: str) -> status_pb2.Status:
+    """What a client is told about an exception: code, message, and details to act on.
+
+    Args:
+        error: anything. What is not a DragomanError is a defect, and its text stays in the log.
+        request_id: for the message of an internal error.
+    """
+    code = code_of(error)
+    number: int = code.value[0]
+    if code is grpc.StatusCode.INTERNAL:
+        return status_pb2.Status(
+            code=number, message=f"internal error; the server's log has it as {request_id}"
+        )
+    status = status_pb2.Status(code=number, message=_clipped(str(error)))
+    if isinstance(error, errors.InvalidArgumentError):
+        violation = error_details_pb2.BadRequest.FieldViolation(
+            field=_clipped(error.field, 200), description=_clipped(error.description)
+        )
+        status.details.add().Pack(error_details_pb2.BadRequest(field_violations=[violation]))
+    if isinstance(error, errors.ResourceExhaustedError):
+        delay = duration_pb2.Duration()
+        delay.FromMilliseconds(round(error.retry_after_seconds * 1000))
+        status.details.add().Pack(error_details_pb2.RetryInfo(retry_delay=delay))
+    return status
+
+
+def _clipped(text: str, max_bytes: int = 1000) -> str:
+    """`text` in a size that fits a header (8 KiB, where it stands twice, escaped or in base64)."""
+    if len(text.encode()) <= max_bytes:
+        return text
+    return text.encode()[: max_bytes - 3].decode(errors="ignore") + "..."
