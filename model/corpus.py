@@ -40,6 +40,11 @@ class ParallelText:
             [*self.skipped, *other.skipped],
         )
 
+    def at(self, indices: Int64) -> ParallelText:
+        """The pairs at `indices`, in that order."""
+        chosen = indices.tolist()
+        return ParallelText([self.sources[i] for i in chosen], [self.targets[i] for i in chosen])
+
 
 def read_lines(path: Path) -> list[str]:
     """The lines of a UTF-8 file, without their line ends.

@@ -29,12 +29,14 @@ class Corpus(_Section):
         name: how reports call it.
         source, target: the files.
         repeat: how often an epoch goes through it.
+        weight: factor on its share of a mixture (`data.mixture`).
     """
 
     name: str
     source: Path
     target: Path
     repeat: int = Field(default=1, ge=1, le=100)
+    weight: float = Field(default=1.0, gt=0.0, le=1000.0)
 
 
 class Languages(_Section):
@@ -42,6 +44,19 @@ class Languages(_Section):
 
     source: str = Field(pattern=r"^[a-z]{2,3}(-[A-Za-z0-9]+)*$")
     target: str = Field(pattern=r"^[a-z]{2,3}(-[A-Za-z0-9]+)*$")
+
+
+class Mixture(_Section):
+    """Corpora by temperature instead of by size; see `model.mixture`.
+
+    Attributes:
+        temperature: 1 draws corpora in proportion to their text, a high one all of them alike.
+        epoch_pairs: pairs that one epoch draws. It need not be a pass over the text: every
+            corpus is gone through at a pace of its own, over several epochs or in less than one.
+    """
+
+    temperature: float = Field(ge=1.0, le=100.0)
+    epoch_pairs: int = Field(ge=1)
 
 
 class Data(_Section):
@@ -55,6 +70,7 @@ class Data(_Section):
         max_tokens: pairs with a longer side are left out of training.
         drop_validation_sources: leave out training pairs whose source also stands in a
             validation corpus.
+        mixture: how much of each training corpus an epoch draws; without it, all of each.
     """
 
     root: Path = Path(".")
@@ -63,6 +79,24 @@ class Data(_Section):
     lowercase: bool = False
     max_tokens: int = Field(default=256, ge=8)
     drop_validation_sources: bool = True
+    mixture: Mixture | None = None
+
+    @model_validator(mode="after")
+    def _check_mixture(self) -> Data:
+        for corpus in self.train:
+            if self.mixture is None and corpus.weight != 1.0:
+                raise ValueError(f"the weight of {corpus.name} needs data.mixture")
+            if self.mixture is not None and corpus.repeat != 1:
+                raise ValueError(
+                    f"{corpus.name} has a repeat, which data.mixture does not use; give a weight"
+                )
+        return self
+
+    def mixture_fields(self) -> dict[str, Any] | None:
+        """The mixture and its weights as plain JSON values; None without one."""
+        if self.mixture is None:
+            return None
+        return {**self.mixture.model_dump(), "weights": [c.weight for c in self.train]}
 
 
 class Vocabulary(_Section):
@@ -172,6 +206,7 @@ class Recipe(_Section):
                 "max_tokens": self.data.max_tokens,
                 "drop_validation_sources": self.data.drop_validation_sources,
                 "train": [[corpus.name, corpus.repeat] for corpus in self.data.train],
+                "mixture": self.data.mixture_fields(),
             },
             "vocabulary": self.vocabulary.model_dump(),
             "model": self.model,

@@ -11,6 +11,7 @@ import numpy as np
 
 from model.corpus import (
     Batch,
+    CorpusError,
     EncodedText,
     ParallelText,
     interleave,
@@ -18,6 +19,7 @@ from model.corpus import (
     plan_batches,
     read_parallel,
 )
+from model.mixture import Draws, plan_draws
 from model.recipe import Corpus, Recipe
 from model.tokenizer import TOKENIZER_FILE, Tokenizer, train_tokenizer
 
@@ -44,26 +46,29 @@ class TrainingData:
         train: the training text, repeats included.
         validation: one set a validation corpus, at most `validation.max_sentences` each.
         recipe: where it all comes from.
+        draws: which pairs of `train` an epoch takes; all of them where there is no mixture.
     """
 
     tokenizer: Tokenizer
     train: ParallelText
     validation: Sequence[ValidationSet]
     recipe: Recipe
+    draws: Draws | None = None
 
     def epoch(self, number: int) -> EpochBatches:
         """The batches of epoch `number` (from 0), always the same for the same recipe."""
         recipe = self.recipe
+        train = _text_of_epoch(self.train, self.draws, number)
         seed = recipe.optimization.seed
         alpha = recipe.vocabulary.sampling_alpha
         if alpha > 0.0:
             seeds = np.random.SeedSequence([seed, number]).generate_state(2)
             encoded = EncodedText(
-                self.tokenizer.sample_batch(self.train.sources, alpha=alpha, seed=int(seeds[0])),
-                self.tokenizer.sample_batch(self.train.targets, alpha=alpha, seed=int(seeds[1])),
+                self.tokenizer.sample_batch(train.sources, alpha=alpha, seed=int(seeds[0])),
+                self.tokenizer.sample_batch(train.targets, alpha=alpha, seed=int(seeds[1])),
             )
         else:
-            encoded = encode(self.tokenizer, self.train)
+            encoded = encode(self.tokenizer, train)
         encoded, dropped = encoded.without_longer_than(recipe.data.max_tokens)
         if dropped and number == 0:
             logger.info(
@@ -120,11 +125,16 @@ def load_training_data(recipe: Recipe) -> TrainingData:
     distinct = {corpus.name: _read(corpus, lowercase) for corpus in recipe.data.train}
     if recipe.data.drop_validation_sources:
         distinct = {name: _without(text, held_out, name) for name, text in distinct.items()}
-    tokenizer = _load_tokenizer(recipe, distinct.values())
-    train = ParallelText([], [])
-    for corpus in recipe.data.train:
-        for _ in range(corpus.repeat):
-            train = train + distinct[corpus.name]
+    repeated = [distinct[c.name] for c in recipe.data.train for _ in range(c.repeat)]
+    train = ParallelText(
+        [source for text in repeated for source in text.sources],
+        [target for text in repeated for target in text.targets],
+        [line for text in repeated for line in text.skipped],
+    )
+    draws = _draws(recipe, repeated)
+    # The vocabulary is for the text that the model sees.
+    texts = distinct.values() if draws is None else [_text_of_epoch(train, draws, 0)]
+    tokenizer = _load_tokenizer(recipe, texts)
     limit = recipe.validation.max_sentences
     sampled = {name: _evenly(text, limit) for name, text in validation.items()}
     return TrainingData(
@@ -132,7 +142,39 @@ def load_training_data(recipe: Recipe) -> TrainingData:
         train,
         [ValidationSet(name, text, encode(tokenizer, text)) for name, text in sampled.items()],
         recipe,
+        draws,
     )
+
+
+def _text_of_epoch(train: ParallelText, draws: Draws | None, number: int) -> ParallelText:
+    return train if draws is None else train.at(draws.epoch(number))
+
+
+def _draws(recipe: Recipe, corpora: Sequence[ParallelText]) -> Draws | None:
+    mixture = recipe.data.mixture
+    if mixture is None:
+        return None
+    for corpus, text in zip(recipe.data.train, corpora, strict=True):
+        if not text:
+            raise CorpusError(f"{corpus.source}: every pair is in a validation corpus")
+    draws = plan_draws(
+        corpora,
+        [corpus.weight for corpus in recipe.data.train],
+        temperature=mixture.temperature,
+        epoch_pairs=mixture.epoch_pairs,
+        seed=recipe.optimization.seed,
+    )
+    for corpus, size, count, share in zip(
+        recipe.data.train, draws.sizes, draws.counts, draws.shares, strict=True
+    ):
+        logger.info(
+            "%s: %.1f %% of the text, %d pairs an epoch of its %d",
+            corpus.name,
+            100.0 * share,
+            count,
+            size,
+        )
+    return draws
 
 
 def _read(corpus: Corpus, lowercase: bool) -> ParallelText:

@@ -84,6 +84,14 @@ average_last = 2
     return path
 
 
+def draw_from_two_corpora(path: Path) -> None:
+    text = path.read_text()
+    second = '{ name = "other", source = "valid.en", target = "valid.de", weight = 2.0 }'
+    text = text.replace('"train.de" }]', f'"train.de" }}, {second}]')
+    mixture = "mixture = { temperature = 2.0, epoch_pairs = 12 }"
+    path.write_text(text.replace("max_tokens = 32", f"max_tokens = 32\n{mixture}"))
+
+
 @pytest.fixture
 def corpus(tmp_path: Path) -> Path:
     write_corpus(tmp_path, "train", 60, seed=1)
@@ -122,6 +130,9 @@ def test_a_run_that_ended_early_goes_on_to_the_weights_of_an_unbroken_one(
     corpus: Path, where: str, update: str, status: int
 ) -> None:
     unbroken, broken = write_recipe(corpus, "unbroken"), write_recipe(corpus, "broken")
+    if where == "kill_after_update":
+        for path in (unbroken, broken):  # an epoch of five updates, from two corpora
+            draw_from_two_corpora(path)
     first, second = run_child(unbroken), run_child(broken, where, update)
     assert first.wait() == 0
     assert second.wait() in (status, -signal.SIGINT if where == "interrupt" else status)
@@ -239,6 +250,11 @@ def test_a_loss_that_explodes_stops_the_run_and_says_what_to_change(corpus: Path
         ("ffn_dim = 64", "ffn_dim = 32", "model.ffn_dim"),
         ("batch_tokens = 64", "batch_tokens = 2048", "optimization.batch_tokens"),
         ("vocab_size = 300", "vocab_size = 301", "vocabulary.vocab_size"),
+        (
+            "max_tokens = 32",
+            "max_tokens = 32\nmixture = { temperature = 2.0, epoch_pairs = 30 }",
+            "data.mixture",
+        ),
     ],
 )
 def test_a_run_does_not_go_on_with_another_recipe_and_says_what_changed(
