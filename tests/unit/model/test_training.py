@@ -88,7 +88,7 @@ def draw_from_two_corpora(path: Path) -> None:
     text = path.read_text()
     second = '{ name = "other", source = "valid.en", target = "valid.de", weight = 2.0 }'
     text = text.replace('"train.de" }]', f'"train.de" }}, {second}]')
-    mixture = "mixture = { temperature = 2.0, epoch_pairs = 12 }"
+    mixture = "mixture = { temperature = 2.0, epoch_pairs = 30 }"
     path.write_text(text.replace("max_tokens = 32", f"max_tokens = 32\n{mixture}"))
 
 
