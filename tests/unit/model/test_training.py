@@ -131,7 +131,7 @@ def test_a_run_that_ended_early_goes_on_to_the_weights_of_an_unbroken_one(
 ) -> None:
     unbroken, broken = write_recipe(corpus, "unbroken"), write_recipe(corpus, "broken")
     if where == "kill_after_update":
-        for path in (unbroken, broken):  # an epoch of five updates, from two corpora
+        for path in (unbroken, broken):  # epochs of four or five updates
             draw_from_two_corpora(path)
     first, second = run_child(unbroken), run_child(broken, where, update)
     assert first.wait() == 0
