@@ -64,9 +64,12 @@ class LineTranslator(LineCalls[str]):
             search=job.search,
             num_hypotheses=job.num_hypotheses,
         )
-        return [self._outcome(item) for item in answer.translations]
+        return [
+            self._outcome(line, translation)
+            for line, translation in zip(items, answer.translations, strict=True)
+        ]
 
-    def _outcome(self, translation: Translation) -> Outcome:
+    def _outcome(self, line: str, translation: Translation) -> Outcome:
         if translation.error:
             return Outcome(error=reason(translation.error))
         if self._job.num_hypotheses is None:
@@ -76,7 +79,8 @@ class LineTranslator(LineCalls[str]):
         if len(translation.sentences) > 1:
             return Outcome(error="too long to be translated in one piece, as --n-best needs it")
         [sentence] = translation.sentences
-        return _ranked([(h.score, h.text) for h in sentence.hypotheses])
+        before, _, after = line.partition(sentence.source_text)  # white space, a list's marker
+        return _ranked([(h.score, before + h.text + after) for h in sentence.hypotheses])
 
     async def _stream(self, line: bytes) -> Outcome:
         """Write the pieces of one line's translation as they come."""

@@ -35,8 +35,8 @@ class Part:
 class Call:
     """Submits the pieces of a call. `close` it, whatever happens, to free what is left of it.
 
-    It asks the engine for admission with the first piece that needs the model: blank texts are
-    answered even if the engine is full.
+    It asks the engine for admission with the first piece that needs the model: texts without one
+    are answered even if the engine is full.
 
     Args:
         engine: runs the model.

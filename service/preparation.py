@@ -10,8 +10,9 @@ from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from model.tokenizer import Tokenizer
-from service.segmentation import Segment, has_words, split_long, split_text, whole_text
+from service.segmentation import Segment, split_long, split_text, whole_text
 from service.shared_thread import SharedThread
+from service.verbatim import is_translatable
 
 # Segmenting and tokenizing take about a millisecond for so many ASCII characters. Less is done at
 # once on the event loop, where a hop to a thread would cost more than it saves; more goes to a
@@ -47,10 +48,10 @@ class Piece:
     """What becomes one part of the answer.
 
     Attributes:
-        separator: white space to put before it.
+        separator: white space and line markers to put before it.
         text: as the client wrote it; may hold white space and line breaks if it is kept.
         source_ids: for the engine, EOS included. None if the text is kept as it is: white space,
-            and what has neither letters nor digits, of which a model can only make something up.
+            and sentences that are copied (`service.verbatim`).
     """
 
     separator: str
@@ -136,9 +137,9 @@ class TextPreparer:
         _check_characters(text)
         pieces: list[Piece] = []
         was_split = False
-        segments = split_text(text, self._language) if split_sentences else whole_text(text)
-        for segment in segments:
-            ids = self._tokenizer.encode(segment.text) if has_words(segment.text) else []
+        cut = split_text if split_sentences else whole_text
+        for segment in cut(text, self._language):
+            ids = self._ids(segment.text)
             if len(ids) <= self._max_tokens:
                 pieces.append(self._piece(segment, ids))
             else:
@@ -186,13 +187,17 @@ class TextPreparer:
     def _split(self, segment: Segment) -> Iterator[Piece]:
         separator = segment.separator
         for part in split_long(segment.text, self._language, self._count_tokens, self._max_tokens):
-            ids = self._tokenizer.encode(part.text)
+            ids = self._ids(part.text)
             # One character can be more tokens than a very small model takes.
             yield self._piece(
                 Segment(separator + part.separator, part.text),
                 ids if len(ids) <= self._max_tokens else [],
             )
             separator = ""
+
+    def _ids(self, text: str) -> list[int]:
+        """The tokens of a sentence; none if it is copied."""
+        return self._tokenizer.encode(text) if is_translatable(text, self._language) else []
 
     def _count_tokens(self, text: str) -> int:
         return len(self._tokenizer.encode(text))

@@ -1,4 +1,4 @@
-"""A text taken apart into what is translated and the white space that is kept around it.
+"""A text taken apart into what is translated and what is kept around it: white space, line markers.
 
 Sentences are found by sentencex (Wikimedia, MIT): it knows the abbreviations of some 300 languages,
 never changes the text it cuts, needs no data or models, and has wheels for every Python we run on.
@@ -15,6 +15,9 @@ from dataclasses import dataclass
 
 import sentencex
 
+from service.line_markers import opening_length
+from service.verbatim import is_translatable
+
 logger = logging.getLogger(__name__)
 
 # sentencex 1.0 takes time quadratic in the length of a line whose quotation marks stay open.
@@ -24,9 +27,8 @@ _WINDOW = 4096
 _PLAIN_SPACES = {ord(c): " " for c in map(chr, range(0x3001)) if c.isspace()}
 
 # None of these patterns begins with a repetition: they take linear time on any input.
-_LINE_BREAK = re.compile(r"[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]+")
+_LINE_BREAK = re.compile(r"([\n\r\v\f\x1c-\x1e\x85\u2028\u2029]+)")
 _CLAUSE_END = re.compile(r"[,;:،؛…]\s|[、，；：]|\s[–—-]\s")
-_LETTER_OR_DIGIT = re.compile(r"[^\W_]")
 _WORD_END = re.compile(r"\s+")
 
 _JOINER = "\u200d"
@@ -38,9 +40,9 @@ class Segment:
     """A piece of a text.
 
     Attributes:
-        separator: the white space before it.
+        separator: what is kept before it: white space, and the markers of its line.
         text: what to translate, without white space around it. Empty in the last segment of a
-            text that ends in white space, which is that segment's separator.
+            text that ends in white space or a marker, which are that segment's separator.
     """
 
     separator: str
@@ -50,24 +52,28 @@ class Segment:
 def split_text(text: str, language: str) -> list[Segment]:
     """The sentences of a text. Separators and texts joined are exactly the text again.
 
-    A line break always ends a sentence: lists, addresses and poems have no full stops.
+    A line break always ends a sentence: lists, addresses and poems have no full stops. What stands
+    before a line's sentences (`service.line_markers`) belongs to the separator.
 
     Args:
         text: any text.
         language: BCP-47 code. Only the language in it counts; one that sentencex does not know is
             cut like English.
     """
-    return _trimmed(_sentences(text, language))
+    segments: list[Segment] = []
+    separator = ""
+    for line, line_break in _lines(text):
+        start = opening_length(line, language)
+        found, rest = _trimmed(_sentences_of_line(line[start:], language), separator + line[:start])
+        segments += found
+        separator = rest + line_break
+    return _ended(segments, separator)
 
 
-def whole_text(text: str) -> list[Segment]:
+def whole_text(text: str, language: str) -> list[Segment]:
     """The text as one segment, for callers who have cut it themselves."""
-    return _trimmed([text])
-
-
-def has_words(text: str) -> bool:
-    """Whether there is a letter or a digit in it, and so something to translate."""
-    return _LETTER_OR_DIGIT.search(text) is not None
+    start = opening_length(text, language)
+    return _ended(*_trimmed([text[start:]], text[:start]))
 
 
 def split_long(
@@ -89,13 +95,17 @@ def split_long(
         return list(_sentences(part, language))
 
     cutters = [sentences, _clauses, _words]
-    return _trimmed(_cut(text, cutters, count_tokens, max_tokens))
+    return _ended(*_trimmed(_cut(text, cutters, count_tokens, max_tokens)))
 
 
-def _trimmed(parts: Iterable[str]) -> list[Segment]:
-    """Move the white space around the parts of a text into separators."""
+def _trimmed(parts: Iterable[str], separator: str = "") -> tuple[list[Segment], str]:
+    """Move the white space around parts into separators: the segments, and what is left at the end.
+
+    Args:
+        parts: of a text.
+        separator: what is kept before the first one.
+    """
     segments = []
-    separator = ""
     for part in parts:
         body = part.strip()
         if not body:
@@ -104,36 +114,41 @@ def _trimmed(parts: Iterable[str]) -> list[Segment]:
         start = len(part) - len(part.lstrip())
         segments.append(Segment(separator + part[:start], body))
         separator = part[start + len(body) :]
-    if separator:
-        segments.append(Segment(separator, ""))
-    return segments
+    return segments, separator
+
+
+def _ended(segments: list[Segment], separator: str) -> list[Segment]:
+    return [*segments, Segment(separator, "")] if separator else segments
 
 
 # --- sentences -----------------------------------------------------------------------------------
 
 
+def _lines(text: str) -> Iterable[tuple[str, str]]:
+    """The lines of a text, each with the line breaks after it: "" after the last one."""
+    parts = [*_LINE_BREAK.split(text), ""]
+    return zip(parts[::2], parts[1::2], strict=True)
+
+
 def _sentences(text: str, language: str) -> Iterator[str]:
-    subtag = language.split("-")[0].lower()
-    start = 0
-    for line_break in _LINE_BREAK.finditer(text):
-        yield from _sentences_of_line(text[start : line_break.start()], subtag)
-        yield line_break.group()
-        start = line_break.end()
-    yield from _sentences_of_line(text[start:], subtag)
+    for line, line_break in _lines(text):
+        yield from _sentences_of_line(line, language)
+        yield line_break
 
 
 def _sentences_of_line(line: str, language: str) -> Iterator[str]:
     """Cut a line in windows. The last sentence of a window is looked at again in the next one."""
-    if not has_words(line):
-        yield line  # a rule or a smiley: nothing to translate, whatever sentencex would find
+    if not is_translatable(line, language):
+        yield line  # nothing to translate, whatever sentencex would find
         return
     plain = line.translate(_PLAIN_SPACES)
+    subtag = language.split("-")[0].lower()
     start = 0  # of the sentence that is being looked for
     window_start = 0
     while window_start < len(line):
         window_stop = window_start + _WINDOW
         end = window_start
-        for length in _sentence_lengths(plain[window_start:window_stop], language):
+        for length in _sentence_lengths(plain[window_start:window_stop], subtag):
             end += length
             if end < window_stop and end < len(line):
                 yield line[start:end]

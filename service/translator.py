@@ -41,7 +41,8 @@ class Translator:
     Args:
         engine: runs the model.
         tokenizer: the model's.
-        source_language: BCP-47 code of the texts, by which sentences are found.
+        source_language: BCP-47 code of the texts, by which sentences are found, and what is no
+            sentence of it.
         limits: the largest request that is taken.
 
     Attributes:
@@ -83,7 +84,8 @@ class Translator:
         """Translate every text. Cancelling the task that waits here frees all its slots.
 
         Args:
-            texts: what to translate; blank ones come back as they are.
+            texts: what to translate; those in which there is nothing to translate come back as they
+                are (`service.verbatim`).
             options: how.
             deadline: `time.monotonic()` seconds after which the answer is worthless.
             request_id: names the request in logs.

@@ -223,10 +223,10 @@ def test_an_unknown_name_is_refused_before_anything_is_sent() -> None:
 
 
 async def test_the_command_line_searches_too(real: Running) -> None:
-    lines = b"A dog is running. It runs.\n\nThe children swim.\n"
+    lines = b"A dog is running. It runs.\n\n - The children swim. \n* 12\n"
     done = await command(real, "--n-best", "3", "--beam-size", "4", given=lines)
     fields = [line.split("\t") for line in done.split("\n")[:-1]]
-    assert [number for number, _, _ in fields] == ["1"] * 3 + ["2"] + ["3"] * 3
+    assert [number for number, _, _ in fields] == ["1"] * 3 + ["2"] + ["3"] * 3 + ["4"]
     batch = await real.client.translate(
         ["A dog is running. It runs.", "", "The children swim."],
         search=Search(beam_size=4),
@@ -234,14 +234,17 @@ async def test_the_command_line_searches_too(real: Running) -> None:
         split_sentences=False,
     )
     expected = [
-        [f"{hypothesis.score:.6f}", hypothesis.text.replace("\n", " ")]
-        for translation in batch.translations
+        [f"{hypothesis.score:.6f}", before + hypothesis.text.replace("\n", " ") + after]
+        for translation, (before, after) in zip(
+            batch.translations, [("", ""), ("", ""), (" - ", " ")], strict=True
+        )
         for sentence in translation.sentences
         for hypothesis in sentence.hypotheses
     ]
-    assert [field[1:] for field in fields if field[0] != "2"] == expected
+    assert [field[1:] for field in fields if field[0] in "13"] == expected
+    assert fields[-1][2] == "* 12"
     best = await command(real, "--beam-size", "4", given=lines)
-    assert best.count("\n") == 3
+    assert best.count("\n") == 4
 
 
 async def command(real: Running, *arguments: str, given: bytes) -> str:

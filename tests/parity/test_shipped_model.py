@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,24 @@ from service.translator import Translator
 CHECKPOINT = Path("model/checkpoints/en-de")
 BUNDLE = Path("model/pretrained/en-de")
 MAX_BYTES = 25_000_000
+# All but the words: markers with the white space around them, and lines that are copied.
+MARKERS = re.compile(r"^\s*(?:[-*>#]|\d\.|\[.\]|\s)*(?:\S+[/@]\S+|=+|\d+)?", re.MULTILINE)
+LIST = """\
+# Good morning.
+
+- Open the door.
+  * I am tired.
+    1. Good night.
+- [x] Read the book.
+
+> Where is Tom?
+https://example.com/a?b=1
+tom@example.com
+
+12
+===="""
+
+TEXTS = ["Good morning.", "My name is Tom.\n\nI am tired.", LIST]
 
 
 def size(directory: Path) -> int:
@@ -65,7 +84,8 @@ async def test_it_translates() -> None:
     await engine.start()
     try:
         translator = Translator(engine, bundle.tokenizer(), source_language="en")
-        results = await translator.translate(["Good morning.", "My name is Tom.\n\nI am tired."])
+        results = await translator.translate(TEXTS)
+        *deltas, summary = [event.text async for event in translator.stream(LIST)]
     finally:
         await engine.stop()
     # A model that is any good knows these; the paragraph break is kept.
@@ -73,3 +93,6 @@ async def test_it_translates() -> None:
     assert results[1].text.split("\n\n") == ["Ich heiße Tom.", "Ich bin müde."] or results[
         1
     ].text.split("\n\n") == ["Mein Name ist Tom.", "Ich bin müde."]
+    assert results[2].text == summary == "".join(deltas)
+    assert MARKERS.findall(results[2].text) == MARKERS.findall(LIST)
+    assert "Guten Morgen.\n" in results[2].text

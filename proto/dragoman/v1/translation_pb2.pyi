@@ -167,7 +167,7 @@ class _FinishReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_FinishRe
     FINISH_REASON_UNSPECIFIED: _FinishReason.ValueType  # 0
     """The model was not asked: the text has an error status."""
     FINISH_REASON_EOS: _FinishReason.ValueType  # 1
-    """The model ended every sentence itself (or the text was blank, and there was none)."""
+    """The model ended every sentence itself (or there was nothing to translate in the text)."""
     FINISH_REASON_LENGTH: _FinishReason.ValueType  # 2
     """At least one sentence was cut off at the largest number of tokens."""
     FINISH_REASON_CANCELLED: _FinishReason.ValueType  # 3
@@ -183,7 +183,7 @@ class FinishReason(_FinishReason, metaclass=_FinishReasonEnumTypeWrapper):
 FINISH_REASON_UNSPECIFIED: FinishReason.ValueType  # 0
 """The model was not asked: the text has an error status."""
 FINISH_REASON_EOS: FinishReason.ValueType  # 1
-"""The model ended every sentence itself (or the text was blank, and there was none)."""
+"""The model ended every sentence itself (or there was nothing to translate in the text)."""
 FINISH_REASON_LENGTH: FinishReason.ValueType  # 2
 """At least one sentence was cut off at the largest number of tokens."""
 FINISH_REASON_CANCELLED: FinishReason.ValueType  # 3
@@ -221,9 +221,10 @@ class TranslateRequest(_message.Message):
     """
     @_builtins.property
     def contents(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """The texts: plain text, each a word, a sentence, a paragraph or a page. An empty or blank text
-        comes back as it is. The server limits their number (1,024 unless configured) and the
-        characters (Unicode code points) of each (100,000 unless configured). At least one.
+        """The texts: plain text, each a word, a sentence, a paragraph or a page. A text in which there is
+        nothing to translate comes back as it is: an empty or blank one, and one of copied sentences
+        (`TranslateOptions.split_sentences`). The server limits their number (1,024 unless configured)
+        and the characters (Unicode code points) of each (100,000 unless configured). At least one.
         """
 
     @_builtins.property
@@ -310,9 +311,15 @@ class TranslateOptions(_message.Message):
     twice the source's tokens and 50, within that limit.
     """
     split_sentences: _builtins.bool
-    """Whether to split each text into sentences, translate those, and join them with the white
-    space that was between them. Not set: true. With false a text goes to the model in one piece;
-    one that is longer than the model can read is split even then, and says so in `was_split`.
+    """Whether to split each text into sentences, translate those, and join them with what was between
+    them: white space, and the markers that lines begin with (bullets, numbers, check boxes,
+    headings, quotes). Not set: true. With false a text goes to the model in one piece, without the
+    white space around it and the markers before it; one that is longer than the model can read is
+    split even then, and says so in `was_split`.
+
+    A sentence (with false: a text) is copied where each of its words is a URL, an e-mail address, a
+    path or an identifier, or has no letter of the source language's script: numbers, emoji, another
+    script. The model does not see it: no option of a search concerns it, and it counts no tokens.
     """
     priority: Global___Priority.ValueType
     """How large a share of the model this request gets while others wait. Not set: NORMAL."""
@@ -396,7 +403,7 @@ class SearchOptions(_message.Message):
     early_stopping: Global___EarlyStopping.ValueType
     """When a beam is done. Not set: HEURISTIC."""
     min_new_tokens: _builtins.int
-    """No sentence ends before so many tokens; at most max_new_tokens, if that is set."""
+    """No sentence's translation ends before so many tokens; at most max_new_tokens, if that is set."""
     repetition_penalty: _builtins.float
     """From 1 to 100: in ranking, the log-probability of a token that the translation already has is
     multiplied by it. Not set: 1, which changes nothing.
@@ -404,9 +411,10 @@ class SearchOptions(_message.Message):
     no_repeat_ngram_size: _builtins.int
     """No sequence of so many tokens comes twice in a sentence. 0: no such rule."""
     target_prefix: _builtins.str
-    """What the translation of each text begins with (that of its first sentence, if it is split): the
-    model goes on from there. White space and Unicode are normalised in it, as in every text: none is
-    kept at its end. It counts as tokens, with log-probability 0.
+    """What the translation of each text begins with (if it is split, that of the first sentence that
+    the model translates, after its line's markers): the model goes on from there. White space and
+    Unicode are normalised in it, as in every text: none is kept at its end. It counts as tokens,
+    with log-probability 0.
     """
     @_builtins.property
     def suppressed_tokens(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
@@ -539,8 +547,8 @@ class Translation(_message.Message):
     @_builtins.property
     def sentences(self) -> _containers.RepeatedCompositeFieldContainer[Global___Sentence]:
         """The sentences that the model translated, in order: if `num_hypotheses` or `return_tokens` was
-        set, or `return_alignments`. White space, and what has neither letters nor digits, is none of
-        them.
+        set, or `return_alignments`. White space, line markers and copied sentences are none of them:
+        they are in `translated_text` only, and have no score.
         """
 
     def __init__(
@@ -575,7 +583,7 @@ class Sentence(_message.Message):
     """As it stands in the text."""
     @_builtins.property
     def hypotheses(self) -> _containers.RepeatedCompositeFieldContainer[Global___Hypothesis]:
-        """Best first. The first is what `translated_text` holds."""
+        """Best first. The first is what `translated_text` holds in place of `source_text`."""
 
     @_builtins.property
     def source_tokens(self) -> _containers.RepeatedCompositeFieldContainer[Global___SourceToken]:
@@ -1015,7 +1023,9 @@ Global___ScoreRequest: _TypeAlias = ScoreRequest  # noqa: Y015
 @_typing.final
 class ScorePair(_message.Message):
     """A text and a translation of it. Each goes to the model in one piece, whatever its sentences: a
-    pair with more tokens than ModelLimits.max_source_tokens or max_target_tokens gets an error.
+    pair with more tokens than ModelLimits.max_source_tokens or max_target_tokens gets an error. Line
+    markers, and what Translate copies, are scored like any other text. To score what Translate wrote,
+    send Sentence.source_text and Hypothesis.text.
     """
 
     DESCRIPTOR: _descriptor.Descriptor

@@ -65,7 +65,7 @@ class Recorder(Tokenizer):
         (["A dog is running. " * 200], True),
         (["A dog is running. " * 300], False),
         (["A dog is running."] * 300, False),
-        (["\ufdfa" * 300], False),
+        (["\ufdfa" * 300 + " A"], False),
         (["漢字" * 500, "A dog."], False),
     ],
 )
@@ -84,7 +84,7 @@ async def test_what_is_kept_is_one_piece_and_nothing_is_lost(tokenizer: Tokenize
     preparer = TextPreparer(tokenizer, "en", 64)
     for text, num_pieces in [
         ("-\n" * 20_000, 1),
-        ("-\n-\nA dog.\n...\n\n!\n A cat.\n", 5),
+        ("...\n-\nA dog.\n...\n\n!\n A cat.\n", 5),
         ("A dog. A cat.", 2),
         ("", 0),
         (" \n ", 1),

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import sentencex
 from hypothesis import given
 from hypothesis import strategies as st
 
+from service.line_markers import opening_length
 from service.segmentation import (
     Segment,
+    _lines,
     _sentence_lengths,
     split_long,
     split_text,
@@ -33,7 +37,6 @@ def joined(segments: list[Segment]) -> str:
 def check(text: str, segments: list[Segment]) -> None:
     assert joined(segments) == text
     for segment in segments:
-        assert segment.separator.strip() == ""
         assert segment.text == segment.text.strip()
     assert all(segment.text for segment in segments[:-1])
 
@@ -45,8 +48,18 @@ def texts(segments: list[Segment]) -> list[str]:
 @given(text=TRICKY, language=LANGUAGE)
 def test_every_text_comes_together_again(text: str, language: str) -> None:
     check(text, split_text(text, language))
-    check(text, whole_text(text))
-    assert len(whole_text(text)) <= 2
+    check(text, whole_text(text, language))
+    assert len(whole_text(text, language)) <= 2
+
+
+@given(text=TRICKY | st.text("- *1.#>a)\n\t", max_size=30))
+def test_what_opens_a_line_is_like_white_space(text: str) -> None:
+    plain = ""
+    for line, line_break in _lines(text):
+        end = opening_length(line, "en")
+        plain += " " * end + line[end:] + line_break
+    assert all(not segment.separator.strip() for segment in split_text(plain, "en"))
+    assert texts(split_text(text, "en")) == texts(split_text(plain, "en"))
 
 
 @given(text=TRICKY, language=LANGUAGE, limit=st.integers(1, 20))
@@ -83,6 +96,9 @@ def test_long_texts_come_together_again_and_fit(text: str, language: str, limit:
         ("ja", "こんにちは。元気ですか？", ["こんにちは。", "元気ですか？"]),
         ("en", "no full stop\nnext line\r\n\r\nlast", ["no full stop", "next line", "last"]),
         ("en", "One.  Two.\tThree.", ["One.", "Two.", "Three."]),
+        ("en", "- [ ] One. Two.\n  1. Three.\n# Four", ["One.", "Two.", "Three.", "Four"]),
+        ("de", "1. Mai ist ein Feiertag.", ["1. Mai ist ein Feiertag."]),
+        ("de", "1. Öffne die Tür.\n2. Geh.", ["1.", "Öffne die Tür.", "2.", "Geh."]),
     ],
 )
 def test_sentences(language: str, text: str, sentences: list[str]) -> None:
@@ -95,7 +111,7 @@ def test_white_space_is_kept_as_it_stands() -> None:
         Segment("\n  ", "Title"),
         Segment("\n\n\t", "One."),
         Segment("  ", "Two."),
-        Segment("\r\n\xa0", "- item"),
+        Segment("\r\n\xa0- ", "item"),
         Segment("\u3000\n \n", ""),
     ]
 
@@ -121,6 +137,13 @@ def test_a_space_of_several_bytes_after_an_initial(caplog: pytest.LogCaptureFixt
 def test_a_panic_of_the_splitter_leaves_the_line_whole(caplog: pytest.LogCaptureFixture) -> None:
     assert _sentence_lengths("Plan A\xa0. Next one.", "en") == [18]
     assert "cannot cut" in caplog.text
+
+
+def test_ordinary_sentences_have_no_markers() -> None:
+    text = Path("tests/parity/sentences.en").read_text(encoding="utf-8")
+    segments = split_text(text, "en")
+    assert all(not segment.separator.strip() for segment in segments)
+    assert " ".join(texts(segments)).split() == text.split()
 
 
 def test_windows_cut_where_the_whole_would_be_cut() -> None:

@@ -49,13 +49,15 @@ async def translating(
     max_positions: int = 64,
     limits: TranslatorLimits | None = None,
     config: EngineConfig | None = None,
+    language: str = "en",
 ) -> AsyncIterator[Setup]:
     sizes = RunnerLimits(max_rows, max_positions, max_positions, 2, tokenizer.vocab_size)
     runner = FakeRunner(sizes, script)
     engine = Engine(runner, config)
     await engine.start()
     try:
-        yield Setup(runner, engine, Translator(engine, tokenizer, limits=limits))
+        translator = Translator(engine, tokenizer, source_language=language, limits=limits)
+        yield Setup(runner, engine, translator)
     finally:
         runner.release()
         await engine.stop()
@@ -127,8 +129,9 @@ async def test_what_says_nothing_comes_back_without_the_model(
     "text", ["x😀y", "a\x07b\x1b[0m", "\u0e2a\u0e27\u0e31\u0e2a\u0e14\u0e35", "ⴰⵣⵓⵍ", "\ufeffBOM"]
 )
 async def test_any_script_is_translated(tokenizer: Tokenizer, text: str) -> None:
-    async with translating(tokenizer) as setup:
+    async with translating(tokenizer, language="und") as setup:
         [result] = await setup.translator.translate([text])
+        assert setup.runner.plans
     assert result.error is None
     assert result.text == echoed(tokenizer, text)
 
