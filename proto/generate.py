@@ -1,28 +1,37 @@
 """Generate the Python stubs of the public contract beside the .proto files.
 
-    python proto/generate.py [--output DIR] [--descriptor FILE]
+    python proto/generate.py [--output DIR] [--descriptor FILE] [--check-json FILE]
 
 They are committed, so that nobody needs a compiler to install the package; a test regenerates
 them into another directory and compares. The messages' and services' type stubs come from
 mypy-protobuf, which (unlike protoc's own) types the service and repeats the field documentation.
 
-The contract is also written as a descriptor set, from which Envoy translates between JSON and gRPC
-(docker/envoy/).
+The contract is also written as a descriptor set, from which Envoy translates between JSON and gRPC,
+and as tables in the script that checks JSON requests there (docker/envoy/).
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import re
 import sys
 import sysconfig
+from collections.abc import Iterator, Mapping
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
+from google.api import annotations_pb2
+from google.api.http_pb2 import HttpRule
+from google.protobuf import descriptor_pb2
+from google.protobuf.descriptor_pb2 import DescriptorProto
 from grpc_tools import protoc
 
 ROOT = Path(__file__).resolve().parent
-DESCRIPTOR = ROOT.parent / "docker" / "envoy" / "translation.binpb"
+ENVOY = ROOT.parent / "docker" / "envoy"
+DESCRIPTOR = ENVOY / "translation.binpb"
+CHECK_JSON = ENVOY / "check_json.lua"
 
 
 def generate(output: Path) -> None:
@@ -58,6 +67,67 @@ def generate_descriptor(output: Path) -> None:
     )
 
 
+def generate_tables(descriptor: Path, script: Path) -> None:
+    """Write which methods and fields JSON requests can have into a script.
+
+    Args:
+        descriptor: what `generate_descriptor` wrote.
+        script: the part of it between two comments is replaced.
+
+    Raises:
+        RuntimeError: a rule, or the script, is not as the tables need it.
+    """
+    files = descriptor_pb2.FileDescriptorSet.FromString(descriptor.read_bytes()).file
+    messages = {
+        f".{file.package}.{item.name}": item for file in files for item in file.message_type
+    }
+    methods = [method for file in files for service in file.service for method in service.method]
+    http: Any = annotations_pb2.http  # its types don't fit those of protobuf
+    rules = [(method.options.Extensions[http], messages[method.input_type]) for method in methods]
+    lines = ["local RULES = {", *(_rule(rule, message.name) for rule, message in rules), "}"]
+    bodies = [message for rule, message in rules if rule.body]
+    lines += ["local FIELDS = {", *_fields(bodies, messages), "}", ""]
+    text, count = re.subn(
+        r"^local RULES = .*(?=^-- End of what is generated)",
+        lambda _: "\n".join(lines),
+        script.read_text(encoding="utf-8"),
+        flags=re.DOTALL | re.MULTILINE,
+    )
+    if count != 1:
+        raise RuntimeError(f"{script} has no place for what is generated")
+    script.write_text(text, encoding="utf-8")
+
+
+def _rule(rule: HttpRule, message: str) -> str:
+    """How JSON reaches a method, as an item of a table in Lua."""
+    method = rule.WhichOneof("pattern")
+    if rule.body not in ("", "*"):
+        raise RuntimeError(
+            f"a body of one field, {rule.body}: check_json.lua knows only whole ones"
+        )
+    # In Lua's patterns, "%" takes its meaning from a character.
+    path = re.sub(r"[^\w/:{}]", r"%\g<0>", getattr(rule, method))
+    path = re.sub(r"\{\w+\}", "[^/]+", path)
+    body = f', message = "{message}"' if rule.body else ""
+    return f'  {{method = "{method.upper()}", path = "^{path}$"{body}}},'
+
+
+def _fields(
+    wanted: list[DescriptorProto], messages: Mapping[str, DescriptorProto]
+) -> Iterator[str]:
+    """The fields of `wanted`, and of all that they hold, as items of a table in Lua."""
+    for message in wanted:  # which grows on the way
+        yield f"  {message.name} = {{"
+        for field in message.field:
+            held = messages.get(field.type_name)
+            if held and held not in wanted:
+                wanted.append(held)
+            # JSON may have either name.
+            for name in sorted({field.name, field.json_name}):
+                yield f"    {name} = " + (f'"{held.name}",' if held else "false,")
+        yield "  },"
+
+
 def _sources() -> list[str]:
     return sorted(str(path) for path in ROOT.glob("dragoman/**/*.proto"))
 
@@ -76,11 +146,15 @@ def main() -> None:
     parser.add_argument(
         "--descriptor", type=Path, default=DESCRIPTOR, help="file for the descriptor set"
     )
+    parser.add_argument(
+        "--check-json", type=Path, default=CHECK_JSON, help="script to write the tables into"
+    )
     options = parser.parse_args()
     options.output.mkdir(parents=True, exist_ok=True)
     try:
         generate(options.output)
         generate_descriptor(options.descriptor)
+        generate_tables(options.descriptor, options.check_json)
     except RuntimeError as exc:
         sys.exit(str(exc))
 

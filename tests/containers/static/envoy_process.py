@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import http.client
 import json
 import subprocess
+import threading
 import urllib.request
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from email.message import Message
 from pathlib import Path
 from typing import Any
 
@@ -30,25 +33,41 @@ SERVING = health_pb2.HealthCheckResponse.SERVING
 
 @dataclass
 class Script:
-    """What the next calls come to, whichever replica they reach, and what these saw."""
+    """What the next calls come to, whichever replica they reach, and what these saw.
 
+    Attributes:
+        codes: with which the next calls end; once there are none left, with OK.
+        go_on: calls are answered only while it is set.
+    """
+
+    go_on: threading.Event = field(default_factory=threading.Event)
     codes: deque[grpc.StatusCode] = field(default_factory=deque)
     replicas: list[str] = field(default_factory=list)
     metadata: list[dict[str, str | bytes]] = field(default_factory=list)
     seconds_left: list[float | None] = field(default_factory=list)
+    requests: list[Any] = field(default_factory=list)
 
-    def arrived(self, replica: str, context: grpc.ServicerContext) -> grpc.StatusCode:
+    def __post_init__(self) -> None:
+        self.go_on.set()
+
+    def arrived(self, replica: str, request: Any, context: grpc.ServicerContext) -> grpc.StatusCode:
         self.replicas.append(replica)
+        self.requests.append(request)
         self.metadata.append(dict(context.invocation_metadata()))
         self.seconds_left.append(context.time_remaining())
+        self.go_on.wait()
         return self.codes.popleft() if self.codes else OK
 
 
 def methods(name: str, script: Script) -> grpc.GenericRpcHandler:
     """A service that does what the script says; a stream that fails does so after a piece."""
 
+    def score(request: Any, context: grpc.ServicerContext) -> pb.ScoreResponse:
+        script.arrived(name, request, context)
+        return pb.ScoreResponse(model=name)
+
     def translate(request: Any, context: grpc.ServicerContext) -> pb.TranslateResponse:
-        code = script.arrived(name, context)
+        code = script.arrived(name, request, context)
         if code is not OK:
             context.abort(code, "as the script says")
         return pb.TranslateResponse(model=name)
@@ -56,7 +75,7 @@ def methods(name: str, script: Script) -> grpc.GenericRpcHandler:
     def stream(
         request: pb.StreamTranslateRequest, context: grpc.ServicerContext
     ) -> Iterator[pb.StreamTranslateResponse]:
-        code = script.arrived(name, context)
+        code = script.arrived(name, request, context)
         if request.content != "fail at once" or code is OK:
             yield pb.StreamTranslateResponse(delta=pb.TextDelta(text=name))
         if code is not OK:
@@ -69,6 +88,9 @@ def methods(name: str, script: Script) -> grpc.GenericRpcHandler:
                 translate,
                 pb.TranslateRequest.FromString,
                 pb.TranslateResponse.SerializeToString,
+            ),
+            "Score": grpc.unary_unary_rpc_method_handler(
+                score, pb.ScoreRequest.FromString, pb.ScoreResponse.SerializeToString
             ),
             "StreamTranslate": grpc.unary_stream_rpc_method_handler(
                 stream,
@@ -88,17 +110,48 @@ class Backend:
     health: health.HealthServicer
 
 
+def encoded(body: Any) -> bytes:
+    """As JSON, without escapes that it can do without."""
+    return json.dumps(body, ensure_ascii=False).encode()
+
+
 @dataclass(frozen=True)
 class Envoy:
     """Envoy, and where it says how it does."""
 
     address: str
     ask: Callable[[str], Any]
+    log: Path
 
     def figure(self, name: str) -> int:
         """One of the figures of its cluster."""
         (found,) = self.ask(f"/stats?format=json&filter=^cluster.dragoman.{name}$")["stats"]
         return int(found["value"])
+
+    def calls(self) -> list[dict[str, Any]]:
+        """What it logged of calls so far."""
+        return [json.loads(line) for line in self.log.read_text().splitlines() if line[:1] == "{"]
+
+    def post(
+        self, path: str, body: Any = None, method: str = "POST", **headers: str
+    ) -> tuple[int, Message, Any]:
+        """Status, headers and JSON of the answer to a request.
+
+        Args:
+            path: and query.
+            body: bytes as they are, or what is sent as JSON.
+            method: of HTTP.
+            headers: names with "_" instead of "-".
+        """
+        host, port = self.address.split(":")
+        connection = http.client.HTTPConnection(host, int(port), timeout=30)
+        sent = body if body is None or isinstance(body, bytes) else encoded(body)
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        with contextlib.closing(connection):
+            connection.request(method, path, sent, {"content-type": "application/json", **named})
+            answer = connection.getresponse()
+            text = answer.read()
+            return answer.status, answer.headers, json.loads(text) if text else None
 
 
 @contextlib.contextmanager
@@ -117,11 +170,18 @@ def backend(name: str, script: Script) -> Iterator[Backend]:
         server.stop(None).wait()
 
 
-def local_configuration(ports: list[int], check_interval: str | None) -> str:
+def local_text() -> str:
+    """The configuration, naming the files beside it where they lie here."""
+    return CONFIGURATION.read_text().replace("/etc/envoy/", f"{CONFIGURATION.parent}/")
+
+
+def local_configuration(ports: list[int], check_interval: str | None, longest: str | None) -> str:
     """The configuration with every address on this machine: free ports, replicas on `ports`."""
-    plan = yaml.safe_load(
-        CONFIGURATION.read_text().replace("/etc/envoy/translation.binpb", str(DESCRIPTOR))
-    )
+    text = local_text()
+    if longest:
+        text = text.replace("max_stream_duration: 300s", f"max_stream_duration: {longest}")
+        assert longest in text
+    plan = yaml.safe_load(text)
     listeners, clusters = (plan["static_resources"][key] for key in ("listeners", "clusters"))
     for place in (plan["admin"], *listeners):
         place["address"] = {"socket_address": {"address": "127.0.0.1", "port_value": 0}}
@@ -144,10 +204,22 @@ def local_configuration(ports: list[int], check_interval: str | None) -> str:
 
 
 @contextlib.contextmanager
-def envoy(directory: Path, ports: list[int], check_interval: str | None) -> Iterator[Envoy]:
-    """Run Envoy before replicas on `ports`, until it knows that all are healthy."""
+def envoy(
+    directory: Path,
+    ports: list[int],
+    check_interval: str | None = None,
+    longest: str | None = None,
+) -> Iterator[Envoy]:
+    """Run Envoy before replicas on `ports`, until it knows that all are healthy.
+
+    Args:
+        directory: for its files.
+        ports: of the replicas.
+        check_interval: time between health checks, such as "1s", instead of the configured one.
+        longest: how long a call without a deadline may take, instead of what is configured.
+    """
     configuration, admin = directory / "envoy.yaml", directory / "admin"
-    configuration.write_text(local_configuration(ports, check_interval))
+    configuration.write_text(local_configuration(ports, check_interval, longest))
 
     def ask(path: str) -> Any:
         with urllib.request.urlopen(f"http://{admin.read_text()}{path}", timeout=10) as response:
@@ -156,6 +228,7 @@ def envoy(directory: Path, ports: list[int], check_interval: str | None) -> Iter
     command = [tool("envoy"), "--config-path", str(configuration)]
     command += ["--admin-address-path", str(admin)]
     command += ["--disable-hot-restart", "--concurrency", "1", "--log-level", "warning"]
+    command += ["--file-flush-interval-msec", "50"]
     with (
         (directory / "log").open("w") as log,
         subprocess.Popen(command, stdout=log, stderr=log) as process,
@@ -168,7 +241,7 @@ def envoy(directory: Path, ports: list[int], check_interval: str | None) -> Iter
                 if item["name"] == "translation"
             ]
             place = listener["local_address"]["socket_address"]
-            made = Envoy(f"{place['address']}:{place['port_value']}", ask)
+            made = Envoy(f"{place['address']}:{place['port_value']}", ask, directory / "log")
             eventually(lambda: made.figure("membership_healthy") == len(ports), "all are healthy")
             yield made
         finally:

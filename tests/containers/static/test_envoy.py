@@ -1,5 +1,6 @@
 """Envoy accepts its configuration, and the configuration names what there is."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -8,19 +9,25 @@ from google.protobuf import descriptor_pb2
 
 from dragoman.v1 import translation_pb2
 from service.servicer import SERVICE
-from tests.containers.static.envoy_process import CONFIGURATION, DESCRIPTOR
-from tests.containers.tools import run, tool
+from tests.containers.static.envoy_process import CONFIGURATION, DESCRIPTOR, local_text
+from tests.containers.tools import DOCKER, run, tool
 
 
 def test_envoy_accepts_it_without_a_warning(tmp_path: Path) -> None:
     envoy = tool("envoy")
-    text = CONFIGURATION.read_text()
-    assert text.count("/etc/envoy/translation.binpb") == 1
     local = tmp_path / "envoy.yaml"
-    local.write_text(text.replace("/etc/envoy/translation.binpb", str(DESCRIPTOR)))
+    local.write_text(local_text())
     output = run(envoy, "--mode", "validate", "--config-path", local)
     assert "OK" in output
     assert [line for line in output.splitlines() if "[warning]" in line] == []
+
+
+def test_compose_gives_it_every_file_that_it_names() -> None:
+    named = set(re.findall(r"/etc/envoy/\S+\b", CONFIGURATION.read_text()))
+    services = yaml.safe_load((DOCKER / "compose.yaml").read_text())["services"]
+    mounted = {volume.split(":")[1] for volume in services["envoy"]["volumes"]}
+    assert mounted == named | {"/etc/envoy/envoy.yaml"}
+    assert len(named) == 2
 
 
 def filters() -> dict[str, Any]:

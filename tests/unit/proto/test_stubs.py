@@ -1,5 +1,6 @@
 """The committed stubs are those of the contract, and the contract says what every field means."""
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -12,18 +13,19 @@ PROTO = ROOT / "proto"
 
 
 def test_regenerating_the_stubs_changes_nothing(tmp_path: Path) -> None:
-    descriptor = tmp_path / "translation.binpb"
-    command: list[str | Path] = [sys.executable, PROTO / "generate.py"]
-    subprocess.run(
-        [*command, "--output", tmp_path, "--descriptor", descriptor], check=True, cwd=tmp_path
-    )
+    descriptor, script = tmp_path / "translation.binpb", tmp_path / "check_json.lua"
+    shutil.copy(ROOT / "docker/envoy/check_json.lua", script)
+    command: list[str | Path] = [sys.executable, PROTO / "generate.py", "--output", tmp_path]
+    command += ["--descriptor", descriptor, "--check-json", script]
+    subprocess.run(command, check=True, cwd=tmp_path)
     generated = {file.relative_to(tmp_path): file for file in tmp_path.rglob("*.py*")}
     committed = {file.relative_to(PROTO) for file in (PROTO / "dragoman/v1").glob("*_pb2*.py*")}
     assert set(generated) == committed
     for name, file in generated.items():
         assert file.read_text() == (PROTO / name).read_text(), f"{name}: run `make proto`"
-    in_envoy = ROOT / "docker/envoy/translation.binpb"
-    assert descriptor.read_bytes() == in_envoy.read_bytes(), "run `make proto`"
+    for file in (descriptor, script):
+        in_envoy = ROOT / "docker/envoy" / file.name
+        assert file.read_bytes() == in_envoy.read_bytes(), f"{file.name}: run `make proto`"
 
 
 def test_every_message_field_value_and_method_is_documented(tmp_path: Path) -> None:
