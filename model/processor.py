@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import platform
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 _CPUINFO = Path("/proc/cpuinfo")
 _CGROUP = Path("/sys/fs/cgroup")
+_MEMBERSHIP = Path("/proc/self/cgroup")
 _EXACT_FLAGS = {"avx512_vnni", "avx_vnni", "amx_int8"}
 
 
@@ -31,28 +32,46 @@ def multiplies_int8_exactly(machine: str | None = None, cpuinfo: Path = _CPUINFO
     return not _EXACT_FLAGS.isdisjoint(flags)
 
 
-def num_usable_cores(cgroup: Path = _CGROUP) -> int:
-    """Cores that this process may use: its affinity, and in a container the quota, rounded down.
+def num_usable_cores(cgroup: Path = _CGROUP, membership: Path = _MEMBERSHIP) -> int:
+    """Cores that this process may use: its affinity, and its control groups' quota, rounded down.
 
     More threads than that wait for each other in the middle of an operator.
 
     Args:
         cgroup: where Linux mounts the control groups, version 2 or 1.
+        membership: where it lists those of this process. In a container, its own group is often
+            mounted as if it were the root, and the list names a path that is not there.
     """
     has_affinity = hasattr(os, "sched_getaffinity")  # Linux
     cores = len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1
-    quota = _quota(cgroup)
-    return cores if quota is None else max(1, min(cores, int(quota)))
+    groups = {cgroup, cgroup / "cpu"}
+    for controllers, path in _memberships(membership):
+        if controllers == "" or "cpu" in controllers.split(","):
+            root = cgroup / "cpu" if controllers else cgroup
+            # A group is bound by the limits of those that it is in, too.
+            groups |= {root / part for part in (path, *path.parents)}
+    quotas = [quota for group in groups if (quota := _quota(group)) is not None]
+    return max(1, min(cores, *map(int, quotas)) if quotas else cores)
 
 
-def _quota(cgroup: Path) -> float | None:
-    """CPU seconds a second that the control group allows; None without a limit."""
+def _memberships(file: Path) -> list[tuple[str, PurePosixPath]]:
+    """Controllers ("" in version 2) and relative paths, from lines such as "4:cpu,cpuacct:/a/b"."""
     try:
-        if (cgroup / "cpu.max").exists():
-            quota, period = (cgroup / "cpu.max").read_text().split()
+        lines = file.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return []
+    fields = [line.split(":", 2) for line in lines if line.count(":") >= 2]
+    return [(names, PurePosixPath(path.lstrip("/"))) for _, names, path in fields]
+
+
+def _quota(group: Path) -> float | None:
+    """CPU seconds a second that a control group allows; None without a limit."""
+    try:
+        if (group / "cpu.max").exists():
+            quota, period = (group / "cpu.max").read_text().split()
         else:
             quota, period = (
-                (cgroup / "cpu" / f"cpu.cfs_{name}_us").read_text() for name in ("quota", "period")
+                (group / f"cpu.cfs_{name}_us").read_text() for name in ("quota", "period")
             )
         allowed = float(quota) / float(period)
     except (OSError, ValueError, ZeroDivisionError):  # "max" is no number

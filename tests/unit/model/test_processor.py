@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -38,26 +39,42 @@ def test_other_processors_do(tmp_path: Path) -> None:
     assert multiplies_int8_exactly("aarch64", tmp_path / "nowhere")
 
 
+ONE, MANY = "100000 100000\n", "100000000 100000\n"
+QUOTA, PERIOD = "cpu.cfs_quota_us", "cpu.cfs_period_us"
+
+
 @pytest.mark.parametrize(
-    ("files", "expected"),
+    ("files", "membership", "expected"),
     [
-        ({"cpu.max": "100000 100000\n"}, 1),
-        ({"cpu.max": "50000 100000\n"}, 1),
-        ({"cpu.max": "199999 100000\n"}, 1),
-        ({"cpu.max": "max 100000\n"}, None),
-        ({"cpu.max": "100000000 100000\n"}, None),
-        ({"cpu.max": "nonsense"}, None),
-        ({"cpu/cpu.cfs_quota_us": "150000\n", "cpu/cpu.cfs_period_us": "100000\n"}, 1),
-        ({"cpu/cpu.cfs_quota_us": "-1\n", "cpu/cpu.cfs_period_us": "100000\n"}, None),
-        ({}, None),
+        # Version 2, in a container: its own group is the root.
+        ({"cpu.max": ONE}, "0::/\n", 1),
+        ({"cpu.max": ONE}, "", 1),
+        ({"cpu.max": "50000 100000\n"}, "0::/\n", 1),
+        ({"cpu.max": "199999 100000\n"}, "0::/\n", 1),
+        ({"cpu.max": "max 100000\n"}, "0::/\n", None),
+        ({"cpu.max": MANY}, "0::/\n", None),
+        ({"cpu.max": "nonsense"}, "nonsense", None),
+        # A service of systemd with CPUQuota=100%, and a limit of what it is in.
+        ({"system.slice/dragoman.service/cpu.max": ONE}, "0::/system.slice/dragoman.service\n", 1),
+        ({"pods/cpu.max": ONE, "pods/a/cpu.max": MANY}, "0::/pods/a\n", 1),
+        # Not its own.
+        ({"other/cpu.max": ONE, "own/cpu.max": "max 100000\n"}, "0::/own\n", None),
+        # Version 1, in a container; the list has the path that it has outside.
+        ({f"cpu/{QUOTA}": "150000\n", f"cpu/{PERIOD}": "100000\n"}, "4:cpu,cpuacct:/docker/1", 1),
+        ({f"cpu/{QUOTA}": "-1\n", f"cpu/{PERIOD}": "100000\n"}, "4:cpu,cpuacct:/docker/1", None),
+        ({f"cpu/a/{QUOTA}": "100000", f"cpu/a/{PERIOD}": "100000"}, "3:cpuset:/\n4:cpu:/a\n", 1),
+        ({f"cpu/a/{QUOTA}": "100000", f"cpu/a/{PERIOD}": "100000"}, "3:cpuset:/a\n4:cpu:/\n", None),
+        ({}, "0::/\n", None),
     ],
 )
-def test_a_container_s_quota_is_kept(
-    tmp_path: Path, files: dict[str, str], expected: int | None
+def test_a_control_group_s_quota_is_kept(
+    tmp_path: Path, files: dict[str, str], membership: str, expected: int | None
 ) -> None:
+    cgroup, listed = tmp_path / "cgroup", tmp_path / "listed"
+    listed.write_text(membership)
     for name, text in files.items():
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_text(text)
-    without = num_usable_cores(tmp_path / "nowhere")
-    assert without >= 1
-    assert num_usable_cores(tmp_path) == (without if expected is None else expected)
+        (cgroup / name).parent.mkdir(parents=True, exist_ok=True)
+        (cgroup / name).write_text(text)
+    without = num_usable_cores(tmp_path / "nowhere", tmp_path / "nowhere")
+    assert without == len(os.sched_getaffinity(0))
+    assert num_usable_cores(cgroup, listed) == (without if expected is None else expected)
