@@ -131,6 +131,7 @@ def _set_image(plan: Manifest, manifests: list[Manifest]) -> None:
     for item in manifests:
         if item["kind"] != "Deployment":
             continue
-        for container in item["spec"]["template"]["spec"]["containers"]:
+        pod = item["spec"]["template"]["spec"]
+        for container in [*pod.get("initContainers", []), *pod["containers"]]:
             if container["image"].partition(":")[0] == plan["name"]:
                 container["image"] = f"{plan['newName']}:{plan['newTag']}"

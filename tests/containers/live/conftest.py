@@ -46,7 +46,7 @@ def model_environment(bundles: Path) -> dict[str, str]:
     """What compose is told about models: those of the image, or the tiny one if it has none."""
     if shipped_models():
         return {}
-    return {"DRAGOMAN_BUNDLES": str(bundles), "DRAGOMAN_MODEL": "/models/tiny"}
+    return {"BUNDLES": str(bundles), "DRAGOMAN_MODEL": "/models/tiny"}
 
 
 @pytest.fixture(scope="session")

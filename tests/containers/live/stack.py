@@ -78,10 +78,9 @@ class Stack:
 @contextlib.contextmanager
 def running_stack(docker: DockerEngine, environment: dict[str, str]) -> Iterator[Stack]:
     """Bring it up until every replica is healthy and Envoy answers; take it down at the end."""
-    chosen = {**environment, "DRAGOMAN_THREADS": "1"}
-    docker.compose("up", "--detach", "--no-build", *SERVICES, **chosen)
+    docker.compose("up", "--detach", "--no-build", *SERVICES, **environment)
     try:
-        stack = Stack(docker, chosen)
+        stack = Stack(docker, environment)
         for replica in stack.replicas():
             docker.wait_healthy(replica)
         with channel() as open_channel:

@@ -2,6 +2,8 @@
 
 import datetime
 import json
+import re
+import shutil
 import subprocess
 import uuid
 from collections.abc import Iterator
@@ -11,6 +13,7 @@ import pytest
 
 from service.settings import shipped_models
 from tests.containers.live.docker_engine import DockerEngine, argument_default
+from tests.containers.tools import DOCKER
 
 # The first test waits for the images.
 pytestmark = [pytest.mark.containers, pytest.mark.timeout(1200)]
@@ -145,3 +148,25 @@ def test_sigterm_lets_a_stream_end_and_exits_with_0(docker: DockerEngine, server
     docker.wait_healthy(server)
     whole = docker("exec", server, "dragoman", "translate", TEXT)
     assert whole.strip() == (first + rest).decode().strip()
+
+
+def test_it_has_as_many_threads_as_its_quota_has_cores(docker: DockerEngine) -> None:
+    code = "from model.processor import num_usable_cores; print(num_usable_cores())"
+    command = ("run", "--rm", "--cpus", "1", "--entrypoint", "python", "dragoman:cpu", "-c", code)
+    assert docker(*command).strip() == "1"
+
+
+def test_an_own_bundle_is_a_layer(docker: DockerEngine, bundles: Path, tmp_path: Path) -> None:
+    (text,) = re.findall(
+        r"^```dockerfile\n(.*?)^```", (DOCKER / "README.md").read_text(), re.MULTILINE | re.DOTALL
+    )
+    (tmp_path / "Dockerfile").write_text(text)
+    shutil.copytree(bundles / "tiny", tmp_path / "my-model")
+    docker("build", "--tag", "own-model", tmp_path)
+    name = f"own-{uuid.uuid4().hex[:8]}"
+    docker("run", "--detach", "--name", name, *HARDENED, "own-model")
+    try:
+        docker.wait_healthy(name)
+        assert "tiny" in docker("exec", name, "dragoman", "models")
+    finally:
+        docker("rm", "--force", name)

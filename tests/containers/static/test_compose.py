@@ -7,11 +7,13 @@ import pytest
 import yaml
 
 from service.settings import Settings
-from tests.containers.tools import DOCKER
+from tests.containers.tools import DOCKER, ROOT
 
-COMPOSE: dict[str, Any] = yaml.safe_load((DOCKER / "compose.yaml").read_text())
+TEXT = (DOCKER / "compose.yaml").read_text()
+COMPOSE: dict[str, Any] = yaml.safe_load(TEXT)
 SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
 SERVERS = ("dragoman", "dragoman-gpu")
+SETTINGS = {f"DRAGOMAN_{field.upper()}" for field in Settings.__dataclass_fields__}
 
 
 @pytest.mark.parametrize("name", SERVICES)
@@ -22,7 +24,7 @@ def test_services_are_hardened(name: str) -> None:
     assert "no-new-privileges:true" in service["security_opt"]
     assert "privileged" not in service
     assert "mem_limit" in service
-    if not service["image"].startswith(("dragoman:", "${DRAGOMAN_")):
+    if not service["image"].startswith(("dragoman:", "${SERVER_IMAGE", "${GPU_IMAGE")):
         assert re.search(r":v?\d+\.\d+\.\d+$", service["image"]), "a version, not `latest`"
 
 
@@ -45,8 +47,33 @@ def test_servers_have_time_to_drain(name: str) -> None:
     drain = int(service["environment"]["DRAGOMAN_DRAIN_SECONDS"])
     # What server.py adds at most around the drain, and Docker's own delay.
     assert int(service["stop_grace_period"].removesuffix("s")) >= drain + 5
-    known = {f"DRAGOMAN_{field.upper()}" for field in Settings.__dataclass_fields__}
-    assert set(service["environment"]) <= known
+    assert set(service["environment"]) <= SETTINGS
+
+
+def test_variables_are_documented() -> None:
+    # The file has comments, which name some too.
+    variables = dict(re.findall(r"\$\{(\w+):-([^}]*)\}", yaml.safe_dump(COMPOSE)))
+    rows = re.findall(
+        r"^\| (`[^|]*`) \| ([^|]*) \|", (DOCKER / "README.md").read_text(), re.MULTILINE
+    )
+    documented: dict[str, str] = {}
+    for names, defaults in rows:
+        values = defaults.replace("`", "").split(", ")
+        documented |= dict(zip(re.findall(r"`(\w+)`", names), values, strict=True))
+    # That of the image, where the variable is not handed on.
+    assert documented.pop("DRAGOMAN_MODEL") == "the model in the image"
+    assert documented == variables
+    # A server refuses one that it does not know; and none may mean something else to it.
+    assert {name for name in variables if name.startswith("DRAGOMAN_")} <= SETTINGS
+
+
+def test_replicas_do_not_take_each_other_s_cores() -> None:
+    # On two cores; and on more, none has threads that wait for a core.
+    scale = SERVICES["dragoman"]["scale"]
+    assert SERVICES["dragoman"]["environment"]["DRAGOMAN_THREADS"] == "${DRAGOMAN_THREADS:-1}"
+    command = f"DRAGOMAN_THREADS=$(($(nproc) / {scale})) docker compose -f docker/compose.yaml up"
+    for text in (TEXT, (DOCKER / "README.md").read_text(), (ROOT / "README.md").read_text()):
+        assert command in text
 
 
 def test_two_replicas_and_both_profiles() -> None:

@@ -27,7 +27,7 @@ from tests.containers.promql import (
 from tests.containers.tools import DOCKER, ROOT, optional_tool, run, tool
 
 MANIFESTS = DOCKER / "kubernetes"
-OVERLAYS = ("cpu", "gpu", "dev", "keda")
+OVERLAYS = ("cpu", "gpu", "dev", "own-model", "keda")
 # Their definitions belong to operators, so no schema of Kubernetes' own has them.
 CUSTOM = {"ServiceMonitor", "PrometheusRule", "ScaledObject"}
 
@@ -112,6 +112,7 @@ def test_overlays_hold_what_they_should(rendered: dict[str, list[Manifest]]) -> 
     assert kinds == {
         "cpu": production | {"HorizontalPodAutoscaler"},
         "gpu": production | {"HorizontalPodAutoscaler"},
+        "own-model": production | {"HorizontalPodAutoscaler"},
         "keda": production | {"ScaledObject"},
         "dev": base,
     }
@@ -186,13 +187,35 @@ def test_pods_are_hardened(objects: dict[str, Manifest]) -> None:
     assert about["runAsNonRoot"] is True
     assert about["runAsUser"] == int(user)
     assert about["seccompProfile"] == {"type": "RuntimeDefault"}
-    inner = container(objects)["securityContext"]
-    assert inner["readOnlyRootFilesystem"] is True
-    assert inner["allowPrivilegeEscalation"] is False
-    assert inner["capabilities"] == {"drop": ["ALL"]}
+    for each in (*pod(objects).get("initContainers", []), container(objects)):
+        inner = each["securityContext"]
+        assert inner["readOnlyRootFilesystem"] is True
+        assert inner["allowPrivilegeEscalation"] is False
+        assert inner["capabilities"] == {"drop": ["ALL"]}
+        assert "memory" in each["resources"]["limits"]
     assert pod(objects)["automountServiceAccountToken"] is False
     assert pod(objects)["serviceAccountName"] == objects["ServiceAccount"]["metadata"]["name"]
-    assert "memory" in container(objects)["resources"]["limits"]
+
+
+def test_what_the_init_container_copies_is_what_is_served(
+    rendered: dict[str, list[Manifest]],
+) -> None:
+    objects = {item["kind"]: item for item in rendered["own-model"]}
+    (init,) = pod(objects)["initContainers"]
+    assert init["image"] == "my-bundles:1"
+    (filled,) = init["volumeMounts"]
+    (mounted,) = container(objects)["volumeMounts"]
+    assert mounted == {**filled, "readOnly": True}
+    assert init["command"] == ["cp", "-R", "/bundles/.", f"{mounted['mountPath']}/"]
+    (volume,) = pod(objects)["volumes"]
+    assert volume["name"] == mounted["name"]
+    model = objects["ConfigMap"]["data"]["DRAGOMAN_MODEL"]
+    assert str(Path(model).parent) == mounted["mountPath"]
+    # What the rest says is that of the overlay that it is made of.
+    assert (
+        container(objects)["image"]
+        == container({item["kind"]: item for item in rendered["cpu"]})["image"]
+    )
 
 
 def test_autoscalers_scale_the_deployment_on_metrics_that_there_are(
