@@ -7,12 +7,14 @@ from typing import Any
 import pytest
 import yaml
 
+from service.settings import Settings
 from tests.containers.promql import ENVOY, alerts, metric_names, recorded, server_metrics
-from tests.containers.tools import DOCKER, run, tool
+from tests.containers.tools import DOCKER, ROOT, run, tool
 
 RULES = sorted((DOCKER / "prometheus" / "rules").glob("*.yml"))
 ALERT_TESTS = DOCKER / "prometheus" / "tests" / "alerts.yml"
 DASHBOARD: dict[str, Any] = json.loads((DOCKER / "grafana/dashboards/dragoman.json").read_text())
+RUNBOOK = (DOCKER / "RUNBOOK.md").read_text()
 PANELS = [panel for panel in DASHBOARD["panels"] if panel["type"] != "row"]
 
 
@@ -63,8 +65,30 @@ def test_rules_read_metrics_that_there_are(name: str) -> None:
 def test_alerts_say_what_to_do() -> None:
     for name, alert in alerts().items():
         assert alert["labels"]["severity"] in {"page", "ticket"}, name
-        assert set(alert["annotations"]) == {"summary", "description"}, name
+        assert set(alert["annotations"]) == {"summary", "description", "runbook_url"}, name
         assert "for" in alert, name
+
+
+def test_every_alert_is_in_the_runbook() -> None:
+    sections = dict(re.findall(r"^### (\w+)\n(.*?)(?=^##|\Z)", RUNBOOK, re.MULTILINE | re.DOTALL))
+    assert set(sections) == set(alerts())
+    for name, alert in alerts().items():
+        assert alert["annotations"]["runbook_url"] == f"docker/RUNBOOK.md#{name.lower()}"
+        for part in ("**Means**: ", "**Look**: ", "**Do**: "):
+            assert sections[name].count(f"\n{part}") == 1, (name, part)
+
+
+def test_what_the_runbook_names_exists() -> None:
+    metrics = set(re.findall(r"\b(?:job\w*:)?(?:dragoman|envoy|process)_[\w:]+", RUNBOOK))
+    assert len(metrics) > 15
+    there = server_metrics() | ENVOY
+    assert metrics <= there | {_stem(name) for name in there} | set(recorded())
+    options = set(re.findall(r"`--([a-z-]+)`", RUNBOOK))
+    assert {name.replace("-", "_") for name in options} <= set(Settings.__dataclass_fields__)
+    messages = re.findall(r'`"([^"`]+)', RUNBOOK)
+    code = "".join(file.read_text() for file in (ROOT / "service").glob("*.py"))
+    assert [message for message in messages if f'"{message}' not in code] == []
+    assert len(messages) > 5
 
 
 @pytest.mark.parametrize("panel", PANELS, ids=[panel["title"] for panel in PANELS])
