@@ -72,6 +72,30 @@ def test_errors_are_json_too(stack: Stack) -> None:
     assert "none" in answer["message"]
 
 
+def test_a_call_has_one_id_in_the_answer_and_in_both_logs(stack: Stack) -> None:
+    def logged(container: str) -> set[str]:
+        return {line.get("request_id", "") for line in stack.docker.log(container)}
+
+    (envoy,) = stack.docker.compose("ps", "--quiet", "envoy").split()
+    body = json.dumps({"contents": TEXTS[:1]}).encode()
+    for own in ({}, {"x-request-id": "order:17"}):
+        headers = {"content-type": "application/json", **own}
+        request = urllib.request.Request(f"http://{ENVOY}/v1/translate", body, headers)
+        with urllib.request.urlopen(request, timeout=60) as response:
+            found = response.headers["x-request-id"]
+        assert found == own.get("x-request-id", found)
+        servers = stack.replicas()
+        eventually(lambda: any(found in logged(item) for item in servers), "the server's log")  # noqa: B023
+        eventually(lambda: found in stack.docker("logs", envoy), "Envoy's log")  # noqa: B023
+
+
+def test_an_unknown_field_is_an_error(stack: Stack) -> None:
+    status, answer = stack.post("/v1/translate", {"contents": ["a"], "target_text": "b"})
+    assert status == 400
+    (detail,) = answer["details"]
+    assert detail["fieldViolations"][0]["field"] == "target_text"
+
+
 def test_streams_are_json_too(stack: Stack) -> None:
     status, events = stack.post("/v1/translate:stream", {"content": PAGE})
     assert status == 200

@@ -234,7 +234,9 @@ def test_the_request_id_is_the_servers_and_the_clients(front: Front) -> None:
 
 
 def test_the_log_names_request_client_and_peer(front: Front) -> None:
-    front.envoy.post("/v1/translate", {}, x_request_id="mine", x_client_id="billing")
+    about = {"x_client_id": "billing", "x_forwarded_for": "192.0.2.1"}
+    front.envoy.post("/v1/translate", {}, x_request_id="mine", **about)
+    assert front.script.metadata[-1]["x-client-id"] == "billing"
     front.envoy.post("/v1/translate", {"x": 1}, x_request_id="wrong")
 
     def logged() -> bool:

@@ -194,6 +194,8 @@ def test_pods_are_hardened(objects: dict[str, Manifest]) -> None:
         assert inner["capabilities"] == {"drop": ["ALL"]}
         assert "memory" in each["resources"]["limits"]
     assert pod(objects)["automountServiceAccountToken"] is False
+    # Kubernetes would set DRAGOMAN_PORT=tcp://..., for the Service called dragoman.
+    assert pod(objects)["enableServiceLinks"] is False
     assert pod(objects)["serviceAccountName"] == objects["ServiceAccount"]["metadata"]["name"]
 
 
