@@ -160,6 +160,7 @@ def test_an_option_at_the_wrong_place_says_what_there_is(front: Front) -> None:
         b'{"contents": ["x"], "options": {"priority": "URGENT"}}',
         b'{"contents": ' + b"[" * 100_000,
         b'{"contents": "' + b"\\" * 100_001,
+        b'{"contents": [' + b'"",' * 200_000 + b'""]}',
         b"[]",
         b"null",
         b"contents=x",
