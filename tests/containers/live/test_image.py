@@ -130,7 +130,9 @@ def test_a_mounted_bundle_is_served(docker: DockerEngine, bundles: Path) -> None
 
 
 def test_sigterm_lets_a_stream_end_and_exits_with_0(docker: DockerEngine, server: str) -> None:
-    command = ["docker", "exec", "--interactive", server, "dragoman", "translate", "--stream", TEXT]
+    # In a container beside it: what runs in the server's is killed as soon as the server ends.
+    command = ["docker", "run", "--rm", "--interactive", "--network", f"container:{server}"]
+    command += ["dragoman:cpu", "translate", "--stream", TEXT]
     with subprocess.Popen(command, env=docker.environment, stdout=subprocess.PIPE) as stream:
         assert stream.stdout is not None
         first = stream.stdout.read(1)
