@@ -94,7 +94,8 @@ def open_session(
     """
     providers = _providers(bundle, settings, captures)
     options = ort.SessionOptions()
-    options.log_severity_level = 3
+    # Fatal errors only: others are exceptions, which are logged where they can't block a step.
+    options.log_severity_level = 4
     if settings.intra_op_threads is not None:
         options.intra_op_num_threads = settings.intra_op_threads
     elif (num_cores := num_usable_cores()) < (os.cpu_count() or 1):

@@ -1,18 +1,33 @@
 """Logging: one JSON object a line (or text), each with the id of the request that it belongs to.
 
 What users write is never logged, not even at debug level: neither texts nor translations.
+
+A thread writes the lines, so that a pipe that is full, since its reader is slow or hangs, never
+blocks the code that logs. The queue of that thread is bounded; lines beyond it are dropped and
+counted.
 """
 
 from __future__ import annotations
 
+import atexit
 import contextvars
 import datetime
+import io
 import json
 import logging
+import os
+import queue
+import select
 import sys
+import threading
+from collections.abc import Callable
 from typing import Any, TextIO
 
 request_id: contextvars.ContextVar[str] = contextvars.ContextVar("request_id", default="")
+
+MAX_QUEUED_LINES = 1024
+_CLOSE_SECONDS = 1.0
+_WRITE_BYTES = select.PIPE_BUF // 2  # so many written at once, and the rest of a line
 
 _encode = json.JSONEncoder(ensure_ascii=False, default=str).encode
 
@@ -57,6 +72,107 @@ class TextFormatter(logging.Formatter):
         return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
 
 
+class QueuedHandler(logging.Handler):
+    """Formats records in the calling thread, and writes them in one of its own.
+
+    Not the standard library's `QueueHandler` and `QueueListener`: stopping those waits without a
+    bound for a line that cannot be written.
+
+    Args:
+        write: writes bytes, all of them, and may block. A line for which it raises OSError is
+            dropped.
+        max_lines: that may be queued.
+
+    Attributes:
+        num_dropped: lines that were not written.
+    """
+
+    def __init__(self, write: Callable[[bytes], None], max_lines: int = MAX_QUEUED_LINES) -> None:
+        super().__init__()
+        self.num_dropped = 0
+        self._write = write
+        self._max_lines = max_lines
+        self._num_reported = 0
+        self._lines: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._write_lines, name="log", daemon=True)
+        self._thread.start()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Queue the record as a line, or drop it if the queue is full."""
+        try:
+            line = self._line(record)
+        except Exception:
+            self.handleError(record)
+            return
+        if self._lines.qsize() < self._max_lines:
+            self._lines.put(line)
+        else:
+            self._drop(1)
+
+    def close(self) -> None:
+        """Write what is queued, within a second; what is left then is dropped."""
+        self._lines.put(None)
+        self._thread.join(_CLOSE_SECONDS)
+        super().close()
+
+    def _line(self, record: logging.LogRecord) -> bytes:
+        return (self.format(record) + "\n").encode(errors="backslashreplace")
+
+    def _write_lines(self) -> None:
+        while lines := self._next_lines():
+            try:
+                self._write(b"".join(lines))
+                if num_dropped := self.num_dropped - self._num_reported:
+                    self._write(self._line(_dropped_record(num_dropped)))
+                    self._num_reported += num_dropped
+            except OSError:  # the pipe's reader has gone, or the disk is full
+                self._drop(len(lines))
+
+    def _next_lines(self) -> list[bytes]:
+        """Waits for lines, and takes those there are; none at the end.
+
+        Several at a time: after each write, the thread waits for Python's lock, which busy threads
+        hold for milliseconds. No more than a pipe takes in one piece, usually, so that lines of two
+        processes do not mix.
+        """
+        lines, size = [], 0
+        while size < _WRITE_BYTES and not (lines and self._lines.empty()):
+            line = self._lines.get()
+            if line is None:
+                self._lines.put(None)
+                break
+            lines.append(line)
+            size += len(line)
+        return lines
+
+    def _drop(self, num_lines: int) -> None:
+        self.acquire()
+        self.num_dropped += num_lines
+        self.release()
+
+
+def _dropped_record(count: int) -> logging.LogRecord:
+    fields = {"name": __name__, "levelno": logging.WARNING, "levelname": "WARNING"}
+    message = "log lines were dropped, since they could not be written in time"
+    return logging.makeLogRecord({**fields, "msg": message, "num_lines": count})
+
+
+def num_dropped() -> int:
+    """Log lines of this process that were not written since `configure`."""
+    return sum(handler.num_dropped for handler in _queued_handlers())
+
+
+def close() -> None:
+    """Write what is queued, within a second, and log no more. A process calls it when it ends."""
+    for handler in _queued_handlers():
+        logging.getLogger().removeHandler(handler)
+        handler.close()
+
+
+def _queued_handlers() -> list[QueuedHandler]:
+    return [h for h in logging.getLogger().handlers if isinstance(h, QueuedHandler)]
+
+
 def configure(level: str, log_format: str, stream: TextIO | None = None) -> None:
     """Send all of the process's log records to `stream` (standard error), replacing what was set.
 
@@ -65,8 +181,28 @@ def configure(level: str, log_format: str, stream: TextIO | None = None) -> None
         log_format: json, text, or auto: text if `stream` is a terminal, else json.
         stream: where to write.
     """
+    close()
     stream = stream or sys.stderr
     text = log_format == "text" or (log_format == "auto" and stream.isatty())
-    handler = logging.StreamHandler(stream)
+    handler = QueuedHandler(_writer(stream))
     handler.setFormatter(TextFormatter() if text else JsonFormatter())
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
+    atexit.register(close)
+
+
+def _writer(stream: TextIO) -> Callable[[bytes], None]:
+    """Writes to the descriptor of `stream`, if it has one.
+
+    The stream itself has a lock. When Python ends, it wants the lock of standard error, and aborts
+    if a thread that is blocked holds it.
+    """
+    try:
+        descriptor = stream.fileno()
+    except io.UnsupportedOperation:  # in memory
+        return lambda line: print(line.decode(), end="", file=stream)
+
+    def write(line: bytes) -> None:
+        while line:
+            line = line[os.write(descriptor, line) :]
+
+    return write

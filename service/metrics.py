@@ -19,7 +19,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from service.errors import StartupError
 from service.gate import Refusal
 from service.ladder import Ladder
-from service.process_metrics import ModelProcesses
+from service.process_metrics import LogLines, ModelProcesses
 from service.requests import (
     FinishReason,
     GenerationRequest,
@@ -95,6 +95,7 @@ class ServerMetrics:
             registry=self.registry,
         )
         self.processes = ModelProcesses(self.registry)
+        LogLines(self.registry)
         self._create_engine_metrics()
 
     def _create_engine_metrics(self) -> None:

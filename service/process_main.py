@@ -262,11 +262,13 @@ def main(descriptor: int, log_level: str, log_format: str) -> None:
 
 
 if __name__ == "__main__":
+    status = 0
     try:
         main(int(sys.argv[1]), *sys.argv[2:])
     except Exception:
         logger.exception("the model's process failed")
-        os._exit(1)
+        status = 1
+    logs.close()
     # Not by returning: a step that hangs would be waited for. Who closed the socket has all it
     # wants, or is no more.
-    os._exit(0)
+    os._exit(status)

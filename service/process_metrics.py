@@ -1,4 +1,4 @@
-"""Memory and processor time of the models' own processes."""
+"""Memory and processor time of the models' own processes, and log lines that were dropped."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from pathlib import Path
 from prometheus_client import CollectorRegistry
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
+
+from service import logs
 
 _PROC = Path("/proc")
 # Fields of /proc/PID/stat after the command's name, counted from the process's state (proc(5)).
@@ -52,3 +54,18 @@ class ModelProcesses(Collector):
             memory.add_metric([model], int(fields[_RESIDENT_PAGES]) * os.sysconf("SC_PAGE_SIZE"))
         yield cpu
         yield memory
+
+
+class LogLines(Collector):
+    """Reads how many lines of this process's log were dropped, when it is asked for."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        registry.register(self)
+
+    def collect(self) -> Iterator[Metric]:
+        """The metric."""
+        yield CounterMetricFamily(
+            "dragoman_log_lines_dropped",
+            "Log lines that were not written, since standard error did not take them in time.",
+            value=logs.num_dropped(),
+        )

@@ -107,16 +107,28 @@ class Running:
 
     async def scrape(self) -> str:
         """What /metrics gives over HTTP."""
-        return await _page(f"http://127.0.0.1:{self.server.metrics_port}/metrics")
+        return await page(f"http://127.0.0.1:{self.server.metrics_port}/metrics")
 
 
-async def _page(url: str) -> str:
+async def page(url: str) -> str:
+    """What a GET of `url` gives."""
+
     def get() -> str:
         with urllib.request.urlopen(url) as response:
             text: str = response.read().decode()
             return text
 
     return await asyncio.to_thread(get)
+
+
+def total(metrics: str, name: str, **labels: str) -> float:
+    """The sum of the samples with these labels on a page of metrics; 0 if there are none."""
+    return sum(
+        sample.value
+        for family in text_string_to_metric_families(metrics)
+        for sample in family.samples
+        if sample.name == name and labels.items() <= sample.labels.items()
+    )
 
 
 @contextlib.asynccontextmanager
@@ -172,13 +184,7 @@ class ServerProcess:
 
     async def metric(self, name: str, **labels: str) -> float:
         """The sum of the samples that /metrics gives with these labels; 0 if there are none."""
-        page = await _page(self._serving["metrics"])
-        return sum(
-            sample.value
-            for family in text_string_to_metric_families(page)
-            for sample in family.samples
-            if sample.name == name and labels.items() <= sample.labels.items()
-        )
+        return total(await page(self._serving["metrics"]), name, **labels)
 
     async def read_log_until(self, message: str) -> dict[str, Any]:
         """Read its log until an entry with `message`, and give that."""

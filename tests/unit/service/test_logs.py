@@ -1,6 +1,7 @@
 import io
 import json
 import logging
+import threading
 from collections.abc import Iterator
 
 import pytest
@@ -14,6 +15,7 @@ def root() -> Iterator[logging.Logger]:
     logger = logging.getLogger()
     handlers, level = logger.handlers[:], logger.level
     yield logger
+    logs.close()
     for handler in logger.handlers[:]:
         if handler not in handlers:
             logger.removeHandler(handler)
@@ -30,6 +32,7 @@ def written(log_format: str, level: str, log: logging.Logger) -> list[str]:
         raise ValueError("inner")
     except ValueError:
         log.exception("failed")
+    logs.close()
     return stream.getvalue().splitlines()
 
 
@@ -77,7 +80,74 @@ def test_by_itself_it_is_text_for_people_and_json_for_programs(root: logging.Log
     for stream in streams:
         logs.configure("info", "auto", stream)
         logging.getLogger("a.b").info("ready")
+        logs.close()
     file, terminal = (stream.getvalue() for stream in streams)
     assert json.loads(file)["message"] == "ready"
     assert terminal.endswith("ready\n")
     assert not terminal.startswith("{")
+
+
+class Clogged:
+    """Takes lines only while it is open."""
+
+    def __init__(self) -> None:
+        self.blocked, self.open = threading.Event(), threading.Event()
+        self.lines: list[str] = []
+
+    def write(self, lines: bytes) -> None:
+        self.blocked.set()
+        self.open.wait()
+        self.lines += lines.decode().splitlines()
+
+
+def record(message: str) -> logging.LogRecord:
+    return logging.makeLogRecord({"msg": message, "levelno": logging.INFO})
+
+
+def test_lines_that_can_t_be_written_are_dropped_and_counted() -> None:
+    pipe = Clogged()
+    handler = logs.QueuedHandler(pipe.write, max_lines=3)
+    handler.handle(record("first"))
+    pipe.blocked.wait()
+    for number in range(10):
+        handler.handle(record(f"{number}"))
+    assert handler.num_dropped == 7
+    pipe.open.set()
+    handler.close()
+    assert pipe.lines[0] == "first"
+    assert [line for line in pipe.lines if line.isdigit()] == ["0", "1", "2"]
+    assert [line for line in pipe.lines if "were dropped" in line] == [pipe.lines[1]]
+
+
+def test_the_line_about_dropped_ones_has_their_number(root: logging.Logger) -> None:
+    pipe = Clogged()
+    handler = logs.QueuedHandler(pipe.write, max_lines=1)
+    handler.setFormatter(logs.JsonFormatter())
+    handler.handle(record("first"))
+    pipe.blocked.wait()
+    for _ in range(5):
+        handler.handle(record("more"))
+    pipe.open.set()
+    handler.close()
+    (told,) = [entry for line in pipe.lines if "num_lines" in (entry := json.loads(line))]
+    assert (told["level"], told["num_lines"]) == ("warning", 4)
+
+
+def test_an_end_does_not_wait_for_a_line_that_can_t_be_written() -> None:
+    pipe = Clogged()
+    handler = logs.QueuedHandler(pipe.write)
+    handler.handle(record("first"))
+    handler.close()
+    assert pipe.lines == []
+    pipe.open.set()
+
+
+def test_a_reader_that_has_gone_costs_lines_and_nothing_else() -> None:
+    def gone(lines: bytes) -> None:
+        raise BrokenPipeError
+
+    handler = logs.QueuedHandler(gone)
+    for number in range(10):
+        handler.handle(record(f"{number}"))
+    handler.close()
+    assert handler.num_dropped == 10

@@ -1,0 +1,46 @@
+"""`dragoman serve` whose standard error does not take what is logged."""
+
+import asyncio
+import fcntl
+import json
+import os
+import sys
+from pathlib import Path
+
+from dragoman.client import AsyncClient
+from service import logs
+from service.healthcheck import problem
+from tests.integration.servers import command_environment, page, total
+
+# Beyond the queue, by more than what a pipe holds.
+NUM_CALLS = logs.MAX_QUEUED_LINES + 300
+
+
+async def test_a_pipe_that_is_not_read_freezes_nothing(bundle_path: Path) -> None:
+    read, write = os.pipe()
+    fcntl.fcntl(write, fcntl.F_SETPIPE_SZ, 4096)
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "cli.main", "serve", "--model", str(bundle_path)),
+        *("--port", "0", "--metrics-port", "0", "--threads", "1"),
+        env=command_environment(),
+        stderr=write,
+    )
+    os.close(write)
+    try:
+        with os.fdopen(read, "rb", buffering=0) as log:
+            while (entry := json.loads(log.readline()))["message"] != "serving":
+                pass
+            async with AsyncClient(entry["address"], timeout=60) as client:
+                for _ in range(NUM_CALLS // 25):
+                    await asyncio.gather(*(client.list_models() for _ in range(25)))
+                assert (await client.translate(["A dog."])).translations[0].error is None
+            assert await asyncio.to_thread(problem, entry["address"], timeout=60) is None
+            metrics = await page(entry["metrics"])
+            assert total(metrics, "dragoman_requests_total") >= NUM_CALLS - 25
+            assert total(metrics, "dragoman_log_lines_dropped_total") > 0
+            process.terminate()
+            assert await process.wait() == 0
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
