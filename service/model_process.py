@@ -46,6 +46,9 @@ from service.step_loop import Listener, News
 
 logger = logging.getLogger(__name__)
 
+_MEMORY_HINT = "there may be too little memory for it"
+_LACKS_MEMORY = (signal.SIGKILL, signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS)
+
 _EXIT_SECONDS = 5.0
 _DEATH_SECONDS = 1.0  # from the end of its connection, or a kill, until it is gone
 
@@ -111,9 +114,10 @@ class ModelProcess:
             if isinstance(answer, NotOpened):
                 raise StartupError(answer.message)
             if answer is None:
+                how = _how_it_ended(self._process)
+                hint = f"; {_MEMORY_HINT}" if _may_lack_memory(self._process) else ""
                 raise StartupError(
-                    f"the process of model {self._name} {_how_it_ended(self._process)} while it "
-                    "was opened; if it was killed, there may be too little memory"
+                    f"the process of model {self._name} {how} while it was opened{hint}"
                 )
             assert isinstance(answer, Opened)
         except BaseException:
@@ -253,7 +257,11 @@ class ProcessLoop:
         if self._has_ended:  # and the listener knows, or will in a moment
             return
         assert self._loop is not None, "orders before start()"
-        self._unsent += framed(message)
+        try:
+            self._unsent += framed(message)
+        except Exception:
+            self._give_up()
+            return
         if not self._is_flushing:  # later, with what else comes in this turn of the event loop
             self._is_flushing = True
             self._loop.call_soon(self._flush)
@@ -269,8 +277,11 @@ class ProcessLoop:
         except BlockingIOError:
             self._loop.add_writer(self._connection, self._flush)
             return
-        except OSError:  # it has died, which the reader is about to hear of
+        except ConnectionError:  # it has died, which the reader is about to hear of
             self._unsent.clear()
+        except Exception:
+            self._give_up()
+            return
         self._loop.remove_writer(self._connection)
         self._is_flushing = False
 
@@ -279,19 +290,31 @@ class ProcessLoop:
             piece = self._connection.recv(PIECE_BYTES)
         except BlockingIOError:
             return
-        except OSError:
+        except ConnectionError:
             piece = b""
+        except Exception:
+            self._give_up()
+            return
         try:
             for message in self._frames.feed(piece):
                 self._take(message)
-        except Exception:  # what it says next can't be relied upon
-            logger.exception("a model's process is not understood: killed", extra=self._about())
-            self._process.kill()
-            self._end(failed=True)
+        except Exception:
+            self._give_up()
         if not piece and not self._has_ended:
             self._end(failed=True)
-            how = {"how": _how_it_ended(self._process)}
-            logger.error("a model's process ended", extra={**self._about(), **how})
+            about = {**self._about(), "how": _how_it_ended(self._process)}
+            if _may_lack_memory(self._process):
+                about["hint"] = _MEMORY_HINT
+            logger.error("a model's process ended", extra=about)
+
+    def _give_up(self) -> None:
+        """End, since what is read or written next can't be relied upon; in an exception's handler.
+
+        Out of memory, for one, each further attempt would fail too.
+        """
+        logger.exception("the connection to a model's process failed: killed", extra=self._about())
+        self._process.kill()
+        self._end(failed=True)
 
     def _take(self, message: Any) -> None:
         match message:
@@ -361,6 +384,11 @@ class ProcessLoop:
             else:
                 waiting.set_exception(message.error)
         self._preparing.clear()
+
+
+def _may_lack_memory(process: subprocess.Popen[bytes]) -> bool:
+    """Whether it was killed by a signal by which the lack of memory often ends native code."""
+    return -(process.poll() or 0) in _LACKS_MEMORY
 
 
 def _how_it_ended(process: subprocess.Popen[bytes]) -> str:

@@ -8,6 +8,7 @@ turns at Python's lock, several times in every step.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import logging
 import os
@@ -55,7 +56,7 @@ class Channel:
     """The socket to the server. `send` may be called from any thread, and never waits.
 
     A thread of its own sends what the socket does not take at once: a busy server must not keep the
-    steps waiting.
+    steps waiting. Whatever fails on the way (for want of memory, say) ends the connection.
 
     Args:
         connection: the socket; the channel's own from now on.
@@ -65,22 +66,18 @@ class Channel:
         self._connection = connection
         self._changed = threading.Condition()
         self._unsent = bytearray()
+        self._has_failed = False
         threading.Thread(target=self._send_rest, name="sender", daemon=True).start()
 
     def send(self, message: object) -> None:
         """Send; or do nothing if the server has gone, which `messages` notices."""
-        frame = framed(message)
         with self._changed:
-            if not self._unsent:
-                try:
-                    frame = frame[self._connection.send(frame, socket.MSG_DONTWAIT) :]
-                except BlockingIOError:
-                    pass
-                except OSError:
-                    return
-            if frame:
-                self._unsent += frame
-                self._changed.notify()
+            try:
+                self._send(framed(message))
+            except ConnectionError:
+                return
+            except Exception:
+                self._give_up()
 
     def messages(self) -> Iterator[Any]:
         """What the server sends, until it closes the socket or has died."""
@@ -88,23 +85,46 @@ class Channel:
         while True:
             try:
                 piece = self._connection.recv(PIECE_BYTES)
-            except OSError:
+                messages = list(frames.feed(piece))
+            except ConnectionError:
+                return
+            except Exception:
+                self._give_up()
                 return
             if not piece:
                 return
-            yield from frames.feed(piece)
+            yield from messages
+
+    def _send(self, frame: bytes) -> None:
+        if not self._unsent:
+            with contextlib.suppress(BlockingIOError):
+                frame = frame[self._connection.send(frame, socket.MSG_DONTWAIT) :]
+        if frame:
+            self._unsent += frame
+            self._changed.notify()
 
     def _send_rest(self) -> None:
-        while True:
-            with self._changed:
-                self._changed.wait_for(lambda: self._unsent)
-                piece = bytes(self._unsent[:PIECE_BYTES])
-            try:
+        try:
+            while True:
+                with self._changed:
+                    self._changed.wait_for(lambda: self._unsent)
+                    piece = bytes(self._unsent[:PIECE_BYTES])
                 num_sent = self._connection.send(piece)
-            except OSError:
-                return
-            with self._changed:
-                del self._unsent[:num_sent]
+                with self._changed:
+                    del self._unsent[:num_sent]
+        except ConnectionError:
+            return
+        except Exception:
+            self._give_up()
+
+    def _give_up(self) -> None:
+        """End the connection, which `messages` notices; in an exception's handler."""
+        if self._has_failed:
+            return
+        self._has_failed = True
+        logger.exception("the connection to the server failed")
+        with contextlib.suppress(OSError):  # the server has closed it already
+            self._connection.shutdown(socket.SHUT_RDWR)
 
 
 @dataclass(frozen=True)

@@ -39,7 +39,7 @@ from service.fake_scorer import FakeScorer
 from service.jobs import Job
 from service.metrics import ServerMetrics
 from service.model_opening import OpenModel
-from service.model_process import ModelProcess
+from service.model_process import ModelProcess, ProcessLoop
 from service.plan import ScoreItem
 from service.process_main import Channel, ModelHost
 from service.process_messages import (
@@ -307,6 +307,7 @@ async def test_a_step_that_kills_its_process_is_told_in_the_log(
     (record,) = [each for each in caplog.records if each.msg == "a model's process ended"]
     assert vars(record)["how"] == "was killed by SIGKILL"
     assert vars(record)["model"] == "a-model"
+    assert "too little memory" in vars(record)["hint"]
 
 
 async def test_a_signal_without_a_name_ends_the_engine_as_well() -> None:
@@ -321,6 +322,79 @@ async def test_a_process_that_talks_nonsense_is_killed() -> None:
         result = await engine.submit(request(10)).result()
         assert isinstance(result.error, UnavailableError)
         assert await engine.wait_until_ended()
+
+
+class Failing(socket.socket):
+    """A connection on which one kind of call fails."""
+
+    fails = ""
+
+    @classmethod
+    def of(cls, connection: socket.socket, fails: str) -> Failing:
+        made = cls(fileno=connection.detach())
+        made.fails = fails
+        return made
+
+    def recv(self, *arguments: int) -> bytes:
+        if self.fails == "recv":
+            raise MemoryError
+        return super().recv(*arguments)
+
+    def send(self, data: object, *arguments: int) -> int:
+        if self.fails == "send":
+            raise MemoryError
+        return super().send(data, *arguments)  # type: ignore[arg-type]
+
+
+class Ending:
+    """Hears of the end."""
+
+    def __init__(self) -> None:
+        self.ends: list[bool] = []
+
+    def told(self, news: News) -> None:
+        raise AssertionError("there is no news")
+
+    def ended(self, failed: bool) -> None:
+        self.ends.append(failed)
+
+
+@pytest.mark.parametrize("fails", ["recv", "send"])
+async def test_a_connection_that_fails_has_ended_and_is_told_of_once(
+    fails: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    ours, theirs = socket.socketpair()
+    listener = Ending()
+    process = subprocess.Popen(["sleep", "600"])
+    steps = ProcessLoop("a-model", process, Failing.of(ours, fails), EngineConfig(), listener)
+    with theirs:
+        theirs.send(b"something")
+        steps.start()
+        steps.add([Job(request(10), Nobody(), 40, submitted_at=0.0)])
+        assert await asyncio.to_thread(process.wait) == -signal.SIGKILL
+        await asyncio.sleep(0)
+        steps.add([Job(request(10), Nobody(), 40, submitted_at=0.0)])
+        await asyncio.sleep(0)
+    assert listener.ends == [True]
+    (told,) = caplog.records
+    assert (told.levelname, vars(told)["model"]) == ("ERROR", "a-model")
+    assert "connection to a model's process failed" in told.message
+
+
+@pytest.mark.parametrize("fails", ["recv", "send"])
+def test_the_other_end_takes_a_connection_that_fails_as_ended(
+    fails: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    ours, theirs = socket.socketpair()
+    with ours:
+        channel = Channel(Failing.of(theirs, fails))
+        ours.sendall(framed("hello"))
+        for _ in range(3):
+            channel.send("hello")
+        assert fails == "send" or list(channel.messages()) == []
+        received = b"".join(iter(lambda: ours.recv(65536), b""))  # until its end
+        assert bool(received) == (fails == "recv")
+    assert [record.message for record in caplog.records] == ["the connection to the server failed"]
 
 
 async def test_a_step_that_hangs_is_killed_with_its_process() -> None:
