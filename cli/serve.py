@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 import os
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cli.exits import fail
 from service.errors import InternalError, StartupError
 from service.settings import Settings, environment_name, load_settings
+
+if TYPE_CHECKING:
+    from service.registry import Registry
 
 
 def _option(name: str) -> Any:
@@ -75,27 +78,39 @@ def serve(
     """
     # Everything but `config`, which is no setting but says where they are.
     flags = {name: value for name, value in locals().items() if name != "config"}
+    from service import descriptors, logs
+
+    descriptors.open_standard_streams()
+    # What is wrong with the settings has to be logged too, in their format as far as it is known.
+    wanted = flags["log_format"] or os.environ.get(environment_name("log_format"))
+    logs.configure("info", wanted if wanted in ("json", "text") else "auto")
+    logs.log_uncaught()
     try:
         settings = load_settings(flags, os.environ, config)
+        logs.configure(settings.log_level, settings.log_format)
         _serve(settings)
     except (InternalError, StartupError) as exc:
-        fail(str(exc))
+        logging.getLogger("dragoman.server").critical(str(exc))
+        raise typer.Exit(1) from exc
 
 
 def _serve(settings: Settings) -> None:
     import asyncio
 
-    from service import garbage, logs
+    from service import descriptors, garbage
     from service.loading import load_models
     from service.metrics import ServerMetrics
     from service.server import Server
 
-    logs.configure(settings.log_level, settings.log_format)
+    descriptors.raise_limit(settings.max_concurrent_requests)
     metrics = ServerMetrics()
-    registry = load_models(settings, metrics)
-    garbage.look_less()
+
+    def load() -> Registry:
+        registry = load_models(settings, metrics)
+        garbage.look_less()
+        return registry
 
     async def run() -> None:
-        await Server(settings, registry, metrics).serve()
+        await Server(settings, load, metrics).serve()
 
     asyncio.run(run())

@@ -29,6 +29,8 @@ MAX_QUEUED_LINES = 1024
 _CLOSE_SECONDS = 1.0
 _WRITE_BYTES = select.PIPE_BUF // 2  # so many written at once, and the rest of a line
 
+_log = logging.getLogger(__name__)
+
 _encode = json.JSONEncoder(ensure_ascii=False, default=str).encode
 
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
@@ -135,7 +137,8 @@ class QueuedHandler(logging.Handler):
         hold for milliseconds. No more than a pipe takes in one piece, usually, so that lines of two
         processes do not mix.
         """
-        lines, size = [], 0
+        lines: list[bytes] = []
+        size = 0
         while size < _WRITE_BYTES and not (lines and self._lines.empty()):
             line = self._lines.get()
             if line is None:
@@ -155,6 +158,26 @@ def _dropped_record(count: int) -> logging.LogRecord:
     fields = {"name": __name__, "levelno": logging.WARNING, "levelname": "WARNING"}
     message = "log lines were dropped, since they could not be written in time"
     return logging.makeLogRecord({**fields, "msg": message, "num_lines": count})
+
+
+def log_uncaught() -> None:
+    """Log what no code catches, instead of printing it: a line like any other, and never blocking.
+
+    Of the main thread, of others, and of objects that are cleared away.
+    """
+
+    def uncaught(kind: Any, error: Any, traceback: Any) -> None:
+        if not issubclass(kind, KeyboardInterrupt):
+            _log.critical("uncaught exception", exc_info=(kind, error, traceback))
+
+    def in_thread(args: threading.ExceptHookArgs) -> None:
+        uncaught(args.exc_type, args.exc_value, args.exc_traceback)
+
+    def unraisable(args: sys.UnraisableHookArgs) -> None:
+        uncaught(args.exc_type, args.exc_value, args.exc_traceback)
+
+    sys.excepthook, threading.excepthook, sys.unraisablehook = uncaught, in_thread, unraisable
+    logging.captureWarnings(True)
 
 
 def num_dropped() -> int:

@@ -1,4 +1,4 @@
-"""Prometheus metrics of one server, and the HTTP server that gives them out.
+"""Prometheus metrics of one server.
 
 Every server has a registry of its own, so that several can live in one process. Labels are bounded:
 methods, gRPC codes, the models that were loaded, finish reasons; never an address or a text.
@@ -8,15 +8,12 @@ from __future__ import annotations
 
 import functools
 import platform
-import threading
 import weakref
 from typing import TYPE_CHECKING
-from wsgiref.simple_server import WSGIServer
 
 import prometheus_client
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from service.errors import StartupError
 from service.gate import Refusal
 from service.ladder import Ladder
 from service.process_metrics import LogLines, ModelProcesses
@@ -343,34 +340,3 @@ class ModelMetrics:
         self._target_tokens.inc(tokens)
         if result.finish_reason not in (FinishReason.EOS, FinishReason.LENGTH):
             self._wasted_tokens.inc(tokens)
-
-
-class MetricsEndpoint:
-    """The HTTP server of /metrics, in a thread of its own so that a scrape never delays a step.
-
-    Attributes:
-        port: where it listens.
-
-    Raises:
-        StartupError: the address can't be used.
-    """
-
-    def __init__(self, metrics: ServerMetrics, host: str, port: int) -> None:
-        self._server: WSGIServer
-        self._thread: threading.Thread
-        try:
-            self._server, self._thread = prometheus_client.start_http_server(
-                port, host, registry=metrics.registry
-            )
-        except OSError as exc:
-            raise StartupError(
-                f"cannot serve metrics on {host}:{port}: {exc.strerror or exc}; "
-                f"choose another port with --metrics-port"
-            ) from exc
-        self.port = self._server.server_port
-
-    def close(self) -> None:
-        """Stop listening."""
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()

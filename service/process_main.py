@@ -278,6 +278,7 @@ def main(descriptor: int, log_level: str, log_format: str) -> None:
         signal.signal(number, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, signals)
     logs.configure(log_level, log_format)
+    logs.log_uncaught()
     ModelHost(Channel(socket.socket(fileno=descriptor)), garbage.look_less).serve()
 
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import contextlib
 import logging
 import signal
+import threading
+from collections.abc import Callable
 from types import TracebackType
 
 import grpc
@@ -13,10 +16,12 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from dragoman.v1 import translation_pb2_grpc
+from service import descriptors
 from service.boundary import Boundary
 from service.errors import InternalError, StartupError
 from service.health import HealthService
-from service.metrics import MetricsEndpoint, ServerMetrics
+from service.http_endpoint import HttpEndpoint, Probes
+from service.metrics import ServerMetrics
 from service.registry import Registry
 from service.request_parsing import RequestParser
 from service.requests import MAX_SUPPRESSED
@@ -39,47 +44,65 @@ _HEALTH_SERVICE = health_pb2.DESCRIPTOR.services_by_name["Health"].full_name
 
 
 class Server:
-    """A gRPC server and its metrics endpoint over the models of `registry`.
+    """A gRPC server over some models, and its endpoint for metrics and probes.
 
     Use it as an asynchronous context manager (start, then drain), or call `start` and `drain`.
 
+    Args:
+        settings: ports and limits.
+        models: that it serves; or what loads them, which is called in a thread once both ports are
+            bound.
+        metrics: where calls are counted.
+
     Attributes:
         port, metrics_port: where it listens, once started (the settings may say 0: any).
+        probes: what /livez and /readyz say.
     """
 
-    def __init__(self, settings: Settings, registry: Registry, metrics: ServerMetrics) -> None:
+    def __init__(
+        self, settings: Settings, models: Registry | Callable[[], Registry], metrics: ServerMetrics
+    ) -> None:
         self.port = 0
         self.metrics_port = 0
+        self.probes = Probes()
         self._settings = settings
-        self._registry = registry
+        self._models = models
         self._metrics = metrics
-        self._endpoint: MetricsEndpoint | None = None
+        self._registry: Registry
+        self._endpoint: HttpEndpoint | None = None
         self._health: HealthService
         self._boundary: Boundary
         self._grpc: grpc.aio.Server
+        self._watching: asyncio.Future[None]
         self._cut_short = asyncio.Event()
         self._draining = False
 
     async def start(self) -> None:
-        """Bind both ports, start the engines, then say SERVING.
+        """Bind both ports, load the models, start the engines, then say SERVING.
 
         Raises:
-            StartupError: a port can't be used, or an engine can't start.
+            StartupError: a port can't be used, or a model can't be served.
         """
         self._create_grpc_server()
         try:
             self.port = self._bind()
-            self._endpoint = MetricsEndpoint(
-                self._metrics, self._settings.metrics_host, self._settings.metrics_port
+            settings = self._settings
+            self._endpoint = HttpEndpoint(
+                self._metrics.registry, self.probes, settings.metrics_host, settings.metrics_port
             )
             self.metrics_port = self._endpoint.port
+            self.probes.watch(asyncio.get_running_loop())
+            self._registry = await self._loaded()
+            self._add_services()
             await self._registry.start()
             await self._grpc.start()
         except BaseException:
             await self._grpc.stop(None)
             await self._close_endpoint()
             raise
+        self._watching = asyncio.ensure_future(descriptors.watch())
         self._health.start_serving()
+        self.probes.set_ready()
         self._metrics.serving.set(1)
         _log.info(
             "serving",
@@ -102,6 +125,7 @@ class Server:
             return
         self._draining = True
         self._health.start_draining()
+        self.probes.set_not_ready("draining")
         self._metrics.serving.set(0)
         _log.info("draining", extra={"seconds": self._settings.drain_seconds})
         ending = asyncio.ensure_future(self._end_calls())
@@ -117,6 +141,7 @@ class Server:
         ending.cancel()
         await self._registry.stop()  # what still runs ends with UNAVAILABLE
         await self._grpc.stop(_GOODBYE_SECONDS)
+        self._watching.cancel()
         await self._close_endpoint()
         _log.info("stopped")
 
@@ -131,6 +156,8 @@ class Server:
 
     async def serve(self) -> None:
         """Serve until SIGTERM or SIGINT, then drain. A second signal cuts the drain short.
+
+        Models that are being loaded at the signal are left behind: the process is to end.
 
         Raises:
             StartupError: as `start`.
@@ -148,12 +175,20 @@ class Server:
 
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, on_signal)
-        async with self:
-            failing = asyncio.ensure_future(self._registry.wait_until_failed())
-            stopping = asyncio.ensure_future(asked.wait())
-            await asyncio.wait({failing, stopping}, return_when=asyncio.FIRST_COMPLETED)
-            failing.cancel()
-            stopping.cancel()
+        stopping = asyncio.ensure_future(asked.wait())
+        starting = asyncio.ensure_future(self.start())
+        await asyncio.wait({starting, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        if not starting.done():
+            starting.cancel()
+            await asyncio.wait({starting})
+            _log.info("stopped before it served")
+            return
+        starting.result()
+        failing = asyncio.ensure_future(self._registry.wait_until_failed())
+        await asyncio.wait({failing, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        failing.cancel()
+        stopping.cancel()
+        await self.drain()
         for model in self._registry:
             if model.engine.has_failed:
                 raise InternalError(f"model {model.name} stopped working; the log says why")
@@ -171,6 +206,23 @@ class Server:
     ) -> None:
         """Drain."""
         await self.drain()
+
+    async def _loaded(self) -> Registry:
+        models = self._models
+        if isinstance(models, Registry):
+            return models
+        loaded: concurrent.futures.Future[Registry] = concurrent.futures.Future()
+        loaded.set_running_or_notify_cancel()
+
+        def load() -> None:
+            try:
+                loaded.set_result(models())
+            except BaseException as exc:
+                loaded.set_exception(exc)
+
+        # Not of a pool, for whose threads the event loop's end would wait.
+        threading.Thread(target=load, name="load", daemon=True).start()
+        return await asyncio.wrap_future(loaded)
 
     async def _close_endpoint(self) -> None:
         if self._endpoint is not None:
@@ -199,6 +251,8 @@ class Server:
             options=[
                 # Otherwise a second server would share the port and take half of the calls.
                 ("grpc.so_reuseport", 0),
+                # Beyond that, accepting fails, and clients would hang rather than go elsewhere.
+                ("grpc.max_allowed_incoming_connections", descriptors.max_connections()),
                 ("grpc.max_receive_message_length", settings.message_bytes),
                 ("grpc.max_send_message_length", -1),
                 # Calls wait in gRPC until the event loop takes them, and beyond these limits gRPC
@@ -220,6 +274,8 @@ class Server:
                 ("grpc.max_connection_age_ms", int(settings.max_connection_seconds * 1000)),
             ],
         )
+
+    def _add_services(self) -> None:
         translation_pb2_grpc.add_TranslationServiceServicer_to_server(
             TranslationServicer(self._registry, self._metrics), self._grpc
         )

@@ -44,9 +44,10 @@ async def fails_to_start(*arguments: str | Path) -> str:
     message = errors.decode()
     assert "Traceback" not in message
     # Before it may stand which models were loaded.
-    *logged, last = message.splitlines(keepends=True)
-    assert {json.loads(line)["message"] for line in logged} <= {"loaded"}
-    return last
+    *logged, last = map(json.loads, message.splitlines())
+    assert {line["message"] for line in logged} <= {"loaded"}
+    assert last["level"] == "critical"
+    return str(last["message"])
 
 
 # --- start-up errors -----------------------------------------------------------------------------

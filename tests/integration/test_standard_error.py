@@ -1,13 +1,15 @@
 """`dragoman serve` whose standard error does not take what is logged."""
 
 import asyncio
+import contextlib
 import fcntl
 import json
 import os
+import socket
 import sys
 from pathlib import Path
 
-from dragoman.client import AsyncClient
+from dragoman.client import AsyncClient, TranslationError
 from service import logs
 from service.healthcheck import problem
 from tests.integration.servers import command_environment, page, total
@@ -40,6 +42,32 @@ async def test_a_pipe_that_is_not_read_freezes_nothing(bundle_path: Path) -> Non
             assert total(metrics, "dragoman_log_lines_dropped_total") > 0
             process.terminate()
             assert await process.wait() == 0
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+
+
+async def test_a_server_without_standard_streams_serves(bundle_path: Path) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    port = address.rpartition(":")[2]
+    command = f"{sys.executable} -m cli.main serve --model {bundle_path} --port {port}"
+    process = await asyncio.create_subprocess_shell(
+        f"exec {command} --metrics-port 0 --threads 1 <&- >&- 2>&-", env=command_environment()
+    )
+    try:
+        async with AsyncClient(address, timeout=60) as client:
+            while True:  # until it listens
+                assert process.returncode is None
+                with contextlib.suppress(TranslationError):
+                    await client.translate(["A dog."])
+                    break
+        standard = [os.readlink(f"/proc/{process.pid}/fd/{number}") for number in range(3)]
+        assert standard == ["/dev/null"] * 3
+        process.terminate()
+        assert await process.wait() == 0
     finally:
         if process.returncode is None:
             process.kill()

@@ -10,7 +10,8 @@ from bench.load.plan import LoadPlan
 from bench.load.results import Results
 from bench.load.scrape import Snapshot, bucket_percentile, scrape, server_figures, whose_metrics
 from bench.load.statistics import Run
-from service.metrics import MetricsEndpoint, ServerMetrics
+from service.http_endpoint import HttpEndpoint, Probes
+from service.metrics import ServerMetrics
 from service.requests import FinishReason, GenerationRequest, GenerationResult
 from tests.unit.bench.samples import sample
 
@@ -91,7 +92,7 @@ def test_percentiles_within_buckets() -> None:
 
 
 def test_scraping_a_port_where_nothing_is() -> None:
-    endpoint = MetricsEndpoint(ServerMetrics(), "127.0.0.1", 0)
+    endpoint = HttpEndpoint(ServerMetrics().registry, Probes(), "127.0.0.1", 0)
     url = f"http://127.0.0.1:{endpoint.port}/metrics"
     assert scrape(url, start=0.0).values["process_resident_memory_bytes"] > 0
     endpoint.close()

@@ -1,14 +1,11 @@
 import shutil
-import socket
 import subprocess
-import urllib.request
-from collections.abc import Iterator
 
 import pytest
+from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from service.errors import StartupError
-from service.metrics import MetricsEndpoint, ServerMetrics
+from service.metrics import ServerMetrics
 from service.requests import FinishReason, GenerationRequest, GenerationResult, ScoringRequest
 
 
@@ -49,12 +46,9 @@ def metrics() -> ServerMetrics:
 
 
 @pytest.fixture
-def page(metrics: ServerMetrics) -> Iterator[str]:
+def page(metrics: ServerMetrics) -> str:
     """What /metrics gives."""
-    endpoint = MetricsEndpoint(metrics, "127.0.0.1", 0)
-    with urllib.request.urlopen(f"http://127.0.0.1:{endpoint.port}/metrics") as response:
-        yield response.read().decode()
-    endpoint.close()
+    return generate_latest(metrics.registry).decode()
 
 
 def test_an_engine_s_figures_come_out(page: str) -> None:
@@ -109,12 +103,3 @@ def test_two_servers_in_a_process_share_nothing() -> None:
     labels = {"code": "OK"}
     assert first.registry.get_sample_value("dragoman_texts_total", labels) == 1
     assert second.registry.get_sample_value("dragoman_texts_total", labels) is None
-
-
-def test_a_port_in_use_is_a_start_up_error_that_names_the_flag() -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        port = taken.getsockname()[1]
-        with pytest.raises(StartupError, match=rf"127.0.0.1:{port}.*--metrics-port"):
-            MetricsEndpoint(ServerMetrics(), "127.0.0.1", port)

@@ -1,0 +1,158 @@
+"""The HTTP server for machines that watch: /metrics, /livez and /readyz."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterable
+from socketserver import ThreadingMixIn
+from typing import TYPE_CHECKING, Any
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
+
+from prometheus_client import CollectorRegistry, make_wsgi_app
+
+from service.errors import StartupError
+
+if TYPE_CHECKING:
+    from wsgiref.types import StartResponse, WSGIEnvironment
+
+_ACCEPT_PAUSE_SECONDS = 0.5
+
+
+class Probes:
+    """What /livez and /readyz say. All methods may be called from any thread.
+
+    Not ready means: send no requests now. Not live means: start this process afresh. A probe finds
+    by itself that the event loop does not respond; whatever else finds a server unable to work (a
+    watchdog of the model, say) calls `set_not_live` or `set_not_ready`.
+
+    Args:
+        loop_seconds: in which a live event loop responds.
+    """
+
+    def __init__(self, loop_seconds: float = 5.0) -> None:
+        self._loop_seconds = loop_seconds
+        self._not_ready = "starting"
+        self._not_live = ""
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def watch(self, loop: asyncio.AbstractEventLoop) -> None:
+        """From now on, a server whose event loop does not respond is not live."""
+        self._loop = loop
+
+    def set_ready(self) -> None:
+        """The server takes requests."""
+        self._not_ready = ""
+
+    def set_not_ready(self, reason: str) -> None:
+        """It does not, for a reason of a few words, such as "draining"."""
+        self._not_ready = reason
+
+    def set_not_live(self, reason: str) -> None:
+        """It never will again, for a reason of a few words."""
+        self._not_live = reason
+
+    def why_not_live(self) -> str:
+        """Why the process should be started afresh; "" if it should not. Takes seconds at most."""
+        if self._not_live or self._loop is None:
+            return self._not_live
+        responds = threading.Event()
+        try:
+            self._loop.call_soon_threadsafe(responds.set)
+        except RuntimeError:  # closed
+            return "stopped"
+        if not responds.wait(self._loop_seconds):
+            return f"the event loop has not responded for {self._loop_seconds:g} seconds"
+        return ""
+
+    def why_not_ready(self) -> str:
+        """Why requests should go elsewhere; "" if they need not. Takes seconds at most."""
+        return self._not_ready or self.why_not_live()
+
+
+class HttpEndpoint:
+    """Serves /metrics, /livez and /readyz, in threads of its own: a scrape never delays a step.
+
+    Attributes:
+        port: where it listens.
+
+    Raises:
+        StartupError: the address can't be used.
+    """
+
+    def __init__(self, registry: CollectorRegistry, probes: Probes, host: str, port: int) -> None:
+        app = _router(registry, probes)
+        try:
+            self._server = make_server(host, port, app, _server_class(host, port), _QuietHandler)
+        except OSError as exc:
+            raise StartupError(
+                f"cannot serve metrics on {host}:{port}: {exc.strerror or exc}; "
+                f"choose another port with --metrics-port"
+            ) from exc
+        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
+        self._thread.start()
+        self.port = self._server.server_port
+
+    def close(self) -> None:
+        """Stop listening."""
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+
+def _router(
+    registry: CollectorRegistry, probes: Probes
+) -> Callable[[WSGIEnvironment, StartResponse], Iterable[bytes]]:
+    metrics = make_wsgi_app(registry)
+    by_path = {"/livez": probes.why_not_live, "/readyz": probes.why_not_ready}
+
+    def app(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+        path, method = environ["PATH_INFO"], environ["REQUEST_METHOD"]
+        if path == "/metrics":
+            answer: Iterable[bytes] = metrics(environ, start_response)
+            return answer
+        headers = [("Content-Type", "text/plain; charset=utf-8")]
+        if path not in by_path:
+            status, text = "404 Not Found", "there are /metrics, /livez and /readyz"
+        elif method not in ("GET", "HEAD"):
+            status, text = "405 Method Not Allowed", "use GET or HEAD"
+            headers.append(("Allow", "GET, HEAD"))
+        elif reason := by_path[path]():
+            status, text = "503 Service Unavailable", reason
+        else:
+            status, text = "200 OK", "ok"
+        start_response(status, headers)
+        return [] if method == "HEAD" else [f"{text}\n".encode()]
+
+    return app
+
+
+class _Server(ThreadingMixIn, WSGIServer):
+    daemon_threads = True
+
+    def get_request(self) -> tuple[socket.socket, Any]:
+        """Accept a connection."""
+        try:
+            return super().get_request()
+        except OSError:
+            # Without a free descriptor, this fails at once for as long as a connection waits.
+            time.sleep(_ACCEPT_PAUSE_SECONDS)
+            raise
+
+
+def _server_class(host: str, port: int) -> type[_Server]:
+    """For IPv4 or IPv6, whatever `host` is."""
+    flags = socket.AI_PASSIVE
+    family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=flags)[0][0]
+    return type("_Server", (_Server,), {"address_family": family})
+
+
+class _QuietHandler(WSGIRequestHandler):
+    """Logs no request, and closes connections on which none comes."""
+
+    timeout = 10.0
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Log nothing."""

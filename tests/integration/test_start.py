@@ -1,0 +1,121 @@
+"""What a server does before it serves."""
+
+import asyncio
+import json
+import os
+import socket
+import threading
+import urllib.error
+from pathlib import Path
+
+import pytest
+
+from dragoman.client import AsyncClient
+from model.tokenizer import Tokenizer
+from service.errors import StartupError
+from service.metrics import ServerMetrics
+from service.registry import Registry
+from service.server import Server
+from tests.integration.servers import (
+    any_ports,
+    dragoman,
+    fake_runner,
+    page,
+    python_process,
+    served,
+)
+
+
+def never() -> Registry:
+    raise AssertionError("models are loaded although a port is taken")
+
+
+@pytest.mark.parametrize("setting", ["port", "metrics_port"])
+async def test_a_port_in_use_is_found_before_models_are_loaded(setting: str) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        settings = any_ports(**{setting: taken.getsockname()[1]})
+        with pytest.raises(StartupError, match="--" + setting.replace("_", "-")):
+            await Server(settings, never, ServerMetrics()).start()
+
+
+async def test_while_models_load_probes_say_starting_and_calls_wait(tokenizer: Tokenizer) -> None:
+    settings, metrics, loaded = any_ports(), ServerMetrics(), threading.Event()
+
+    def load() -> Registry:
+        loaded.wait()
+        return Registry([served(fake_runner(tokenizer), tokenizer, settings, metrics)])
+
+    server = Server(settings, load, metrics)
+    starting = asyncio.ensure_future(server.start())
+    while not server.metrics_port:
+        await asyncio.sleep(0)
+    url = f"http://127.0.0.1:{server.metrics_port}"
+    with pytest.raises(urllib.error.HTTPError) as caught:
+        await page(f"{url}/readyz")
+    assert (caught.value.code, caught.value.read()) == (503, b"starting\n")
+    assert await page(f"{url}/livez") == "ok\n"
+    async with AsyncClient(f"127.0.0.1:{server.port}", timeout=60) as client:
+        call = asyncio.ensure_future(client.translate(["A dog."]))
+        loaded.set()
+        await starting
+        assert await page(f"{url}/readyz") == "ok\n"
+        assert (await call).translations[0].text == "A dog."
+    await server.drain()
+
+
+async def test_models_that_can_t_be_loaded_free_the_metrics_port() -> None:
+    def fail() -> Registry:
+        raise StartupError("no such bundle")
+
+    server = Server(any_ports(), fail, ServerMetrics())
+    with pytest.raises(StartupError, match="no such bundle"):
+        await server.start()
+    with socket.socket() as again:
+        again.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        again.bind(("127.0.0.1", server.metrics_port))
+
+
+async def test_a_signal_while_models_load_ends_the_server_at_once(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "bundle.json")  # which takes for ever to be read
+    process = await dragoman(
+        *("serve", "--port", "0", "--metrics-port", "0", "--model", tmp_path),
+        stderr=asyncio.subprocess.PIPE,
+    )
+    with await asyncio.to_thread((tmp_path / "bundle.json").open, "wb"):  # it is being read
+        process.terminate()
+        _, log = await process.communicate()
+    assert process.returncode == 0
+    assert [json.loads(line)["message"] for line in log.splitlines()] == [
+        "stopped before it served"
+    ]
+
+
+FEW_FILES = (
+    "import resource\n"
+    "from cli.main import app\n"
+    "resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))\n"
+    "app()\n"
+)
+
+
+async def test_connections_beyond_the_open_files_are_refused_and_told_of(bundle_path: Path) -> None:
+    options = ("serve", "--model", bundle_path, "--port", "0", "--metrics-port", "0")
+    async with python_process("-c", FEW_FILES, *options) as server:
+        told = next(entry for entry in server.log if "ulimit -n" in entry["message"])
+        assert (told["level"], told["open_files"], told["connections"]) == ("warning", 64, 32)
+        host, port = server.address.split(":")
+        opened = [await asyncio.open_connection(host, int(port)) for _ in range(64)]
+        told = await server.read_log_until(
+            "file descriptors run out: further connections are refused"
+        )
+        assert told["level"] == "error"
+        assert await server.metric("dragoman_serving") == 1
+        # The server greets those it has taken, and closes the others.
+        greeted = [await reader.read(1) for reader, _ in opened]
+        assert 0 < sum(map(bool, greeted)) <= 33
+        for _, writer in opened:
+            writer.close()
+        async with AsyncClient(server.address, timeout=60) as client:
+            assert (await client.translate(["A dog."])).translations[0].error is None
