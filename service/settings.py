@@ -8,6 +8,7 @@ an operator needs exactly that.
 from __future__ import annotations
 
 import dataclasses
+import logging
 import os
 import re
 import tomllib
@@ -16,9 +17,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from service.environment import PREFIX, unknown_variables, without_service_links
 from service.errors import StartupError
 
-ENVIRONMENT_PREFIX = "DRAGOMAN_"
+_log = logging.getLogger(__name__)
+
 PRETRAINED = Path(__file__).resolve().parent.parent / "model" / "pretrained"
 
 
@@ -170,7 +173,7 @@ class Settings:
 
 def environment_name(name: str) -> str:
     """The environment variable of the setting `name`."""
-    return ENVIRONMENT_PREFIX + name.upper()
+    return PREFIX + name.upper()
 
 
 def load_settings(
@@ -181,13 +184,18 @@ def load_settings(
     Args:
         flags: from the command line; None stands for "not given".
         environment: usually `os.environ`. `DRAGOMAN_CONFIG` names the file if `config` does not.
-            Several models are separated as in PATH. An empty value counts as none.
+            Several models are separated as in PATH. An empty value counts as none, and so does what
+            Kubernetes says of a Service. A warning is logged of names that have no meaning.
         config: a TOML file whose keys are the settings' names.
 
     Raises:
-        StartupError: the file can't be read, or a value can't be used; the message names the
-            setting and where it stood.
+        StartupError: the file can't be read, a value can't be used, or a variable resembles one of
+            a setting; the message names the setting and where it stood.
     """
+    environment = without_service_links(environment)
+    names = [field.name for field in dataclasses.fields(Settings)]
+    for unknown in unknown_variables(environment, names):
+        _log.warning("environment variable %s has no meaning: it is no setting", unknown)
     if config is None and environment.get(environment_name("config")):
         config = Path(environment[environment_name("config")])
     in_file = _read(config) if config is not None else {}

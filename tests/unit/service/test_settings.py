@@ -10,6 +10,8 @@ from cli.main import app
 from service.errors import StartupError
 from service.settings import Settings, environment_name, load_settings
 
+ROOT = Path(__file__).parents[3]
+
 
 def write(tmp_path: Path, text: str) -> Path:
     file = tmp_path / "dragoman.toml"
@@ -109,3 +111,61 @@ def test_an_empty_variable_counts_as_none() -> None:
     names = [field.name for field in dataclasses.fields(Settings)]
     environment = {environment_name(name): "" for name in [*names, "config"]}
     assert load_settings({}, environment) == Settings()
+
+
+# What Kubernetes sets in every pod for the Services `dragoman` and `dragoman-metrics`.
+SERVICE_LINKS = {
+    "DRAGOMAN_SERVICE_HOST": "10.0.0.1",
+    "DRAGOMAN_SERVICE_PORT": "50051",
+    "DRAGOMAN_SERVICE_PORT_GRPC": "50051",
+    "DRAGOMAN_PORT": "tcp://10.0.0.1:50051",
+    "DRAGOMAN_PORT_50051_TCP": "tcp://10.0.0.1:50051",
+    "DRAGOMAN_PORT_50051_TCP_PROTO": "tcp",
+    "DRAGOMAN_PORT_50051_TCP_PORT": "50051",
+    "DRAGOMAN_PORT_50051_TCP_ADDR": "10.0.0.1",
+    "DRAGOMAN_METRICS_SERVICE_HOST": "10.0.0.2",
+    "DRAGOMAN_METRICS_PORT": "tcp://10.0.0.2:9464",
+    "DRAGOMAN_METRICS_PORT_9464_TCP_ADDR": "10.0.0.2",
+}
+
+
+def test_what_kubernetes_says_of_services_is_passed_over(caplog: pytest.LogCaptureFixture) -> None:
+    assert load_settings({}, SERVICE_LINKS) == Settings()
+    assert caplog.records == []
+
+
+@pytest.mark.parametrize(
+    ("variable", "meant"),
+    [
+        ("DRAGOMAN_MAX_ROW", "DRAGOMAN_MAX_ROWS"),
+        ("DRAGOMAN_MODELS", "DRAGOMAN_MODEL"),
+        ("DRAGOMAN_METRIC_PORT", "DRAGOMAN_METRICS_PORT"),
+        ("DRAGOMAN_LOGLEVEL", "DRAGOMAN_LOG_LEVEL"),
+        ("DRAGOMAN_MAX_CONCURENT_REQUESTS", "DRAGOMAN_MAX_CONCURRENT_REQUESTS"),
+    ],
+)
+def test_a_misspelt_variable_is_refused_with_the_name_that_was_meant(
+    variable: str, meant: str
+) -> None:
+    with pytest.raises(StartupError, match=rf"{variable}: .*did you mean {meant}\?"):
+        load_settings({}, {variable: "1"})
+
+
+def test_of_other_variables_there_is_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    environment = {"DRAGOMAN_COLOUR": "red", "DRAGOMANX": "1", "MAX_ROW": "1"}
+    assert load_settings({}, environment) == Settings()
+    (record,) = caplog.records
+    assert (record.levelname, "DRAGOMAN_COLOUR" in record.message) == ("WARNING", True)
+
+
+def test_every_variable_of_this_repository_is_known(caplog: pytest.LogCaptureFixture) -> None:
+    found = {
+        variable
+        for folder in ("bench", "cli", "docker", "export", "model", "proto", "service", "Makefile")
+        for path in [ROOT / folder, *(ROOT / folder).rglob("*")]
+        if path.is_file() and path.suffix != ".md" and path.stat().st_size < 100_000
+        for variable in re.findall(r"\bDRAGOMAN_[A-Z_]*[A-Z]\b", path.read_text(errors="ignore"))
+    }
+    assert {"DRAGOMAN_DATA_ROOT", "DRAGOMAN_BUNDLES"} < found
+    load_settings({}, dict.fromkeys(found, ""))
+    assert caplog.records == []
