@@ -60,6 +60,7 @@ def serve(
     max_concurrent_requests: Annotated[int | None, _option("max_concurrent_requests")] = None,
     max_connection_calls: Annotated[int | None, _option("max_connection_calls")] = None,
     max_connection_seconds: Annotated[float | None, _option("max_connection_seconds")] = None,
+    max_client_metrics: Annotated[int | None, _option("max_client_metrics")] = None,
     drain_seconds: Annotated[float | None, _option("drain_seconds")] = None,
     log_level: Annotated[str | None, _option("log_level")] = None,
     log_format: Annotated[str | None, _option("log_format")] = None,
@@ -103,7 +104,7 @@ def _serve(settings: Settings) -> None:
     from service.server import Server
 
     descriptors.raise_limit(settings.max_concurrent_requests)
-    metrics = ServerMetrics()
+    metrics = ServerMetrics(settings.max_client_metrics)
 
     def load() -> Registry:
         registry = load_models(settings, metrics)

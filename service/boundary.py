@@ -52,7 +52,8 @@ class Call:
         request_id: names it in the log.
         client: who asks: what it calls itself, or the peer's address, without the port: every
             connection has another.
-        facts: numbers for its log line; never a text.
+        peer: the address and port that the call came from.
+        facts: numbers and names for its log line; never a text.
     """
 
     def __init__(self, context: Context) -> None:
@@ -60,8 +61,9 @@ class Call:
         self._metadata = context.invocation_metadata() or ()
         # Not uuid4: asking the kernel for random bytes costs more than the rest of this module.
         self.request_id = self.metadata(REQUEST_ID) or f"{random.getrandbits(128):032x}"
-        self.client = self._client(context)
-        self.facts: dict[str, object] = {}
+        self.peer: str = context.peer()
+        self.client = self._client()
+        self.facts: dict[str, object] = {"client": self.client, "peer": self.peer}
 
     def metadata(self, key: str) -> str | None:
         """What the client says under this key of the metadata, if it is fit for a log."""
@@ -70,11 +72,10 @@ class Call:
                 return value
         return None
 
-    def _client(self, context: Context) -> str:
+    def _client(self) -> str:
         if name := self.metadata(CLIENT_ID):
             return f"id:{name}"
-        peer: str = context.peer()
-        return peer.rpartition(":")[0] if peer.startswith("ipv") else peer
+        return self.peer.rpartition(":")[0] if self.peer.startswith("ipv") else self.peer
 
 
 class Boundary(grpc.aio.ServerInterceptor):
@@ -230,12 +231,14 @@ class _RunningCall:
         if not self._has_place:
             raise errors.ResourceExhaustedError(
                 f"{calls.num_taken} calls are in progress of at most {calls.capacity}, and there "
-                "is no place for one more of this client"
+                "is no place for one more of this client",
+                reason="calls",
             )
         if not self._has_bytes:
             raise errors.ResourceExhaustedError(
                 f"the requests in progress have {held.num_taken:,} bytes of at most "
-                f"{held.capacity:,}, and there is no room for {len(data):,} more of this client"
+                f"{held.capacity:,}, and there is no room for {len(data):,} more of this client",
+                reason="bytes",
             )
         return self._boundary.parser.parse(self._method, data)
 
@@ -254,18 +257,19 @@ class _RunningCall:
             code = grpc.StatusCode.DEADLINE_EXCEEDED if expired else grpc.StatusCode.CANCELLED
         elif isinstance(error, Exception):
             code = self._set_status(error)
+            self._call.facts["reason"] = errors.reason_of(error)
             _drop_tracebacks(error)
         if self._has_place:
             self._boundary.calls.release(1, self._client)
         if self._has_bytes:
             self._boundary.bytes.release(self._num_bytes, self._client)
         seconds = time.perf_counter() - self._started_at
-        self._boundary.metrics.call_finished(self._method, code.name, seconds)
+        self._boundary.metrics.call_finished(self._method, code.name, seconds, self._call.client)
         facts = {"method": self._method, "code": code.name, "seconds": round(seconds, 6)}
         if not isinstance(error, UndecodableError):
             _log.info("call", extra={**facts, **self._call.facts})
         elif num_calls := self._boundary.undecodable_calls_to_log():
-            _log.info("undecodable calls", extra={**facts, "calls": num_calls})
+            _log.info("undecodable calls", extra={**facts, **self._call.facts, "calls": num_calls})
         return self._status is not None
 
     async def abort(self) -> None:

@@ -56,11 +56,13 @@ class ResourceExhaustedError(DragomanError):
 
     Attributes:
         retry_after_seconds: an estimate of when there will be room.
+        reason: a word for the log: of what there is too much; "" if there is no more to say.
     """
 
-    def __init__(self, message: str, retry_after_seconds: float = 1.0) -> None:
+    def __init__(self, message: str, retry_after_seconds: float = 1.0, *, reason: str = "") -> None:
         super().__init__(message)
         self.retry_after_seconds = retry_after_seconds
+        self.reason = reason
 
 
 class DeadlineExceededError(DragomanError):
@@ -81,3 +83,9 @@ class InternalError(DragomanError):
 
 class StartupError(DragomanError):
     """The server cannot start as configured. The message names the cause and what to do."""
+
+
+def reason_of(error: Exception) -> str:
+    """Why a call failed, in a word for the log: never a text."""
+    reason = error.reason if isinstance(error, ResourceExhaustedError) else ""
+    return reason or type(error).__name__

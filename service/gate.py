@@ -275,5 +275,5 @@ class Gate:
     def _refuse(self, reason: Refusal, message: str, retry_after_seconds: float) -> None:
         self._on_refused(reason)
         seconds = min(_MAX_RETRY_SECONDS, max(_MIN_RETRY_SECONDS, retry_after_seconds))
-        error: DragomanError = ResourceExhaustedError(message, seconds)
+        error: DragomanError = ResourceExhaustedError(message, seconds, reason=reason.value)
         raise error

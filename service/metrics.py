@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import prometheus_client
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
+from service.client_metrics import NUM_CLIENTS, ClientMetrics
 from service.gate import Refusal
 from service.ladder import Ladder
 from service.process_metrics import LogLines, ModelProcesses
@@ -46,10 +47,14 @@ class ServerMetrics:
 
     Attributes:
         registry: where they are registered.
+
+    Args:
+        max_clients: as for `ClientMetrics`.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, max_clients: int = NUM_CLIENTS) -> None:
         self.registry = CollectorRegistry()
+        self._clients = ClientMetrics(self.registry, max_clients)
         prometheus_client.ProcessCollector(registry=self.registry)
         requests = Counter(
             "dragoman_requests", "Calls finished.", ["method", "code"], registry=self.registry
@@ -201,8 +206,9 @@ class ServerMetrics:
         """A call to `method` (one of our own; so the label is bounded) arrived."""
         self._in_flight(method).inc()
 
-    def call_finished(self, method: str, code: str, seconds: float) -> None:
-        """The call ended with the gRPC status `code`."""
+    def call_finished(self, method: str, code: str, seconds: float, client: str = "") -> None:
+        """The call of `client` ended with the gRPC status `code`."""
+        self._clients.call_finished(client, code)
         self._in_flight(method).dec()
         self._requests(method, code).inc()
         self._request_duration(method).observe(seconds)

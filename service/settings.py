@@ -140,6 +140,13 @@ class Settings:
         minimum=1.0,
         maximum=86_400.0,
     )
+    max_client_metrics: int = _setting(
+        50,
+        "Clients with figures of their own in the metrics: the first so many that name themselves; "
+        "the others are counted together.",
+        minimum=0,
+        maximum=10_000,
+    )
     drain_seconds: float = _setting(
         30.0, "How long SIGTERM waits for calls in progress.", minimum=0.0, maximum=86_400.0
     )

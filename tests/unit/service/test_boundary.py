@@ -6,12 +6,14 @@ import copy
 import gc
 import json
 import logging
+import re
 import tracemalloc
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import grpc
 import pytest
+from prometheus_client import generate_latest
 
 from dragoman.client import AsyncClient, TranslationBatch, TranslationError
 from dragoman.v1 import translation_pb2 as pb
@@ -205,6 +207,38 @@ async def test_every_call_is_logged_as_json_with_its_request_id(setup: Setup) ->
     assert (entry["request_id"], entry["method"], entry["code"]) == ("my-id", "Translate", "OK")
     assert entry["seconds"] > 0
     assert "a text" not in line
+
+
+async def test_a_call_s_line_names_client_peer_and_reason_and_metrics_no_address(
+    setup: Setup, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "dragoman.access")
+    for error in (
+        None,
+        errors.NotFoundError("private"),
+        errors.ResourceExhaustedError("private", reason="overload"),
+        ValueError("private"),
+    ):
+
+        async def behaviour(error: Exception | None = error) -> None:
+            if error is not None:
+                raise error
+
+        setup.service.behaviour = behaviour
+        with contextlib.suppress(TranslationError):
+            await setup.client.translate(["A dog."])
+    async with AsyncClient(setup.address, client_id="a-client", timeout=30) as named:
+        await named.list_models()
+    lines = [vars(record) for record in caplog.records if record.message == "call"]
+    assert [line.get("reason") for line in lines] == [
+        *(None, "NotFoundError", "overload", "ValueError", None)
+    ]
+    assert [line["client"] for line in lines] == [*["ipv4:127.0.0.1"] * 4, "id:a-client"]
+    assert all(re.fullmatch(r"ipv4:127\.0\.0\.1:\d+", line["peer"]) for line in lines)
+    page = generate_latest(setup.metrics.registry).decode()
+    assert 'dragoman_client_requests_total{client="id:a-client",code="OK"} 1.0' in page
+    assert 'dragoman_client_requests_total{client="address",code="NOT_FOUND"} 1.0' in page
+    assert "127.0.0.1" not in page
 
 
 @pytest.mark.parametrize("bad", ["", "x" * 129, "two words", "line%break", "ä"])

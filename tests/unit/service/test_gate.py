@@ -179,7 +179,9 @@ def test_a_score_waits_for_no_row() -> None:
     beside.step(0.064, num_rows=MAX_ROWS)
     for _ in range(5 * MAX_ROWS):  # as calls that were let in while there was room go on
         beside.gate.submitted(search_job([10] * 20))
-    assert isinstance(beside.error(), ResourceExhaustedError)
+    refusal = beside.error()
+    assert isinstance(refusal, ResourceExhaustedError)
+    assert refusal.reason == "wait"
     beside.calm_down()  # or else it would have to keep to its client's share
     score = Job(ScoringRequest((10, 3), target_ids=(3,)), NoReply(), 1, 0.0)
     beside.gate.enter(score.request, 1)

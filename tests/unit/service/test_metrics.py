@@ -1,7 +1,10 @@
 import shutil
 import subprocess
+from collections import Counter
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -19,7 +22,7 @@ def metrics() -> ServerMetrics:
     )
     metrics.serving.set(1)
     metrics.call_started("Translate")
-    metrics.call_finished("Translate", "OK", 0.5)
+    metrics.call_finished("Translate", "OK", 0.5, "id:someone")
     metrics.text_finished("OK")
     observer = metrics.for_model("m")
     observer.set_capacity(slots=64, max_waiting=100, cache_bytes=1_000_000)
@@ -103,3 +106,20 @@ def test_two_servers_in_a_process_share_nothing() -> None:
     labels = {"code": "OK"}
     assert first.registry.get_sample_value("dragoman_texts_total", labels) == 1
     assert second.registry.get_sample_value("dragoman_texts_total", labels) is None
+
+
+@given(st.lists(st.sampled_from([*(f"id:{n}" for n in range(6)), "ipv4:10.0.0.1", "id:other"])))
+def test_the_first_clients_are_counted_each_by_itself(clients: list[str]) -> None:
+    metrics = ServerMetrics(max_clients=3)
+    for client in clients:
+        metrics.call_finished("Translate", "OK", 0.1, client)
+    (family,) = (
+        family for family in metrics.registry.collect() if family.name == "dragoman_client_requests"
+    )
+    counted = {sample.labels["client"]: sample.value for sample in family.samples}
+    named = [client for client in dict.fromkeys(clients) if client.startswith("id:")]
+    expected = Counter(
+        "address" if client.startswith("ipv4") else client if client in named[:3] else "other"
+        for client in clients
+    )
+    assert counted == expected
