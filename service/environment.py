@@ -14,8 +14,7 @@ PREFIX = "DRAGOMAN_"
 _OTHERS = frozenset(
     {
         *("CONFIG", "SERVER", "DATA_ROOT", "REQUIRE_TOOLS", "CONTAINERS_DIR", "STAND_IN"),
-        *("BUNDLES", "IMAGE", "MEMORY", "GPU_IMAGE", "GPU_MEMORY", "GPU_PORT", "GPU_SENTENCES"),
-        "TEST_DEVICE",
+        *("GPU_SENTENCES", "TEST_DEVICE"),
     }
 )
 # Kubernetes describes a Service `dragoman` (or `dragoman-...`) to all pods of its namespace:
