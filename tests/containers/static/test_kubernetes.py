@@ -154,8 +154,9 @@ def test_clients_need_not_be_servers(objects: dict[str, Manifest]) -> None:
 def test_ports_and_probes_are_the_servers(objects: dict[str, Manifest]) -> None:
     ports = {port["name"]: port["containerPort"] for port in container(objects)["ports"]}
     assert ports == {"grpc": Settings.port, "metrics": Settings.metrics_port}
-    for kind in ("startupProbe", "readinessProbe", "livenessProbe"):
+    for kind in ("startupProbe", "readinessProbe"):
         assert container(objects)[kind]["grpc"] == {"port": ports["grpc"], "service": SERVICE}
+    assert container(objects)["livenessProbe"]["httpGet"] == {"path": "/livez", "port": "metrics"}
     for port in objects["Service"]["spec"]["ports"]:
         assert ports[port["targetPort"]] == port["port"]
     if "ServiceMonitor" in objects:

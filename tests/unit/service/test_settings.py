@@ -166,6 +166,6 @@ def test_every_variable_of_this_repository_is_known(caplog: pytest.LogCaptureFix
         if path.is_file() and path.suffix != ".md" and path.stat().st_size < 100_000
         for variable in re.findall(r"\bDRAGOMAN_[A-Z_]*[A-Z]\b", path.read_text(errors="ignore"))
     }
-    assert {"DRAGOMAN_DATA_ROOT", "DRAGOMAN_BUNDLES"} < found
+    assert {"DRAGOMAN_DATA_ROOT", "DRAGOMAN_MODEL"} < found
     load_settings({}, dict.fromkeys(found, ""))
     assert caplog.records == []
