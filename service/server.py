@@ -13,7 +13,6 @@ from types import TracebackType
 
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
-from grpc_reflection.v1alpha import reflection
 
 from dragoman.v1 import translation_pb2_grpc
 from service import descriptors
@@ -22,6 +21,7 @@ from service.errors import InternalError, StartupError
 from service.health import HealthService
 from service.http_endpoint import HttpEndpoint, Probes
 from service.metrics import ServerMetrics
+from service.reflection import add_reflection
 from service.registry import Registry
 from service.request_parsing import RequestParser
 from service.requests import MAX_SUPPRESSED
@@ -280,9 +280,7 @@ class Server:
             TranslationServicer(self._registry, self._metrics), self._grpc
         )
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._grpc)
-        reflection.enable_server_reflection(
-            (SERVICE, _HEALTH_SERVICE, reflection.SERVICE_NAME), self._grpc
-        )
+        add_reflection((SERVICE, _HEALTH_SERVICE), self._grpc)
 
     def _bind(self) -> int:
         host, port = self._settings.host, self._settings.port

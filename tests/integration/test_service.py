@@ -9,8 +9,9 @@ from typing import Any
 
 import grpc
 import pytest
+from google.protobuf import descriptor_pb2
 from grpc_health.v1 import health_pb2, health_pb2_grpc
-from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
+from grpc_reflection.v1alpha import reflection_pb2
 from prometheus_client.parser import text_string_to_metric_families
 
 from dragoman.client import Client, FinishReason, StreamEnd, TranslationError
@@ -193,19 +194,32 @@ async def test_health_of_the_server_and_of_the_service(echoing: Running) -> None
             assert answer.status == health_pb2.HealthCheckResponse.SERVING
 
 
-async def test_reflection_names_the_services_and_gives_the_contract(echoing: Running) -> None:
+@pytest.mark.parametrize("version", ["v1", "v1alpha"])
+async def test_reflection_names_the_services_and_gives_their_contracts(
+    echoing: Running, version: str
+) -> None:
+    reflection = f"grpc.reflection.{version}.ServerReflection"
+    symbol = "dragoman.v1.TranslationService"
     async with grpc.aio.insecure_channel(echoing.address) as channel:
         connection: Any = channel
-        stub: Any = reflection_pb2_grpc.ServerReflectionStub(connection)
-        call = stub.ServerReflectionInfo()
+        # v1 has v1alpha's messages under another name.
+        call = connection.stream_stream(
+            f"/{reflection}/ServerReflectionInfo",
+            reflection_pb2.ServerReflectionRequest.SerializeToString,
+            reflection_pb2.ServerReflectionResponse.FromString,
+        )()
         await call.write(reflection_pb2.ServerReflectionRequest(list_services=""))
         names = {service.name for service in (await call.read()).list_services_response.service}
-        symbol = "dragoman.v1.TranslationService"
-        await call.write(reflection_pb2.ServerReflectionRequest(file_containing_symbol=symbol))
-        files = (await call.read()).file_descriptor_response.file_descriptor_proto
+        assert {symbol, "grpc.health.v1.Health", reflection} <= names
+        files = {}
+        for name in names:
+            await call.write(reflection_pb2.ServerReflectionRequest(file_containing_symbol=name))
+            files[name] = (await call.read()).file_descriptor_response.file_descriptor_proto
         await call.done_writing()
-    assert {symbol, "grpc.health.v1.Health"} <= names
-    assert pb.DESCRIPTOR.serialized_pb in files
+    assert pb.DESCRIPTOR.serialized_pb in files[symbol]
+    for name, described in files.items():
+        (file, *_) = [descriptor_pb2.FileDescriptorProto.FromString(item) for item in described]
+        assert name in [f"{file.package}.{service.name}" for service in file.service]
 
 
 async def test_the_metrics_of_a_request(real: Running) -> None:
