@@ -1,13 +1,18 @@
-"""Generate the Python stubs of the public contract beside the .proto files.
+"""Generate what is made of the public contract's .proto files, beside them.
 
-    python proto/generate.py [--output DIR] [--descriptor FILE] [--check-json FILE]
+    python proto/generate.py [--output DIR] [--check-json FILE]
 
-They are committed, so that nobody needs a compiler to install the package; a test regenerates
-them into another directory and compares. The messages' and services' type stubs come from
-mypy-protobuf, which (unlike protoc's own) types the service and repeats the field documentation.
+- The Python stubs, `*_pb2*.py`. The messages' and services' type stubs come from mypy-protobuf,
+  which (unlike protoc's own) types the service and repeats the field documentation.
+- `dragoman.binpb`, the contract and all that it imports as a descriptor set: for clients that read
+  it instead of .proto files, and for Envoy, which translates between JSON and gRPC by it.
+- `third_party/`, the files of Google's that the contract imports (those that protoc does not have
+  itself), for clients that are generated from the .proto files of a clone.
 
-The contract is also written as a descriptor set, from which Envoy translates between JSON and gRPC,
-and as tables in the script that checks JSON requests there (docker/envoy/).
+It also writes the tables of the script that checks JSON requests in Envoy (docker/envoy/).
+
+All of it is committed, so that nobody needs a compiler to install the package; a test generates
+it again into another directory and compares.
 """
 
 from __future__ import annotations
@@ -15,6 +20,7 @@ from __future__ import annotations
 import argparse
 import os
 import re
+import shutil
 import sys
 import sysconfig
 from collections.abc import Iterator, Mapping
@@ -29,12 +35,11 @@ from google.protobuf.descriptor_pb2 import DescriptorProto
 from grpc_tools import protoc
 
 ROOT = Path(__file__).resolve().parent
-ENVOY = ROOT.parent / "docker" / "envoy"
-DESCRIPTOR = ENVOY / "translation.binpb"
-CHECK_JSON = ENVOY / "check_json.lua"
+CHECK_JSON = ROOT.parent / "docker" / "envoy" / "check_json.lua"
+_GOOGLEAPIS = Path(annotations_pb2.__file__).parents[2]
 
 
-def generate(output: Path) -> None:
+def generate_stubs(output: Path) -> None:
     """Write the stubs of every .proto file under `output`, in the folders of the include root.
 
     Raises:
@@ -58,7 +63,7 @@ def generate_descriptor(output: Path) -> None:
     Raises:
         RuntimeError: protoc refused a file (its own message is on stderr).
     """
-    # The last names what an error's details hold, so that they too can be written as JSON.
+    # The last is what an error's details hold, so that they too can be read and written as JSON.
     _protoc(
         "--include_imports",
         f"--descriptor_set_out={output}",
@@ -128,12 +133,21 @@ def _fields(
         yield "  },"
 
 
+def copy_imports(descriptor: Path, output: Path) -> None:
+    """Copy the files of googleapis-common-protos in the set `descriptor` to the folder `output`."""
+    for file in descriptor_pb2.FileDescriptorSet.FromString(descriptor.read_bytes()).file:
+        if file.name.startswith(("google/api/", "google/rpc/")):
+            copy = output / file.name
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(_GOOGLEAPIS / file.name, copy)
+
+
 def _sources() -> list[str]:
     return sorted(str(path) for path in ROOT.glob("dragoman/**/*.proto"))
 
 
 def _protoc(*arguments: str) -> None:
-    includes = (ROOT, files("grpc_tools") / "_proto", files("google.api") / ".." / "..")
+    includes = (ROOT, files("grpc_tools") / "_proto", _GOOGLEAPIS)
     code = protoc.main(["protoc", *(f"--proto_path={include}" for include in includes), *arguments])
     if code:
         raise RuntimeError(f"protoc ended with {code}")
@@ -144,19 +158,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--output", type=Path, default=ROOT, help="include root to write into")
     parser.add_argument(
-        "--descriptor", type=Path, default=DESCRIPTOR, help="file for the descriptor set"
-    )
-    parser.add_argument(
         "--check-json", type=Path, default=CHECK_JSON, help="script to write the tables into"
     )
     options = parser.parse_args()
-    options.output.mkdir(parents=True, exist_ok=True)
+    output, descriptor = options.output, options.output / "dragoman.binpb"
+    output.mkdir(parents=True, exist_ok=True)
     try:
-        generate(options.output)
-        generate_descriptor(options.descriptor)
-        generate_tables(options.descriptor, options.check_json)
+        generate_stubs(output)
+        generate_descriptor(descriptor)
+        generate_tables(descriptor, options.check_json)
     except RuntimeError as exc:
         sys.exit(str(exc))
+    copy_imports(descriptor, output / "third_party")
 
 
 if __name__ == "__main__":

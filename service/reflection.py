@@ -30,8 +30,8 @@ def add_reflection(services: tuple[str, ...], server: grpc.aio.Server) -> None:
 
 def _describe_v1() -> None:
     """Put v1's descriptor, which is v1alpha's with another name, where reflection looks for it."""
-    file = descriptor_pb2.FileDescriptorProto()
-    reflection_pb2.DESCRIPTOR.CopyToProto(file)
-    file = text_format.Parse(str(file).replace("v1alpha", "v1"), descriptor_pb2.FileDescriptorProto())
-    file.options.ClearField("deprecated")
-    descriptor_pool.Default().Add(file)
+    v1alpha, v1 = descriptor_pb2.FileDescriptorProto(), descriptor_pb2.FileDescriptorProto()
+    reflection_pb2.DESCRIPTOR.CopyToProto(v1alpha)
+    text_format.Parse(str(v1alpha).replace("v1alpha", "v1"), v1)
+    v1.options.ClearField("deprecated")
+    descriptor_pool.Default().Add(v1)

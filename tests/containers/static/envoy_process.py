@@ -26,7 +26,7 @@ from tests.containers.tools import DOCKER, tool
 from tests.containers.waiting import eventually
 
 CONFIGURATION = DOCKER / "envoy" / "envoy.yaml"
-DESCRIPTOR = DOCKER / "envoy" / "translation.binpb"
+DESCRIPTOR = DOCKER.parent / "proto" / "dragoman.binpb"
 OK = grpc.StatusCode.OK
 SERVING = health_pb2.HealthCheckResponse.SERVING
 
@@ -171,8 +171,9 @@ def backend(name: str, script: Script) -> Iterator[Backend]:
 
 
 def local_text() -> str:
-    """The configuration, naming the files beside it where they lie here."""
-    return CONFIGURATION.read_text().replace("/etc/envoy/", f"{CONFIGURATION.parent}/")
+    """The configuration, naming the files that it reads where they lie here."""
+    text = CONFIGURATION.read_text().replace("/etc/envoy/dragoman.binpb", str(DESCRIPTOR))
+    return text.replace("/etc/envoy/", f"{CONFIGURATION.parent}/")
 
 
 def local_configuration(ports: list[int], check_interval: str | None, longest: str | None) -> str:

@@ -12,20 +12,47 @@ ROOT = Path(__file__).resolve().parents[3]
 PROTO = ROOT / "proto"
 
 
-def test_regenerating_the_stubs_changes_nothing(tmp_path: Path) -> None:
-    descriptor, script = tmp_path / "translation.binpb", tmp_path / "check_json.lua"
+def files_under(*folders: Path) -> set[Path]:
+    return {file for folder in folders for file in folder.rglob("*") if file.is_file()}
+
+
+def test_generating_it_again_changes_nothing(tmp_path: Path) -> None:
+    output, script = tmp_path / "proto", tmp_path / "check_json.lua"
     shutil.copy(ROOT / "docker/envoy/check_json.lua", script)
-    command: list[str | Path] = [sys.executable, PROTO / "generate.py", "--output", tmp_path]
-    command += ["--descriptor", descriptor, "--check-json", script]
-    subprocess.run(command, check=True, cwd=tmp_path)
-    generated = {file.relative_to(tmp_path): file for file in tmp_path.rglob("*.py*")}
-    committed = {file.relative_to(PROTO) for file in (PROTO / "dragoman/v1").glob("*_pb2*.py*")}
-    assert set(generated) == committed
+    command: list[str | Path] = [sys.executable, PROTO / "generate.py", "--output", output]
+    subprocess.run([*command, "--check-json", script], check=True, cwd=tmp_path)
+    generated = {file.relative_to(output): file for file in files_under(output)}
+    committed = {
+        *(PROTO / "dragoman/v1").glob("*_pb2*.py*"),
+        *PROTO.glob("*.binpb"),
+        *files_under(PROTO / "third_party" / "google"),
+    }
+    assert set(generated) == {file.relative_to(PROTO) for file in committed}
     for name, file in generated.items():
-        assert file.read_text() == (PROTO / name).read_text(), f"{name}: run `make proto`"
-    for file in (descriptor, script):
-        in_envoy = ROOT / "docker/envoy" / file.name
-        assert file.read_bytes() == in_envoy.read_bytes(), f"{file.name}: run `make proto`"
+        assert file.read_bytes() == (PROTO / name).read_bytes(), f"{name}: run `make proto`"
+    in_envoy = ROOT / "docker/envoy/check_json.lua"
+    assert script.read_bytes() == in_envoy.read_bytes(), f"{script.name}: run `make proto`"
+
+
+def test_a_clone_has_all_that_the_contract_imports(tmp_path: Path) -> None:
+    import grpc_tools
+
+    output = tmp_path / "compiled.binpb"
+    # What every protoc has beside itself: google/protobuf.
+    well_known = Path(grpc_tools.__path__[0]) / "_proto"
+    includes = (PROTO, PROTO / "third_party", well_known)
+    code = protoc.main(
+        [
+            "protoc",
+            *(f"--proto_path={include}" for include in includes),
+            "--include_imports",
+            f"--descriptor_set_out={output}",
+            "dragoman/v1/translation.proto",
+            "google/rpc/error_details.proto",
+        ]
+    )
+    assert code == 0
+    assert output.read_bytes() == (PROTO / "dragoman.binpb").read_bytes()
 
 
 def test_every_message_field_value_and_method_is_documented(tmp_path: Path) -> None:
