@@ -17,7 +17,7 @@ pip_install := $(python) -m pip install --constraint constraints.txt
 # Built by the locked hatchling rather than by the newest one in an isolated environment.
 install_this := $(pip_install) --no-build-isolation --editable
 # The project's one version: images take it from here.
-version := $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
+version := $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' proto/dragoman/__init__.py)
 docker_build = DOCKER_BUILDKIT=1 docker build --file docker/Dockerfile \
     --build-arg VERSION=$(version) --build-arg REVISION=$(shell git rev-parse HEAD 2>/dev/null)
 torch := $(shell sed -n 's/^torch==//p' constraints.txt)

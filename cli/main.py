@@ -33,9 +33,9 @@ app = typer.Typer(
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        import importlib.metadata
+        import dragoman
 
-        typer.echo(f"dragoman {importlib.metadata.version('dragoman')}")
+        typer.echo(f"dragoman {dragoman.__version__}")
         raise typer.Exit
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cli.exits import fail, fail_without
+from cli.exits import fail, fail_without, require_runtime
 
 if TYPE_CHECKING:
     from model.bundle import Bundle
@@ -62,6 +62,7 @@ def translator_for(model: Path, options: OfflineOptions) -> Translator:
     if options.device not in ("auto", "cpu", "cuda"):
         fail(f"--device must be auto, cpu or cuda, not {options.device!r}")
     if (model / "bundle.json").is_file():
+        require_runtime(options.device)
         return _translate_with_bundle
     if (model / "config.json").is_file():
         return _translate_with_checkpoint

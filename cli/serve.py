@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from cli.exits import missing_runtime
 from service.errors import InternalError, StartupError
 from service.settings import Settings, environment_name, load_settings
 
@@ -89,6 +90,8 @@ def serve(
     try:
         settings = load_settings(flags, os.environ, config)
         logs.configure(settings.log_level, settings.log_format)
+        if message := missing_runtime(settings.device):
+            raise StartupError(message)
         _serve(settings)
     except (InternalError, StartupError) as exc:
         logging.getLogger("dragoman.server").critical(str(exc))

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import importlib.metadata
 import logging
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+import dragoman
 from model.bundle import Bundle, BundleError, installed_runtime_version
 from model.processor import num_usable_cores
 from model.tokenizer import TokenizerError
@@ -38,7 +38,7 @@ def load_models(settings: Settings, metrics: ServerMetrics) -> Registry:
     Raises:
         StartupError: a bundle can't be used; the message says what to do.
     """
-    metrics.set_build(_own_version(), installed_runtime_version() or "unknown")
+    metrics.set_build(dragoman.__version__, installed_runtime_version() or "unknown")
     paths = settings.model or shipped_models()
     return Registry([load_model(path, settings, metrics) for path in _distinct(paths)])
 
@@ -153,10 +153,3 @@ def _engine_within(
 
 def _distinct(paths: Iterable[Path]) -> list[Path]:
     return list(dict.fromkeys(path.resolve() for path in paths))
-
-
-def _own_version() -> str:
-    try:
-        return importlib.metadata.version("dragoman")
-    except importlib.metadata.PackageNotFoundError:  # run from a checkout
-        return "unknown"

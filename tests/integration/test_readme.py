@@ -1,4 +1,4 @@
-"""The examples of README.md that talk to a server do what they say."""
+"""The examples of README.md and proto/README.md that talk to a server do what they say."""
 
 import asyncio
 import json
@@ -19,10 +19,11 @@ from tests.integration.servers import running_bundle
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+CLIENTS = (ROOT / "proto" / "README.md").read_text(encoding="utf-8")
 SERVER = "127.0.0.1:50051"
 
 
-EXAMPLES = re.findall(r"^```python\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
+EXAMPLES = re.findall(r"^```python\n(.*?)^```", README + CLIENTS, re.MULTILINE | re.DOTALL)
 
 
 @pytest.mark.parametrize(
@@ -31,8 +32,9 @@ EXAMPLES = re.findall(r"^```python\n(.*?)^```", README, re.MULTILINE | re.DOTALL
         (EXAMPLES[0], r"^\d+ tokens in \d+\.\d+ s$"),
         (EXAMPLES[1], r"^-\d+\.\d+ .*Token\(piece='</s>', log_probability=-\d"),
         (EXAMPLES[2], r"^-\d+\.\d\d nats a token\n-\d+\.\d\d nats a token\n\w+ \w+"),
+        (EXAMPLES[3], r"\A.+\n.+\n"),
     ],
-    ids=["translate and stream", "search", "score and align"],
+    ids=["translate and stream", "search", "score and align", "the client's page"],
 )
 async def test_the_python_examples_run(bundle_path: Path, example: str, printed: str) -> None:
     assert SERVER in example
@@ -48,7 +50,7 @@ async def test_the_python_examples_run(bundle_path: Path, example: str, printed:
 
 
 def test_every_python_example_is_run() -> None:
-    assert len(EXAMPLES) == 3
+    assert len(EXAMPLES) == 4
 
 
 async def test_the_grpcurl_examples_are_answered(bundle_path: Path) -> None:

@@ -4,13 +4,13 @@ import json
 import re
 import runpy
 import shutil
-import tomllib
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+import dragoman
 from service.servicer import SERVICE
 from service.settings import Settings
 from tests.containers.kustomize import Manifest, render
@@ -24,7 +24,7 @@ from tests.containers.promql import (
     rule_groups,
     server_metrics,
 )
-from tests.containers.tools import DOCKER, ROOT, optional_tool, run, tool
+from tests.containers.tools import DOCKER, optional_tool, run, tool
 
 MANIFESTS = DOCKER / "kubernetes"
 OVERLAYS = ("cpu", "gpu", "dev", "own-model", "keda")
@@ -272,9 +272,9 @@ def _unfolded(value: Any) -> str:
 
 
 def test_images_have_the_projects_version(objects: dict[str, Manifest]) -> None:
-    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
     image = container(objects)["image"]
-    assert image in {f"dragoman:{version}-cpu", f"dragoman:{version}-gpu", "dragoman:cpu"}
+    of_now = {f"dragoman:{dragoman.__version__}-{kind}" for kind in ("cpu", "gpu")}
+    assert image in {*of_now, "dragoman:cpu"}
     gpu = "nvidia.com/gpu" in container(objects)["resources"]["limits"]
     assert image.endswith("gpu" if gpu else "cpu")
 

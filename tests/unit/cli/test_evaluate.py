@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -157,6 +158,16 @@ def test_what_cannot_be_evaluated_is_refused_in_one_line(setting: Setting, tmp_p
         assert result.stdout == ""
         assert message in result.stderr
         assert result.stderr.count("\n") == 1
+
+
+def test_only_a_bundle_needs_onnx_runtime(
+    setting: Setting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)  # as if it were not installed
+    result = setting.run(setting.bundle)
+    assert result.exit_code == 1
+    assert result.stderr.startswith("dragoman: ONNX Runtime is missing: pip install '.[cpu]'")
+    assert setting.run(setting.checkpoint).exit_code == 0
 
 
 @pytest.mark.parametrize("kind", ["checkpoint", "bundle"])

@@ -1,6 +1,6 @@
 """What the commands say before they do anything."""
 
-import importlib.metadata
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -8,6 +8,7 @@ import pytest
 import typer.main
 from typer.testing import CliRunner
 
+import dragoman
 from cli.main import app
 
 
@@ -48,5 +49,18 @@ def test_paragraphs_of_the_help_are_wrapped_anew() -> None:
 
 def test_the_version() -> None:
     result = CliRunner().invoke(app, ["--version"])
-    assert result.output == f"dragoman {importlib.metadata.version('dragoman')}\n"
+    assert result.output == f"dragoman {dragoman.__version__}\n"
     assert result.exit_code == 0
+
+
+@pytest.mark.parametrize(("device", "extra"), [("cpu", "cpu"), ("cuda:1", "gpu")])
+def test_serving_without_onnx_runtime_names_what_is_missing(
+    monkeypatch: pytest.MonkeyPatch, device: str, extra: str
+) -> None:
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)  # as if it were not installed
+    result = CliRunner().invoke(app, ["serve", "--port", "0", "--device", device])
+    assert result.output == (
+        f"dragoman: ONNX Runtime is missing: pip install '.[{extra}]' "
+        "in the folder of Dragoman's source\n"
+    )
+    assert result.exit_code == 1

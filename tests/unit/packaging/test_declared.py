@@ -33,8 +33,8 @@ def third_party(package: Path) -> set[str]:
     }
 
 
-def declared(*extras: str) -> set[str]:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+def declared(file: Path, *extras: str) -> set[str]:
+    project = tomllib.loads(file.read_text())["project"]
     texts = list(project["dependencies"])
     for extra in extras:
         texts += project["optional-dependencies"][extra]
@@ -44,7 +44,6 @@ def declared(*extras: str) -> set[str]:
 @pytest.mark.parametrize(
     ("folder", "extras"),
     [
-        ("proto/dragoman", []),
         ("service", ["cpu"]),
         ("model", ["cpu", "train", "evaluate"]),
         ("export", ["cpu", "train"]),
@@ -53,7 +52,14 @@ def declared(*extras: str) -> set[str]:
     ],
 )
 def test_imports_are_declared(folder: str, extras: list[str]) -> None:
-    allowed = declared(*extras)
-    for module in third_party(ROOT / folder):
+    check(ROOT / folder, declared(ROOT / "pyproject.toml", *extras))
+
+
+def test_imports_of_the_client_are_declared_by_its_own_distribution() -> None:
+    check(ROOT / "proto" / "dragoman", declared(ROOT / "proto" / "pyproject.toml"))
+
+
+def check(package: Path, allowed: set[str]) -> None:
+    for module in third_party(package):
         providers = {canonicalize_name(name) for name in PROVIDERS.get(module, [])}
-        assert providers & allowed, f"{folder} imports {module}: declare one of {providers}"
+        assert providers & allowed, f"{package} imports {module}: declare one of {providers}"

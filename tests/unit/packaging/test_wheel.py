@@ -1,28 +1,39 @@
-"""What a wheel of this project holds, and what it leaves out."""
+"""What the wheels of this project hold: the server's, and the client's; and what they leave out."""
 
 import subprocess
 import sys
-import tomllib
 import zipfile
 from pathlib import Path
 
 import pytest
 
+import dragoman
+
 ROOT = Path(__file__).parents[3]
 PACKAGES = {"bench", "cli", "dragoman", "export", "model", "service"}
 
 
-@pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.Path:
-    directory = tmp_path_factory.mktemp("wheel")
+def build(project: Path, directory: Path) -> zipfile.Path:
     subprocess.run(
         [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(directory)],
-        cwd=ROOT,
+        cwd=project,
         check=True,
         capture_output=True,
     )
     (built,) = directory.glob("*.whl")
     return zipfile.Path(built)
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.Path:
+    """The server's."""
+    return build(ROOT, tmp_path_factory.mktemp("wheel"))
+
+
+@pytest.fixture(scope="module")
+def client(tmp_path_factory: pytest.TempPathFactory) -> zipfile.Path:
+    """The client's."""
+    return build(ROOT / "proto", tmp_path_factory.mktemp("wheel"))
 
 
 def names(wheel: zipfile.Path) -> set[str]:
@@ -55,10 +66,15 @@ def test_the_contract_lies_at_the_top(wheel: zipfile.Path) -> None:
 
 
 def test_every_module_is_in_it(wheel: zipfile.Path) -> None:
-    for package in PACKAGES - {"dragoman"}:
+    for package in [*PACKAGES - {"bench", "dragoman"}, "bench/load"]:
         modules = {name for name in files_under(ROOT / package) if name.endswith(".py")}
         assert modules
         assert modules <= names(wheel)
+
+
+def test_of_the_benchmarks_only_the_load_generator_is_in_it(wheel: zipfile.Path) -> None:
+    inside = {name for name in names(wheel) if name.startswith("bench/")}
+    assert inside == {"bench/__init__.py", *files_under(ROOT / "bench" / "load")}
 
 
 def test_bundles_are_in_it_and_checkpoints_are_not(wheel: zipfile.Path) -> None:
@@ -68,13 +84,37 @@ def test_bundles_are_in_it_and_checkpoints_are_not(wheel: zipfile.Path) -> None:
     assert not [name for name in inside if name.endswith(".safetensors")]
 
 
+def metadata_of(wheel: zipfile.Path) -> list[str]:
+    (info,) = [part for part in wheel.iterdir() if part.name.endswith(".dist-info")]
+    assert (info / "licenses" / "LICENSE").read_bytes() == (ROOT / "LICENSE").read_bytes()
+    return (info / "METADATA").read_text().splitlines()
+
+
 def test_metadata_says_what_the_project_file_says(wheel: zipfile.Path) -> None:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    info = f"dragoman-{project['version']}.dist-info"
-    metadata = (wheel / info / "METADATA").read_text().splitlines()
-    assert f"Version: {project['version']}" in metadata
+    metadata = metadata_of(wheel)
+    assert f"Version: {dragoman.__version__}" in metadata
     assert "License-Expression: Apache-2.0" in metadata
     extras = {line.split(": ")[1] for line in metadata if line.startswith("Provides-Extra: ")}
     assert extras == {"cpu", "gpu", "evaluate", "bench", "peers", "train", "dev", "manifests"}
-    assert "dragoman = cli.main:app" in (wheel / info / "entry_points.txt").read_text()
-    assert f"{info}/licenses/LICENSE" in names(wheel)
+    points = wheel / f"dragoman-{dragoman.__version__}.dist-info" / "entry_points.txt"
+    assert "dragoman = cli.main:app" in points.read_text()
+
+
+def test_the_clients_wheel_is_the_servers_package_dragoman(
+    client: zipfile.Path, wheel: zipfile.Path
+) -> None:
+    inside = {name for name in names(client) if ".dist-info/" not in name}
+    assert inside == {name for name in names(wheel) if name.startswith("dragoman/")}
+    assert all((client / name).read_bytes() == (wheel / name).read_bytes() for name in inside)
+
+
+def test_the_client_needs_a_part_of_what_the_server_needs(
+    client: zipfile.Path, wheel: zipfile.Path
+) -> None:
+    ours, servers = (
+        {line for line in metadata_of(built) if line.startswith("Requires-Dist: ")}
+        for built in (client, wheel)
+    )
+    assert len(ours) == 3
+    assert ours < servers
+    assert f"Version: {dragoman.__version__}" in metadata_of(client)
