@@ -59,7 +59,7 @@ class LineScorer(LineCalls[tuple[str, str]]):
 def _outcome(score: PairScore) -> Outcome:
     if score.error:
         return Outcome(error=reason(score.error))
-    columns = [f"{score.log_probability:.6f}", str(score.num_target_tokens + 1)]
+    columns = [f"{score.log_probability:.6f}", str(score.num_target_tokens)]
     if score.alignment is not None:
         columns.append(" ".join(f"{source}-{target}" for source, target in score.alignment.links))
     return Outcome(("\t".join(columns),))

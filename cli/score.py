@@ -49,9 +49,10 @@ def score(
     """Score translations: two files, or lines "text, tab, translation" on standard input.
 
     For each line the natural logarithm of the translation's probability is written, a tab, and the
-    number of its tokens (end of sentence included), by which to divide to compare translations of
-    different length. A line that can't be scored is an empty one; its error goes to standard error,
-    and the exit status is 1. A text and its translation go to the model in one piece.
+    number of its tokens (end of sentence not counted). The logarithm includes the end of sentence:
+    to compare translations of different length, divide it by the number of tokens plus one. A line
+    that can't be scored is an empty one; its error goes to standard error, and the exit status is
+    1. A text and its translation go to the model in one piece.
     """
     from cli.line_exits import run_lines
     from cli.line_scoring import Job

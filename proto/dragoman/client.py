@@ -6,9 +6,12 @@
         batch = client.translate(["A dog is running."], source="en", target="de")
         print(batch.translations[0].text)
 
+An argument of the wrong type raises TypeError, one that no server takes ValueError, with its name.
+
 Both retry within the timeout: what failed with UNAVAILABLE, with backoff, and what an overloaded
 server refused, when it says that there will be room. They spread their calls over every address
-that the name gives (`dns:///dragoman.example:50051`). Every failure is a `TranslationError`.
+that the name gives (`dns:///dragoman.example:50051`). Every other failure is a
+`TranslationError`.
 """
 
 from __future__ import annotations
@@ -21,7 +24,7 @@ from typing import Any
 
 import grpc
 
-from dragoman import conversions
+from dragoman import conversions, requests
 from dragoman.patience import Patience
 from dragoman.results import (
     Alignment,
@@ -86,11 +89,13 @@ class Client:
         client_id: str = "",
         patient: bool = True,
     ) -> None:
-        self._channel = grpc.insecure_channel(server, options=conversions.channel_options())
-        self._stub = TranslationServiceStub(self._channel)
-        self._timeout = timeout
+        requests.string("server", server)
+        requests.metadata("", client_id)  # for its checks
+        self._timeout = requests.seconds("timeout", timeout)
         self._client_id = client_id
         self._patient = patient
+        self._channel = grpc.insecure_channel(server, options=conversions.channel_options())
+        self._stub = TranslationServiceStub(self._channel)
 
     def translate(
         self,
@@ -111,7 +116,8 @@ class Client:
     ) -> TranslationBatch:
         """Translate `texts`. Arguments left out are the server's choice.
 
-        One bad text does not fail the others: look at each translation's `error`.
+        One bad text does not fail the others: look at each translation's `error`. That goes for one
+        that is not Unicode (a lone surrogate) too, which the client can't send.
 
         Args:
             texts: each a word, a sentence, or pages.
@@ -132,23 +138,18 @@ class Client:
         Raises:
             TranslationError: the whole call failed.
         """
-        request = pb.TranslateRequest(
-            contents=conversions.texts_of(texts),
-            source_language_code=source,
-            target_language_code=target,
-            model=model,
-            options=conversions.options(
-                search,
-                priority=priority,
-                max_new_tokens=max_new_tokens,
-                split_sentences=split_sentences,
-                num_hypotheses=num_hypotheses,
-                return_tokens=return_tokens,
-                return_alignments=return_alignments,
-            ),
+        options = requests.options(
+            search,
+            priority=priority,
+            max_new_tokens=max_new_tokens,
+            split_sentences=split_sentences,
+            num_hypotheses=num_hypotheses,
+            return_tokens=return_tokens,
+            return_alignments=return_alignments,
         )
+        request, unsent = requests.translate_request(texts, source, target, model, options)
         response, trailing = self._unary(self._stub.Translate, request, timeout, request_id)
-        return conversions.batch(response, trailing)
+        return conversions.batch(response, trailing, unsent)
 
     def stream(
         self,
@@ -171,20 +172,15 @@ class Client:
         Raises:
             TranslationError: the call failed; pieces may have come before.
         """
-        request = pb.StreamTranslateRequest(
-            content=text,
-            source_language_code=source,
-            target_language_code=target,
-            model=model,
-            options=conversions.options(
-                search,
-                priority=priority,
-                max_new_tokens=max_new_tokens,
-                split_sentences=split_sentences,
-            ),
+        options = requests.options(
+            search,
+            priority=priority,
+            max_new_tokens=max_new_tokens,
+            split_sentences=split_sentences,
         )
+        request = requests.stream_request(text, source, target, model, options)
         patience = self._patience(timeout)
-        metadata = conversions.metadata(request_id, self._client_id)
+        metadata = requests.metadata(request_id, self._client_id)
         while True:
             call = self._stub.StreamTranslate(request, timeout=patience.left(), metadata=metadata)
             has_begun = False
@@ -232,12 +228,12 @@ class Client:
         Raises:
             TranslationError: the whole call failed.
         """
-        options = conversions.score_options(
+        options = requests.score_options(
             priority=priority, return_tokens=return_tokens, return_alignments=return_alignments
         )
-        request = conversions.score_request(pairs, source, target, model, options)
+        request, unsent = requests.score_request(pairs, source, target, model, options)
         response, trailing = self._unary(self._stub.Score, request, timeout, request_id)
-        return conversions.score_batch(response, trailing)
+        return conversions.score_batch(response, trailing, unsent)
 
     def list_models(self, *, timeout: float | None = None) -> list[ModelInfo]:
         """The server's models, the preferred one first.
@@ -254,7 +250,9 @@ class Client:
         Raises:
             TranslationError: NOT_FOUND, or the call failed.
         """
-        response, _ = self._unary(self._stub.GetModel, pb.GetModelRequest(name=name), timeout, "")
+        response, _ = self._unary(
+            self._stub.GetModel, requests.get_model_request(name), timeout, ""
+        )
         return conversions.model_info(response)
 
     def close(self) -> None:
@@ -275,13 +273,14 @@ class Client:
         self.close()
 
     def _patience(self, timeout: float | None) -> Patience:
-        return Patience(self._timeout if timeout is None else timeout, self._patient)
+        given = requests.seconds("timeout", timeout)
+        return Patience(self._timeout if given is None else given, self._patient)
 
     def _unary(
         self, method: Any, request: Any, timeout: float | None, request_id: str
     ) -> tuple[Any, conversions.Metadata]:
         patience = self._patience(timeout)
-        metadata = conversions.metadata(request_id, self._client_id)
+        metadata = requests.metadata(request_id, self._client_id)
         while True:
             try:
                 response, call = method.with_call(
@@ -312,11 +311,13 @@ class AsyncClient:
         client_id: str = "",
         patient: bool = True,
     ) -> None:
-        self._channel = grpc.aio.insecure_channel(server, options=conversions.channel_options())
-        self._stub = TranslationServiceStub(self._channel)
-        self._timeout = timeout
+        requests.string("server", server)
+        requests.metadata("", client_id)  # for its checks
+        self._timeout = requests.seconds("timeout", timeout)
         self._client_id = client_id
         self._patient = patient
+        self._channel = grpc.aio.insecure_channel(server, options=conversions.channel_options())
+        self._stub = TranslationServiceStub(self._channel)
 
     async def translate(
         self,
@@ -340,23 +341,18 @@ class AsyncClient:
         Raises:
             TranslationError: the whole call failed.
         """
-        request = pb.TranslateRequest(
-            contents=conversions.texts_of(texts),
-            source_language_code=source,
-            target_language_code=target,
-            model=model,
-            options=conversions.options(
-                search,
-                priority=priority,
-                max_new_tokens=max_new_tokens,
-                split_sentences=split_sentences,
-                num_hypotheses=num_hypotheses,
-                return_tokens=return_tokens,
-                return_alignments=return_alignments,
-            ),
+        options = requests.options(
+            search,
+            priority=priority,
+            max_new_tokens=max_new_tokens,
+            split_sentences=split_sentences,
+            num_hypotheses=num_hypotheses,
+            return_tokens=return_tokens,
+            return_alignments=return_alignments,
         )
+        request, unsent = requests.translate_request(texts, source, target, model, options)
         response, trailing = await self._unary(self._stub.Translate, request, timeout, request_id)
-        return conversions.batch(response, trailing)
+        return conversions.batch(response, trailing, unsent)
 
     async def stream(
         self,
@@ -377,20 +373,15 @@ class AsyncClient:
         Raises:
             TranslationError: the call failed; pieces may have come before.
         """
-        request = pb.StreamTranslateRequest(
-            content=text,
-            source_language_code=source,
-            target_language_code=target,
-            model=model,
-            options=conversions.options(
-                search,
-                priority=priority,
-                max_new_tokens=max_new_tokens,
-                split_sentences=split_sentences,
-            ),
+        options = requests.options(
+            search,
+            priority=priority,
+            max_new_tokens=max_new_tokens,
+            split_sentences=split_sentences,
         )
+        request = requests.stream_request(text, source, target, model, options)
         patience = self._patience(timeout)
-        metadata = conversions.metadata(request_id, self._client_id)
+        metadata = requests.metadata(request_id, self._client_id)
         while True:
             call = self._stub.StreamTranslate(request, timeout=patience.left(), metadata=metadata)
             has_begun = False
@@ -425,12 +416,12 @@ class AsyncClient:
         Raises:
             TranslationError: the whole call failed.
         """
-        options = conversions.score_options(
+        options = requests.score_options(
             priority=priority, return_tokens=return_tokens, return_alignments=return_alignments
         )
-        request = conversions.score_request(pairs, source, target, model, options)
+        request, unsent = requests.score_request(pairs, source, target, model, options)
         response, trailing = await self._unary(self._stub.Score, request, timeout, request_id)
-        return conversions.score_batch(response, trailing)
+        return conversions.score_batch(response, trailing, unsent)
 
     async def list_models(self, *, timeout: float | None = None) -> list[ModelInfo]:
         """As `Client.list_models`.
@@ -448,7 +439,7 @@ class AsyncClient:
             TranslationError: NOT_FOUND, or the call failed.
         """
         response, _ = await self._unary(
-            self._stub.GetModel, pb.GetModelRequest(name=name), timeout, ""
+            self._stub.GetModel, requests.get_model_request(name), timeout, ""
         )
         return conversions.model_info(response)
 
@@ -470,13 +461,14 @@ class AsyncClient:
         await self.close()
 
     def _patience(self, timeout: float | None) -> Patience:
-        return Patience(self._timeout if timeout is None else timeout, self._patient)
+        given = requests.seconds("timeout", timeout)
+        return Patience(self._timeout if given is None else given, self._patient)
 
     async def _unary(
         self, method: Any, request: Any, timeout: float | None, request_id: str
     ) -> tuple[Any, conversions.Metadata]:
         patience = self._patience(timeout)
-        metadata = conversions.metadata(request_id, self._client_id)
+        metadata = requests.metadata(request_id, self._client_id)
         while True:
             call = method(request, timeout=patience.left(), metadata=metadata)
             try:

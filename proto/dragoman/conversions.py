@@ -1,12 +1,11 @@
-"""Between the contract's messages and the client's results."""
+"""From the contract's messages to the client's results, and what a channel is opened with."""
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import re
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 
 import grpc
 from google.protobuf.message import DecodeError
@@ -19,9 +18,7 @@ from dragoman.results import (
     ModelInfo,
     ModelLimits,
     PairScore,
-    Sampling,
     ScoreBatch,
-    Search,
     Sentence,
     SourceToken,
     StreamEnd,
@@ -37,15 +34,11 @@ CLIENT_ID = "x-client-id"
 # What both may be; a server takes nothing else.
 VALID_ID = re.compile(r"[A-Za-z0-9\-_.:/+=@]{1,128}")
 _DETAILS = "grpc-status-details-bin"
-_ENUMS: dict[str, tuple[str, Any]] = {
-    "length_penalty_kind": ("LENGTH_PENALTY_KIND", pb.LengthPenaltyKind),
-    "early_stopping": ("EARLY_STOPPING", pb.EarlyStopping),
-    "priority": ("PRIORITY", pb.Priority),
-    "return_alignments": ("ALIGNMENT_KIND", pb.AlignmentKind),
-}
 _CODES = {code.value[0]: code for code in grpc.StatusCode}
 
 Metadata = Sequence[tuple[str, str | bytes]]
+# The texts or pairs of a call that no message can hold, by their place; empty ones were sent.
+Unsent = Mapping[int, TranslationError]
 
 
 def service_config() -> str:
@@ -86,72 +79,6 @@ def channel_options() -> list[tuple[str, str | int]]:
         ("grpc.keepalive_time_ms", 60_000),
         ("grpc.keepalive_timeout_ms", 20_000),
     ]
-
-
-def options(search: Search | None = None, **chosen: str | int | None) -> pb.TranslateOptions:
-    """The options message; None leaves the choice to the server."""
-    return pb.TranslateOptions(search=_search(search) if search else None, **_given(chosen))
-
-
-def texts_of(texts: Sequence[str]) -> Sequence[str]:
-    """The texts of a call.
-
-    Raises:
-        TypeError: it is one text, whose letters would be translated one by one.
-    """
-    if isinstance(texts, str):
-        raise TypeError("texts: must be a list of texts, not one text")
-    return texts
-
-
-def metadata(request_id: str, client_id: str) -> tuple[tuple[str, str], ...]:
-    """What a call is sent with.
-
-    Raises:
-        ValueError: a name that no server takes; says which.
-    """
-    named = {"request_id": (REQUEST_ID, request_id), "client_id": (CLIENT_ID, client_id)}
-    for argument, (_, value) in named.items():
-        if value and not VALID_ID.fullmatch(value):
-            raise ValueError(
-                f"{argument}: must be 1 to 128 letters, digits, and any of -_.:/+=@, not {value!r}"
-            )
-    return tuple((key, value) for key, value in named.values() if value)
-
-
-def score_options(**chosen: str | int | None) -> pb.ScoreOptions:
-    """The options message of a score; likewise."""
-    return pb.ScoreOptions(**_given(chosen))
-
-
-def _given(chosen: dict[str, str | int | None]) -> Any:
-    """What was chosen, names as numbers."""
-    given: dict[str, Any] = {name: value for name, value in chosen.items() if value is not None}
-    return {
-        name: _number(name, value, *_ENUMS[name]) if name in _ENUMS else value
-        for name, value in given.items()
-    }
-
-
-def _search(search: Search) -> pb.SearchOptions:
-    given = _given(_chosen(search))
-    if search.sampling is not None:
-        given["sampling"] = pb.Sampling(**_chosen(search.sampling))
-    return pb.SearchOptions(**given)
-
-
-def _chosen(options: Search | Sampling) -> dict[str, Any]:
-    """The fields that are not left to the server."""
-    values = {field.name: getattr(options, field.name) for field in dataclasses.fields(options)}
-    return {name: value for name, value in values.items() if value is not None}
-
-
-def _number(field: str, name: str, prefix: str, enum: Any) -> int:
-    names = [known.removeprefix(f"{prefix}_").lower() for known in enum.keys()[1:]]
-    if name not in names:
-        raise ValueError(f"{field} must be one of {', '.join(names)}, not {name!r}")
-    number: int = enum.Value(f"{prefix}_{name.upper()}")
-    return number
 
 
 def translation(message: pb.Translation) -> Translation:
@@ -201,23 +128,13 @@ def _alignment(message: pb.Alignment) -> Alignment:
     )
 
 
-def score_request(
-    pairs: Iterable[tuple[str, str]], source: str, target: str, model: str, options: pb.ScoreOptions
-) -> pb.ScoreRequest:
-    """The message that asks for the scores of `pairs`."""
-    return pb.ScoreRequest(
-        pairs=[pb.ScorePair(source_text=text, translated_text=other) for text, other in pairs],
-        source_language_code=source,
-        target_language_code=target,
-        model=model,
-        options=options,
-    )
-
-
-def score_batch(message: pb.ScoreResponse, trailing: Metadata) -> ScoreBatch:
+def score_batch(message: pb.ScoreResponse, trailing: Metadata, unsent: Unsent) -> ScoreBatch:
     """A call's scores."""
+    scores = [_pair_score(item) for item in message.scores]
+    for index, error in unsent.items():
+        scores[index] = PairScore(0.0, 0, 0, error)
     return ScoreBatch(
-        scores=[_pair_score(item) for item in message.scores],
+        scores=scores,
         model=message.model,
         queue_seconds=message.timing.queue_duration.ToNanoseconds() / 1e9,
         compute_seconds=message.timing.compute_duration.ToNanoseconds() / 1e9,
@@ -238,10 +155,15 @@ def _pair_score(message: pb.PairScore) -> PairScore:
     )
 
 
-def batch(message: pb.TranslateResponse, trailing: Metadata) -> TranslationBatch:
+def batch(
+    message: pb.TranslateResponse, trailing: Metadata = (), unsent: Unsent = MappingProxyType({})
+) -> TranslationBatch:
     """A call's results."""
+    translations = [translation(item) for item in message.translations]
+    for index, error in unsent.items():
+        translations[index] = Translation("", FinishReason.UNSPECIFIED, 0, 0, False, error)
     return TranslationBatch(
-        translations=[translation(item) for item in message.translations],
+        translations=translations,
         model=message.model,
         queue_seconds=message.timing.queue_duration.ToNanoseconds() / 1e9,
         compute_seconds=message.timing.compute_duration.ToNanoseconds() / 1e9,

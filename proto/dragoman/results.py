@@ -212,7 +212,7 @@ class Translation:
     Attributes:
         text: the translation; "" if there is an error.
         finish_reason: why it ended.
-        num_source_tokens, num_target_tokens: read and generated.
+        num_source_tokens, num_target_tokens: read and generated, ends of sentence not counted.
         was_split: a sentence was too long for the model and was split inside.
         error: why this text was not translated; None if it was.
         sentences: those that the model translated; empty unless asked for.

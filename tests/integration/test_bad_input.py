@@ -136,6 +136,20 @@ async def test_nul_fails_its_item_only(server: Running) -> None:
     assert server.metric("dragoman_texts_total", code="INVALID_ARGUMENT") == 1
 
 
+async def test_what_is_not_unicode_fails_its_item_only(server: Running) -> None:
+    """The client can't send it, and says so as the server would."""
+    expected = (await server.client.translate(["A dog."])).translations[0]
+    batch = await server.client.translate(["A dog.", "ab\ud800", "A dog."])
+    first, bad, last = batch.translations
+    assert first == last == expected
+    assert_invalid(bad.error, "contents[1]", "position 2 is not Unicode")
+    assert (bad.text, bad.finish_reason) == ("", FinishReason.UNSPECIFIED)
+    assert batch.request_id
+    with pytest.raises(TranslationError) as caught:
+        await anext(server.client.stream("ab\ud800"))
+    assert_invalid(caught.value, "content", "position 2 is not Unicode")
+
+
 async def test_nul_fails_a_stream(server: Running) -> None:
     with pytest.raises(TranslationError) as caught:
         await anext(server.client.stream("a\0b"))

@@ -7,7 +7,7 @@ import asyncio
 import grpc
 import pytest
 
-from dragoman import conversions
+from dragoman import conversions, requests
 from dragoman.client import AsyncClient
 from dragoman.v1 import translation_pb2 as pb
 from dragoman.v1.translation_pb2_grpc import TranslationServiceStub
@@ -35,7 +35,7 @@ async def place_of_the_last(
     """Somebody makes 100 calls, then somebody one more; how many were begun before that one."""
     # Not by our own client, which sends no id that no server takes.
     metadata = ((conversions.CLIENT_ID, last_id),) if last_id else ()
-    request = pb.TranslateRequest(contents=[TEXT], options=conversions.options(priority=priority))
+    request = pb.TranslateRequest(contents=[TEXT], options=requests.options(priority=priority))
     async with (
         running_fake(runner, tokenizer, drain_seconds=30.0) as server,
         AsyncClient(server.address, client_id=many_id) as many,

@@ -146,6 +146,8 @@ async def test_a_bad_pair_does_not_fail_the_others(server: Running) -> None:
         (("A dog.", "Ein\0Hund"), "pairs[3].translated_text", "NUL at position 3"),
         (("w " * 200, "Ein Hund."), "pairs[4].source_text", "the model's limit is 64"),
         (("A dog.", "w " * 200), "pairs[5].translated_text", "the model's limit is 64"),
+        (("A dog\ud800", "Ein Hund."), "pairs[6].source_text", "position 5 is not Unicode"),
+        (("A dog.", "Ein \udfff"), "pairs[7].translated_text", "position 4 is not Unicode"),
     ]
     batch = await server.client.score([PAIRS[0], *(pair for pair, _, _ in bad), PAIRS[1]])
     first, *failed, last = batch.scores
@@ -286,7 +288,7 @@ async def run(
 async def test_the_command_reads_tabs_or_two_files(server: Running, tmp_path: Path) -> None:
     pairs = [PAIRS[0], PAIRS[1], ("Zoë.", "Die Kinder.")] * 60
     scores = (await server.client.score(pairs[:3], return_alignments="hard")).scores
-    expected = [f"{score.log_probability:.6f}\t{score.num_target_tokens + 1}" for score in scores]
+    expected = [f"{score.log_probability:.6f}\t{score.num_target_tokens}" for score in scores]
     lines = "".join(f"{source}\t{target}\n" for source, target in pairs).encode()
     assert await run(server, given=lines) == (0, [*expected * 60, ""], "")
     for name, texts in zip(("en", "de"), zip(*pairs, strict=True), strict=True):

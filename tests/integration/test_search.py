@@ -10,7 +10,7 @@ from typing import Any
 import grpc
 import pytest
 
-from dragoman import conversions
+from dragoman import requests
 from dragoman.client import FinishReason, Sampling, Search, TranslationError
 from dragoman.v1 import translation_pb2 as pb
 from dragoman.v1.translation_pb2_grpc import TranslationServiceStub
@@ -219,7 +219,7 @@ async def test_a_stream_takes_no_beam(real: Running) -> None:
 
 def test_an_unknown_name_is_refused_before_anything_is_sent() -> None:
     with pytest.raises(ValueError, match="power, gnmt"):
-        conversions.options(Search(length_penalty_kind="square"))
+        requests.options(Search(length_penalty_kind="square"))
 
 
 async def test_the_command_line_searches_too(real: Running) -> None:

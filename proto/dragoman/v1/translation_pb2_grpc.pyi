@@ -19,6 +19,9 @@ Errors of a whole call are gRPC status codes, with details from google/rpc/error
   UNAVAILABLE         the server is starting or draining: safe to retry elsewhere
   INTERNAL            a defect; the message has the request id, the server's log the rest
 
+Counts of tokens (`source_token_count`, `target_token_count`) are of what stands in the text: they
+leave out end-of-sentence tokens. Lists of tokens, log-probabilities and limits include them.
+
 Metadata: a client may send `x-request-id` (1 to 128 letters, digits, and any of `-_.:/+=@`);
 the server gives the id that it used, its own if there was none, in the trailing metadata.
 It may send `x-client-id` (the same characters): where there is not enough for all, clients get

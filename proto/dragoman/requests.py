@@ -1,0 +1,220 @@
+"""From the caller's arguments to the contract's messages.
+
+An argument of the wrong type, or one that no server could take, raises TypeError or ValueError with
+its name. A text that is a str but not Unicode (it has a lone surrogate) fails alone, as a bad text
+does at the server: an empty one is sent in its place, and its error stands in the answer.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import numbers
+from collections.abc import Iterable
+from typing import Any, TypeVar
+
+import grpc
+from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.message import Message
+
+from dragoman.conversions import CLIENT_ID, REQUEST_ID, VALID_ID, Unsent
+from dragoman.results import Sampling, Search, TranslationError
+from dragoman.v1 import translation_pb2 as pb
+
+_ENUMS: dict[str, tuple[str, Any]] = {
+    "length_penalty_kind": ("LENGTH_PENALTY_KIND", pb.LengthPenaltyKind),
+    "early_stopping": ("EARLY_STOPPING", pb.EarlyStopping),
+    "priority": ("PRIORITY", pb.Priority),
+    "return_alignments": ("ALIGNMENT_KIND", pb.AlignmentKind),
+}
+_NUMBERS: dict[int, tuple[type, str]] = {
+    FieldDescriptor.CPPTYPE_BOOL: (bool, "True or False"),
+    FieldDescriptor.CPPTYPE_DOUBLE: (numbers.Real, "a number"),
+    FieldDescriptor.CPPTYPE_INT32: (numbers.Integral, "an int"),
+    FieldDescriptor.CPPTYPE_UINT64: (numbers.Integral, "an int"),
+}
+# Some thirty years: gRPC takes a deadline that is centuries away for one that has passed.
+_LONGEST_SECONDS = 1e9
+_Kind = TypeVar("_Kind", bound=Message)
+
+
+def translate_request(
+    texts: Iterable[str], source: str, target: str, model: str, options: pb.TranslateOptions
+) -> tuple[pb.TranslateRequest, Unsent]:
+    """The message that asks for the translations of `texts`, and those that it can't hold."""
+    request = pb.TranslateRequest(options=options, **_languages(source, target, model))
+    unsent: Unsent = {}
+    for index, text in enumerate(_several("texts", texts, "texts")):
+        field = f"contents[{index}]"
+        if not isinstance(text, str):
+            raise TypeError(f"texts: {field} must be a str, not {type(text).__name__}")
+        if error := _not_unicode(field, text):
+            unsent[index] = error
+        request.contents.append("" if error else text)
+    return request, unsent
+
+
+def stream_request(
+    text: str, source: str, target: str, model: str, options: pb.TranslateOptions
+) -> pb.StreamTranslateRequest:
+    """The message that asks for the translation of `text`, piece by piece.
+
+    Raises:
+        TranslationError: `text` is not Unicode.
+    """
+    if not isinstance(text, str):
+        raise TypeError(f"text: must be a str, not {type(text).__name__}")
+    if error := _not_unicode("content", text):
+        raise error
+    return pb.StreamTranslateRequest(
+        content=text, options=options, **_languages(source, target, model)
+    )
+
+
+def score_request(
+    pairs: Iterable[tuple[str, str]], source: str, target: str, model: str, options: pb.ScoreOptions
+) -> tuple[pb.ScoreRequest, Unsent]:
+    """The message that asks for the scores of `pairs`, and those that it can't hold."""
+    request = pb.ScoreRequest(options=options, **_languages(source, target, model))
+    unsent: Unsent = {}
+    for index, pair in enumerate(_several("pairs", pairs, "pairs of a text and its translation")):
+        place = f"pairs[{index}]"
+        if not isinstance(pair, (tuple, list)) or len(pair) != 2:
+            raise TypeError(f"{place}: must be a text and its translation, not {pair!r:.80}")
+        for part, text in zip(("source_text", "translated_text"), pair, strict=True):
+            if not isinstance(text, str):
+                raise TypeError(f"{place}.{part}: must be a str, not {type(text).__name__}")
+            if error := _not_unicode(f"{place}.{part}", text):
+                unsent[index] = error
+        text, translation = ("", "") if index in unsent else pair
+        request.pairs.add(source_text=text, translated_text=translation)
+    return request, unsent
+
+
+def get_model_request(name: str) -> pb.GetModelRequest:
+    """The message that asks for a model's description."""
+    return pb.GetModelRequest(name=string("name", name))
+
+
+def options(search: Search | None = None, **chosen: str | int | None) -> pb.TranslateOptions:
+    """The options message; None leaves the choice to the server."""
+    message = _filled(pb.TranslateOptions(), chosen)
+    if search is not None:
+        message.search.CopyFrom(_search(search))
+    return message
+
+
+def score_options(**chosen: str | int | None) -> pb.ScoreOptions:
+    """The options message of a score; likewise."""
+    return _filled(pb.ScoreOptions(), chosen)
+
+
+def metadata(request_id: str, client_id: str) -> tuple[tuple[str, str], ...]:
+    """What a call is sent with; an empty name is left out."""
+    named = {"request_id": (REQUEST_ID, request_id), "client_id": (CLIENT_ID, client_id)}
+    for argument, (_, value) in named.items():
+        if string(argument, value) and not VALID_ID.fullmatch(value):
+            raise ValueError(
+                f"{argument}: must be 1 to 128 letters, digits, and any of -_.:/+=@, not {value!r}"
+            )
+    return tuple((key, value) for key, value in named.values() if value)
+
+
+def seconds(argument: str, value: float | None) -> float | None:
+    """A timeout, once it is checked."""
+    if value is None:
+        return None
+    if not isinstance(value, numbers.Real):
+        raise TypeError(
+            f"{argument}: must be a number of seconds or None, not {type(value).__name__}"
+        )
+    if math.isnan(value):
+        raise ValueError(f"{argument}: must be a number of seconds or None, not nan")
+    return min(float(value), _LONGEST_SECONDS)
+
+
+def string(argument: str, value: str) -> str:
+    """Any other text, once it is checked."""
+    if not isinstance(value, str):
+        raise TypeError(f"{argument}: must be a str, not {type(value).__name__}")
+    if error := _not_unicode(argument, value):
+        raise ValueError(error.message)
+    return value
+
+
+def _languages(source: str, target: str, model: str) -> dict[str, str]:
+    return {
+        "source_language_code": string("source", source),
+        "target_language_code": string("target", target),
+        "model": string("model", model),
+    }
+
+
+def _several(argument: str, values: Any, what: str) -> Iterable[Any]:
+    """`values`, if they are several and not one text, whose letters would be taken one by one."""
+    if isinstance(values, str):
+        raise TypeError(f"{argument}: must be a list of {what}, not one text")
+    if isinstance(values, bytes) or not isinstance(values, Iterable):
+        raise TypeError(f"{argument}: must be a list of {what}, not {type(values).__name__}")
+    return values
+
+
+def _not_unicode(field: str, text: str) -> TranslationError | None:
+    """Why no message can hold `text`, in the server's words; None if one can."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as exc:
+        why = f"the character at position {exc.start} is not Unicode"
+        code = grpc.StatusCode.INVALID_ARGUMENT
+        return TranslationError(code, f"{field}: {why}", field=field, description=why)
+    return None
+
+
+def _search(search: Search) -> pb.SearchOptions:
+    if not isinstance(search, Search):
+        raise TypeError(f"search: must be a Search, not {type(search).__name__}")
+    given = _fields(search)
+    pieces, sampling = given.pop("suppressed_tokens"), given.pop("sampling")
+    message = _filled(pb.SearchOptions(), given)
+    for index, piece in enumerate(_several("suppressed_tokens", pieces or (), "pieces")):
+        message.suppressed_tokens.append(string(f"suppressed_tokens[{index}]", piece))
+    if sampling is not None:
+        if not isinstance(sampling, Sampling):
+            raise TypeError(f"sampling: must be a Sampling, not {type(sampling).__name__}")
+        message.sampling.CopyFrom(_filled(pb.Sampling(), _fields(sampling)))
+    return message
+
+
+def _fields(options: Search | Sampling) -> dict[str, Any]:
+    return {field.name: getattr(options, field.name) for field in dataclasses.fields(options)}
+
+
+def _filled(message: _Kind, given: dict[str, Any]) -> _Kind:
+    """`message` with the fields that are given; None leaves one to the server."""
+    for name, value in given.items():
+        if value is not None:
+            field = message.DESCRIPTOR.fields_by_name[name]
+            setattr(message, name, _value(name, value, field.cpp_type))
+    return message
+
+
+def _value(name: str, value: Any, kind: int) -> Any:
+    if name in _ENUMS:
+        return _number(name, value, *_ENUMS[name])
+    if kind == FieldDescriptor.CPPTYPE_STRING:
+        return string(name, value)
+    wanted, what = _NUMBERS[kind]
+    if not isinstance(value, wanted):
+        raise TypeError(f"{name}: must be {what}, not {type(value).__name__}")
+    low, high = (0, 2**64) if kind == FieldDescriptor.CPPTYPE_UINT64 else (-(2**31), 2**31)
+    if wanted is numbers.Integral and not low <= value < high:
+        raise ValueError(f"{name}: {value} is out of range")
+    return value
+
+
+def _number(field: str, name: str, prefix: str, enum: Any) -> int:
+    names = [known.removeprefix(f"{prefix}_").lower() for known in enum.keys()[1:]]
+    if name not in names:
+        raise ValueError(f"{field} must be one of {', '.join(names)}, not {name!r}")
+    number: int = enum.Value(f"{prefix}_{name.upper()}")
+    return number
