@@ -27,7 +27,7 @@ export ORT_DISABLE_TELEMETRY := 1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test check check-manifests test-containers image image-gpu proto bench bench-engine bench-full bench-overload soak venv lock lock-images clean
+.PHONY: help serve test check check-manifests test-clients test-containers image image-gpu proto bench bench-engine bench-full bench-overload soak venv lock lock-images clean
 
 help:  ## show these targets
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 24
@@ -50,6 +50,9 @@ check-manifests: $(venv)/.manifests  ## check what is in docker/: images, compos
 test-containers: $(venv)/.manifests  ## check them, then build and run them (Debian, root; minutes)
 	DRAGOMAN_REQUIRE_TOOLS=1 $(python) -m pytest -m "containers or not containers" \
 	    tests/containers/static tests/containers/live $(ARGS)
+
+test-clients: $(venv)/.manifests  ## run the examples in other languages (needs Node, npm, its registry)
+	DRAGOMAN_REQUIRE_TOOLS=$(REQUIRE_TOOLS) $(python) -m pytest -m clients tests/clients $(ARGS)
 
 image:  ## build the image for CPUs, dragoman:cpu (ARGS="--secret ...": see docker/Dockerfile)
 	$(docker_build) --target cpu --tag dragoman:cpu --tag dragoman:$(version)-cpu $(ARGS) .

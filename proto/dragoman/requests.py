@@ -17,7 +17,7 @@ import grpc
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 
-from dragoman.conversions import CLIENT_ID, REQUEST_ID, VALID_ID, Unsent
+from dragoman.conversions import CLIENT_ID, REQUEST_ID, VALID_ID
 from dragoman.results import Sampling, Search, TranslationError
 from dragoman.v1 import translation_pb2 as pb
 
@@ -27,7 +27,7 @@ _ENUMS: dict[str, tuple[str, Any]] = {
     "priority": ("PRIORITY", pb.Priority),
     "return_alignments": ("ALIGNMENT_KIND", pb.AlignmentKind),
 }
-_NUMBERS: dict[int, tuple[type, str]] = {
+_NUMBERS: dict[int, tuple[Any, str]] = {
     FieldDescriptor.CPPTYPE_BOOL: (bool, "True or False"),
     FieldDescriptor.CPPTYPE_DOUBLE: (numbers.Real, "a number"),
     FieldDescriptor.CPPTYPE_INT32: (numbers.Integral, "an int"),
@@ -40,10 +40,10 @@ _Kind = TypeVar("_Kind", bound=Message)
 
 def translate_request(
     texts: Iterable[str], source: str, target: str, model: str, options: pb.TranslateOptions
-) -> tuple[pb.TranslateRequest, Unsent]:
+) -> tuple[pb.TranslateRequest, dict[int, TranslationError]]:
     """The message that asks for the translations of `texts`, and those that it can't hold."""
     request = pb.TranslateRequest(options=options, **_languages(source, target, model))
-    unsent: Unsent = {}
+    unsent: dict[int, TranslationError] = {}
     for index, text in enumerate(_several("texts", texts, "texts")):
         field = f"contents[{index}]"
         if not isinstance(text, str):
@@ -73,10 +73,10 @@ def stream_request(
 
 def score_request(
     pairs: Iterable[tuple[str, str]], source: str, target: str, model: str, options: pb.ScoreOptions
-) -> tuple[pb.ScoreRequest, Unsent]:
+) -> tuple[pb.ScoreRequest, dict[int, TranslationError]]:
     """The message that asks for the scores of `pairs`, and those that it can't hold."""
     request = pb.ScoreRequest(options=options, **_languages(source, target, model))
-    unsent: Unsent = {}
+    unsent: dict[int, TranslationError] = {}
     for index, pair in enumerate(_several("pairs", pairs, "pairs of a text and its translation")):
         place = f"pairs[{index}]"
         if not isinstance(pair, (tuple, list)) or len(pair) != 2:
@@ -120,7 +120,7 @@ def metadata(request_id: str, client_id: str) -> tuple[tuple[str, str], ...]:
     return tuple((key, value) for key, value in named.values() if value)
 
 
-def seconds(argument: str, value: float | None) -> float | None:
+def seconds(argument: str, value: Any) -> float | None:
     """A timeout, once it is checked."""
     if value is None:
         return None
@@ -142,7 +142,7 @@ def string(argument: str, value: str) -> str:
     return value
 
 
-def _languages(source: str, target: str, model: str) -> dict[str, str]:
+def _languages(source: str, target: str, model: str) -> dict[str, Any]:
     return {
         "source_language_code": string("source", source),
         "target_language_code": string("target", target),
