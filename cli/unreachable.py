@@ -11,8 +11,17 @@ if TYPE_CHECKING:
 def describe(server: str, error: TranslationError) -> str:
     """The failure of a call to `server`, in a line."""
     # A server's answer carries the request's id, also when it refuses because it is going away.
-    if error.code.name != "UNAVAILABLE" or error.request_id:
+    if error.request_id:
         return f"{server}: {error}"
-    if "errors resolving" in error.message or "resolution failed" in error.message:
-        return f"the host in {server} is not known"
-    return f'no server answers at {server}; is "dragoman serve" running there?'
+    match error.code.name:
+        case "UNAVAILABLE":
+            if "errors resolving" in error.message or "resolution failed" in error.message:
+                return f"the host in {server} is not known"
+            return f'no server answers at {server}; is "dragoman serve" running there?'
+        case "DEADLINE_EXCEEDED":
+            return f"no answer from {server} in time: the server may be busy, or not there"
+        case "UNIMPLEMENTED":
+            return (
+                f"what answers at {server} is not a Dragoman server, or an old one: {error.message}"
+            )
+    return f"{server}: {error}"
