@@ -1,7 +1,10 @@
 """What the commands say before they do anything."""
 
+import json
+import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,6 +13,8 @@ from typer.testing import CliRunner
 
 import dragoman
 from cli.main import app
+
+ROOT = Path(__file__).parents[3]
 
 
 def commands() -> Iterator[tuple[str, ...]]:
@@ -54,13 +59,15 @@ def test_the_version() -> None:
 
 
 @pytest.mark.parametrize(("device", "extra"), [("cpu", "cpu"), ("cuda:1", "gpu")])
-def test_serving_without_onnx_runtime_names_what_is_missing(
-    monkeypatch: pytest.MonkeyPatch, device: str, extra: str
-) -> None:
-    monkeypatch.setitem(sys.modules, "onnxruntime", None)  # as if it were not installed
-    result = CliRunner().invoke(app, ["serve", "--port", "0", "--device", device])
-    assert result.output == (
-        f"dragoman: ONNX Runtime is missing: pip install '.[{extra}]' "
-        "in the folder of Dragoman's source\n"
+def test_serving_without_onnx_runtime_names_what_is_missing(device: str, extra: str) -> None:
+    program = (
+        "import sys; sys.modules['onnxruntime'] = None; "  # as if it were not installed
+        f"from cli.main import app; app(['serve', '--port', '0', '--device', '{device}'])"
     )
-    assert result.exit_code == 1
+    ended = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True)
+    line = json.loads(ended.stderr)
+    assert line["level"] == "critical"
+    assert line["message"] == (
+        f"ONNX Runtime is missing: pip install '.[{extra}]' in the folder of Dragoman's source"
+    )
+    assert ended.returncode == 1
