@@ -62,6 +62,8 @@ def serve(
     max_connection_calls: Annotated[int | None, _option("max_connection_calls")] = None,
     max_connection_seconds: Annotated[float | None, _option("max_connection_seconds")] = None,
     max_client_metrics: Annotated[int | None, _option("max_client_metrics")] = None,
+    stall_seconds: Annotated[float | None, _option("stall_seconds")] = None,
+    hang_seconds: Annotated[float | None, _option("hang_seconds")] = None,
     drain_seconds: Annotated[float | None, _option("drain_seconds")] = None,
     log_level: Annotated[str | None, _option("log_level")] = None,
     log_format: Annotated[str | None, _option("log_format")] = None,

@@ -36,7 +36,8 @@ from service.requests import (
     ScoringRequest,
 )
 from service.scoring_preparation import ScoringPreparation, in_a_thread
-from service.step_loop import Iteration, News
+from service.servable import Pulse
+from service.step_loop import MAX_UNTOLD, Iteration, News
 from service.step_loops import step_loop, widest_sequence
 
 __all__ = ["Engine", "EngineConfig"]
@@ -140,6 +141,7 @@ class Engine:
         self._loop_thread = 0
         self._ended = asyncio.Event()
         self._was_left = False
+        self._num_reports = 0
 
     @property
     def is_serving(self) -> bool:
@@ -225,11 +227,36 @@ class Engine:
                 await self._ended.wait()
         except TimeoutError:
             logger.error("a step hangs for more than %s seconds; left behind", timeout_seconds)
-            self._was_left = True
-            self._steps.abandon()
-            self._end(failed=True)
+            self.abandon()
         if not self._was_left:
             await asyncio.to_thread(self._steps.join)
+
+    def abandon(self) -> None:
+        """Leave a step behind that hangs, with its runner. Everything else ends, as failed."""
+        if self._ended.is_set():
+            return
+        self._was_left = True
+        self._steps.abandon()
+        self._end(failed=True)
+
+    def pulse(self) -> Pulse | None:
+        """Its progress; None while it has no work.
+
+        A request counts as work until the step loop has answered it, cancelled or not.
+        """
+        if not self._generations:
+            return None
+        return Pulse(self._num_reports, self._silence_seconds())
+
+    def _silence_seconds(self) -> float:
+        """How long the step loop may be silent: so many steps, an encode and a score.
+
+        Each position that is encoded or scored costs less than a step of one row.
+        """
+        pace, limits = self._gate.pace, self.limits
+        num_rows = min(limits.max_rows, max(1, self._gate.backlog.num_rows_inside))
+        num_positions = limits.max_source_positions + limits.max_target_positions
+        return MAX_UNTOLD * pace.step_seconds(num_rows) + num_positions * pace.step_seconds(1)
 
     async def wait_until_ended(self) -> bool:
         """Wait until it has ended, by `stop` or by itself; whether it failed."""
@@ -385,6 +412,7 @@ class Engine:
     def _hand_out(self, news: News) -> None:
         if self._ended.is_set():  # of a step that hung, and whose jobs have been answered
             return
+        self._num_reports += 1
         # Answers first: an observer that raises must not cost anybody one.
         for job, token_ids in news.streamed:
             job.reply.push(token_ids)

@@ -19,18 +19,30 @@ _Response = health_pb2.HealthCheckResponse
 class HealthService(health_pb2_grpc.HealthServicer):
     """Answers for the server as a whole (the empty name) and for each of `services`.
 
-    All share one status: NOT_SERVING until `start_serving`, and again from `start_draining`.
+    All share one status: NOT_SERVING until `start_serving`, while a model is stalled, and again
+    from `start_draining`.
     """
 
     def __init__(self, services: tuple[str, ...]) -> None:
         self._services = frozenset(("", *services))
         self._serving = False
+        self._stalled = False
         self._draining = False
         self._changed = asyncio.Event()
 
     def start_serving(self) -> None:
         """From now on: SERVING."""
         self._serving = True
+        self._wake()
+
+    @property
+    def is_serving(self) -> bool:
+        """Whether it says SERVING: readiness. From any thread."""
+        return self._serving and not self._stalled
+
+    def set_stalled(self, stalled: bool) -> None:
+        """Whether a model makes no progress at present."""
+        self._stalled = stalled
         self._wake()
 
     def start_draining(self) -> None:
@@ -45,7 +57,7 @@ class HealthService(health_pb2_grpc.HealthServicer):
     def _status(self, service: str) -> int:
         if service not in self._services:
             return _Response.SERVICE_UNKNOWN
-        return _Response.SERVING if self._serving else _Response.NOT_SERVING
+        return _Response.SERVING if self.is_serving else _Response.NOT_SERVING
 
     async def Check(
         self,

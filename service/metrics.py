@@ -81,7 +81,7 @@ class ServerMetrics:
         self._texts = functools.cache(texts.labels)
         self.serving = Gauge(
             "dragoman_serving",
-            "1 while the server takes requests, 0 while it starts or drains.",
+            "1 while health says SERVING, 0 while the server starts, drains or a model is stalled.",
             registry=self.registry,
         )
         self._build = Gauge(
@@ -154,6 +154,9 @@ class ServerMetrics:
         self.slots = gauge("dragoman_slots", "Slots: rows that can step at the same time.")
         self.slots_used = gauge("dragoman_slots_used", "Slots in use.")
         self.waiting = gauge("dragoman_waiting_sentences", "Sentences waiting for a slot.")
+        self.stalled = gauge(
+            "dragoman_stalled", "1 while a model has work and makes no progress, otherwise 0."
+        )
         self.held_back = gauge(
             "dragoman_held_back_calls",
             "Calls that have more sentences than they may put into the queue at the moment.",
@@ -249,6 +252,7 @@ class ModelMetrics:
         self._slots_used = metrics.slots_used.labels(model)
         self._waiting = metrics.waiting.labels(model)
         self._held_back = metrics.held_back.labels(model)
+        metrics.stalled.labels(model).set(0)
         self._max_waiting = metrics.max_waiting.labels(model)
         self._cache_bytes = metrics.cache_bytes.labels(model)
         self._source_tokens = metrics.source_tokens.labels(model)

@@ -2,11 +2,26 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Protocol
 
 from service.admission import Admission
 from service.plan import RunnerLimits
 from service.requests import GenerationRequest
+
+
+@dataclass(frozen=True)
+class Pulse:
+    """The progress of an engine that has work.
+
+    Attributes:
+        num_reports: how often the model has reported what it did (steps, encodes, scores).
+        expected_seconds: what it may take from one report to the next, by estimate and at most; 0
+            if nothing is known.
+    """
+
+    num_reports: int
+    expected_seconds: float = 0.0
 
 
 class ServableEngine(Protocol):
@@ -62,6 +77,14 @@ class ServableEngine(Protocol):
             DeadlineExceededError: the deadline cannot be met.
             UnavailableError: it does not serve.
         """
+        ...
+
+    def pulse(self) -> Pulse | None:
+        """Its progress; None while it has no work."""
+        ...
+
+    def abandon(self) -> None:
+        """Leave a model behind that hangs, and fail; what it had to do ends at once."""
         ...
 
     async def wait_until_ended(self) -> bool:

@@ -27,6 +27,7 @@ from service.request_parsing import RequestParser
 from service.requests import MAX_SUPPRESSED
 from service.servicer import SERVICE, TranslationServicer
 from service.settings import Settings
+from service.watchdog import Watch
 
 # While draining: how long no call must have come, and how long to wait for that.
 _QUIET_SECONDS = 0.25
@@ -73,7 +74,8 @@ class Server:
         self._health: HealthService
         self._boundary: Boundary
         self._grpc: grpc.aio.Server
-        self._watching: asyncio.Future[None]
+        self._stalls: Watch
+        self._watching: list[asyncio.Task[None]] = []
         self._cut_short = asyncio.Event()
         self._draining = False
 
@@ -93,6 +95,9 @@ class Server:
             self.metrics_port = self._endpoint.port
             self.probes.watch(asyncio.get_running_loop())
             self._registry = await self._loaded()
+            self._stalls = Watch(
+                self._registry, settings.stall_seconds, settings.hang_seconds, self._stall_changed
+            )
             self._add_services()
             await self._registry.start()
             await self._grpc.start()
@@ -100,10 +105,13 @@ class Server:
             await self._grpc.stop(None)
             await self._close_endpoint()
             raise
-        self._watching = asyncio.ensure_future(descriptors.watch())
         self._health.start_serving()
         self.probes.set_ready()
         self._metrics.serving.set(1)
+        self._watching = [
+            asyncio.create_task(descriptors.watch(), name="descriptors"),
+            asyncio.create_task(self._stalls.run(), name="watchdog"),
+        ]
         _log.info(
             "serving",
             extra={
@@ -124,6 +132,8 @@ class Server:
         if self._draining:
             return
         self._draining = True
+        for task in self._watching:  # from now on, the drain has its own bounds
+            task.cancel()
         self._health.start_draining()
         self.probes.set_not_ready("draining")
         self._metrics.serving.set(0)
@@ -141,7 +151,6 @@ class Server:
         ending.cancel()
         await self._registry.stop()  # what still runs ends with UNAVAILABLE
         await self._grpc.stop(_GOODBYE_SECONDS)
-        self._watching.cancel()
         await self._close_endpoint()
         _log.info("stopped")
 
@@ -223,6 +232,16 @@ class Server:
         # Not of a pool, for whose threads the event loop's end would wait.
         threading.Thread(target=load, name="load", daemon=True).start()
         return await asyncio.wrap_future(loaded)
+
+    def _stall_changed(self, model: str, is_stalled: bool) -> None:
+        self._metrics.stalled.labels(model).set(is_stalled)
+        stalled = sorted(self._stalls.stalled)
+        self._health.set_stalled(bool(stalled))
+        self._metrics.serving.set(self._health.is_serving)
+        if stalled:
+            self.probes.set_not_ready(f"no progress: {', '.join(stalled)}")
+        else:
+            self.probes.set_ready()
 
     async def _close_endpoint(self) -> None:
         if self._endpoint is not None:

@@ -147,6 +147,19 @@ class Settings:
         minimum=0,
         maximum=10_000,
     )
+    stall_seconds: float = _setting(
+        10.0,
+        "A model that has work and reports nothing for so long (and for four times as long as it "
+        "should take) is stalled: health says NOT_SERVING until it goes on.",
+        minimum=0.1,
+        maximum=86_400.0,
+    )
+    hang_seconds: float = _setting(
+        60.0,
+        "A model that has been stalled for so long ends the server with status 1. 0: never.",
+        minimum=0.0,
+        maximum=86_400.0,
+    )
     drain_seconds: float = _setting(
         30.0, "How long SIGTERM waits for calls in progress.", minimum=0.0, maximum=86_400.0
     )

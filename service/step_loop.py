@@ -34,7 +34,8 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 Order = Callable[[], None]
 
-_MAX_UNTOLD = 16  # steps; metrics are never more than these behind
+MAX_UNTOLD = 16
+"""Steps that are told together at most: metrics are never more than these behind."""
 
 NOTHING_EXECUTED = StepOutput(
     top_ids=np.zeros((0, 1), np.int64),
@@ -266,7 +267,7 @@ class StepLoop(abc.ABC):
         def execute(plan: StepPlan) -> tuple[StepOutput | Exception, float]:
             return outcome_of(lambda: runner.execute(plan)), self._clock()
 
-        num_foreseen = min(scheduler.num_foreseen, _MAX_UNTOLD - len(self._untold))
+        num_foreseen = min(scheduler.num_foreseen, MAX_UNTOLD - len(self._untold))
         if schedule.scoring or not is_alone:
             num_foreseen = 1
         steps = [execute(plan)]
@@ -346,7 +347,7 @@ class StepLoop(abc.ABC):
         # To wake the event loop takes longer than all the rest of an iteration. What is of interest
         # to the metrics alone can wait until there is something for a client.
         is_awaited = update.streamed or update.finished or scheduler.is_idle
-        if is_awaited or len(self._untold) >= _MAX_UNTOLD:
+        if is_awaited or len(self._untold) >= MAX_UNTOLD:
             self._listener.told(News(update.streamed, update.finished, self._untold))
             self._untold = []
 

@@ -162,6 +162,12 @@ class BatchEngine:
         await self._backend.stop()
         self._ended.set()
 
+    def pulse(self) -> None:
+        """Nothing: a peer is not watched."""
+
+    def abandon(self) -> None:
+        """Nothing: it is not watched."""
+
     async def wait_until_ended(self) -> bool:
         """Wait until `stop` is done; False, as it does not fail."""
         await self._ended.wait()

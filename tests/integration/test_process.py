@@ -20,6 +20,7 @@ from tests.factories import tiny_bundle, tiny_tokenizer
 from tests.integration import hanging_server
 from tests.integration.servers import (
     NO_HURRY,
+    ServerProcess,
     dragoman,
     needs_two_cores,
     python_process,
@@ -256,7 +257,7 @@ async def test_a_model_whose_process_dies_ends_the_server_with_1(bundle_path: Pa
         server_process("--model", bundle_path, "--max-rows", "1") as server,
         AsyncClient(server.address, timeout=100) as client,
     ):
-        (pid,) = (entry["pid"] for entry in server.log if entry["message"] == "loaded")
+        pid = pid_of_model(server)
         stream = client.stream(text)
         await anext(stream)
         os.kill(pid, signal.SIGKILL)
@@ -271,10 +272,75 @@ async def test_a_model_whose_process_dies_ends_the_server_with_1(bundle_path: Pa
         assert await server.process.wait() == 1
 
 
+def pid_of_model(server: ServerProcess) -> int:
+    (pid,) = (entry["pid"] for entry in server.log if entry["message"] == "loaded")
+    return int(pid)
+
+
+@needs_two_cores
+async def test_a_model_that_stalls_is_not_ready_until_it_goes_on(bundle_path: Path) -> None:
+    text = "A dog is running across the green field. " * 50
+    async with (
+        server_process(
+            *("--model", bundle_path, "--max-rows", "1", "--stall-seconds", "0.5"),
+            *("--hang-seconds", "0", *NO_HURRY),
+        ) as server,
+        grpc.aio.insecure_channel(server.address) as channel,
+        AsyncClient(server.address, timeout=250) as client,
+    ):
+        expected = (await client.translate([text])).translations
+        stub: Any = health_pb2_grpc.HealthStub(channel)
+        watch = stub.Watch(health_pb2.HealthCheckRequest())
+        assert (await watch.read()).status == health_pb2.HealthCheckResponse.SERVING
+        stream = client.stream(text)
+        pieces = [str(await anext(stream))]
+        os.kill(pid_of_model(server), signal.SIGSTOP)
+        assert (await watch.read()).status == health_pb2.HealthCheckResponse.NOT_SERVING
+        assert await server.metric("dragoman_stalled", model="tiny") == 1
+        assert await server.metric("dragoman_serving") == 0
+        os.kill(pid_of_model(server), signal.SIGCONT)
+        assert (await watch.read()).status == health_pb2.HealthCheckResponse.SERVING
+        pieces += [str(piece) async for piece in stream if not isinstance(piece, StreamEnd)]
+        assert "".join(pieces) == expected[0].text
+        assert await server.metric("dragoman_stalled", model="tiny") == 0
+        watch.cancel()
+        server.terminate()
+        assert await server.end() == 0
+    messages = [entry["message"] for entry in server.log]
+    assert messages.count("a model has work and makes no progress") == 1
+    assert messages.count("a model that was stalled goes on") == 1
+
+
+@needs_two_cores
+async def test_a_model_that_hangs_ends_the_server_with_1(bundle_path: Path) -> None:
+    text = "A dog is running across the green field. " * 2000
+    async with (
+        server_process(
+            *("--model", bundle_path, "--max-rows", "1"),
+            *("--stall-seconds", "0.2", "--hang-seconds", "0.1"),
+        ) as server,
+        AsyncClient(server.address, timeout=100) as client,
+    ):
+        pid = pid_of_model(server)
+        stream = client.stream(text)
+        await anext(stream)
+        os.kill(pid, signal.SIGSTOP)
+        with pytest.raises(TranslationError) as caught:
+            async for _ in stream:
+                pass
+        assert caught.value.code is grpc.StatusCode.UNAVAILABLE
+        await server.read_log_until("a model hangs: it is abandoned")
+        assert server.process.stderr is not None
+        assert b"stopped working" in await server.process.stderr.read()
+        assert await server.process.wait() == 1
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
+
+
 @needs_two_cores
 async def test_a_server_that_is_killed_leaves_no_process_behind(bundle_path: Path) -> None:
     async with server_process("--model", bundle_path) as server:
-        (pid,) = (entry["pid"] for entry in server.log if entry["message"] == "loaded")
+        pid = pid_of_model(server)
         assert pid != server.process.pid
         server.process.kill()
         # The model's process writes there too, so that it ends when both have.

@@ -70,3 +70,21 @@ async def test_a_watch_that_begins_while_draining_ends_at_once(health: Health) -
     async with asyncio.timeout(30):
         seen = [response.status async for response in stub.Watch(health_pb2.HealthCheckRequest())]
     assert seen == [Status.NOT_SERVING]
+
+
+async def test_a_stalled_model_is_not_ready_and_watchers_see_it(health: Health) -> None:
+    service, stub = health
+    service.set_stalled(True)  # before it serves, and as it drains, it changes nothing
+    assert not service.is_serving
+    service.set_stalled(False)
+    assert not service.is_serving
+    service.start_serving()
+    watch = stub.Watch(health_pb2.HealthCheckRequest())
+    for expected in (Status.SERVING, Status.NOT_SERVING, Status.SERVING):
+        assert (await watch.read()).status == expected
+        assert service.is_serving == (expected == Status.SERVING)
+        service.set_stalled(expected == Status.SERVING)
+    service.start_draining()
+    service.set_stalled(False)
+    assert not service.is_serving
+    watch.cancel()
