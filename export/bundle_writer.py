@@ -19,7 +19,7 @@ from export.errors import ExportError
 from export.scoring_graph import build_scoring, default_alignment_layer
 from export.shared_weights import SharedWeights
 from export.weights import Weights
-from model.bundle import RESIDENT_GRAPHS, installed_runtime_version, write_manifest
+from model.bundle import RESIDENT_GRAPHS, WEIGHTS_FILE, installed_runtime_version, write_manifest
 from model.config import ModelConfig
 from model.tokenizer import TOKENIZER_FILE
 
@@ -27,7 +27,6 @@ DEFAULT_TOP_K = 8
 ENCODER_FILE = "encoder.onnx"
 DECODER_STEP_FILE = "decoder_step.onnx"
 SCORING_FILE = "scoring.onnx"
-WEIGHTS_FILE = "weights.bin"
 _MAX_RESIDENT_VOCABULARY = 2**24  # a float32, which carries ids to the host, holds every integer
 
 

@@ -31,6 +31,7 @@ from model.tokenizer import Tokenizer
 
 FORMAT_VERSION = 1
 MANIFEST_FILE = "bundle.json"
+WEIGHTS_FILE = "weights.bin"
 RESIDENT_GRAPHS = ("blank", "copy_rows", "set_rows", "store_sources")
 """The graphs, by their names in the manifest, that only a bundle for GPUs has."""
 _PRECISIONS = ("fp32", "fp16", "int8")
@@ -202,19 +203,14 @@ class Bundle:
         return None if name is None else self.path / str(name)
 
     @property
+    def weights_path(self) -> Path | None:
+        """The weights that the graphs share; None if each holds its own."""
+        return self.path / WEIGHTS_FILE if WEIGHTS_FILE in self.manifest["sha256"] else None
+
+    @property
     def alignment_layer(self) -> int | None:
         """The decoder layer, from 0, whose attention is the alignment; None without scoring."""
         return self.manifest["scoring"]["alignment_layer"] if self.scoring_path else None
-
-    def verify(self) -> None:
-        """Compare every file's checksum, again: what is opened late may have been replaced.
-
-        Raises:
-            BundleMissingError: a file is gone.
-            BundleCorruptError: a file is another one.
-            OSError: one can't be read.
-        """
-        self._check_files(verify=True)
 
     def tokenizer(self) -> Tokenizer:
         """The tokenizer, newly loaded.

@@ -5,6 +5,7 @@ One place for both: what is proven has to be what is served.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import re
@@ -15,6 +16,7 @@ from typing import Any
 import onnxruntime as ort
 
 from model.bundle import Bundle, BundleError
+from model.held_files import HeldFiles
 from model.out_of_memory import is_out_of_memory
 from model.processor import multiplies_int8_exactly, num_usable_cores
 
@@ -79,6 +81,7 @@ def open_session(
     *,
     captures: bool = False,
     optimized_graph: Path | None = None,
+    held: HeldFiles | None = None,
 ) -> ort.InferenceSession:
     """A session of one of the bundle's graphs.
 
@@ -88,6 +91,8 @@ def open_session(
         settings: device and threads.
         captures: on a GPU, its runs can be captured as CUDA graphs.
         optimized_graph: where to write what ONNX Runtime makes of the graph, to look at it.
+        held: the graph's file and its weights, should they not be in their places any more; they
+            are then copied into memory, not mapped.
 
     Raises:
         BundleDeviceError: the device can't run the bundle, or the file can't be loaded.
@@ -123,9 +128,13 @@ def open_session(
     for key, value in entries.items():
         options.add_session_config_entry(key, value)
     try:
-        session = ort.InferenceSession(
-            graph, options, providers=providers, disabled_optimizers=["SkipLayerNormFusion"]
-        )
+        with contextlib.ExitStack() as mapped:
+            source: Path | bytes = graph
+            if held is not None and not held.are_in_place:
+                source = _held_graph(graph, held, options, mapped)
+            session = ort.InferenceSession(
+                source, options, providers=providers, disabled_optimizers=["SkipLayerNormFusion"]
+            )
     except Exception as exc:  # ONNX Runtime has no common base class for its errors
         if is_out_of_memory(exc):
             raise
@@ -136,6 +145,18 @@ def open_session(
     if wanted not in session.get_providers():  # it falls back to the CPU, whatever the reason
         raise BundleDeviceError(no_such_gpu(settings.device, "its own message is above"))
     return session
+
+
+def _held_graph(
+    graph: Path, held: HeldFiles, options: ort.SessionOptions, mapped: contextlib.ExitStack
+) -> bytes:
+    """The graph as bytes, for options that have its weights; until `mapped` is closed."""
+    weights = {path.name: mapped.enter_context(held.mapped(path)) for path in held.others(graph)}
+    options.add_external_initializers_from_files_in_memory(
+        list(weights), list(weights.values()), [len(each) for each in weights.values()]
+    )
+    with held.mapped(graph) as content:
+        return content[:]
 
 
 def no_such_gpu(device: str, why: str) -> str:

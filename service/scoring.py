@@ -10,6 +10,7 @@ import numpy as np
 import onnxruntime as ort
 
 from model.bundle import Bundle
+from model.held_files import HeldFiles
 from model.sessions import SessionSettings, open_session
 from service.plan import ScoreItem, TargetScore
 from service.source_batches import padded, similar_lengths
@@ -27,7 +28,8 @@ class OnnxScorer:
     """The `Scorer` of a bundle that has a scoring graph.
 
     The graph takes the decoder's cross-attention keys and values, which the encoder's session
-    gives: what it holds of its own are the decoder's weights, and those only after `prepare`.
+    gives: what it holds of its own are the decoder's weights, and those only after `prepare`. Until
+    then it keeps their files open, since the bundle may be replaced or deleted while it is served.
     On a CPU, a pair's scores are the same bits whatever else is scored or translated, in fp32 and
     int8.
 
@@ -35,12 +37,19 @@ class OnnxScorer:
         bundle: what to run.
         settings: device and threads.
         encoder: the runner's, of the same bundle; None to open another.
+
+    Raises:
+        BundleError: there is none to be opened.
+        OSError: a file can't be opened.
     """
 
     def __init__(self, bundle: Bundle, settings: SessionSettings, encoder: Encoder | None) -> None:
+        assert bundle.scoring_path is not None, "a bundle without a scoring graph has no scorer"
         self._bundle = bundle
         self._settings = settings
-        self._encoder = encoder
+        self._encoder = encoder or open_session(bundle, bundle.encoder_path, settings)
+        self._graph = bundle.scoring_path
+        self._held = HeldFiles(bundle, filter(None, (self._graph, bundle.weights_path)))
         self._session: ort.InferenceSession | None = None
         self._opening = threading.Lock()
         self._keys_values = [
@@ -53,18 +62,16 @@ class OnnxScorer:
         """Open the scoring graph, unless it is open. From any thread.
 
         Raises:
-            BundleError: it can't be opened, or is not what was there when the bundle was loaded.
+            BundleError: it can't be opened, or was written over since the bundle was loaded.
             OSError: a file of the bundle can't be read.
         """
         with self._opening:
             if self._session is None:
-                bundle, path = self._bundle, self._bundle.scoring_path
-                assert path is not None, "a bundle without a scoring graph has no scorer"
-                bundle.verify()  # another export may lie there by now, with other weights
-                if self._encoder is None:
-                    encoder = bundle.encoder_path
-                    self._encoder = open_session(bundle, encoder, self._settings)
-                self._session = open_session(bundle, path, self._settings)
+                self._held.verify()
+                self._session = open_session(
+                    self._bundle, self._graph, self._settings, held=self._held
+                )
+                self._held.close()
 
     def score(self, items: Sequence[ScoreItem]) -> list[TargetScore]:
         """Score each item; all of their sources are encoded first."""
@@ -79,7 +86,6 @@ class OnnxScorer:
         """Each source's keys and values [1, H, S, Dh], without padding."""
         source_ids, lengths = padded(batch, self._bundle.config.pad_id)
         feeds = {"source_ids": source_ids, "source_lengths": lengths}
-        assert self._encoder is not None, "scored without prepare()"
         arrays = self._encoder.run(self._keys_values, feeds)
         return [
             {

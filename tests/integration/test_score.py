@@ -226,16 +226,28 @@ async def test_an_old_bundle_translates_and_says_how_it_could_score(old_server: 
         assert caught.value.code is grpc.StatusCode.FAILED_PRECONDITION
 
 
-@pytest.mark.parametrize("file", ["scoring.onnx", "weights.bin"])
-async def test_what_was_replaced_before_it_was_opened_fails_scores_alone(
-    bundle: Bundle, tmp_path: Path, file: str
+async def test_a_bundle_that_was_replaced_is_scored_and_aligned_as_it_was(
+    server: Running, bundle: Bundle, tmp_path: Path
 ) -> None:
-    """Scoring is opened when it is first needed: with other weights it would answer nonsense."""
+    """Scoring is opened when it is first needed, from what was there when the model was loaded."""
     directory = Path(shutil.copytree(bundle.path, tmp_path / "bundle"))
     other = tiny_bundle(tmp_path / "other", seed=1)
+    async with running_bundle(directory) as replaced:
+        shutil.rmtree(directory)
+        other.path.rename(directory)
+        old, new = server.client, replaced.client
+        expected = (await old.score(PAIRS, return_alignments="soft")).scores
+        assert (await new.score(PAIRS, return_alignments="soft")).scores == expected
+        aligned = (await old.translate([TEXT], return_alignments="soft")).translations
+        assert (await new.translate([TEXT], return_alignments="soft")).translations == aligned
+
+
+async def test_a_graph_that_was_written_over_fails_scores_alone(
+    bundle: Bundle, tmp_path: Path
+) -> None:
+    directory = Path(shutil.copytree(bundle.path, tmp_path / "bundle"))
     async with running_bundle(directory) as server:
-        (directory / file).unlink()
-        shutil.copyfile(other.path / "weights.bin", directory / file)
+        (directory / "scoring.onnx").write_bytes(b"another graph")
         with pytest.raises(TranslationError) as caught:
             await server.client.score(PAIRS)
         assert caught.value.code is grpc.StatusCode.INTERNAL

@@ -6,6 +6,7 @@ Random models stand in for all shapes; the model that ships, with real sentences
 from __future__ import annotations
 
 import asyncio
+import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -236,3 +237,26 @@ async def test_scores_among_translations_are_the_same_bits(shipped: Shipped) -> 
         assert scored.token_log_probabilities == expected.log_probabilities.tolist()
         assert scored.attention is not None
         assert scored.attention.tobytes() == expected.attention.tobytes()
+
+
+@pytest.mark.parametrize("precision", ["fp32", "int8", "fp16"])
+@pytest.mark.parametrize("fate", ["deleted", "replaced", "a file replaced"])
+def test_what_was_deleted_or_replaced_while_it_was_held_scores_as_before(
+    tmp_path: Path, precision: str, fate: str
+) -> None:
+    bundle = tiny_bundle(tmp_path / "bundle", precision=precision)
+    items = random_items(bundle, 4)
+    expected = scorer_for(bundle).score(items)
+    scorer = OnnxScorer(bundle, SessionSettings(intra_op_threads=1), None)
+    if fate == "a file replaced":
+        (bundle.path / "weights.bin").rename(tmp_path / "old")
+        (bundle.path / "weights.bin").write_bytes(b"others")
+    else:
+        bundle.path.rename(tmp_path / "moved")
+        shutil.rmtree(tmp_path / "moved")
+    if fate == "replaced":
+        tiny_bundle(tmp_path / "bundle", precision=precision, seed=1)
+    scorer.prepare()
+    for found, one in zip(scorer.score(items), expected, strict=True):
+        assert found.log_probabilities.tobytes() == one.log_probabilities.tobytes()
+        assert found.attention.tobytes() == one.attention.tobytes()
