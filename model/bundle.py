@@ -27,7 +27,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from model.config import ConfigError, ModelConfig
-from model.tokenizer import Tokenizer
+from model.tokenizer import Tokenizer, TokenizerError
 
 FORMAT_VERSION = 1
 MANIFEST_FILE = "bundle.json"
@@ -35,6 +35,18 @@ WEIGHTS_FILE = "weights.bin"
 RESIDENT_GRAPHS = ("blank", "copy_rows", "set_rows", "store_sources")
 """The graphs, by their names in the manifest, that only a bundle for GPUs has."""
 _PRECISIONS = ("fp32", "fp16", "int8")
+# Beyond these a size is a mistake, whose consequences would be hard to understand.
+_LARGEST = {
+    "vocab_size": 2**22,
+    "d_model": 2**16,
+    "num_encoder_layers": 2**10,
+    "num_decoder_layers": 2**10,
+    "num_heads": 2**10,
+    "ffn_dim": 2**20,
+    "max_positions": 2**20,
+}
+_NAME = re.compile(r"[^./\\\s]([^/\\]{0,126}[^/\\\s])?")  # travels in messages and labels
+_LANGUAGE = re.compile(r"[A-Za-z]{1,8}([-_][A-Za-z0-9]{1,8}){0,8}")
 _VERSION = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9}){0,9}")
 _RUNTIME_PACKAGES = ("onnxruntime", "onnxruntime-gpu")
 _FIELDS: dict[str, type] = {
@@ -125,7 +137,7 @@ class Bundle:
         try:
             config = ModelConfig.from_dict(manifest["architecture"])
         except ConfigError as exc:
-            raise _broken_manifest(path, f"architecture: {exc}") from exc
+            raise broken_manifest(path, f"architecture: {exc}") from exc
         bundle = cls(path, manifest, config)
         bundle._check_consistency()
         bundle._check_runtime()
@@ -220,45 +232,72 @@ class Bundle:
             TokenizerError: the file is no SentencePiece model.
         """
         file = self.path / self.manifest["tokenizer"]["files"][0]
-        tokenizer = Tokenizer.load(file)
+        try:
+            tokenizer = Tokenizer.load(file)
+        except TokenizerError as exc:
+            raise TokenizerError(f"{exc}: copy the bundle again, or export it again") from exc
         if tokenizer.vocab_size != self.config.vocab_size:
             raise BundleCorruptError(
                 f"{file} has {tokenizer.vocab_size} pieces, but the model has "
-                f"{self.config.vocab_size}: export the bundle again"
+                f"{self.config.vocab_size} (architecture.vocab_size): export the bundle again"
             )
+        for name in _ENTRIES["special_ids"]:
+            known, said = getattr(tokenizer, f"{name}_id"), getattr(self.config, f"{name}_id")
+            if known not in (-1, said):  # -1: there is none
+                raise BundleCorruptError(
+                    f"{file} has {name} at {known}, but architecture.{name}_id is {said}: "
+                    f"export the bundle again"
+                )
         return tokenizer
 
     def _check_consistency(self) -> None:
         manifest, config = self.manifest, self.config
+        for name, largest in _LARGEST.items():
+            if getattr(config, name) > largest:
+                raise broken_manifest(self.path, f"architecture.{name} is larger than {largest}")
+        for name in ("name", "version"):
+            if not (_NAME.fullmatch(manifest[name]) and manifest[name].isprintable()):
+                raise broken_manifest(
+                    self.path,
+                    f"{name} is not 1 to 128 printable characters without slashes, a dot at the "
+                    f"beginning and spaces around",
+                )
+        for name in _ENTRIES["languages"]:
+            if not _LANGUAGE.fullmatch(manifest["languages"][name]):
+                raise broken_manifest(self.path, f"languages.{name} is no BCP-47 code")
         for name, value in manifest["special_ids"].items():
             if getattr(config, f"{name}_id", value) != value:
-                raise _broken_manifest(self.path, f"special_ids.{name} contradicts architecture")
+                raise broken_manifest(self.path, f"special_ids.{name} contradicts architecture")
         for name in _ENTRIES["limits"]:
             if not 1 <= manifest["limits"][name] <= config.max_positions:
-                raise _broken_manifest(
+                raise broken_manifest(
                     self.path, f"limits.{name} is not between 1 and {config.max_positions}"
                 )
         if not 1 <= manifest["top_k"] <= config.vocab_size:
-            raise _broken_manifest(self.path, "top_k is not between 1 and the vocabulary's size")
+            raise broken_manifest(self.path, "top_k is not between 1 and the vocabulary's size")
         if self.is_resident:
             _check_resident(self.path, manifest)
         if self.precision not in _PRECISIONS:
-            raise _broken_manifest(self.path, f"precision is not one of {', '.join(_PRECISIONS)}")
+            raise broken_manifest(self.path, f"precision is not one of {', '.join(_PRECISIONS)}")
         if self.scoring_path is not None:
             if "scoring" not in manifest:
-                raise _broken_manifest(self.path, "the field scoring is missing")
+                raise broken_manifest(self.path, "the field scoring is missing")
             if not 0 <= manifest["scoring"]["alignment_layer"] < config.num_decoder_layers:
-                raise _broken_manifest(self.path, "scoring.alignment_layer is no decoder layer")
-        if manifest["tokenizer"]["kind"] != "sentencepiece" or not manifest["tokenizer"]["files"]:
-            raise _broken_manifest(self.path, "tokenizer is not a sentencepiece model")
+                raise broken_manifest(self.path, "scoring.alignment_layer is no decoder layer")
+        if manifest["tokenizer"]["kind"] != "sentencepiece":
+            raise broken_manifest(self.path, "tokenizer.kind is not a sentencepiece model")
+        if not manifest["tokenizer"]["files"]:
+            raise broken_manifest(self.path, "tokenizer.files is empty")
         for name in _ENTRIES["onnxruntime"]:
             if not _VERSION.fullmatch(manifest["onnxruntime"][name]):
-                raise _broken_manifest(self.path, f"onnxruntime.{name} is not a version number")
-        for name in [*manifest["graphs"].values(), *manifest["tokenizer"]["files"]]:
-            if not isinstance(name, str):
-                raise _broken_manifest(self.path, f"{name!r:.100} is not a file name")
-            if name not in manifest["sha256"]:
-                raise _broken_manifest(self.path, f"sha256 has no entry for {name!r}")
+                raise broken_manifest(self.path, f"onnxruntime.{name} is not a version number")
+        files = [(f"graphs.{name}", file) for name, file in manifest["graphs"].items()]
+        files += [("tokenizer.files", file) for file in manifest["tokenizer"]["files"]]
+        for field, file in files:
+            if not isinstance(file, str):
+                raise broken_manifest(self.path, f"{field}: {file!r:.100} is not a file name")
+            if file not in manifest["sha256"]:
+                raise broken_manifest(self.path, f"{field}: sha256 has no entry for {file!r:.100}")
 
     def _check_runtime(self) -> None:
         installed = installed_runtime_version()
@@ -275,7 +314,7 @@ class Bundle:
     def _check_files(self, verify: bool) -> None:
         for name, expected in sorted(self.manifest["sha256"].items()):
             if not _is_plain_name(name):
-                raise _broken_manifest(self.path, f"the file name {name!r} leaves the directory")
+                raise broken_manifest(self.path, f"the file name {name!r} leaves the directory")
             file = self.path / name
             if not file.is_file():
                 raise BundleMissingError(
@@ -341,9 +380,9 @@ def _read_manifest(path: Path) -> dict[str, Any]:
             f"{file} is missing: is {path} a bundle? Make one with `dragoman export`"
         ) from exc
     except (ValueError, RecursionError) as exc:  # neither UTF-8 nor JSON, or nested for ever
-        raise _broken_manifest(path, str(exc)) from exc
+        raise broken_manifest(path, str(exc)) from exc
     if not isinstance(manifest, dict):
-        raise _broken_manifest(path, "it is not a JSON object")
+        raise broken_manifest(path, "it is not a JSON object")
     version = manifest.get("format_version")
     if version != FORMAT_VERSION:
         raise BundleVersionError(
@@ -364,19 +403,24 @@ def _check_fields(
 ) -> None:
     for name, kind in wanted.items():
         if name not in fields:
-            raise _broken_manifest(path, f"the field {prefix}{name} is missing")
+            raise broken_manifest(path, f"the field {prefix}{name} is missing")
         if not isinstance(fields[name], kind) or isinstance(fields[name], bool):
-            raise _broken_manifest(path, f"the field {prefix}{name} is not of type {kind.__name__}")
+            raise broken_manifest(path, f"the field {prefix}{name} is not of type {kind.__name__}")
 
 
 def _check_resident(path: Path, manifest: Mapping[str, Any]) -> None:
     if not isinstance(manifest["resident"], dict):
-        raise _broken_manifest(path, "the field resident is not of type dict")
+        raise broken_manifest(path, "the field resident is not of type dict")
     _check_fields(path, manifest["resident"], {"token_groups": int}, "resident.")
+    if not 0 <= manifest["resident"]["token_groups"] <= manifest["architecture"]["vocab_size"]:
+        raise broken_manifest(
+            path, "resident.token_groups is not between 0 and the vocabulary's size"
+        )
     _check_fields(path, manifest["graphs"], dict.fromkeys(RESIDENT_GRAPHS, str), "graphs.")
 
 
-def _broken_manifest(path: Path, why: str) -> BundleCorruptError:
+def broken_manifest(path: Path, why: str) -> BundleCorruptError:
+    """The error about the manifest of the bundle at `path`."""
     return BundleCorruptError(
         f"{path / MANIFEST_FILE} cannot be used: {why}; copy the bundle again, or export it again"
     )

@@ -107,7 +107,7 @@ class ModelConfig:
         if not self.layer_norm_eps > 0.0:
             raise ConfigError(f"layer_norm_eps must be positive, not {self.layer_norm_eps!r}")
         ids = (self.pad_id, self.unk_id, self.bos_id, self.eos_id)
-        if any(not 0 <= i < self.vocab_size for i in ids):
+        if any(type(i) is not int or not 0 <= i < self.vocab_size for i in ids):
             raise ConfigError(f"special ids {ids} must lie in [0, vocab_size={self.vocab_size})")
 
     def to_dict(self) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from typing import Any
 import onnxruntime as ort
 
 from model.bundle import Bundle, BundleError
+from model.graph_check import check_graph
 from model.held_files import HeldFiles
 from model.out_of_memory import is_out_of_memory
 from model.processor import multiplies_int8_exactly, num_usable_cores
@@ -96,6 +97,7 @@ def open_session(
 
     Raises:
         BundleDeviceError: the device can't run the bundle, or the file can't be loaded.
+        BundleCorruptError: the graph is not what the manifest says.
     """
     providers = _providers(bundle, settings, captures)
     options = ort.SessionOptions()
@@ -144,6 +146,7 @@ def open_session(
     wanted = providers[0] if isinstance(providers[0], str) else providers[0][0]
     if wanted not in session.get_providers():  # it falls back to the CPU, whatever the reason
         raise BundleDeviceError(no_such_gpu(settings.device, "its own message is above"))
+    check_graph(bundle, graph, session)
     return session
 
 

@@ -256,7 +256,8 @@ class Engine:
         pace, limits = self._gate.pace, self.limits
         num_rows = min(limits.max_rows, max(1, self._gate.backlog.num_rows_inside))
         num_positions = limits.max_source_positions + limits.max_target_positions
-        return MAX_UNTOLD * pace.step_seconds(num_rows) + num_positions * pace.step_seconds(1)
+        step_seconds = max(self.config.step_seconds, pace.step_seconds(1))
+        return MAX_UNTOLD * pace.step_seconds(num_rows) + num_positions * step_seconds
 
     async def wait_until_ended(self) -> bool:
         """Wait until it has ended, by `stop` or by itself; whether it failed."""

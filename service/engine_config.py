@@ -21,6 +21,7 @@ class EngineConfig:
         encode_token_budget: most source tokens to encode in one iteration.
         rows_together: up to so many rows for each lane that a runner has, lanes take turns, each
             with the whole processor; with more, they step beside each other.
+        step_seconds: what a step of one row took before anything was served; 0 if that is unknown.
     """
 
     bos_id: int = 2
@@ -29,6 +30,7 @@ class EngineConfig:
     max_queue_seconds: float | None = math.inf
     encode_token_budget: int = 512
     rows_together: int = 8
+    step_seconds: float = 0.0
 
     def __post_init__(self) -> None:
         if self.max_waiting < 0:

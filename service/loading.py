@@ -130,6 +130,7 @@ def _engine_apart(
         log_format=settings.log_format,
     )
     observer.set_process(process.pid)
+    config = dataclasses.replace(config, step_seconds=process.step_seconds)
     facts = _Facts(process.limits.max_rows, process.num_lanes, process.cache_bytes, process.pid)
     return Engine(process, config, observer), facts
 
@@ -144,6 +145,7 @@ def _engine_within(
 
         assert isinstance(runner, DeviceRunner), "that is what opening makes"
         observer.set_device(runner)
+    config = dataclasses.replace(config, step_seconds=model.step_seconds)
     if (budget := model.encode_token_budget) is not None:
         config = dataclasses.replace(config, encode_token_budget=budget)
     num_lanes = len(runner.lanes) if isinstance(runner, LanedRunner) else 1

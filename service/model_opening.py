@@ -30,16 +30,20 @@ class OpenModel:
         scorer: scores given translations; None if the model can't.
         cache_bytes: what the runner's caches can grow to.
         encode_token_budget: for `EngineConfig`; None for its default.
+        step_seconds: what a step of one row took in a trial; 0 without one.
     """
 
     runner: ModelRunner | LanedRunner
     scorer: Scorer | None
     cache_bytes: int
     encode_token_budget: int | None = None
+    step_seconds: float = 0.0
 
 
 def open_model(path: Path, settings: Settings) -> OpenModel:
     """Open the bundle at `path`, on the device and with the rows and threads of the settings.
+
+    The model is tried before it is returned.
 
     Raises:
         StartupError: it can't be used; the message says what to do.
@@ -52,17 +56,25 @@ def open_model(path: Path, settings: Settings) -> OpenModel:
     from service.device_encoder import ENCODE_TOKEN_BUDGET
     from service.device_runner import DeviceRunner
     from service.scoring import OnnxScorer
+    from service.trial import try_scoring, try_translating
 
     try:
         bundle = Bundle.load(path)
     except BundleError as exc:
         raise StartupError(str(exc)) from exc
     sessions = SessionSettings(settings.device, settings.threads or None)
+    try_scoring(bundle, sessions)  # first, so that the others get the memory that it took
     runner = _runner(bundle, settings, sessions)
-    scorer = OnnxScorer(bundle, sessions, runner.encoder_session) if bundle.scoring_path else None
+    step_seconds = try_translating(bundle, runner)
+    scorer = None
+    if bundle.scoring_path is not None:
+        try:
+            scorer = OnnxScorer(bundle, sessions, runner.encoder_session)
+        except OSError as exc:
+            raise StartupError(f"{exc.filename} cannot be read: {exc.strerror}") from exc
     # On a device, a large encode takes hardly longer than a small.
     budget = ENCODE_TOKEN_BUDGET if isinstance(runner, DeviceRunner) else None
-    return OpenModel(runner, scorer, runner.cache_bytes, budget)
+    return OpenModel(runner, scorer, runner.cache_bytes, budget, step_seconds)
 
 
 def _runner(

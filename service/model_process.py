@@ -62,7 +62,8 @@ class ModelProcess:
         log_level, log_format: for `service.logs.configure` there.
 
     Attributes:
-        limits, widest, num_lanes, cache_bytes, can_score: as `service.process_messages.Opened`.
+        limits, widest, num_lanes, cache_bytes, can_score, step_seconds: as in
+            `service.process_messages.Opened`.
         pid: of the process.
 
     Raises:
@@ -98,6 +99,7 @@ class ModelProcess:
         self.num_lanes = opened.num_lanes
         self.cache_bytes = opened.cache_bytes
         self.can_score = opened.can_score
+        self.step_seconds = opened.step_seconds
 
     @property
     def exit_status(self) -> int | None:

@@ -80,9 +80,9 @@ class OnnxLanes:
         shape = cache_shape(bundle, self._limits)
         self._cache_bytes = shape.num_bytes
         rows = [max_rows // num_lanes + (i < max_rows % num_lanes) for i in range(num_lanes)]
-        caches = allocate(shape, rows)
         self._whole = Graphs.open(bundle, sessions)
         shared = Graphs.open(bundle, one_thread)
+        caches = allocate(shape, rows)
         alone, beside = (
             [
                 OnnxRunner(bundle, max_rows=lane_rows, graphs=graphs, cache=cache)

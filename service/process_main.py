@@ -224,6 +224,7 @@ class ModelHost:
                 num_lanes=len(runner.lanes) if isinstance(runner, LanedRunner) else 1,
                 cache_bytes=model.cache_bytes,
                 can_score=model.scorer is not None,
+                step_seconds=model.step_seconds,
             )
         )
 

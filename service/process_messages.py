@@ -99,6 +99,7 @@ class Opened:
         num_lanes: groups of rows that step at their own times.
         cache_bytes: what its caches can grow to.
         can_score: whether it can score.
+        step_seconds: as in `service.model_opening.OpenModel`.
     """
 
     limits: RunnerLimits
@@ -106,6 +107,7 @@ class Opened:
     num_lanes: int
     cache_bytes: int
     can_score: bool
+    step_seconds: float = 0.0
 
 
 @dataclass(frozen=True)

@@ -98,9 +98,10 @@ class OnnxRunner:
         )
         shape = cache_shape(bundle, self._limits)
         self._cache_bytes = shape.num_bytes
-        self.cache = cache or allocate(shape, [max_rows])[0]
         settings = sessions or SessionSettings(device, intra_op_threads)
+        # First, since opening finds it if the sizes of the caches are wrong.
         self._graphs = graphs or Graphs.open(bundle, settings)
+        self.cache = cache or allocate(shape, [max_rows])[0]
         self._encoder = _Encoder(bundle, self._graphs.encoder)
         self._step = _DecoderStep(bundle, self._graphs.decoder_step, self.cache, self._limits)
 

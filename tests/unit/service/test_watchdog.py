@@ -283,3 +283,19 @@ async def test_what_is_expected_of_a_model_follows_its_pace() -> None:
     # 16 steps of one row, and 128 positions
     assert pulse.expected_seconds == pytest.approx((16 + 128) * 2.0)
     await engine.stop()
+
+
+async def test_before_anything_was_seen_a_trial_says_how_slow_a_model_is() -> None:
+    runner = FakeRunner(LIMITS)
+    runner.hold()
+    engine = Engine(runner, EngineConfig(step_seconds=0.5))
+    await engine.start()
+    watching = Watching(engine)
+    engine.submit(GenerationRequest((10, EOS)))
+    assert engine.pulse() == Pulse(0, 128 * 0.5)
+    watching.pass_time(4 * 64)
+    assert not watching.watch.stalled
+    watching.pass_time(1)
+    assert watching.watch.stalled
+    runner.release()
+    await engine.stop()
