@@ -22,7 +22,10 @@ def train(
         Path | None, typer.Option(help="Folder of the run, in place of the recipe's.")
     ] = None,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
-    threads: Annotated[int, typer.Option(help="CPU threads; 0 takes all cores.", min=0)] = 0,
+    threads: Annotated[
+        int,
+        typer.Option(help="CPU threads; 0 measures how many are fastest on this machine.", min=0),
+    ] = 0,
 ) -> None:
     """Train a model. The same command goes on with a run that was interrupted.
 
@@ -52,14 +55,12 @@ def train(
     from model.training import Trainer, TrainingError
 
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
-    if threads:
-        torch.set_num_threads(threads)
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:  # torchrun sets it
         # The others wait while the first process makes the vocabulary or validates.
         backend = "nccl" if torch.cuda.is_available() else "gloo"
         distributed.init_process_group(backend, timeout=timedelta(hours=2))
     try:
-        final = Trainer(loaded, device=device).run()
+        final = Trainer(loaded, device=device, threads=threads).run()
     except (CorpusError, TokenizerError, CheckpointError, TrainingError) as exc:
         fail(str(exc))
     except KeyboardInterrupt:

@@ -2,7 +2,7 @@
 
 A run is a deterministic function of its recipe: batches follow from the seed and the epoch's
 number, and everything random is part of the saved state. A run that was killed and started again
-therefore ends with the weights of an unbroken one.
+therefore ends with the weights of an unbroken one, bit by bit if it has as many threads.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import logging
 import math
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
 from typing import Any, Literal, cast
@@ -40,6 +40,8 @@ from model.run_state import (
     save_state,
     set_random_state,
 )
+from model.threads import choose_threads
+from model.timing import time_choices
 from model.training_data import EpochBatches, TrainingData, load_training_data
 from model.training_log import TrainingLog
 from model.transformer import Transformer
@@ -62,8 +64,16 @@ class TrainingError(RuntimeError):
 class Trainer:
     """One training run, on one process or one of several that torchrun started."""
 
-    def __init__(self, recipe: Recipe, *, device: str = "auto", show_progress: bool = True) -> None:
+    def __init__(
+        self,
+        recipe: Recipe,
+        *,
+        device: str = "auto",
+        threads: int = 0,
+        show_progress: bool = True,
+    ) -> None:
         self.recipe = recipe
+        self._threads = threads
         self.output: Path = recipe.output
         self.processes = Processes()
         self.device = _device(device, self.processes.rank)
@@ -84,6 +94,7 @@ class Trainer:
         self.log = TrainingLog(
             self.output, recipe, enabled=self.processes.is_first, bar=show_progress
         )
+        self._epoch: tuple[int, EpochBatches] | None = None
         self._stop_requested = False
         loss = SmoothedLoss(self.model, recipe.optimization.label_smoothing)
         self.loss: nn.Module = loss if self.processes.count == 1 else DistributedDataParallel(loss)
@@ -96,11 +107,11 @@ class Trainer:
         """
         final = self.output / "final"
         with self._signals(), self.log:
-            if not self.progress.precision:
-                self.progress.precision = self._choose_precision()
+            if not self._finished():
+                self._adapt_to_machine()
             self.log.started(self.progress, self.model, len(self.data.train))
             while not self._finished():
-                self._run_epoch(self.data.epoch(self.progress.epoch))
+                self._run_epoch(self._batches())
             if self.processes.is_first:
                 self._write_final(final)
             self.processes.wait_for_all()
@@ -126,6 +137,12 @@ class Trainer:
             "processes": self.processes.count,
             "training_pairs": len(self.data.train),
         }
+
+    def _batches(self) -> EpochBatches:
+        """Those of the current epoch; encoding a large text takes a while, so once."""
+        if self._epoch is None or self._epoch[0] != self.progress.epoch:
+            self._epoch = (self.progress.epoch, self.data.epoch(self.progress.epoch))
+        return self._epoch[1]
 
     # --- the loop ---------------------------------------------------------------------------------
 
@@ -318,40 +335,61 @@ class Trainer:
     def _tensor(self, array: Any) -> Tensor:
         return torch.from_numpy(array).to(self.device, non_blocking=True)
 
-    def _choose_precision(self) -> str:
-        """The recipe's precision; "auto" times one batch of the first epoch in both."""
+    def _adapt_to_machine(self) -> None:
+        """Choose the number of threads and, once for a run, the precision.
+
+        Threads are chosen at every start, since they depend on what else the machine does.
+        """
+        with self._trial_batch() as run:
+            if self.device.type == "cpu":
+                # Processes would have to measure in step, and torchrun gives them one thread each.
+                measured = self.processes.count == 1
+                choose_threads(run if measured else None, "a batch", self._threads)
+            if not self.progress.precision:
+                self.progress.precision = self._choose_precision(run)
+
+    def _choose_precision(self, run: Callable[[], None]) -> str:
+        """The recipe's precision; "auto" times `run` in both."""
         wanted = self.recipe.optimization.precision
         if wanted != "auto":
             return wanted
-        logger.info("timing one batch in fp32 and in bf16")
-        random = random_state(self.device)
-        batches = self.data.epoch(0)
+        seconds = time_choices(
+            run,
+            ("fp32", "bf16"),
+            lambda precision: setattr(self.progress, "precision", precision),
+            drop_slow=self.processes.count == 1,
+        )
+        chosen = min(seconds, key=lambda p: seconds[p])
+        chosen = str(self.processes.from_first([chosen])[0])
+        logger.info(
+            "precision: %s, measured (%.2g s a batch in fp32, %.2g s in bf16)",
+            chosen,
+            seconds["fp32"],
+            seconds["bf16"],
+        )
+        return chosen
+
+    @contextlib.contextmanager
+    def _trial_batch(self) -> Iterator[Callable[[], None]]:
+        """A function that computes one batch's gradients; afterwards all is as before."""
+        batches = self._batches()
         if not len(batches):
             raise TrainingError(
                 "no training pair is short enough for data.max_tokens "
                 f"({self.recipe.data.max_tokens})"
             )
         batch = batches[0]
-        seconds: dict[str, float] = {}
-        for precision in ("fp32", "bf16"):
-            self.progress.precision = precision
-            for _ in range(3):  # the last run counts: the first ones warm up
-                started = time.monotonic()
-                self._forward_backward(batch, 1.0)
-                if self.device.type == "cuda":
-                    torch.cuda.synchronize()
-                seconds[precision] = time.monotonic() - started
-            self.optimizer.zero_grad()
+
+        def run() -> None:
+            self._forward_backward(batch, 1.0)
+            if self.device.type == "cuda":
+                torch.cuda.synchronize()
+
+        random = random_state(self.device)
+        self.model.train()
+        yield run
+        self.optimizer.zero_grad()
         set_random_state(random, self.device)
-        chosen = min(seconds, key=lambda p: seconds[p])
-        chosen = str(self.processes.from_first([chosen])[0])
-        logger.info(
-            "precision %s: fp32 takes %.2f s a batch, bf16 %.2f s",
-            chosen,
-            seconds["fp32"],
-            seconds["bf16"],
-        )
-        return chosen
 
     @contextlib.contextmanager
     def _signals(self) -> Iterator[None]:
