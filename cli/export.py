@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cli.exits import fail, fail_without
+from cli.progress import stages
 
 if TYPE_CHECKING:
     from export.proof import Proof
@@ -48,11 +49,17 @@ def export(
             "checkpoint; some English ones are built in."
         ),
     ] = None,
+    threads: Annotated[
+        int,
+        typer.Option(help="CPU threads; 0 measures how many are fastest on this machine.", min=0),
+    ] = 0,
 ) -> None:
     """Make a bundle of a checkpoint, and prove that it translates like it.
 
     Writes nothing unless the proof succeeds. The same checkpoint gives the same bytes.
     """
+    import logging
+
     try:
         from export.bundle_writer import ExportOptions
         from export.errors import ExportError
@@ -67,7 +74,11 @@ def export(
     )
     try:
         lines = None if sentences is None else _read_lines(sentences)
-        proof = export_checkpoint(checkpoint, output, options, lines)
+        logging.basicConfig(level=logging.INFO, format="%(message)s")
+        with stages("sentences") as tell:
+            proof = export_checkpoint(
+                checkpoint, output, options, lines, threads=threads, on_progress=tell
+            )
     except (ExportError, CheckpointError, TokenizerError) as exc:
         fail(str(exc))
     except OSError as exc:
@@ -76,16 +87,25 @@ def export(
 
 
 def _describe(proof: Proof) -> str:
-    same = f"{proof.num_identical} of {proof.num_sentences}"
-    others = ""
-    if proof.num_identical == proof.num_sentences:
-        same = f"all {proof.num_sentences}"
+    total = proof.num_sentences
+    if proof.num_identical == total:
+        same = f"all {total} sentences are translated token by token as by the checkpoint"
     else:
-        others = f", the others but for tokens that it holds for equal within {proof.tie:g} nats"
+        from export.confidence import share_bounds
+
+        least, most = share_bounds(proof.num_identical, total)
+        same = (
+            f"{proof.num_identical} of {total} sentences are translated token by token as by the "
+            f"checkpoint (of all texts like these, {least:.0%} to {most:.0%}); of the others "
+            f"{proof.num_ties} begin to differ where it holds its two best tokens for equal within "
+            f"{proof.tie:g} nats, as it does at {proof.num_unsure / proof.num_tokens:.0%} of all "
+            f"positions"
+        )
+        if proof.num_disagreeing:
+            same += f", and {proof.num_disagreeing} differ by more than one sentence should"
     return (
-        f"{same} sentences are translated token by token as by the checkpoint{others}; over "
-        f"{proof.num_tokens} tokens log-probabilities differ by {proof.mean_difference:.2g} on "
-        f"average and {proof.largest_difference:.2g} at most"
+        f"{same}; over {proof.num_tokens} tokens log-probabilities differ by "
+        f"{proof.mean_difference:.2g} on average and {proof.largest_difference:.2g} at most"
     )
 
 

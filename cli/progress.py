@@ -6,9 +6,13 @@ import contextlib
 import os
 import stat
 import sys
+import time
 from collections.abc import Callable, Iterator
 
 Advance = Callable[[int, int], None]
+TellStage = Callable[[str, int, int], None]
+
+_LINE_EVERY_SECONDS = 10.0
 
 
 @contextlib.contextmanager
@@ -49,3 +53,66 @@ def progress(shown: bool) -> Iterator[Advance]:
             bar.update(task, advance=size, lines=done)
 
         yield advance
+
+
+@contextlib.contextmanager
+def stages(unit: str) -> Iterator[TellStage]:
+    """Show work that has stages, on standard error: a bar for each, or lines without a terminal.
+
+    Args:
+        unit: what is counted, for the lines: "sentences".
+
+    Yields:
+        A function to call with a stage's name, how much of it is done, and all of it.
+    """
+    if not sys.stderr.isatty():
+        yield _Lines(unit)
+        return
+
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+    )
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        tasks = {}
+
+        def tell(stage: str, done: int, total: int) -> None:
+            if stage not in tasks:
+                tasks[stage] = bar.add_task(stage, total=total)
+            bar.update(tasks[stage], completed=done)
+
+        yield tell
+
+
+class _Lines:
+    """A line when a stage begins, and one every few seconds."""
+
+    def __init__(self, unit: str) -> None:
+        self._unit = unit
+        self._stage = ""
+        self._began = self._last = 0.0
+
+    def __call__(self, stage: str, done: int, total: int) -> None:
+        now = time.monotonic()
+        if stage != self._stage:
+            self._stage, self._began, self._last = stage, now, now
+            print(f"{stage}: {total} {self._unit}", file=sys.stderr, flush=True)
+        elif done and now - self._last > _LINE_EVERY_SECONDS:
+            self._last = now
+            left = (now - self._began) / done * (total - done)
+            print(
+                f"{stage}: {done} of {total} {self._unit}, {left:.0f} s left",
+                file=sys.stderr,
+                flush=True,
+            )

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from export.bundle_writer import ExportOptions, ExportSource, write_bundle
 from export.errors import ExportError
-from export.proof import SENTENCES, Proof, prove
+from export.proof import SENTENCES, OnProgress, Proof, prove
 from model.bundle import MANIFEST_FILE, Bundle
 from model.checkpoint import load_checkpoint
 from model.tokenizer import TOKENIZER_FILE
@@ -23,6 +23,9 @@ def export_checkpoint(
     output: Path,
     options: ExportOptions,
     sentences: Sequence[str] | None = None,
+    *,
+    threads: int = 0,
+    on_progress: OnProgress | None = None,
 ) -> Proof:
     """Make a bundle of a checkpoint and prove that it translates alike.
 
@@ -34,6 +37,8 @@ def export_checkpoint(
         output: the bundle's directory.
         options: precision and names.
         sentences: to prove it on; by default `export.proof.SENTENCES`.
+        threads: of the proof, as in `export.proof.prove`.
+        on_progress: likewise.
 
     Raises:
         CheckpointError: the checkpoint can't be read.
@@ -51,7 +56,13 @@ def export_checkpoint(
     )
     with new_directory(output) as directory:
         write_bundle(source, options, directory)
-        return prove(Bundle.load(directory), loaded.model, sentences or SENTENCES)
+        return prove(
+            Bundle.load(directory),
+            loaded.model,
+            sentences or SENTENCES,
+            threads=threads,
+            on_progress=on_progress,
+        )
 
 
 @contextlib.contextmanager

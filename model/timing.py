@@ -7,7 +7,8 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-_ROUNDS = 5
+_MIN_ROUNDS, _MAX_ROUNDS = 3, 5
+_ENOUGH_SECONDS = 3.0  # after which the fewest rounds are enough
 _CLEARLY_SLOWER = 2.0
 
 Choice = TypeVar("Choice")
@@ -34,7 +35,10 @@ def time_choices(
         clock: seconds.
     """
     runs: dict[Choice, list[float]] = {choice: [] for choice in choices}
-    for round_number in range(1 + _ROUNDS):
+    began = clock()
+    for round_number in range(1 + _MAX_ROUNDS):
+        if round_number > _MIN_ROUNDS and clock() - began > _ENOUGH_SECONDS:
+            break
         for choice in _likely(runs) if drop_slow else choices:
             choose(choice)
             started = clock()

@@ -41,12 +41,16 @@ def test_a_bundle_with_sentences_of_ones_own(checkpoint: Path, tmp_path: Path) -
     code, output = run(
         *(checkpoint, "--output", tmp_path / "bundle", "--precision", "int8"),
         *("--sentences", sentences, "--name", "pets", "--model-version", "3", "--top-k", 16),
+        *("--threads", 1),
     )
     assert code == 0, output
     words = " ".join(output.split())
     # Others are spoken of only where there are any.
     assert ("all 2 sentences are" in words) != ("of 2 sentences are" in words)
     assert ("the others" in words) == ("of 2 sentences are" in words)
+    # Without a terminal, each stage is a line.
+    assert "translating with the checkpoint: 2 sentences" in output
+    assert "comparing with the bundle: 2 sentences" in output
     bundle = Bundle.load(tmp_path / "bundle")
     assert (bundle.name, bundle.version) == ("pets", "3")
     assert (bundle.precision, bundle.top_k) == ("int8", 16)
