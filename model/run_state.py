@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from model.differences import first_difference
 from model.transformer import Transformer
 
 STATE_FILE = "state.pt"
@@ -125,7 +126,9 @@ def restore_state(
         state = torch.load(path, map_location=device, weights_only=True)
     except Exception as exc:  # torch raises whatever unpickling ran into
         raise StateError(f"{path} is damaged: {exc}; remove it to start anew") from exc
-    changed = _first_difference(state["decisive"], decisive)
+    saved = state["decisive"]
+    # A state of an older version may lack some, which can't be compared then.
+    changed = first_difference(saved, {k: v for k, v in decisive.items() if k in saved})
     if changed is not None:
         raise StateError(
             f"{path} was saved with another {changed}; undo the change, or choose another output "
@@ -135,18 +138,6 @@ def restore_state(
     optimizer.load_state_dict(state["optimizer"])
     set_random_state(state["random"][rank], device)
     return Progress(**state["progress"])
-
-
-def _first_difference(saved: Any, present: Any, path: str = "") -> str | None:
-    """The dotted name of the first field that differs."""
-    if isinstance(saved, Mapping) and isinstance(present, Mapping):
-        for key in sorted({*saved, *present}):
-            name = f"{path}.{key}" if path else str(key)
-            found = _first_difference(saved.get(key), present.get(key), name)
-            if found is not None:
-                return found
-        return None
-    return None if saved == present else path
 
 
 def forget_old_checkpoints(output: Path, keep: int) -> None:

@@ -24,7 +24,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from model.averaging import average_weights
 from model.checkpoint import load_checkpoint, save_checkpoint
-from model.corpus import Batch
+from model.corpus import Batch, interleave
 from model.optimization import SmoothedLoss, learning_rate, make_optimizer
 from model.processes import Processes
 from model.recipe import Recipe
@@ -46,6 +46,7 @@ from model.training_data import EpochBatches, TrainingData, load_training_data
 from model.training_log import TrainingLog
 from model.transformer import Transformer
 from model.validation import Scores, validate
+from model.vocabulary import describe_text
 
 logger = logging.getLogger(__name__)
 
@@ -79,6 +80,7 @@ class Trainer:
         self.device = _device(device, self.processes.rank)
         self.output.mkdir(parents=True, exist_ok=True)
         self.data = self._load_data()
+        self._text_sha256 = describe_text(interleave(self.data.train))["sha256"]
         torch.manual_seed(recipe.optimization.seed)
         config = recipe.model_config_for(self.data.tokenizer.vocab_size)
         self.model = Transformer(config).to(self.device)
@@ -136,6 +138,7 @@ class Trainer:
             **self.recipe.decisive_fields(),
             "processes": self.processes.count,
             "training_pairs": len(self.data.train),
+            "training_text": self._text_sha256,
         }
 
     def _batches(self) -> EpochBatches:

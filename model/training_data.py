@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 
@@ -14,14 +13,15 @@ from model.corpus import (
     CorpusError,
     EncodedText,
     ParallelText,
-    interleave,
     make_batch,
     plan_batches,
     read_parallel,
 )
 from model.mixture import Draws, plan_draws
 from model.recipe import Corpus, Recipe
-from model.tokenizer import TOKENIZER_FILE, Tokenizer, train_tokenizer
+from model.run_state import STATE_FILE
+from model.tokenizer import Tokenizer
+from model.vocabulary import load_vocabulary
 
 logger = logging.getLogger(__name__)
 
@@ -206,17 +206,5 @@ def _evenly(text: ParallelText, limit: int) -> ParallelText:
 
 
 def _load_tokenizer(recipe: Recipe, texts: Iterable[ParallelText]) -> Tokenizer:
-    if recipe.optimization.init_from is not None:
-        return Tokenizer.load(recipe.optimization.init_from / TOKENIZER_FILE)
-    path: Path = recipe.output / TOKENIZER_FILE
-    if path.exists():
-        return Tokenizer.load(path)
-    logger.info("training a vocabulary of %d pieces", recipe.vocabulary.vocab_size)
-    sentences = (s for text in texts for s in interleave(text))
-    return train_tokenizer(
-        sentences,
-        path,
-        vocab_size=recipe.vocabulary.vocab_size,
-        kind=recipe.vocabulary.kind,
-        character_coverage=recipe.vocabulary.character_coverage,
-    )
+    has_state = (recipe.output / STATE_FILE).exists()
+    return load_vocabulary(recipe, list(texts), has_state=has_state)

@@ -275,6 +275,41 @@ def test_a_run_does_not_go_on_with_another_corpus(corpus: Path) -> None:
         Trainer(load_recipe(path), device="cpu")
 
 
+def test_a_run_does_not_go_on_with_as_many_other_pairs(corpus: Path) -> None:
+    path = write_recipe(corpus, "run", max_updates=3)
+    Trainer(load_recipe(path), device="cpu").run()
+    write_corpus(corpus, "train", 60, seed=3)
+    with pytest.raises(TrainingError, match="another training_text"):
+        Trainer(load_recipe(path), device="cpu")
+
+
+@pytest.mark.parametrize("change", ["vocab_size", "text"])
+def test_a_vocabulary_that_no_state_depends_on_is_made_anew_when_its_source_changed(
+    corpus: Path, caplog: pytest.LogCaptureFixture, change: str
+) -> None:
+    """As after a run that was killed before it saved anything."""
+    path = write_recipe(corpus, "run")
+    Trainer(load_recipe(path), device="cpu")
+    first = (corpus / "run" / "tokenizer.model").read_bytes()
+    Trainer(load_recipe(path), device="cpu")
+    assert "made anew" not in caplog.text
+    with caplog.at_level("INFO"):
+        if change == "text":
+            write_corpus(corpus, "train", 60, seed=3)
+            changed = "text.sha256"
+        else:
+            path.write_text(path.read_text().replace("vocab_size = 300", "vocab_size = 301"))
+            changed = "vocabulary.vocab_size (300, now 301)"
+        trainer = Trainer(load_recipe(path), device="cpu")
+    assert "made anew" in caplog.text
+    assert changed in caplog.text
+    assert trainer.data.tokenizer.vocab_size == (300 if change == "text" else 301)
+    path.write_text(path.read_text().replace('/run"', '/fresh"'))
+    Trainer(load_recipe(path), device="cpu")
+    made, fresh = ((corpus / run / "tokenizer.model").read_bytes() for run in ("run", "fresh"))
+    assert made == fresh != first
+
+
 def test_more_updates_may_be_asked_of_a_finished_run(corpus: Path) -> None:
     Trainer(load_recipe(write_recipe(corpus, "run", max_updates=3)), device="cpu").run()
     longer = Trainer(load_recipe(write_recipe(corpus, "run", max_updates=5)), device="cpu")
