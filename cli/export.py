@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cli.exits import fail, fail_without
-from cli.progress import stages
+from cli.progress import log_to_standard_error, stages
 
 if TYPE_CHECKING:
     from export.proof import Proof
@@ -58,8 +58,6 @@ def export(
 
     Writes nothing unless the proof succeeds. The same checkpoint gives the same bytes.
     """
-    import logging
-
     try:
         from export.bundle_writer import ExportOptions
         from export.errors import ExportError
@@ -74,7 +72,7 @@ def export(
     )
     try:
         lines = None if sentences is None else _read_lines(sentences)
-        logging.basicConfig(level=logging.INFO, format="%(message)s")
+        log_to_standard_error("%(message)s")
         with stages("sentences") as tell:
             proof = export_checkpoint(
                 checkpoint, output, options, lines, threads=threads, on_progress=tell

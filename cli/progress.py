@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import stat
 import sys
@@ -13,6 +14,21 @@ Advance = Callable[[int, int], None]
 TellStage = Callable[[str, int, int], None]
 
 _LINE_EVERY_SECONDS = 10.0
+
+
+class _StandardError:
+    """Whatever `sys.stderr` is when something is written: a bar puts itself there meanwhile."""
+
+    def write(self, text: str) -> int:
+        return sys.stderr.write(text)
+
+    def flush(self) -> None:
+        sys.stderr.flush()
+
+
+def log_to_standard_error(line: str) -> None:
+    """Log from INFO on in the format `line`, above a bar where there is one."""
+    logging.basicConfig(level=logging.INFO, format=line, stream=_StandardError())
 
 
 @contextlib.contextmanager

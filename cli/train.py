@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from cli.exits import fail, fail_without
+from cli.progress import log_to_standard_error
 
 
 def train(
@@ -31,14 +32,14 @@ def train(
 
     Several GPUs: `torchrun --nproc-per-node N -m cli.main train RECIPE`.
     """
-    import logging
     import os
     from datetime import timedelta
 
-    from model.recipe import RecipeError, load_recipe
+    from model.recipe import RecipeError, check_files, load_recipe
 
     try:  # before PyTorch, which takes seconds to import
         loaded = load_recipe(recipe, data_root=data_root)
+        check_files(loaded)
     except RecipeError as exc:
         fail(str(exc))
     if output is not None:
@@ -54,7 +55,7 @@ def train(
     from model.tokenizer import TokenizerError
     from model.training import Trainer, TrainingError
 
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    log_to_standard_error("%(asctime)s %(levelname)s %(message)s")
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:  # torchrun sets it
         # The others wait while the first process makes the vocabulary or validates.
         backend = "nccl" if torch.cuda.is_available() else "gloo"

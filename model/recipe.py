@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import tomllib
 from pathlib import Path
@@ -40,7 +41,11 @@ class Corpus(_Section):
 
 
 class Languages(_Section):
-    """ISO 639-1 codes of the two sides."""
+    """The two sides.
+
+    Attributes:
+        source, target: ISO 639-1 codes, such as "en"; with a region, "pt-BR".
+    """
 
     source: str = Field(pattern=r"^[a-z]{2,3}(-[A-Za-z0-9]+)*$")
     target: str = Field(pattern=r"^[a-z]{2,3}(-[A-Za-z0-9]+)*$")
@@ -65,7 +70,7 @@ class Data(_Section):
     Attributes:
         root: folder that the files are relative to. The variable
             DRAGOMAN_DATA_ROOT and the option --data-root override it.
-        train, valid: the corpora. BLEU and chrF are reported for each validation corpus.
+        train, valid: the corpora to learn from, and those to be judged on, each by itself.
         lowercase: lower-case both sides (for published comparisons on lower-cased text).
         max_tokens: pairs with a longer side are left out of training.
         drop_validation_sources: leave out training pairs whose source also stands in a
@@ -102,8 +107,12 @@ class Data(_Section):
 class Vocabulary(_Section):
     """The joint SentencePiece vocabulary; see `model.tokenizer.train_tokenizer`.
 
-    `sampling_alpha` draws a random segmentation of the training text every epoch (Kudo, 2018);
-    0 always uses the best one.
+    Attributes:
+        vocab_size: pieces, the 4 special ones and 256 bytes included.
+        kind: "unigram" (Kudo, 2018) or "bpe" (Sennrich et al., 2016).
+        character_coverage: share of the characters that get a piece; bytes spell the others.
+        sampling_alpha: draws a random segmentation of the training text every epoch (Kudo, 2018):
+            the smaller, the more random. 0 always uses the best one.
     """
 
     vocab_size: int = Field(default=8000, ge=300, le=256_000)
@@ -121,9 +130,13 @@ class Optimization(_Section):
         max_updates: updates after which training ends, early stopping aside.
         learning_rate: its peak, reached after `warmup_updates`, then falling with the inverse
             square root of the update number (section 5.3, with the peak named directly).
+        warmup_updates: updates in which the learning rate rises; fewer than `max_updates`.
+        adam_beta1, adam_beta2, adam_epsilon: of the optimiser (section 5.3).
+        weight_decay: of AdamW; 0 is plain Adam.
         label_smoothing: section 5.4.
         clip_norm: largest gradient norm; 0 does not clip.
         precision: "auto" uses bf16 where the hardware has it and it is measured to be faster.
+        seed: of weights, batches and dropout.
         init_from: checkpoint to start from; its vocabulary is used too.
     """
 
@@ -152,6 +165,7 @@ class Validation(_Section):
         max_sentences: of each corpus, evenly spread; 0 takes all.
         patience: validations without a better score before training stops; 0 never stops early.
         metric: what "better" means: BLEU averaged over the validation corpora, or loss.
+        samples: sentences that are shown with reference and translation.
     """
 
     every_updates: int = Field(default=1000, ge=1)
@@ -159,6 +173,7 @@ class Validation(_Section):
     max_sentences: int = Field(default=300, ge=0)
     patience: int = Field(default=0, ge=0)
     metric: Literal["bleu", "loss"] = "bleu"
+    samples: int = Field(default=3, ge=0, le=100)
 
 
 class Saving(_Section):
@@ -177,7 +192,13 @@ class Saving(_Section):
 
 
 class Recipe(_Section):
-    """A whole training run. `model` holds a preset's name and any field of ModelConfig."""
+    """A whole training run.
+
+    Attributes:
+        name: how reports and checkpoints call it.
+        output: folder of the run, relative to the current directory.
+        model: `preset` and any field of `ModelConfig`.
+    """
 
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
     output: Path
@@ -264,9 +285,30 @@ def load_recipe(path: Path, *, data_root: Path | None = None) -> Recipe:
         field = ".".join(str(part) for part in first["loc"])
         message = first["msg"].removeprefix("Value error, ")
         if first["type"] == "extra_forbidden":
-            message = "there is no such field"
+            message = "there is no such field (model/RECIPES.md lists all)"
+        elif first["type"] not in ("missing", "value_error"):  # those quote it, or there is none
+            message = f"{message}, not {first['input']!r}"
         raise RecipeError(f"{path}: {field}: {message}" if field else f"{path}: {message}") from exc
     return _with_absolute_paths(recipe, Path.cwd(), data_root)
+
+
+def check_files(recipe: Recipe) -> None:
+    """Look for the corpora before anything takes time.
+
+    Raises:
+        RecipeError: a file is missing; says where it was looked for, and why there.
+    """
+    root = recipe.data.root
+    for field, corpora in (("train", recipe.data.train), ("valid", recipe.data.valid)):
+        for corpus, side in itertools.product(corpora, ("source", "target")):
+            file: Path = getattr(corpus, side)
+            if not file.is_file():
+                raise RecipeError(
+                    f"{file}: there is no such file. It is the {side} of data.{field}, corpus "
+                    f"{corpus.name!r}, looked for in the data root {root}"
+                    f"{'' if root.is_dir() else ', which is no folder'}; another one is set by "
+                    f"--data-root, by {DATA_ROOT_VARIABLE} or by data.root in the recipe"
+                )
 
 
 def _with_absolute_paths(recipe: Recipe, base: Path, data_root: Path | None) -> Recipe:

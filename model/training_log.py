@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import sys
 import time
+from datetime import timedelta
 from pathlib import Path
+from textwrap import indent
 from types import TracebackType
 from typing import Self
 
@@ -15,9 +18,10 @@ from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
     Progress,
+    TaskID,
+    TaskProgressColumn,
     TextColumn,
     TimeElapsedColumn,
-    TimeRemainingColumn,
 )
 from torch.utils.tensorboard import SummaryWriter
 
@@ -29,7 +33,7 @@ from model.validation import Scores
 logger = logging.getLogger(__name__)
 
 REPORT_FILE = "report.json"
-_LINE_EVERY_SECONDS = 60.0
+_LINE_EVERY_SECONDS = 30.0
 _SMOOTHING = 0.95
 
 
@@ -45,16 +49,19 @@ class TrainingLog:
         if enabled and bar and sys.stderr.isatty():
             self._bar = Progress(
                 TextColumn("{task.description}"),
-                BarColumn(),
+                BarColumn(bar_width=20),
+                TaskProgressColumn(),
                 MofNCompleteColumn(),
                 TimeElapsedColumn(),
-                TimeRemainingColumn(),
+                TextColumn("{task.fields[left]}"),
                 console=Console(stderr=True),
             )
-        self._task = self._bar.add_task("training") if self._bar else None
+        self._task: TaskID | None = None
         self._tokens_per_second = 0.0
         self._last_seconds = 0.0
-        self._last_line = time.monotonic()
+        self._last_line = -math.inf  # the first update has a line
+        self._first_update = 0
+        self._started = 0.0
 
     def __enter__(self) -> Self:
         if self._bar:
@@ -77,6 +84,15 @@ class TrainingLog:
         if not self._enabled:
             return
         self._last_seconds = progress.train_seconds
+        self._first_update = progress.update
+        self._started = time.monotonic()
+        if self._bar:
+            self._task = self._bar.add_task(
+                "training",
+                total=self._recipe.optimization.max_updates,
+                completed=progress.update,
+                left="",
+            )
         # What an earlier start logged after the state that this one goes on from is void.
         self._writer = SummaryWriter(
             str(self._output / "tensorboard"), purge_step=progress.update + 1
@@ -117,33 +133,43 @@ class TrainingLog:
         if self._bar and self._task is not None:
             self._bar.update(
                 self._task,
-                total=self._recipe.optimization.max_updates,
                 completed=progress.update,
                 description=f"epoch {progress.epoch + 1}, loss {loss:.3f}, "
                 f"{self._tokens_per_second:,.0f} tokens/s",
+                left=self._time_left(progress),
             )
         elif time.monotonic() - self._last_line > _LINE_EVERY_SECONDS:
             self._last_line = time.monotonic()
-            self._line(progress, loss, seconds)
+            total = self._recipe.optimization.max_updates
+            logger.info(
+                "update %d of %d (%.0f %%), epoch %d, loss %.3f, %.0f tokens/s, %s",
+                progress.update,
+                total,
+                100 * progress.update / total,
+                progress.epoch + 1,
+                loss,
+                self._tokens_per_second,
+                self._time_left(progress),
+            )
 
-    def _line(self, progress: RunProgress, loss: float, seconds: float) -> None:
-        mean_seconds = progress.train_seconds / progress.update
-        left = (self._recipe.optimization.max_updates - progress.update) * mean_seconds
-        logger.info(
-            "update %d, epoch %d, loss %.3f, %.0f tokens/s, %.0f minutes left",
-            progress.update,
-            progress.epoch + 1,
-            loss,
-            self._tokens_per_second,
-            left / 60,
-        )
+    def _time_left(self, progress: RunProgress) -> str:
+        """From the time of this start alone, validations included."""
+        done = progress.update - self._first_update
+        left = self._recipe.optimization.max_updates - progress.update
+        seconds = (time.monotonic() - self._started) / done * left
+        return f"{timedelta(seconds=round(seconds))} left"
 
     def validated(self, progress: RunProgress, scores: Scores, better: bool) -> None:
         """A validation is done."""
         logger.info(
             "update %d: %s%s", progress.update, scores.summary(), " (best)" if better else ""
         )
+        samples = "\n\n".join(map(str, scores.samples))
+        if samples:
+            logger.info("samples of the validation text\n%s", indent(samples, "  "))
         if self._writer:
+            # Four spaces make it preformatted text.
+            self._writer.add_text("valid/samples", indent(samples, "    "), progress.update)
             self._writer.add_scalar("valid/loss", scores.loss, progress.update)
             for name, score in scores.corpora.items():
                 self._writer.add_scalar(f"valid/bleu/{name}", score.bleu, progress.update)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -28,16 +28,30 @@ class CorpusScore:
 
 
 @dataclass(frozen=True)
+class Sample:
+    """A validation sentence, and what the model makes of it."""
+
+    source: str
+    reference: str
+    output: str
+
+    def __str__(self) -> str:
+        return f"source:    {self.source}\nreference: {self.reference}\noutput:    {self.output}"
+
+
+@dataclass(frozen=True)
 class Scores:
     """One validation.
 
     Attributes:
         loss: negative log-likelihood a target token, not smoothed, in nats.
         corpora: BLEU and chrF by corpus.
+        samples: some sentences, the same ones at every validation.
     """
 
     loss: float
     corpora: Mapping[str, CorpusScore]
+    samples: Sequence[Sample] = ()
 
     def score(self, metric: str) -> float:
         """The number to maximise: mean BLEU over the corpora, or minus the loss."""
@@ -46,8 +60,8 @@ class Scores:
         return sum(c.bleu for c in self.corpora.values()) / len(self.corpora)
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain JSON values."""
-        return asdict(self)
+        """The numbers as plain JSON values."""
+        return {"loss": self.loss, "corpora": {n: asdict(c) for n, c in self.corpora.items()}}
 
     def summary(self) -> str:
         """One line for a log."""
@@ -59,14 +73,14 @@ class Scores:
 def validate(model: Transformer, data: TrainingData, *, device: torch.device) -> Scores:
     """Judge `model` on every validation corpus of `data`. Leaves random state untouched."""
     model.eval()
-    corpora = {part.name: _translate_and_score(model, data, part) for part in data.validation}
+    outputs = {part.name: _translate(model, data, part) for part in data.validation}
+    corpora = {part.name: _score(outputs[part.name], part) for part in data.validation}
     losses = [_loss(model, part.encoded, device) for part in data.validation]
-    return Scores(sum(s for s, _ in losses) / sum(n for _, n in losses), corpora)
+    loss = sum(s for s, _ in losses) / sum(n for _, n in losses)
+    return Scores(loss, corpora, _samples(data, outputs))
 
 
-def _translate_and_score(
-    model: Transformer, data: TrainingData, part: ValidationSet
-) -> CorpusScore:
+def _translate(model: Transformer, data: TrainingData, part: ValidationSet) -> list[str]:
     limit = model.config.max_positions - 1
     beam_size = data.recipe.validation.beam_size
     outputs = translate_ids(
@@ -75,12 +89,27 @@ def _translate_and_score(
         options=BeamOptions(beam_size) if beam_size > 1 else None,
         batch_tokens=_BATCH_TOKENS,
     )
-    hypotheses = [data.tokenizer.decode(ids) for ids in outputs]
+    return [data.tokenizer.decode(ids) for ids in outputs]
+
+
+def _score(hypotheses: Sequence[str], part: ValidationSet) -> CorpusScore:
     references = [list(part.text.targets)]
     return CorpusScore(
         sacrebleu.corpus_bleu(hypotheses, references).score,
         sacrebleu.corpus_chrf(hypotheses, references).score,
     )
+
+
+def _samples(data: TrainingData, outputs: Mapping[str, Sequence[str]]) -> list[Sample]:
+    """`validation.samples` sentences, evenly spread over all corpora."""
+    everything = [
+        Sample(*texts)
+        for part in data.validation
+        for texts in zip(part.text.sources, part.text.targets, outputs[part.name], strict=True)
+    ]
+    count = min(data.recipe.validation.samples, len(everything))
+    # From the middle of each share: the first sentence of a file is often a title.
+    return [everything[(2 * i + 1) * len(everything) // (2 * count)] for i in range(count)]
 
 
 def _loss(model: Transformer, text: EncodedText, device: torch.device) -> tuple[float, int]:

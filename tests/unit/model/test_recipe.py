@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from model.recipe import RecipeError, load_recipe
+from model.recipe import RecipeError, check_files, load_recipe
+from model.recipe_reference import PAGE, recipe_reference
 
 RECIPE = """
 name = "test"
@@ -34,7 +35,7 @@ def write(tmp_path: Path, text: str) -> Path:
 
 def test_the_shipped_recipes_are_valid() -> None:
     recipes = sorted(Path("model/recipes").glob("*.toml"))
-    assert len(recipes) >= 2
+    assert {"small-corpus.toml", "multi30k-tiny.toml"} <= {path.name for path in recipes}
     for path in recipes:
         recipe = load_recipe(path)
         assert recipe.model_config_for(recipe.vocabulary.vocab_size).head_dim % 8 == 0
@@ -66,6 +67,10 @@ def test_data_root_is_taken_from_option_then_environment_then_recipe(
         ("dropout = 0.3", "d_modell = 3", "unknown field 'd_modell'"),
         ("dropout = 0.3", "vocab_size = 3", "set by vocabulary.vocab_size"),
         ("max_updates = 10", "max_updates = 0", "optimization.max_updates: .*greater than or"),
+        ("max_updates = 10", "max_updates = 0", "equal to 1, not 0"),
+        ("max_updates = 10", 'max_updates = "ten"', "optimization.max_updates: .*, not 'ten'"),
+        ('source = "en"', 'source = "English"', "languages.source: .*, not 'English'"),
+        ("max_updates = 10", "", "optimization.max_updates: Field required$"),
         ("max_updates = 10", "updates = 10", "optimization.updates: there is no such field"),
         (
             "learning_rate = 1e-3",
@@ -86,3 +91,29 @@ def test_errors_name_the_file_and_the_field(
 def test_a_missing_recipe_is_named(tmp_path: Path) -> None:
     with pytest.raises(RecipeError, match=r"absent\.toml: No such file"):
         load_recipe(tmp_path / "absent.toml")
+
+
+def test_a_missing_corpus_is_named_with_its_data_root_and_how_to_set_it(tmp_path: Path) -> None:
+    path = write(tmp_path, RECIPE)
+    (tmp_path / "data").mkdir()
+    for file in ("a.en", "a.de", "v.en"):
+        (tmp_path / "data" / file).touch()
+    recipe = load_recipe(path, data_root=tmp_path / "data")
+    with pytest.raises(RecipeError) as error:
+        check_files(recipe)
+    for words in (
+        f"{tmp_path}/data/v.de: there is no such file",
+        "the target of data.valid, corpus 'a'",
+        f"data root {tmp_path}/data;",
+        "--data-root, by DRAGOMAN_DATA_ROOT or by data.root",
+    ):
+        assert words in str(error.value)
+    (tmp_path / "data" / "v.de").touch()
+    check_files(recipe)
+    with pytest.raises(RecipeError, match=r"data root .*nowhere, which is no folder"):
+        check_files(load_recipe(path, data_root=tmp_path / "nowhere"))
+
+
+def test_the_reference_is_up_to_date() -> None:
+    """If not: python -m model.recipe_reference."""
+    assert PAGE.read_text(encoding="utf-8") == recipe_reference()

@@ -6,6 +6,7 @@ import json
 import math
 import os
 import random
+import re
 import signal
 import socket
 import subprocess
@@ -14,6 +15,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from torch import Tensor
 
 from model.averaging import average_weights
@@ -194,6 +196,30 @@ def test_training_learns_and_leaves_a_checkpoint_that_averages_the_last_ones(cor
         torch.equal(weights[n], best[n]) for n in weights
     )
     assert (corpus / "run" / "tensorboard").is_dir()
+
+
+def test_a_validation_shows_samples_with_their_references(
+    corpus: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    recipe = load_recipe(write_recipe(corpus, "run", max_updates=4))
+    trainer = Trainer(recipe, device="cpu", show_progress=False)
+    with caplog.at_level("INFO"):
+        trainer.run()
+    (shown,) = (m for m in caplog.messages if m.startswith("samples"))
+    sources, references = (
+        re.findall(rf"^  {side}: +(.*)$", shown, re.MULTILINE) for side in ("source", "reference")
+    )
+    assert len(sources) == len(re.findall(r"^  output: ", shown, re.MULTILINE)) == 3
+    pairs = zip(
+        *((corpus / f"valid.{side}").read_text("utf-8").splitlines() for side in ("en", "de")), strict=True
+    )
+    assert set(zip(sources, references, strict=True)) <= set(pairs)
+    assert any(m.startswith("update 1 of 4 (25 %)") and " left" in m for m in caplog.messages)
+    events = EventAccumulator(str(corpus / "run" / "tensorboard"), {"tensors": 0}).Reload()
+    (event,) = events.Tensors("valid/samples/text_summary")
+    assert sources[0] in event.tensor_proto.string_val[0].decode()
+    # They are for the eye: the report holds numbers.
+    assert "samples" not in (corpus / "run" / "report.json").read_text()
 
 
 def test_the_rate_rises_linearly_to_its_peak_then_falls_with_the_inverse_root() -> None:
