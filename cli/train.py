@@ -64,6 +64,8 @@ def train(
         final = Trainer(loaded, device=device, threads=threads).run()
     except (CorpusError, TokenizerError, CheckpointError, TrainingError) as exc:
         fail(str(exc))
+    except OSError as exc:
+        fail(f"{exc.filename}: {exc.strerror}" if exc.filename else str(exc))
     except KeyboardInterrupt:
         typer.echo("interrupted; the same command goes on from the last saved state", err=True)
         raise typer.Exit(130) from None

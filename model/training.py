@@ -410,6 +410,8 @@ class Trainer:
 
 
 def _device(name: str, rank: int) -> torch.device:
+    if name not in ("auto", "cpu", "cuda"):
+        raise TrainingError(f"the device must be auto, cpu or cuda, not {name!r}")
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
     if name == "cuda":

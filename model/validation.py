@@ -17,6 +17,7 @@ from model.training_data import TrainingData, ValidationSet
 from model.transformer import Transformer
 
 _BATCH_TOKENS = 2048
+_SHOWN_CHARACTERS = 300
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,11 @@ class Sample:
     output: str
 
     def __str__(self) -> str:
-        return f"source:    {self.source}\nreference: {self.reference}\noutput:    {self.output}"
+        # A model that has learnt little repeats itself to the length limit.
+        return "\n".join(
+            f"{name + ':':<10} {text[:_SHOWN_CHARACTERS]}{'...' * (len(text) > _SHOWN_CHARACTERS)}"
+            for name, text in asdict(self).items()
+        )
 
 
 @dataclass(frozen=True)

@@ -211,7 +211,8 @@ def test_a_validation_shows_samples_with_their_references(
     )
     assert len(sources) == len(re.findall(r"^  output: ", shown, re.MULTILINE)) == 3
     pairs = zip(
-        *((corpus / f"valid.{side}").read_text("utf-8").splitlines() for side in ("en", "de")), strict=True
+        *((corpus / f"valid.{side}").read_text("utf-8").splitlines() for side in ("en", "de")),
+        strict=True,
     )
     assert set(zip(sources, references, strict=True)) <= set(pairs)
     assert any(m.startswith("update 1 of 4 (25 %)") and " left" in m for m in caplog.messages)
