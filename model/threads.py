@@ -22,11 +22,11 @@ _ENVIRONMENT = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
 _WORTH_A_THREAD = 1.05  # fewer threads are preferred unless more are faster by this factor
 
 
-def choose_threads(step: Callable[[], object] | None, what: str, threads: int = 0) -> int:
+def choose_threads(step: Callable[[], object], what: str, threads: int = 0) -> int:
     """Set the number of PyTorch's threads, and log it with its reason in one line.
 
     Args:
-        step: does once what is to be fast, in its real shape; None measures nothing.
+        step: does once what is to be fast, in its real shape.
         what: what a step is, for the log: "a batch".
         threads: the number that was asked for; 0 takes OMP_NUM_THREADS or MKL_NUM_THREADS where
             one of them is set, and measures otherwise.
@@ -39,7 +39,7 @@ def choose_threads(step: Callable[[], object] | None, what: str, threads: int = 
         torch.set_num_threads(threads)
     elif given is not None:
         logger.info("threads: %d, as %s says", torch.get_num_threads(), given)
-    elif step is not None and len(counts := candidates(num_usable_cores())) > 1:
+    elif len(counts := candidates(num_usable_cores())) > 1:
         seconds = time_choices(step, counts, torch.set_num_threads)
         torch.set_num_threads(fastest(seconds))
         logger.info(

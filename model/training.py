@@ -344,10 +344,9 @@ class Trainer:
         Threads are chosen at every start, since they depend on what else the machine does.
         """
         with self._trial_batch() as run:
-            if self.device.type == "cpu":
-                # Processes would have to measure in step, and torchrun gives them one thread each.
-                measured = self.processes.count == 1
-                choose_threads(run if measured else None, "a batch", self._threads)
+            # Processes would have to measure in step, and torchrun gives them one thread each.
+            if self._threads or (self.device.type == "cpu" and self.processes.count == 1):
+                choose_threads(run, "a batch", self._threads)
             if not self.progress.precision:
                 self.progress.precision = self._choose_precision(run)
 

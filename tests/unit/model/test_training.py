@@ -15,7 +15,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from torch import Tensor
 
 from model.averaging import average_weights
@@ -216,9 +215,9 @@ def test_a_validation_shows_samples_with_their_references(
     )
     assert set(zip(sources, references, strict=True)) <= set(pairs)
     assert any(m.startswith("update 1 of 4 (25 %)") and " left" in m for m in caplog.messages)
-    events = EventAccumulator(str(corpus / "run" / "tensorboard"), {"tensors": 0}).Reload()
-    (event,) = events.Tensors("valid/samples/text_summary")
-    assert sources[0] in event.tensor_proto.string_val[0].decode()
+    (events,) = (file.read_bytes() for file in (corpus / "run" / "tensorboard").iterdir())
+    assert b"valid/samples" in events
+    assert f"source:    {sources[0]}\n".encode() in events
     # They are for the eye: the report holds numbers.
     assert "samples" not in (corpus / "run" / "report.json").read_text()
 
