@@ -39,7 +39,13 @@ def evaluate(
         int, typer.Option(help="Source tokens in a batch (checkpoints).", min=1)
     ] = 4096,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
-    threads: Annotated[int, typer.Option(help="CPU threads; 0 takes all cores.", min=0)] = 0,
+    threads: Annotated[
+        int,
+        typer.Option(
+            help="CPU threads; 0 takes all cores for a bundle, and measures for a checkpoint.",
+            min=0,
+        ),
+    ] = 0,
 ) -> None:
     """Translate a test set and print sacreBLEU and chrF with their signatures.
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cli.exits import fail, fail_without, require_runtime
+from cli.progress import log_to_standard_error
 
 if TYPE_CHECKING:
     from model.bundle import Bundle
@@ -27,7 +28,7 @@ class OfflineOptions:
         length_penalty: of a beam search, see `model.search.BeamOptions`.
         batch_tokens: source tokens in a batch (checkpoints only).
         device: "auto", "cpu" or "cuda".
-        threads: CPU threads; 0 takes all cores.
+        threads: CPU threads; 0 takes all cores for a bundle, and measures for a checkpoint.
     """
 
     beam_size: int = 1
@@ -73,21 +74,21 @@ def _translate_with_checkpoint(
     path: Path, sentences: Sequence[str], options: OfflineOptions, on_progress: OnProgress
 ) -> Translated:
     try:
-        import torch
+        from model.checkpoint import CheckpointError, load_checkpoint
+        from model.evaluation import choose_search_threads, translate_sentences
+        from model.search import BeamOptions
     except ModuleNotFoundError:
         fail_without("PyTorch, which checkpoints need and bundles don't,", "train")
 
-    from model.checkpoint import CheckpointError, load_checkpoint
-    from model.evaluation import translate_sentences
-    from model.search import BeamOptions
-
-    if options.threads:
-        torch.set_num_threads(options.threads)
     try:
         checkpoint = load_checkpoint(path)
         network = checkpoint.model.to(_torch_device(options.device))
     except CheckpointError as exc:
         fail(str(exc))
+    limit, eos_id = checkpoint.config.max_positions - 1, checkpoint.config.eos_id
+    few = [(*ids[:limit], eos_id) for ids in checkpoint.tokenizer.encode_batch(sentences[:8])]
+    log_to_standard_error("%(message)s")
+    choose_search_threads(network, few, options.threads)
     beam = BeamOptions(options.beam_size, length_penalty=options.length_penalty)
     translations = translate_sentences(
         network,

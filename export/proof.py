@@ -12,19 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-import torch
-
 from export.probe import Probe
 from export.reference import expect, in_batches, translate
 from export.verdict import TOLERANCES, Proof, Tolerance, Verdict, compare
 from model.bundle import Bundle
-from model.corpus import pad_right
-from model.threads import choose_threads
+from model.evaluation import choose_search_threads
 from model.transformer import Transformer
 
 __all__ = ["SENTENCES", "TOLERANCES", "OnProgress", "Proof", "Tolerance", "prove"]
-
-_TIMED_SENTENCES = 8
 
 OnProgress = Callable[[str, int, int], None]
 
@@ -74,7 +69,7 @@ def prove(
     sources = [
         (*ids[:longest], bundle.config.eos_id) for ids in tokenizer.encode_batch(list(sentences))
     ]
-    threads = _choose_threads(model, sources, threads)
+    threads = choose_search_threads(model, sources, threads)
     progress = _Progress(tell, len(sources))
     forced = translate(model, sources, progress.of("translating with the checkpoint"))
     verdict = Verdict(tolerance or TOLERANCES[bundle.precision], bundle.precision, len(sources))
@@ -108,14 +103,3 @@ class _Progress:
 
         advance(0)
         return advance
-
-
-def _choose_threads(model: Transformer, sources: Sequence[Sequence[int]], threads: int) -> int:
-    """The fastest number for a forward pass over some of the sentences."""
-    few = torch.from_numpy(pad_right(sources[:_TIMED_SENTENCES], model.config.pad_id))
-
-    @torch.inference_mode()
-    def step() -> None:
-        model(few, few)
-
-    return choose_threads(step, "a batch", threads)
