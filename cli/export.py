@@ -96,7 +96,7 @@ def _describe(proof: Proof) -> str:
             f"{proof.num_identical} of {total} sentences are translated token by token as by the "
             f"checkpoint (of all texts like these, {least:.0%} to {most:.0%}); of the others "
             f"{proof.num_ties} begin to differ where it holds its two best tokens for equal within "
-            f"{proof.tie:g} nats, as it does at {proof.num_unsure / proof.num_tokens:.0%} of all "
+            f"{proof.noise:g} nats, as it does at {proof.num_unsure / proof.num_tokens:.0%} of all "
             f"positions"
         )
         if proof.num_disagreeing:
