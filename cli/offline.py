@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cli.exits import fail, fail_without, require_runtime
-from cli.progress import log_to_standard_error
 
 if TYPE_CHECKING:
     from model.bundle import Bundle
@@ -73,6 +72,8 @@ def translator_for(model: Path, options: OfflineOptions) -> Translator:
 def _translate_with_checkpoint(
     path: Path, sentences: Sequence[str], options: OfflineOptions, on_progress: OnProgress
 ) -> Translated:
+    from cli.progress import log_to_standard_error
+
     try:
         from model.checkpoint import CheckpointError, load_checkpoint
         from model.evaluation import choose_search_threads, translate_sentences
