@@ -248,7 +248,7 @@ class _RunningCall:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> bool:
-        code = grpc.StatusCode.OK
+        code = grpc.StatusCode.OK if error is None else grpc.StatusCode.INTERNAL
         if isinstance(error, asyncio.CancelledError | GeneratorExit):
             # gRPC cancels the task of a call whose client went away, or whose deadline passed.
             assert self._context is not None
@@ -296,11 +296,17 @@ class _RunningCall:
         return code
 
 
-def _drop_tracebacks(error: BaseException | None) -> None:
+def _drop_tracebacks(error: BaseException) -> None:
     """Let go of the frames that an exception and its causes passed: they hold the request."""
-    while error is not None:
-        error.__traceback__ = None
-        error = error.__cause__ or error.__context__
+    pending: list[BaseException | None] = [error]
+    seen = set()  # causes and contexts together can go in circles
+    while pending:
+        current = pending.pop()
+        if current is None or id(current) in seen:
+            continue
+        seen.add(id(current))
+        current.__traceback__ = None
+        pending += (current.__cause__, current.__context__)
 
 
 def time_remaining(context: Context) -> float | None:

@@ -49,6 +49,13 @@ _CHINESE_SUBTAGS = ("hans", "hant")
 _LATIN_LETTER = re.compile("[A-Za-z]")
 _PLAIN_WORD = re.compile(r"[A-Za-z][a-z]*+(?:['’][a-z]++)?[,.!?]?(?!\S)")  # begins nearly all
 
+# What ends names of hosts and files that have a single dot; "Stop.it" lacks a space.
+_SUFFIXES = (
+    "ai|app|at|be|ca|ch|co|com|de|dev|edu|es|eu|fr|gov|info|io|net|nl|org|pl|ru|se|uk|us"
+    "|bash|bin|cfg|conf|cpp|css|csv|dll|doc|docx|exe|gif|git|go|gz|html?|ini|java|jpe?g|json|js|log"
+    "|md|pdf|png|pptx?|py|rs|sh|sql|svg|tar|toml|ts|txt|xlsx?|xml|ya?ml|zip"
+)
+
 # A whole word, with quotation marks, brackets and punctuation around it. What could be a word of a
 # language does not match, nor does a word with other letters than Latin ones: Chinese goes on
 # without a space after a URL. Where parts repeat, none can match what the next one begins with:
@@ -64,7 +71,9 @@ _CODE = re.compile(
       | (?:[A-Za-z]:|~|\.{1,2})?[/\\][^\s"'»“”’>)\]]*+       # /etc/hosts  C:\temp  ./run.sh
       | [\w.-]++(?:\\[\w.-]++)++                            # temp\file
       | [\w.-]+(?:/[\w.-]+)*/[\w-]*+\.[A-Za-z]\w*+          # src/main.py
-      | [\w-]{2,}+(?:\.[a-z][\w-]++)++(?::\d++)?(?:/\S*)?   # example.com/a  README.md  os.path
+      | [\w-]{2,}+(?:\.[a-z][\w-]++)++(?::\d++(?:/\S*)?|/\S*)  # example.com/a  localhost.local:80
+      | [\w-]{2,}+(?:\.[a-z][\w-]++){2,}+                    # www.example.com  os.path.join
+      | [\w-]{2,}+\.(?:SUFFIX)                              # example.com  README.md
       | _*+[^\W_]++_++[^\W_]\w*+                            # foo_bar
       | [a-z]++(?:[A-Z][a-z0-9]++)++                        # getName
       | \w++(?:(?:\.|::)\w++)*+\(\)                         # run()  Path.open()
@@ -72,11 +81,11 @@ _CODE = re.compile(
       | --[a-z][\w-]*+(?:=\S+)?                             # --help  --port=80
       | [$%]?\{++[^\s{}]++\}++ | %[\d$.+-]*+[A-Za-z] | \$[A-Za-z_]\w*+  # {name}  %s  $HOME
       | v\d++(?:\.\d++)*+                                   # v1.2
-      | [A-Z]{1,4}(?=[-./:]?\d)(?:\d|[-./:]|(?<![A-Z])[A-Z]{1,4}(?![A-Z]))++   # A4  ISO-8859-1
-      | (?=\D*\d)[\da-fA-F]{7,}+(?:-[\da-fA-F]{4,}+)*+      # 3fa85f64-5717-4562-b3fc-2c963f66afa6
+      | [A-Z]{1,3}(?=[-./:]?\d)(?:\d|[-./:]|(?<![A-Z])[A-Z]{1,4}(?![A-Z]))++   # A4  ISO-8859-1
+      | (?=\D*\d\D*\d)[\da-fA-F]{7,}+(?:-[\da-fA-F]{4,}+)*+    # 3fa85f64-5717-4562-b3fc-2c96
     )
     [)"'«»„“”’‘>\].,;:!?…]*
-    """,
+    """.replace("SUFFIX", _SUFFIXES),
     re.VERBOSE,
 )
 

@@ -407,6 +407,29 @@ async def test_a_call_that_fails_leaves_nothing_of_its_request_in_memory(
     assert kept < 2.5 * size
 
 
+async def test_causes_that_go_in_circles_end_a_call_like_others(setup: Setup) -> None:
+    first, second = errors.UnavailableError("first"), ValueError("second")
+    second.__cause__ = first
+    first.__context__ = second
+    setup.service.behaviour = raising(first)
+    with pytest.raises(TranslationError, match="first"):
+        await setup.client.translate(["a"], timeout=5.0)
+
+
+async def test_what_is_no_exception_is_not_counted_as_an_answer(setup: Setup) -> None:
+    class PanicError(BaseException):  # as libraries in Rust raise
+        pass
+
+    async def behaviour() -> None:
+        raise PanicError
+
+    setup.service.behaviour = behaviour
+    with pytest.raises(TranslationError):
+        await setup.client.translate(["a"], timeout=0.5)
+    await setup.until_idle()
+    assert setup.count("OK") == 0
+
+
 async def test_messages_of_calls_in_progress_have_a_limit_that_leaves_room_for_others() -> None:
     release = asyncio.Event()
     arrived = asyncio.Semaphore(0)

@@ -48,7 +48,16 @@ def test_a_marker_stands_by_itself(text: str) -> None:
         *("-5 degrees", "1.5 litres of milk", "a dog", "I. Newton saw it", "2024. It was cold"),
         *("*emphasis* on a word", "#1 song", ">= 5 apples", ">5 apples", "1st place", "+5 points"),
         *("=> next", "-> next", "a. b", "Mr. Smith", "1,000 people", "(see below) text", "[1] is"),
-        *("(he) said", "**bold** words", "_word_ here", "x > 5", "3:1 won", "e.g. this"),
+        *(
+            "(he) said",
+            "(I) think so",
+            "(à) Paris",
+            "**bold** words",
+            "_word_ here",
+            "x > 5",
+            "3:1 won",
+            "e.g. this",
+        ),
     ],
 )
 def test_words_are_no_markers(line: str) -> None:

@@ -36,7 +36,8 @@ CODE = (
     "temp\\file",
     "src/main.py",
     "README.md",
-    "os.path",
+    "os.path.join",
+    "localhost.localdomain:80",
     "foo_bar",
     "MAX_ROWS",
     "getName",
@@ -72,6 +73,13 @@ WORDS = (
         "wow!",
         "_yes_",
         "*yes*",
+        # Without the space that belongs there, and labels.
+        "Hey.there",
+        "Stop.it",
+        "STEP-1",
+        "ROOM101",
+        "GATE-5",
+        "facade1",
     ),
     *("<b>Start</b>", "[Home](https://example.com)", "What?!", "“Stop”", "ＡＢＣ", "naïve", "Éire"),
 )
