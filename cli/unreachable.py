@@ -17,7 +17,10 @@ def describe(server: str, error: TranslationError) -> str:
         case "UNAVAILABLE":
             if "errors resolving" in error.message or "resolution failed" in error.message:
                 return f"the host in {server} is not known"
-            return f'no server answers at {server}; is "dragoman serve" running there?'
+            return (
+                f'no server at {server} takes calls; is "dragoman serve" running there, and ready? '
+                "(/readyz on its metrics port says why not)"
+            )
         case "DEADLINE_EXCEEDED":
             return f"no answer from {server} in time: the server may be busy, or not there"
         case "UNIMPLEMENTED":

@@ -23,7 +23,7 @@ _LINK_NAME = re.compile(
     r".*SERVICE_(HOST|PORT(_.+)?)|.*PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?"
 )
 _LINK_VALUE = re.compile(r"(tcp|udp|sctp)://.*")
-_SIMILARITY = 0.8  # from which on a name is taken for a misspelling; of "max_row" it is 0.93
+_SIMILARITY = 0.75  # from which on a name is taken for a misspelling: "prot" for "port"
 
 
 def without_service_links(environment: Mapping[str, str]) -> dict[str, str]:

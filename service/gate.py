@@ -192,7 +192,7 @@ class Gate:
             self._overload()
             self._refuse(
                 Refusal.WAIT,
-                f"the queue is {wait:.1f} s long, and {limit:.1f} s is the limit",
+                f"the queue is {wait:.2f} s long, and {limit:.2f} s is the limit",
                 max(wait - limit, self._work_off_seconds()),
             )
         if self.is_overloaded and not self._is_within_share(request):

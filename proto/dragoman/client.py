@@ -25,6 +25,7 @@ from typing import Any
 import grpc
 
 from dragoman import conversions, requests
+from dragoman.addresses import DEFAULT_SERVER
 from dragoman.patience import Patience
 from dragoman.results import (
     Alignment,
@@ -68,8 +69,6 @@ __all__ = [
     "TranslationError",
 ]
 
-DEFAULT_SERVER = "127.0.0.1:50051"
-
 
 class Client:
     """A client for ordinary (threaded) programs. One may be shared by all threads.
@@ -89,7 +88,7 @@ class Client:
         client_id: str = "",
         patient: bool = True,
     ) -> None:
-        requests.string("server", server)
+        server = requests.server(server)
         requests.metadata("", client_id)  # for its checks
         self._timeout = requests.seconds("timeout", timeout)
         self._client_id = client_id
@@ -311,7 +310,7 @@ class AsyncClient:
         client_id: str = "",
         patient: bool = True,
     ) -> None:
-        requests.string("server", server)
+        server = requests.server(server)
         requests.metadata("", client_id)  # for its checks
         self._timeout = requests.seconds("timeout", timeout)
         self._client_id = client_id

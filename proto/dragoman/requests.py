@@ -17,6 +17,7 @@ import grpc
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 
+from dragoman.addresses import server_address
 from dragoman.conversions import CLIENT_ID, REQUEST_ID, VALID_ID
 from dragoman.results import Sampling, Search, TranslationError
 from dragoman.v1 import translation_pb2 as pb
@@ -140,6 +141,15 @@ def string(argument: str, value: str) -> str:
     if error := _not_unicode(argument, value):
         raise ValueError(error.message)
     return value
+
+
+def server(value: str) -> str:
+    """A server's address, once it is checked, with a port."""
+    string("server", value)
+    try:
+        return server_address(value)
+    except ValueError as exc:
+        raise ValueError(f"server: {exc}") from None
 
 
 def _languages(source: str, target: str, model: str) -> dict[str, Any]:

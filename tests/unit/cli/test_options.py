@@ -4,7 +4,7 @@ import pytest
 from typer.testing import CliRunner
 
 from cli.main import app
-from cli.options import server_address
+from dragoman.addresses import server_address
 
 
 @pytest.mark.parametrize(

@@ -122,6 +122,10 @@ def test_arguments_of_a_client_are_named() -> None:
         for kind in (Client, AsyncClient):
             with pytest.raises(TypeError, match=message):
                 kind(**wrong)
+    for address in ("", "http://127.0.0.1:50051", "127.0.0.1:0", "my host"):
+        for kind in (Client, AsyncClient):
+            with pytest.raises(ValueError, match="server: must be HOST:PORT"):
+                kind(address)
     for bad in ("my id", "\u00fc", "x" * 129, "a\tb"):
         with pytest.raises(ValueError, match="client_id"):
             Client(NO_SERVER, client_id=bad)

@@ -141,6 +141,7 @@ def test_what_kubernetes_says_of_services_is_passed_over(caplog: pytest.LogCaptu
         ("DRAGOMAN_MODELS", "DRAGOMAN_MODEL"),
         ("DRAGOMAN_METRIC_PORT", "DRAGOMAN_METRICS_PORT"),
         ("DRAGOMAN_LOGLEVEL", "DRAGOMAN_LOG_LEVEL"),
+        ("DRAGOMAN_PROT", "DRAGOMAN_PORT"),
         ("DRAGOMAN_MAX_CONCURENT_REQUESTS", "DRAGOMAN_MAX_CONCURRENT_REQUESTS"),
     ],
 )

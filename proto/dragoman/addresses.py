@@ -1,0 +1,28 @@
+"""The addresses of servers."""
+
+from __future__ import annotations
+
+import re
+
+DEFAULT_PORT = 50051
+DEFAULT_SERVER = f"127.0.0.1:{DEFAULT_PORT}"
+
+# Other ways to name servers, which gRPC checks itself. A port may follow a host of such a name.
+_SCHEME = re.compile(r"(unix|unix-abstract|ipv4|ipv6|vsock|xds):(?!\d+$)")
+_HOST_AND_PORT = re.compile(r"(dns:/{2,3}(?:[^/]*/)?)?(\[[^]/]+]|[^:/\s]+)(?::(\d+))?")
+
+
+def server_address(text: str) -> str:
+    """`text` as gRPC takes it: with a port, which would otherwise be 443.
+
+    Raises:
+        ValueError: it names no server. The message is for the user.
+    """
+    if _SCHEME.match(text):
+        return text
+    if text.count(":") > 1 and re.fullmatch(r"[0-9a-fA-F:.]+", text):
+        text = f"[{text}]"  # an IPv6 address
+    match = _HOST_AND_PORT.fullmatch(text)
+    if match is None or not 0 < int(match[3] or DEFAULT_PORT) < 65536:
+        raise ValueError(f"must be HOST:PORT, such as {DEFAULT_SERVER}, not {text!r}")
+    return text if match[3] else f"{text}:{DEFAULT_PORT}"
