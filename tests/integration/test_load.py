@@ -47,7 +47,9 @@ async def test_200_concurrent_clients_get_what_each_would_get_alone(
         return execute(runner, plan)
 
     monkeypatch.setattr(OnnxRunner, "execute", held)
+    all_inside.set()  # for the trial at the start
     async with running_bundle(bundle_path, in_process=True) as together:
+        all_inside.clear()
         start = asyncio.Event()
 
         async def client(texts: list[str]) -> list[Translation]:
