@@ -46,7 +46,7 @@ _LARGEST = {
     "max_positions": 2**20,
 }
 _NAME = re.compile(r"[^./\\\s]([^/\\]{0,126}[^/\\\s])?")  # travels in messages and labels
-_LANGUAGE = re.compile(r"[A-Za-z]{1,8}([-_][A-Za-z0-9]{1,8}){0,8}")
+_LANGUAGE = re.compile(r"[A-Za-z]{1,8}(-[A-Za-z0-9]{1,8}){0,8}")
 _VERSION = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9}){0,9}")
 _RUNTIME_PACKAGES = ("onnxruntime", "onnxruntime-gpu")
 _FIELDS: dict[str, type] = {
@@ -263,15 +263,19 @@ class Bundle:
                     f"beginning and spaces around",
                 )
         for name in _ENTRIES["languages"]:
-            if not _LANGUAGE.fullmatch(manifest["languages"][name]):
-                raise broken_manifest(self.path, f"languages.{name} is no BCP-47 code")
+            code = manifest["languages"][name]
+            if not _LANGUAGE.fullmatch(code):
+                right = code.replace("_", "-")
+                hint = f", {code!r}: write {right}" if _LANGUAGE.fullmatch(right) else ""
+                raise broken_manifest(self.path, f"languages.{name} is no BCP-47 code{hint}")
         for name, value in manifest["special_ids"].items():
             if getattr(config, f"{name}_id", value) != value:
                 raise broken_manifest(self.path, f"special_ids.{name} contradicts architecture")
-        for name in _ENTRIES["limits"]:
-            if not 1 <= manifest["limits"][name] <= config.max_positions:
+        # A source ends with end-of-sentence, so that one position holds no text.
+        for name, least in (("max_source_positions", 2), ("max_target_positions", 1)):
+            if not least <= manifest["limits"][name] <= config.max_positions:
                 raise broken_manifest(
-                    self.path, f"limits.{name} is not between 1 and {config.max_positions}"
+                    self.path, f"limits.{name} is not between {least} and {config.max_positions}"
                 )
         if not 1 <= manifest["top_k"] <= config.vocab_size:
             raise broken_manifest(self.path, "top_k is not between 1 and the vocabulary's size")

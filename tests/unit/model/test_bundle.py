@@ -163,7 +163,9 @@ def test_contradictions_are_found(directory: Path) -> None:
     changes: dict[str, Callable[[dict[str, Any]], object]] = {
         "special_ids.eos contradicts": lambda m: m["special_ids"].update(eos=9),
         "limits.max_target_positions": lambda m: m["limits"].update(max_target_positions=65),
-        "limits.max_source_positions": lambda m: m["limits"].update(max_source_positions=0),
+        "limits.max_source_positions is not between 2 and 64": (
+            lambda m: m["limits"].update(max_source_positions=1)
+        ),
         "top_k is not": lambda m: m.update(top_k=0),
         "architecture: num_heads": lambda m: m["architecture"].update(num_heads=3),
         "unknown field 'num_experts'": lambda m: m["architecture"].update(num_experts=3),
@@ -181,6 +183,19 @@ def test_contradictions_are_found(directory: Path) -> None:
         with pytest.raises(BundleCorruptError, match=message):
             Bundle.load(directory)
         (directory / "bundle.json").write_text(original, encoding="utf-8")
+
+
+@pytest.mark.parametrize("field", ["source", "target"])
+@pytest.mark.parametrize("code", ["de_DE", "zh_Hans-CN"])
+def test_a_language_code_with_underscores_is_refused(
+    directory: Path, field: str, code: str
+) -> None:
+    right = code.replace("_", "-")
+    edit(directory, lambda manifest: manifest["languages"].update({field: code}))
+    with pytest.raises(BundleCorruptError, match=f"languages.{field} .*{code}.* write {right}"):
+        Bundle.load(directory)
+    edit(directory, lambda manifest: manifest["languages"].update({field: right}))
+    assert getattr(Bundle.load(directory), f"{field}_language") == right
 
 
 @pytest.mark.parametrize("name", ["x" * 300, "a\0b", "\ud800"])
