@@ -133,7 +133,8 @@ def _tried(bundle: Bundle, what: str, work: Callable[[], T]) -> T:
                 f"there is too little memory for {what} of {bundle.path}: serve fewer rows "
                 f"(--max-rows), or give it more"
             ) from exc
-        raise _contradiction(bundle, f"{what} fails: {str(exc).splitlines()[0][:500]}") from exc
+        reason = str(exc).strip().partition("\n")[0] or type(exc).__name__
+        raise _contradiction(bundle, f"{what} fails: {reason[:500]}") from exc
 
 
 def _contradiction(bundle: Bundle, what: str) -> StartupError:

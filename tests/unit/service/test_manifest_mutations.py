@@ -20,8 +20,10 @@ from model.sessions import SessionSettings
 from service.device_runner import DeviceOptions, DeviceRunner
 from service.engine import Engine
 from service.errors import StartupError
+from service.fake_runner import FakeRunner
 from service.loading import load_model
 from service.metrics import ServerMetrics
+from service.plan import StepOutput, StepPlan
 from service.requests import (
     GenerationRequest,
     GenerationResult,
@@ -235,3 +237,13 @@ def test_a_runner_for_gpus_is_tried_like_others(resident: Original) -> None:
     runner = DeviceRunner(resident.bundle, SessionSettings("cpu"), DeviceOptions(max_rows=2))
     assert try_translating(resident.bundle, runner) > 0.0
     runner.close()
+
+
+@pytest.mark.parametrize("text", ["", "\n"])
+def test_an_error_without_text_is_named_by_its_type(original: Original, text: str) -> None:
+    class Failing(FakeRunner):
+        def execute(self, plan: StepPlan) -> StepOutput:
+            raise AssertionError(text)
+
+    with pytest.raises(StartupError, match="a first step fails: AssertionError; copy"):
+        try_translating(original.bundle, Failing())
