@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import io
+import logging
 import socket
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterable
@@ -18,7 +22,11 @@ from service.errors import StartupError
 if TYPE_CHECKING:
     from wsgiref.types import StartResponse, WSGIEnvironment
 
+MAX_CONNECTIONS = 32
+"""At a time, each with a thread; further ones are closed at once."""
 _ACCEPT_PAUSE_SECONDS = 0.5
+
+_log = logging.getLogger(__name__)
 
 
 class Probes:
@@ -75,6 +83,12 @@ class Probes:
 class HttpEndpoint:
     """Serves /metrics, /livez and /readyz, in threads of its own: a scrape never delays a step.
 
+    Args:
+        registry: of the metrics.
+        probes: what /livez and /readyz say.
+        host, port: where to listen; port 0 is any.
+        request_seconds: from a connection to the end of its answer; then it is cut off.
+
     Attributes:
         port: where it listens.
 
@@ -82,7 +96,14 @@ class HttpEndpoint:
         StartupError: the address can't be used.
     """
 
-    def __init__(self, registry: CollectorRegistry, probes: Probes, host: str, port: int) -> None:
+    def __init__(
+        self,
+        registry: CollectorRegistry,
+        probes: Probes,
+        host: str,
+        port: int,
+        request_seconds: float = 10.0,
+    ) -> None:
         app = _router(registry, probes)
         try:
             self._server = make_server(host, port, app, _server_class(host, port), _QuietHandler)
@@ -91,6 +112,7 @@ class HttpEndpoint:
                 f"cannot serve metrics on {host}:{port}: {exc.strerror or exc}; "
                 f"choose another port with --metrics-port"
             ) from exc
+        self._server.request_seconds = request_seconds
         self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
         self._thread.start()
         self.port = self._server.server_port
@@ -131,6 +153,12 @@ def _router(
 
 class _Server(ThreadingMixIn, WSGIServer):
     daemon_threads = True
+    request_queue_size = MAX_CONNECTIONS
+    request_seconds = 10.0
+
+    def __init__(self, *args: Any) -> None:
+        self._deadlines: dict[socket.socket, float] = {}
+        super().__init__(*args)
 
     def get_request(self) -> tuple[socket.socket, Any]:
         """Accept a connection."""
@@ -141,6 +169,47 @@ class _Server(ThreadingMixIn, WSGIServer):
             time.sleep(_ACCEPT_PAUSE_SECONDS)
             raise
 
+    def verify_request(self, request: Any, client_address: Any) -> bool:
+        """Whether there is room for a connection."""
+        return len(self._deadlines) < MAX_CONNECTIONS
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Start a thread for a connection."""
+        self._deadlines[request] = time.monotonic() + self.request_seconds
+        super().process_request(request, client_address)
+
+    def service_actions(self) -> None:
+        """Twice a second: cut off what is beyond its deadline; its thread notices that."""
+        now = time.monotonic()
+        for request, deadline in self._deadlines.copy().items():
+            if deadline <= now:
+                with contextlib.suppress(OSError):
+                    request.shutdown(socket.SHUT_RDWR)
+
+    def shutdown_request(self, request: Any) -> None:
+        """Close a connection."""
+        super().shutdown_request(request)
+        self._deadlines.pop(request, None)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Log what failed, instead of printing it."""
+        _log_failure()
+
+
+def _log_failure() -> None:
+    """Log the exception that is being handled, unless only the connection broke."""
+    error = sys.exception()
+    if error is not None and not isinstance(error, OSError):
+        _log.error("a request for metrics or a probe failed", exc_info=error)
+
+
+class _ErrorStream(io.StringIO):
+    """Where wsgiref prints the stack of an exception that it handles, and flushes it."""
+
+    def flush(self) -> None:
+        """Log the exception instead."""
+        _log_failure()
+
 
 def _server_class(host: str, port: int) -> type[_Server]:
     """For IPv4 or IPv6, whatever `host` is."""
@@ -150,9 +219,11 @@ def _server_class(host: str, port: int) -> type[_Server]:
 
 
 class _QuietHandler(WSGIRequestHandler):
-    """Logs no request, and closes connections on which none comes."""
-
-    timeout = 10.0
+    """Logs no request, and prints nothing."""
 
     def log_message(self, format: str, *args: object) -> None:
         """Log nothing."""
+
+    def get_stderr(self) -> io.StringIO:
+        """What wsgiref prints to."""
+        return _ErrorStream()

@@ -1,5 +1,8 @@
 import asyncio
+import contextlib
+import logging
 import socket
+import struct
 import threading
 import urllib.error
 import urllib.request
@@ -7,9 +10,11 @@ from collections.abc import Callable, Iterator
 from http.client import HTTPMessage
 
 import pytest
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import Metric
 
 from service.errors import StartupError
-from service.http_endpoint import HttpEndpoint, Probes
+from service.http_endpoint import MAX_CONNECTIONS, HttpEndpoint, Probes
 from service.metrics import ServerMetrics
 
 Ask = Callable[..., tuple[int, str, HTTPMessage]]
@@ -90,6 +95,83 @@ def test_an_event_loop_that_does_not_respond_is_not_live(ask: Ask, probes: Probe
     thread.join()
     loop.close()
     assert ask("/livez")[:2] == (503, "stopped\n")
+
+
+class Broken:
+    """A collector that fails."""
+
+    def collect(self) -> Iterator[Metric]:
+        raise ValueError("broken collector")
+
+
+def connect(endpoint: HttpEndpoint, sent: bytes = b"") -> socket.socket:
+    connection = socket.create_connection(("127.0.0.1", endpoint.port))
+    connection.sendall(sent)
+    return connection
+
+
+def reset(connection: socket.socket) -> None:
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    connection.close()
+
+
+def received(connection: socket.socket) -> bytes:
+    """Everything up to the end of the connection."""
+    with contextlib.suppress(ConnectionError), connection.makefile("rb") as reader:
+        return reader.read()
+    return b""
+
+
+def test_a_failure_is_logged_and_a_connection_that_breaks_is_not(
+    capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(Broken())
+    endpoint = HttpEndpoint(registry, Probes(), "127.0.0.1", 0, request_seconds=0.0)
+    starts = (b"", b"GET /met", b"GET /livez HTTP/1.1\r\nX: ")
+    for start in starts:
+        reset(connect(endpoint, start))
+    for connection in [connect(endpoint, start) for start in starts]:
+        assert b" 200 " not in received(connection)  # the deadline ends it
+    endpoint.close()
+    endpoint = HttpEndpoint(registry, Probes(), "127.0.0.1", 0)
+    assert b" 500 " in received(connect(endpoint, b"GET /metrics HTTP/1.0\r\n\r\n"))
+    endpoint.close()
+    assert capfd.readouterr().err == ""
+    (entry,) = caplog.records
+    assert entry.levelno == logging.ERROR
+    assert "broken collector" in caplog.text
+
+
+def test_a_request_has_a_deadline_however_often_a_byte_comes() -> None:
+    endpoint = HttpEndpoint(CollectorRegistry(), Probes(), "127.0.0.1", 0, request_seconds=0.1)
+    dripping = connect(endpoint, b"GET /livez HTTP/1.1\r\nX: ")
+    dripping.settimeout(0.02)
+    answer = None
+    while answer is None:
+        try:
+            answer = dripping.recv(1)
+        except TimeoutError:
+            dripping.sendall(b"X")
+        except ConnectionError:
+            break
+    assert not answer
+    dripping.close()
+    endpoint.close()
+
+
+def test_connections_beyond_the_bound_are_closed_at_once() -> None:
+    endpoint = HttpEndpoint(CollectorRegistry(), Probes(), "127.0.0.1", 0, request_seconds=600.0)
+    before = threading.active_count()
+    inside = [connect(endpoint, b"GET /livez HTTP/1.1\r\nX: ") for _ in range(MAX_CONNECTIONS)]
+    for _ in range(3):
+        assert received(connect(endpoint)) == b""
+    assert threading.active_count() - before == MAX_CONNECTIONS
+    for connection in inside:
+        reset(connection)
+    while b" 200 " not in received(connect(endpoint, b"GET /livez HTTP/1.0\r\n\r\n")):
+        pass  # until there is room again
+    endpoint.close()
 
 
 def test_a_port_in_use_is_a_start_up_error_that_names_the_flag() -> None:
