@@ -196,6 +196,11 @@ def _queued_handlers() -> list[QueuedHandler]:
     return [h for h in logging.getLogger().handlers if isinstance(h, QueuedHandler)]
 
 
+def _is_news(record: logging.LogRecord) -> bool:
+    """Whether gRPC logs more than that a client left a stream that it did not read."""
+    return not record.getMessage().startswith("ExecuteBatchError raised in core by servicer method")
+
+
 def configure(level: str, log_format: str, stream: TextIO | None = None) -> None:
     """Send all of the process's log records to `stream` (standard error), replacing what was set.
 
@@ -210,6 +215,7 @@ def configure(level: str, log_format: str, stream: TextIO | None = None) -> None
     handler = QueuedHandler(_writer(stream))
     handler.setFormatter(TextFormatter() if text else JsonFormatter())
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
+    logging.getLogger("grpc._cython.cygrpc").addFilter(_is_news)  # once only, however often called
     atexit.register(close)
 
 

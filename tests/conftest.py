@@ -1,8 +1,11 @@
 """What every test shares."""
 
+import logging
 import os
+from collections.abc import Iterator
 
 import hypothesis
+import pytest
 
 # onnxruntime reads it when it is imported: before any test module is.
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
@@ -13,3 +16,19 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 # An example that takes long shows a busy machine, not a bug.
 hypothesis.settings.register_profile("dragoman", deadline=None)
 hypothesis.settings.load_profile("dragoman")
+
+
+@pytest.fixture
+def root() -> Iterator[logging.Logger]:
+    """The root logger, put back afterwards as it was."""
+    from service import logs  # some tests run where there is no server
+
+    logger = logging.getLogger()
+    handlers, level = logger.handlers[:], logger.level
+    yield logger
+    logs.close()
+    for handler in logger.handlers[:]:
+        if handler not in handlers:
+            logger.removeHandler(handler)
+    logger.handlers[:] = handlers
+    logger.setLevel(level)

@@ -1,12 +1,17 @@
 """Clients that go away: their slots are free before the next step, and others don't notice."""
 
 import asyncio
+import io
+import json
+import logging
 
 import grpc
 import pytest
 
 from dragoman.client import TranslationError
+from dragoman.v1 import translation_pb2, translation_pb2_grpc
 from model.tokenizer import Tokenizer
+from service import logs
 from service.engine import Engine
 from tests.integration.servers import Running, fake_runner, running_fake
 
@@ -93,3 +98,34 @@ async def test_a_stream_that_is_closed_frees_its_slot(tokenizer: Tokenizer) -> N
         runner.release()
         assert (await made.client.translate(["Two men."])).translations[0].text == "Two men."
         assert made.metric("dragoman_slots_used", model="fake") == 0
+
+
+async def test_a_client_that_does_not_read_and_goes_is_one_line_in_the_log(
+    tokenizer: Tokenizer, root: logging.Logger
+) -> None:
+    log, runner = io.StringIO(), fake_runner(tokenizer)
+    text = " ".join(["A dog is running across the green field."] * 2400)
+    # Without these, gRPC reads ahead.
+    options = [("grpc.http2.bdp_probe", 0), ("grpc.http2.lookahead_bytes", 1024)]
+    async with running_fake(runner, tokenizer) as made:
+        logs.configure("info", "json", log)
+        async with grpc.aio.insecure_channel(made.address, options=options) as channel:
+            stub = translation_pb2_grpc.TranslationServiceStub(channel)
+            call = stub.StreamTranslate(translation_pb2.StreamTranslateRequest(content=text))
+            await call.read()
+            num_plans = 0
+            while num_plans < len(runner.plans):  # until flow control stops the server
+                num_plans = len(runner.plans)
+                for _ in range(100):
+                    await made.client.list_models()
+            call.cancel()
+            while not made.metric(
+                "dragoman_requests_total", method="StreamTranslate", code="CANCELLED"
+            ):
+                await asyncio.sleep(0)
+        await made.client.list_models()
+    logs.close()
+    entries = [json.loads(line) for line in log.getvalue().splitlines()]
+    assert {entry["level"] for entry in entries} == {"info"}
+    (line,) = [entry for entry in entries if entry.get("method") == "StreamTranslate"]
+    assert line["code"] == "CANCELLED"

@@ -2,25 +2,8 @@ import io
 import json
 import logging
 import threading
-from collections.abc import Iterator
-
-import pytest
 
 from service import logs
-
-
-@pytest.fixture
-def root() -> Iterator[logging.Logger]:
-    """The root logger, put back afterwards as it was."""
-    logger = logging.getLogger()
-    handlers, level = logger.handlers[:], logger.level
-    yield logger
-    logs.close()
-    for handler in logger.handlers[:]:
-        if handler not in handlers:
-            logger.removeHandler(handler)
-    logger.handlers[:] = handlers
-    logger.setLevel(level)
 
 
 def written(log_format: str, level: str, log: logging.Logger) -> list[str]:
