@@ -122,13 +122,19 @@ class QueuedHandler(logging.Handler):
 
     def _write_lines(self) -> None:
         while lines := self._next_lines():
-            try:
-                self._write(b"".join(lines))
-                if num_dropped := self.num_dropped - self._num_reported:
-                    self._write(self._line(_dropped_record(num_dropped)))
-                    self._num_reported += num_dropped
-            except OSError:  # the pipe's reader has gone, or the disk is full
+            if not self._is_written(b"".join(lines)):
                 self._drop(len(lines))
+                continue
+            num_dropped = self.num_dropped - self._num_reported
+            if num_dropped and self._is_written(self._line(_dropped_record(num_dropped))):
+                self._num_reported += num_dropped
+
+    def _is_written(self, lines: bytes) -> bool:
+        try:
+            self._write(lines)
+        except OSError:  # the pipe's reader has gone, or the disk is full
+            return False
+        return True
 
     def _next_lines(self) -> list[bytes]:
         """Waits for lines, and takes those there are; none at the end.
@@ -230,8 +236,15 @@ def _writer(stream: TextIO) -> Callable[[bytes], None]:
     except io.UnsupportedOperation:  # in memory
         return lambda line: print(line.decode(), end="", file=stream)
 
-    def write(line: bytes) -> None:
-        while line:
-            line = line[os.write(descriptor, line) :]
+    is_line_open = False  # since a write failed in the midst of a line
+
+    def write(lines: bytes) -> None:
+        nonlocal is_line_open
+        if is_line_open:
+            lines = b"\n" + lines
+        while lines:
+            num_written = os.write(descriptor, lines)
+            is_line_open = not lines[:num_written].endswith(b"\n")
+            lines = lines[num_written:]
 
     return write

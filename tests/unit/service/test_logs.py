@@ -1,6 +1,7 @@
 import io
 import json
 import logging
+import os
 import threading
 
 from service import logs
@@ -134,3 +135,41 @@ def test_a_reader_that_has_gone_costs_lines_and_nothing_else() -> None:
         handler.handle(record(f"{number}"))
     handler.close()
     assert handler.num_dropped == 10
+
+
+def test_lines_that_were_written_are_not_counted_as_dropped() -> None:
+    """The line about dropped ones may fail by itself, and comes later then."""
+    pipe, written = Clogged(), []
+
+    def write(lines: bytes) -> None:
+        pipe.write(lines)
+        if b"were dropped" in lines and not written:
+            written.append(lines)
+            raise BrokenPipeError
+
+    handler = logs.QueuedHandler(write, max_lines=1)
+    handler.handle(record("first"))
+    pipe.blocked.wait()
+    for _ in range(5):
+        handler.handle(record("more"))
+    pipe.open.set()
+    handler.close()
+    assert handler.num_dropped == 4
+    assert len([line for line in pipe.lines if "were dropped" in line]) == 2
+
+
+def test_a_line_after_one_that_was_cut_off_stands_alone(root: logging.Logger) -> None:
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    with os.fdopen(reader, "rb") as pipe, os.fdopen(writer, "w") as stream:
+        logs.configure("info", "json", stream)
+        logging.info("x" * 1_000_000)  # more than a pipe holds
+        while not logs.num_dropped():
+            pass
+        os.read(reader, 1_000_000)
+        logging.info("next")
+        logs.close()
+        stream.close()
+        _, *lines = pipe.read().splitlines()
+    following, told = map(json.loads, lines)
+    assert (following["message"], told["num_lines"]) == ("next", 1)
