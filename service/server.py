@@ -112,6 +112,8 @@ class Server:
             asyncio.create_task(descriptors.watch(), name="descriptors"),
             asyncio.create_task(self._stalls.run(), name="watchdog"),
         ]
+        for task in self._watching:
+            task.add_done_callback(self._watching_ended)
         _log.info(
             "serving",
             extra={
@@ -232,6 +234,12 @@ class Server:
         # Not of a pool, for whose threads the event loop's end would wait.
         threading.Thread(target=load, name="load", daemon=True).start()
         return await asyncio.wrap_future(loaded)
+
+    def _watching_ended(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()):
+            _log.critical("%s failed", task.get_name(), exc_info=error)
+            if task.get_name() == "watchdog":  # a model that hangs would not be noticed any more
+                self.probes.set_not_live("the watchdog failed")
 
     def _stall_changed(self, model: str, is_stalled: bool) -> None:
         self._metrics.stalled.labels(model).set(is_stalled)

@@ -1,8 +1,10 @@
 """The service as a client sees it."""
 
 import asyncio
+import dataclasses
 import shutil
 import subprocess
+import urllib.error
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -17,12 +19,15 @@ from prometheus_client.parser import text_string_to_metric_families
 from dragoman.client import Client, FinishReason, StreamEnd, TranslationError
 from dragoman.v1 import translation_pb2 as pb
 from model.tokenizer import Tokenizer
+from service.engine import Engine
 from service.metrics import ServerMetrics
 from service.registry import Registry
+from service.servable import Pulse
 from tests.integration.servers import (
     Running,
     any_ports,
     fake_runner,
+    page,
     running,
     running_bundle,
     running_fake,
@@ -258,3 +263,23 @@ async def test_the_metrics_of_a_request(real: Running) -> None:
         subprocess.run, [promtool, "check", "metrics"], input=page.encode(), capture_output=True
     )
     assert (done.returncode, done.stdout + done.stderr) == (0, b"")
+
+
+async def test_a_watchdog_that_fails_is_logged_and_the_server_is_not_live(
+    tokenizer: Tokenizer, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Broken(Engine):
+        def pulse(self) -> Pulse | None:
+            raise ValueError("no pulse")
+
+    runner, settings, metrics = fake_runner(tokenizer), any_ports(), ServerMetrics()
+    model = served(runner, tokenizer, settings, metrics)
+    registry = Registry([dataclasses.replace(model, engine=Broken(runner))])
+    async with running(settings, metrics, registry) as made:
+        await made.client.list_models()  # by now, the watchdog has looked
+        with pytest.raises(urllib.error.HTTPError) as caught:
+            await page(f"http://127.0.0.1:{made.server.metrics_port}/livez")
+    assert (caught.value.code, caught.value.read()) == (503, b"the watchdog failed\n")
+    (entry,) = [record for record in caplog.records if record.message == "watchdog failed"]
+    assert entry.exc_info
+    assert "no pulse" in caplog.text
