@@ -50,8 +50,7 @@ class Call:
 
     Attributes:
         request_id: names it in the log.
-        client: who asks: what it calls itself, or the peer's address, without the port: every
-            connection has another.
+        client: who asks: what it calls itself, or the peer's address, without the port.
         peer: the address and port that the call came from.
         facts: numbers and names for its log line; never a text.
     """
@@ -75,7 +74,7 @@ class Call:
     def _client(self) -> str:
         if name := self.metadata(CLIENT_ID):
             return f"id:{name}"
-        return self.peer.rpartition(":")[0] if self.peer.startswith("ipv") else self.peer
+        return host_of(self.peer)
 
 
 class Boundary(grpc.aio.ServerInterceptor):
@@ -307,6 +306,11 @@ def _drop_tracebacks(error: BaseException) -> None:
         seen.add(id(current))
         current.__traceback__ = None
         pending += (current.__cause__, current.__context__)
+
+
+def host_of(peer: str) -> str:
+    """A peer's address without the port, of which every connection has another."""
+    return peer.rpartition(":")[0] if peer.startswith("ipv") else peer
 
 
 def time_remaining(context: Context) -> float | None:

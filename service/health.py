@@ -13,6 +13,10 @@ from typing import Any
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+from service.admission import Places
+from service.boundary import host_of
+from service.status import clipped
+
 _Response = health_pb2.HealthCheckResponse
 
 
@@ -21,9 +25,17 @@ class HealthService(health_pb2_grpc.HealthServicer):
 
     All share one status: NOT_SERVING until `start_serving`, while a model is stalled, and again
     from `start_draining`.
+
+    Args:
+        services: names that may be asked for.
+        max_watches: watches at a time; the last eighth is for hosts that have few.
+
+    Attributes:
+        watches: places of the watches, by host.
     """
 
-    def __init__(self, services: tuple[str, ...]) -> None:
+    def __init__(self, services: tuple[str, ...], max_watches: int) -> None:
+        self.watches = Places(max_watches, reserve=0)
         self._services = frozenset(("", *services))
         self._serving = False
         self._stalled = False
@@ -68,7 +80,7 @@ class HealthService(health_pb2_grpc.HealthServicer):
         status = self._status(request.service)
         if status == _Response.SERVICE_UNKNOWN:
             await context.abort(
-                grpc.StatusCode.NOT_FOUND, f"there is no service {request.service!r}"
+                grpc.StatusCode.NOT_FOUND, clipped(f"there is no service {request.service!r}")
             )
         return _Response(status=status)
 
@@ -77,7 +89,21 @@ class HealthService(health_pb2_grpc.HealthServicer):
         request: health_pb2.HealthCheckRequest,
         context: grpc.aio.ServicerContext[Any, Any],
     ) -> AsyncIterator[health_pb2.HealthCheckResponse]:
-        """The status of a service, now and whenever it changes, until the server drains."""
+        """The status of a service, now and whenever it changes, until the server drains.
+
+        UNIMPLEMENTED if there is no place for one more watch of this host.
+        """
+        host = host_of(context.peer())
+        if not self.watches.take(1, host):
+            # Every other code would make gRPC's health checking in clients fail their calls until a
+            # watch succeeds. After this one, a client calls without health checking.
+            await context.abort(
+                grpc.StatusCode.UNIMPLEMENTED,
+                f"{self.watches.num_taken} watches are open of at most {self.watches.capacity}, "
+                "and there is no place for one more of this host",
+            )
+        # Not at the end of this generator, which runs late if the call ends at a `yield`.
+        context.add_done_callback(lambda _: self.watches.release(1, host))
         told = None
         while True:
             changed, draining = self._changed, self._draining

@@ -6,6 +6,11 @@ have the same messages on the wire, so one servicer answers both.
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from typing import Any
+
 import grpc
 from google.protobuf import descriptor_pb2, descriptor_pool, text_format
 from grpc_reflection.v1alpha import reflection, reflection_pb2
@@ -14,18 +19,58 @@ _V1ALPHA = reflection.SERVICE_NAME
 _V1 = _V1ALPHA.replace("v1alpha", "v1")
 
 
-def add_reflection(services: tuple[str, ...], server: grpc.aio.Server) -> None:
-    """Let `server` describe `services`, and reflection itself."""
-    _describe_v1()
-    servicer = reflection.aio.ReflectionServicer((*services, _V1, _V1ALPHA))
-    method = grpc.stream_stream_rpc_method_handler(
-        servicer.ServerReflectionInfo,
-        request_deserializer=reflection_pb2.ServerReflectionRequest.FromString,
-        response_serializer=reflection_pb2.ServerReflectionResponse.SerializeToString,
-    )
-    for name in (_V1, _V1ALPHA):
-        handler = grpc.method_handlers_generic_handler(name, {"ServerReflectionInfo": method})
-        server.add_generic_rpc_handlers((handler,))
+class Reflection:
+    """Describes `services`, and reflection itself.
+
+    Args:
+        services: full names.
+        max_streams: at a time; further ones end with RESOURCE_EXHAUSTED.
+
+    Streams end when the server drains: an idle one would hold it until its bound.
+    """
+
+    def __init__(self, services: tuple[str, ...], max_streams: int) -> None:
+        _describe_v1()
+        self._servicer = reflection.aio.ReflectionServicer((*services, _V1, _V1ALPHA))
+        self._max_streams = max_streams
+        self._streams: set[asyncio.Timeout] = set()
+        self._draining = False
+
+    def add_to(self, server: grpc.aio.Server) -> None:
+        """Let `server` answer."""
+        method = grpc.stream_stream_rpc_method_handler(
+            self._answer,
+            request_deserializer=reflection_pb2.ServerReflectionRequest.FromString,
+            response_serializer=reflection_pb2.ServerReflectionResponse.SerializeToString,
+        )
+        for name in (_V1, _V1ALPHA):
+            handler = grpc.method_handlers_generic_handler(name, {"ServerReflectionInfo": method})
+            server.add_generic_rpc_handlers((handler,))
+
+    def start_draining(self) -> None:
+        """End the streams; from now on there are none."""
+        self._draining = True
+        for stream in self._streams:
+            stream.reschedule(asyncio.get_running_loop().time())
+
+    async def _answer(
+        self, requests: AsyncIterator[Any], context: grpc.aio.ServicerContext[Any, Any]
+    ) -> None:
+        if self._draining:
+            await context.abort(grpc.StatusCode.UNAVAILABLE, "the server is draining")
+        if len(self._streams) == self._max_streams:
+            await context.abort(
+                grpc.StatusCode.RESOURCE_EXHAUSTED,
+                f"there are {self._max_streams} reflection streams, and there may be no more",
+            )
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(None) as stream:
+                self._streams.add(stream)
+                try:
+                    async for response in self._servicer.ServerReflectionInfo(requests, context):
+                        await context.write(response)
+                finally:
+                    self._streams.remove(stream)
 
 
 def _describe_v1() -> None:

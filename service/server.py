@@ -21,7 +21,7 @@ from service.errors import InternalError, StartupError
 from service.health import HealthService
 from service.http_endpoint import HttpEndpoint, Probes
 from service.metrics import ServerMetrics
-from service.reflection import add_reflection
+from service.reflection import Reflection
 from service.registry import Registry
 from service.request_parsing import RequestParser
 from service.requests import MAX_SUPPRESSED
@@ -34,6 +34,9 @@ _QUIET_SECONDS = 0.25
 _LAST_ARRIVALS_SECONDS = 5.0
 # Beyond our own calls: a client watches the server's health for as long as it is connected.
 _MAX_OTHER_CALLS = 4096
+# Of these. Idle watches and reflection streams must leave room for health checks and our own calls.
+_MAX_WATCHES = 2048
+_MAX_REFLECTIONS = 64
 # Calls that have arrived and that the event loop has not taken yet, of each method.
 _MAX_PENDING_CALLS = 1_000_000
 # For the last answers to go out, after the bound.
@@ -72,6 +75,7 @@ class Server:
         self._registry: Registry
         self._endpoint: HttpEndpoint | None = None
         self._health: HealthService
+        self._reflection: Reflection
         self._boundary: Boundary
         self._grpc: grpc.aio.Server
         self._stalls: Watch
@@ -137,6 +141,7 @@ class Server:
         for task in self._watching:  # from now on, the drain has its own bounds
             task.cancel()
         self._health.start_draining()
+        self._reflection.start_draining()
         self.probes.set_not_ready("draining")
         self._metrics.serving.set(0)
         _log.info("draining", extra={"seconds": self._settings.drain_seconds})
@@ -258,7 +263,8 @@ class Server:
 
     def _create_grpc_server(self) -> None:
         settings = self._settings
-        self._health = HealthService((SERVICE,))
+        self._health = HealthService((SERVICE,), _MAX_WATCHES)
+        self._reflection = Reflection((SERVICE, _HEALTH_SERVICE), _MAX_REFLECTIONS)
         entries = {
             "contents": settings.max_texts,
             "pairs": settings.max_texts,
@@ -307,7 +313,7 @@ class Server:
             TranslationServicer(self._registry, self._metrics), self._grpc
         )
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._grpc)
-        add_reflection((SERVICE, _HEALTH_SERVICE), self._grpc)
+        self._reflection.add_to(self._grpc)
 
     def _bind(self) -> int:
         host, port = self._settings.host, self._settings.port

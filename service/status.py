@@ -41,10 +41,10 @@ def status_of(error: BaseException, request_id: str) -> status_pb2.Status:
         return status_pb2.Status(
             code=number, message=f"internal error; the server's log has it as {request_id}"
         )
-    status = status_pb2.Status(code=number, message=_clipped(str(error)))
+    status = status_pb2.Status(code=number, message=clipped(str(error)))
     if isinstance(error, errors.InvalidArgumentError):
         violation = error_details_pb2.BadRequest.FieldViolation(
-            field=_clipped(error.field, 200), description=_clipped(error.description)
+            field=clipped(error.field, 200), description=clipped(error.description)
         )
         status.details.add().Pack(error_details_pb2.BadRequest(field_violations=[violation]))
     if isinstance(error, errors.ResourceExhaustedError):
@@ -54,7 +54,7 @@ def status_of(error: BaseException, request_id: str) -> status_pb2.Status:
     return status
 
 
-def _clipped(text: str, max_bytes: int = 1000) -> str:
+def clipped(text: str, max_bytes: int = 1000) -> str:
     """`text` in a size that fits a header (8 KiB, where it stands twice, escaped or in base64)."""
     if len(text.encode()) <= max_bytes:
         return text
