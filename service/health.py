@@ -7,6 +7,7 @@ every drain until its bound. This one says NOT_SERVING and ends the watch when t
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -62,6 +63,9 @@ class HealthService(health_pb2_grpc.HealthServicer):
         self._serving, self._draining = False, True
         self._wake()
 
+    def _release(self, host: str, _: object) -> None:
+        self.watches.release(1, host)
+
     def _wake(self) -> None:
         self._changed.set()
         self._changed = asyncio.Event()
@@ -103,7 +107,8 @@ class HealthService(health_pb2_grpc.HealthServicer):
                 "and there is no place for one more of this host",
             )
         # Not at the end of this generator, which runs late if the call ends at a `yield`.
-        context.add_done_callback(lambda _: self.watches.release(1, host))
+        release: Any = functools.partial(self._release, host)  # gRPC's type fits no function
+        context.add_done_callback(release)
         told = None
         while True:
             changed, draining = self._changed, self._draining

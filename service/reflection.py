@@ -31,7 +31,8 @@ class Reflection:
 
     def __init__(self, services: tuple[str, ...], max_streams: int) -> None:
         _describe_v1()
-        self._servicer = reflection.aio.ReflectionServicer((*services, _V1, _V1ALPHA))
+        # Any: its types leave out that its method is an asynchronous generator.
+        self._servicer: Any = reflection.aio.ReflectionServicer((*services, _V1, _V1ALPHA))
         self._max_streams = max_streams
         self._streams: set[asyncio.Timeout] = set()
         self._draining = False

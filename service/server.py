@@ -78,6 +78,7 @@ class Server:
         self._reflection: Reflection
         self._boundary: Boundary
         self._grpc: grpc.aio.Server
+        self._servicer: TranslationServicer
         self._stalls: Watch
         self._watching: list[asyncio.Task[None]] = []
         self._cut_short = asyncio.Event()
@@ -86,10 +87,14 @@ class Server:
     async def start(self) -> None:
         """Bind both ports, load the models, start the engines, then say SERVING.
 
+        Until then, calls end with UNAVAILABLE, and health is NOT_SERVING.
+
         Raises:
             StartupError: a port can't be used, or a model can't be served.
         """
         self._create_grpc_server()
+        self._add_services()
+        registry: Registry | None = None
         try:
             self.port = self._bind()
             settings = self._settings
@@ -98,17 +103,19 @@ class Server:
             )
             self.metrics_port = self._endpoint.port
             self.probes.watch(asyncio.get_running_loop())
-            self._registry = await self._loaded()
-            self._stalls = Watch(
-                self._registry, settings.stall_seconds, settings.hang_seconds, self._stall_changed
-            )
-            self._add_services()
-            await self._registry.start()
             await self._grpc.start()
+            registry = self._registry = await self._loaded()
+            self._stalls = Watch(
+                registry, settings.stall_seconds, settings.hang_seconds, self._stall_changed
+            )
+            await registry.start()
         except BaseException:
+            if registry is not None:
+                await registry.stop()
             await self._grpc.stop(None)
             await self._close_endpoint()
             raise
+        self._servicer.registry = registry
         self._health.start_serving()
         self.probes.set_ready()
         self._metrics.serving.set(1)
@@ -123,7 +130,7 @@ class Server:
             extra={
                 "address": f"{self._settings.host}:{self.port}",
                 "metrics": f"http://{self._settings.metrics_host}:{self.metrics_port}/metrics",
-                "models": [model.name for model in self._registry],
+                "models": [model.name for model in registry],
             },
         )
 
@@ -309,9 +316,8 @@ class Server:
         )
 
     def _add_services(self) -> None:
-        translation_pb2_grpc.add_TranslationServiceServicer_to_server(
-            TranslationServicer(self._registry, self._metrics), self._grpc
-        )
+        self._servicer = TranslationServicer(self._metrics)
+        translation_pb2_grpc.add_TranslationServiceServicer_to_server(self._servicer, self._grpc)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._grpc)
         self._reflection.add_to(self._grpc)
 

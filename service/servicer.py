@@ -14,7 +14,7 @@ import grpc
 from dragoman.v1 import translation_pb2 as pb
 from dragoman.v1 import translation_pb2_grpc
 from service.boundary import current_call, time_remaining
-from service.errors import InvalidArgumentError
+from service.errors import InvalidArgumentError, UnavailableError
 from service.messages import (
     add_score,
     add_translation,
@@ -35,11 +35,21 @@ Context = grpc.aio.ServicerContext[Any, Any]
 
 
 class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
-    """Answers with the models of `registry`."""
+    """Answers with the models of `registry`.
 
-    def __init__(self, registry: Registry, metrics: ServerMetrics) -> None:
-        self._registry = registry
+    Attributes:
+        registry: None while models are being loaded: calls end with UNAVAILABLE.
+    """
+
+    def __init__(self, metrics: ServerMetrics) -> None:
+        self.registry: Registry | None = None
         self._metrics = metrics
+
+    @property
+    def _registry(self) -> Registry:
+        if self.registry is None:
+            raise UnavailableError("the server is starting: its models are not loaded yet")
+        return self.registry
 
     async def Translate(
         self, request: pb.TranslateRequest, context: Context

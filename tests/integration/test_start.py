@@ -7,10 +7,15 @@ import socket
 import threading
 import urllib.error
 from pathlib import Path
+from typing import Any
 
+import grpc
 import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from dragoman.client import AsyncClient
+from dragoman.v1 import translation_pb2 as pb
+from dragoman.v1 import translation_pb2_grpc
 from model.tokenizer import Tokenizer
 from service.errors import StartupError
 from service.metrics import ServerMetrics
@@ -40,7 +45,9 @@ async def test_a_port_in_use_is_found_before_models_are_loaded(setting: str) -> 
             await Server(settings, never, ServerMetrics()).start()
 
 
-async def test_while_models_load_probes_say_starting_and_calls_wait(tokenizer: Tokenizer) -> None:
+async def test_while_models_load_health_says_so_and_calls_are_refused(
+    tokenizer: Tokenizer,
+) -> None:
     settings, metrics, loaded = any_ports(), ServerMetrics(), threading.Event()
 
     def load() -> Registry:
@@ -56,12 +63,26 @@ async def test_while_models_load_probes_say_starting_and_calls_wait(tokenizer: T
         await page(f"{url}/readyz")
     assert (caught.value.code, caught.value.read()) == (503, b"starting\n")
     assert await page(f"{url}/livez") == "ok\n"
-    async with AsyncClient(f"127.0.0.1:{server.port}", timeout=60) as client:
-        call = asyncio.ensure_future(client.translate(["A dog."]))
+    address = f"127.0.0.1:{server.port}"
+    async with grpc.aio.insecure_channel(address) as channel:
+        health: Any = health_pb2_grpc.HealthStub(channel)
+        answer = await health.Check(health_pb2.HealthCheckRequest())
+        assert answer.status == health_pb2.HealthCheckResponse.NOT_SERVING
+        watch = health.Watch(health_pb2.HealthCheckRequest())
+        assert (await watch.read()).status == health_pb2.HealthCheckResponse.NOT_SERVING
+        service: Any = translation_pb2_grpc.TranslationServiceStub(channel)
+        for call in (
+            service.Translate(pb.TranslateRequest(contents=["A dog."])),
+            service.ListModels(pb.ListModelsRequest()),
+        ):
+            assert await call.code() is grpc.StatusCode.UNAVAILABLE
+            assert "the server is starting" in await call.details()
         loaded.set()
         await starting
-        assert await page(f"{url}/readyz") == "ok\n"
-        assert (await call).translations[0].text == "A dog."
+        assert (await watch.read()).status == health_pb2.HealthCheckResponse.SERVING
+    assert await page(f"{url}/readyz") == "ok\n"
+    async with AsyncClient(address, timeout=60) as client:
+        assert (await client.translate(["A dog."])).translations[0].text == "A dog."
     await server.drain()
 
 
@@ -90,6 +111,20 @@ async def test_a_signal_while_models_load_ends_the_server_at_once(tmp_path: Path
     assert [json.loads(line)["message"] for line in log.splitlines()] == [
         "stopped before it served"
     ]
+
+
+async def test_a_start_that_fails_stops_engines_that_started(tokenizer: Tokenizer) -> None:
+    settings, metrics = any_ports(), ServerMetrics()
+    models = [
+        served(fake_runner(tokenizer), tokenizer, settings, metrics, name=name)
+        for name in ("first", "second")
+    ]
+    await models[1].engine.start()  # an engine starts once
+    with pytest.raises(AssertionError, match="starts once"):
+        await Server(settings, Registry(models), metrics).start()
+    async with asyncio.timeout(30):
+        for model in models:
+            await model.engine.wait_until_ended()
 
 
 FEW_FILES = (
