@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-import numpy as np
-
 from model.tokenizer import Span, Tokenizer
 from service.errors import InvalidArgumentError
-from service.plan import Float32, Int32
+from service.plan import Float32
 from service.requests import Hypothesis
 
 # Weights in the soft alignments of one call: four bytes each, 16 MB, which is what one message may
@@ -67,23 +65,6 @@ class SoftWeights:
                 f"soft alignments of more than {MAX_SOFT_WEIGHTS:,} weights (tokens of a source "
                 f"times tokens of its translation, added up), the limit of one call",
             )
-
-
-def linked_sources(attention: Float32, num_tokens: int) -> Int32:
-    """The source token of the largest weight for each of a target's first `num_tokens`.
-
-    EOS is no candidate, since attention rests there when it has nothing better to do (as in
-    fairseq's alignments of Garg et al., 2019). The first of equals; none if the source is empty.
-
-    Args:
-        attention: [T, S] of both sides' tokens, the source's EOS included.
-        num_tokens: the target's without EOS.
-    """
-    words = attention[:num_tokens, :-1]
-    if not words.size:
-        return np.zeros(0, np.int32)
-    best: Int32 = words.argmax(axis=1).astype(np.int32)
-    return best
 
 
 def alignment_of(scored: Hypothesis) -> Alignment:

@@ -17,7 +17,8 @@ from model.tokenizer import TokenizerError
 from service.engine import Engine, EngineConfig
 from service.errors import StartupError
 from service.limits import TranslatorLimits
-from service.metrics import ModelMetrics, ServerMetrics
+from service.metrics import ServerMetrics
+from service.model_metrics import ModelMetrics
 from service.model_opening import open_model
 from service.model_process import ModelProcess
 from service.plan import LanedRunner
@@ -50,7 +51,7 @@ def load_model(path: Path, settings: Settings, metrics: ServerMetrics) -> Served
         tokenizer = bundle.tokenizer()
     except (BundleError, TokenizerError) as exc:
         raise StartupError(str(exc)) from exc
-    observer = metrics.for_model(bundle.name)
+    observer = ModelMetrics(metrics, bundle.name)
     config = EngineConfig(
         bos_id=bundle.config.bos_id,
         eos_id=bundle.config.eos_id,

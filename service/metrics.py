@@ -8,25 +8,12 @@ from __future__ import annotations
 
 import functools
 import platform
-import weakref
-from typing import TYPE_CHECKING
 
 import prometheus_client
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from service.client_metrics import NUM_CLIENTS, ClientMetrics
-from service.gate import Refusal
-from service.ladder import Ladder
 from service.process_metrics import LogLines, ModelProcesses
-from service.requests import (
-    FinishReason,
-    GenerationRequest,
-    GenerationResult,
-    ScoringRequest,
-)
-
-if TYPE_CHECKING:
-    from service.device_runner import DeviceRunner
 
 # A `_created` series beside every counter and histogram nearly doubles the number of series, and
 # nothing here resets but at a restart, which `process_start_time_seconds` tells.
@@ -43,7 +30,7 @@ _ROW_BUCKETS = (1, 2, 4, 8, 16, 32, 48, 64, 96, 128, 192, 256, 384, 512)
 
 
 class ServerMetrics:
-    """All metrics of a server. `for_model` gives an engine's observer.
+    """All metrics of a server. `service.model_metrics` sets those of a model.
 
     Attributes:
         registry: where they are registered.
@@ -223,130 +210,3 @@ class ServerMetrics:
     def set_model(self, **about: str) -> None:
         """Say that a model is loaded, and what it is: the labels of `dragoman_model_info`."""
         self._model.labels(**about).set(1)
-
-    def for_model(self, name: str) -> ModelMetrics:
-        """The observer of the engine that runs model `name`."""
-        return ModelMetrics(self, name)
-
-
-class ModelMetrics:
-    """An engine's observer (`service.engine.EngineObserver`): its figures as metrics of a model.
-
-    Its children are looked up once, since a step of a small model takes well under a millisecond.
-    """
-
-    def __init__(self, metrics: ServerMetrics, model: str) -> None:
-        self._model = model
-        self._processes = metrics.processes
-        self._queue_duration = metrics.queue_duration.labels(model)
-        self._first_token = metrics.first_token.labels(model)
-        self._compute_duration = metrics.compute_duration.labels(model)
-        self._encode_duration = metrics.encode_duration.labels(model)
-        self._step_duration = metrics.step_duration.labels(model)
-        self._step_rows = metrics.step_rows.labels(model)
-        self._encoded = metrics.encoded.labels(model)
-        self._score_duration = metrics.score_duration.labels(model)
-        self._score_queue_duration = metrics.score_queue_duration.labels(model)
-        self._scored = metrics.scored.labels(model)
-        self._slots = metrics.slots.labels(model)
-        self._slots_used = metrics.slots_used.labels(model)
-        self._waiting = metrics.waiting.labels(model)
-        self._held_back = metrics.held_back.labels(model)
-        metrics.stalled.labels(model).set(0)
-        self._max_waiting = metrics.max_waiting.labels(model)
-        self._cache_bytes = metrics.cache_bytes.labels(model)
-        self._source_tokens = metrics.source_tokens.labels(model)
-        self._target_tokens = metrics.target_tokens.labels(model)
-        self._padding_tokens = metrics.padding_tokens.labels(model)
-        self._wasted_tokens = metrics.wasted_tokens.labels(model)
-        # Of a model on a GPU, and only then.
-        self._ladder: Ladder | None = None
-        self._padded_rows = metrics.padded_rows.labels(model)
-        self._graph_captures = metrics.graph_captures.labels(model)
-        self._device_memory = functools.partial(metrics.device_memory.labels, model=model)
-        self._refused = {reason: metrics.refused.labels(model, reason.value) for reason in Refusal}
-        # Every reason from the start: a rate over a series that appears late loses its first event.
-        self._finished = {
-            reason: metrics.finished.labels(model, reason.value) for reason in FinishReason
-        }
-
-    def set_device(self, runner: DeviceRunner) -> None:
-        """Say what a runner on a GPU has taken and prepared."""
-        self._ladder = runner.ladder
-        self._graph_captures.set(runner.num_captures)
-        memory = self._device_memory
-        memory(use="cache").set(runner.cache_bytes)
-        alive = weakref.ref(runner)  # these metrics outlive it
-        memory(use="arena").set_function(
-            lambda: 0.0 if (now := alive()) is None else float(now.arena_bytes)
-        )
-
-    def set_process(self, pid: int) -> None:
-        """Say that the model runs in a process of its own, and in which."""
-        self._processes.add(self._model, pid)
-
-    def set_capacity(self, slots: int, max_waiting: int, cache_bytes: int) -> None:
-        """Say what the engine can hold."""
-        self._slots.set(slots)
-        self._max_waiting.set(max_waiting)
-        self._cache_bytes.set(cache_bytes)
-
-    def on_refused(self, reason: Refusal) -> None:
-        """A call was refused on arrival."""
-        self._refused[reason].inc()
-
-    def on_admitted(self, queue_seconds: float) -> None:
-        """A sentence got a slot."""
-        self._queue_duration.observe(queue_seconds)
-
-    def on_step(self, rows: int, encodes: int, encode_seconds: float, step_seconds: float) -> None:
-        """One iteration: `encodes` sentences encoded, then `rows` rows stepped."""
-        if encodes:
-            self._encoded.inc(encodes)
-            self._encode_duration.observe(encode_seconds)
-        if rows:
-            if self._ladder is not None:
-                self._padded_rows.inc(self._ladder.padding(rows))
-            self._step_rows.observe(rows)
-            self._step_duration.observe(step_seconds)
-
-    def on_padding(self, tokens: int) -> None:
-        """An iteration's encoder computed `tokens` positions that held none."""
-        self._padding_tokens.inc(tokens)
-
-    def on_scored(self, count: int, seconds: float) -> None:
-        """One iteration scored `count` translations."""
-        self._scored.inc(count)
-        self._score_duration.observe(seconds)
-
-    def on_queue(self, waiting: int, running: int) -> None:
-        """How many wait and how many hold a slot."""
-        self._waiting.set(waiting)
-        self._slots_used.set(running)
-
-    def on_held_back(self, calls: int) -> None:
-        """How many calls wait with sentences that are not in the queue yet."""
-        self._held_back.set(calls)
-
-    def on_first_token(self, seconds: float) -> None:
-        """A sentence got its first token."""
-        self._first_token.observe(seconds)
-
-    def on_finished(self, result: GenerationResult, request: GenerationRequest) -> None:
-        """A sentence ended, or the scoring of one."""
-        if isinstance(request, ScoringRequest):
-            # No slot is waited for, so that it says nothing of whether there are too few.
-            self._score_queue_duration.observe(result.queue_seconds)
-            if result.was_admitted:
-                self._source_tokens.inc(len(request.source_ids))
-            return
-        self._finished[result.finish_reason].inc()
-        if not result.was_admitted:  # it gave up waiting, and nothing was computed
-            self._queue_duration.observe(result.queue_seconds)
-            return
-        self._compute_duration.observe(result.compute_seconds)
-        tokens = len(result.token_ids)
-        self._source_tokens.inc(len(request.source_ids))
-        self._target_tokens.inc(tokens)
-        if result.finish_reason not in (FinishReason.EOS, FinishReason.LENGTH):
-            self._wasted_tokens.inc(tokens)

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from service.alignments import linked_sources
 from service.decoding import Decoding
 from service.errors import DeadlineExceededError, DragomanError
 from service.jobs import Job
+from service.linked_sources import linked_sources
 from service.plan import (
     Adjustments,
     EncodeItem,

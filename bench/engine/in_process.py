@@ -27,6 +27,7 @@ from model.bundle import Bundle
 from model.sessions import SessionSettings
 from service.engine import Engine, EngineConfig
 from service.metrics import ServerMetrics
+from service.model_metrics import ModelMetrics
 from service.onnx_lanes import OnnxLanes, cpu_runner
 from service.plan import EncodedBatch, LaneRunners, ModelRunner, RunnerLimits, StepOutput, StepPlan
 from service.requests import GenerationRequest
@@ -147,7 +148,7 @@ async def measure(
         # So much that the rows of a block join at once. Users of the closed loop ask for less.
         encode_token_budget=max(ROWS) * (_SOURCE_WORDS + 2),
     )
-    engine = Engine(timed, config, ServerMetrics().for_model("engine"))
+    engine = Engine(timed, config, ModelMetrics(ServerMetrics(), "engine"))
     await engine.start()
     try:
         steps = {

@@ -18,6 +18,7 @@ from bench.peers.engine_backend import EngineBackend
 from model.bundle import Bundle
 from service import logs
 from service.metrics import ServerMetrics
+from service.model_metrics import ModelMetrics
 from service.plan import RunnerLimits
 from service.registry import Registry, ServedModel
 from service.server import Server
@@ -43,7 +44,7 @@ def peer_model(
         top_k=1,
         vocab_size=config.vocab_size,
     )
-    observer = metrics.for_model(name)
+    observer = ModelMetrics(metrics, name)
     observer.set_capacity(limits.max_rows, policy.max_waiting, 0)
     engine = BatchEngine(backend, policy, limits, observer)
     return ServedModel(

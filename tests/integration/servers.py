@@ -25,6 +25,7 @@ from service.fake_runner import FakeRunner, Script, echo
 from service.limits import TranslatorLimits
 from service.loading import load_models
 from service.metrics import ServerMetrics
+from service.model_metrics import ModelMetrics
 from service.plan import ModelRunner, RunnerLimits
 from service.registry import Registry, ServedModel
 from service.server import Server
@@ -62,7 +63,7 @@ def served(
     target: str = "de",
 ) -> ServedModel:
     """A model that runs on `runner`."""
-    observer = metrics.for_model(name)
+    observer = ModelMetrics(metrics, name)
     engine = Engine(runner, EngineConfig(max_waiting=settings.max_waiting), observer)
     limits = runner.limits
     return ServedModel(

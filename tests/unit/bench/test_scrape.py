@@ -12,6 +12,7 @@ from bench.load.scrape import Snapshot, bucket_percentile, scrape, server_figure
 from bench.load.statistics import Run
 from service.http_endpoint import HttpEndpoint, Probes
 from service.metrics import ServerMetrics
+from service.model_metrics import ModelMetrics
 from service.requests import FinishReason, GenerationRequest, GenerationResult
 from tests.unit.bench.samples import sample
 
@@ -25,7 +26,7 @@ def page(metrics: ServerMetrics) -> str:
 def test_the_figures_of_a_run_from_the_servers_own_metrics() -> None:
     """Against the server's own class, so that a renamed metric is noticed here."""
     metrics = ServerMetrics()
-    observer = metrics.for_model("m")
+    observer = ModelMetrics(metrics, "m")
     observer.set_capacity(slots=8, max_waiting=10, cache_bytes=1)
     observer.on_step(8, 1, 0.1, 0.1)  # before the run
     before = Snapshot.parse(page(metrics), 10.0)
@@ -66,7 +67,7 @@ def test_too_few_scrapes_say_nothing() -> None:
 
 def test_what_a_models_own_process_takes_counts_as_the_servers() -> None:
     alone, with_model = ServerMetrics(), ServerMetrics()
-    with_model.for_model("m").set_process(os.getpid())
+    ModelMetrics(with_model, "m").set_process(os.getpid())
     name = "process_resident_memory_bytes"
     memory = Snapshot.parse(page(alone), 0.0).values[name]
     assert Snapshot.parse(page(with_model), 0.0).values[name] == pytest.approx(2 * memory, rel=0.1)

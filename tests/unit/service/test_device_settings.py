@@ -17,6 +17,7 @@ from service.errors import ResourceExhaustedError, StartupError
 from service.fake_runner import FakeRunner
 from service.loading import load_model
 from service.metrics import ServerMetrics
+from service.model_metrics import ModelMetrics
 from service.requests import FinishReason, GenerationRequest
 from service.settings import Settings, load_settings
 from tests.factories import tiny_bundle
@@ -100,7 +101,7 @@ def test_the_metrics_of_a_device(tmp_path: Path) -> None:
     bundle = tiny_bundle(tmp_path / "bundle", resident=True)
     runner = DeviceRunner(bundle, SessionSettings("cpu", 1), DeviceOptions(max_rows=20))
     metrics = ServerMetrics()
-    observer = metrics.for_model("m")
+    observer = ModelMetrics(metrics, "m")
     observer.set_device(runner)
     observer.on_step(17, 0, 0.0, 0.001)
     observer.on_step(32, 0, 0.0, 0.001)

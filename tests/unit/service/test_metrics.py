@@ -9,6 +9,7 @@ from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from service.metrics import ServerMetrics
+from service.model_metrics import ModelMetrics
 from service.requests import FinishReason, GenerationRequest, GenerationResult, ScoringRequest
 
 
@@ -24,7 +25,7 @@ def metrics() -> ServerMetrics:
     metrics.call_started("Translate")
     metrics.call_finished("Translate", "OK", 0.5, "id:someone")
     metrics.text_finished("OK")
-    observer = metrics.for_model("m")
+    observer = ModelMetrics(metrics, "m")
     observer.set_capacity(slots=64, max_waiting=100, cache_bytes=1_000_000)
     observer.on_admitted(0.01)
     observer.on_step(rows=8, encodes=2, encode_seconds=0.004, step_seconds=0.002)

@@ -38,6 +38,7 @@ from service.fake_runner import FakeRunner
 from service.fake_scorer import FakeScorer
 from service.jobs import Job
 from service.metrics import ServerMetrics
+from service.model_metrics import ModelMetrics
 from service.model_opening import OpenModel
 from service.model_process import ModelProcess, ProcessLoop
 from service.plan import ScoreItem
@@ -582,8 +583,8 @@ def test_every_error_crosses_as_it_was(first: str, second: str, seconds: float) 
 
 def test_metrics_show_what_the_process_takes() -> None:
     metrics = ServerMetrics()
-    metrics.for_model("a").set_process(os.getpid())
-    metrics.for_model("gone").set_process(2**22 + 1)  # more than there can be
+    ModelMetrics(metrics, "a").set_process(os.getpid())
+    ModelMetrics(metrics, "gone").set_process(2**22 + 1)  # more than there can be
     memory, cpu = (
         f"dragoman_model_process_{name}" for name in ("resident_memory_bytes", "cpu_seconds_total")
     )

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from model.tokenizer import Tokenizer
 from service import alignments
-from service.alignments import alignment_of, given_tokens, linked_sources, source_tokens
+from service.alignments import alignment_of, given_tokens, source_tokens
 from service.engine import Engine, EngineConfig
 from service.errors import (
     DeadlineExceededError,
@@ -33,6 +33,7 @@ from service.fake_runner import FakeRunner
 from service.fake_scorer import FakeScorer
 from service.jobs import Job
 from service.limits import TranslatorLimits
+from service.linked_sources import linked_sources
 from service.lookahead import LookaheadScheduler
 from service.options import TranslateOptions
 from service.pair_scorer import ScoreOptions
