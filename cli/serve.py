@@ -82,7 +82,8 @@ def serve(
     """
     # Everything but `config`, which is no setting but says where they are.
     flags = {name: value for name, value in locals().items() if name != "config"}
-    from service import descriptors, logs
+    from service import descriptors
+    from service.observability import logs
 
     descriptors.open_standard_streams()
     # What is wrong with the settings has to be logged too, in their format as far as it is known.
@@ -105,7 +106,7 @@ def _serve(settings: Settings) -> None:
 
     from service import descriptors, garbage
     from service.loading import load_models
-    from service.metrics import ServerMetrics
+    from service.observability.metrics import ServerMetrics
     from service.server import Server
 
     descriptors.raise_limit(settings.max_concurrent_requests)

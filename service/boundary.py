@@ -20,9 +20,10 @@ import grpc
 from google.rpc import status_pb2
 
 from dragoman.conversions import CLIENT_ID, REQUEST_ID, VALID_ID
-from service import errors, logs
+from service import errors
 from service.admission import Places
-from service.metrics import ServerMetrics
+from service.observability import logs
+from service.observability.metrics import ServerMetrics
 from service.request_parsing import RequestParser, UndecodableError
 from service.status import CODES_BY_NUMBER, code_of, status_of
 

@@ -17,10 +17,10 @@ from model.tokenizer import TokenizerError
 from service.engine import Engine, EngineConfig
 from service.errors import StartupError
 from service.limits import TranslatorLimits
-from service.metrics import ServerMetrics
 from service.model_metrics import ModelMetrics
 from service.model_opening import open_model
 from service.model_process import ModelProcess
+from service.observability.metrics import ServerMetrics
 from service.plan import LanedRunner
 from service.registry import Registry, ServedModel
 from service.settings import Settings, shipped_models

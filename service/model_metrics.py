@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from service.gate import Refusal
 from service.ladder import Ladder
-from service.metrics import ServerMetrics
+from service.observability.metrics import ServerMetrics
 from service.requests import (
     FinishReason,
     GenerationRequest,

@@ -59,7 +59,7 @@ class ModelProcess:
     Args:
         name: of the model, for messages.
         open_model: opens it, there: a function of a module, or a `functools.partial` of one.
-        log_level, log_format: for `service.logs.configure` there.
+        log_level, log_format: for `service.observability.logs.configure` there.
 
     Attributes:
         limits, widest, num_lanes, cache_bytes, can_score, step_seconds: as in

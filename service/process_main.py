@@ -21,11 +21,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from service import garbage, logs
+from service import garbage
 from service.errors import DragomanError, StartupError
 from service.failures import LOADING_SCORER, error_of
 from service.jobs import Job
 from service.model_opening import OpenModel
+from service.observability import logs
 from service.plan import LanedRunner
 from service.process_messages import (
     PIECE_BYTES,
@@ -269,7 +270,7 @@ def main(descriptor: int, log_level: str, log_format: str) -> None:
 
     Args:
         descriptor: of the socket.
-        log_level: as `service.logs.configure` takes it.
+        log_level: as `service.observability.logs.configure` takes it.
         log_format: likewise.
     """
     # It is for the server to say when: Ctrl-C at a terminal goes to both, and calls in progress

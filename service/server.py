@@ -20,7 +20,7 @@ from service.boundary import Boundary
 from service.errors import InternalError, StartupError
 from service.health import HealthService
 from service.http_endpoint import HttpEndpoint, Probes
-from service.metrics import ServerMetrics
+from service.observability.metrics import ServerMetrics
 from service.reflection import Reflection
 from service.registry import Registry
 from service.request_parsing import RequestParser

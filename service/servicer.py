@@ -22,7 +22,7 @@ from service.messages import (
     options_of,
     score_options_of,
 )
-from service.metrics import ServerMetrics
+from service.observability.metrics import ServerMetrics
 from service.pair_scorer import PairResult
 from service.registry import Registry, ServedModel
 from service.status import code_of

@@ -26,8 +26,8 @@ from bench.speed_model import length_word, word
 from model.bundle import Bundle
 from model.sessions import SessionSettings
 from service.engine import Engine, EngineConfig
-from service.metrics import ServerMetrics
 from service.model_metrics import ModelMetrics
+from service.observability.metrics import ServerMetrics
 from service.onnx_lanes import OnnxLanes, cpu_runner
 from service.plan import EncodedBatch, LaneRunners, ModelRunner, RunnerLimits, StepOutput, StepPlan
 from service.requests import GenerationRequest

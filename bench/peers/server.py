@@ -16,9 +16,9 @@ from bench.peers.batch_engine import Backend, BatchEngine, BatchPolicy
 from bench.peers.ctranslate2_backend import CTranslate2Backend, CTranslate2Options
 from bench.peers.engine_backend import EngineBackend
 from model.bundle import Bundle
-from service import logs
-from service.metrics import ServerMetrics
 from service.model_metrics import ModelMetrics
+from service.observability import logs
+from service.observability.metrics import ServerMetrics
 from service.plan import RunnerLimits
 from service.registry import Registry, ServedModel
 from service.server import Server

@@ -5,7 +5,7 @@ from typing import Any
 
 import yaml
 
-from service.metrics import ServerMetrics
+from service.observability.metrics import ServerMetrics
 from tests.containers.tools import DOCKER
 
 _COMPONENTS = DOCKER / "kubernetes" / "components"

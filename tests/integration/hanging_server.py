@@ -6,10 +6,10 @@ import sys
 from pathlib import Path
 
 from model.tokenizer import TOKENIZER_FILE, Tokenizer
-from service import logs
 from service.errors import InternalError
 from service.fake_runner import FakeRunner
-from service.metrics import ServerMetrics
+from service.observability import logs
+from service.observability.metrics import ServerMetrics
 from service.plan import StepOutput, StepPlan
 from service.registry import Registry
 from service.server import Server

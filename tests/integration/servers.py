@@ -24,8 +24,8 @@ from service.engine import Engine, EngineConfig
 from service.fake_runner import FakeRunner, Script, echo
 from service.limits import TranslatorLimits
 from service.loading import load_models
-from service.metrics import ServerMetrics
 from service.model_metrics import ModelMetrics
+from service.observability.metrics import ServerMetrics
 from service.plan import ModelRunner, RunnerLimits
 from service.registry import Registry, ServedModel
 from service.server import Server

@@ -15,7 +15,7 @@ from dragoman.v1 import translation_pb2_grpc
 from model.tokenizer import Tokenizer
 from service.errors import InternalError
 from service.fake_runner import FakeRunner
-from service.metrics import ServerMetrics
+from service.observability.metrics import ServerMetrics
 from service.plan import StepOutput, StepPlan
 from service.registry import Registry
 from service.server import Server

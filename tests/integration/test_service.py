@@ -20,7 +20,7 @@ from dragoman.client import Client, FinishReason, StreamEnd, TranslationError
 from dragoman.v1 import translation_pb2 as pb
 from model.tokenizer import Tokenizer
 from service.engine import Engine
-from service.metrics import ServerMetrics
+from service.observability.metrics import ServerMetrics
 from service.registry import Registry
 from service.servable import Pulse
 from tests.integration.servers import (

@@ -18,7 +18,7 @@ from dragoman.v1 import translation_pb2 as pb
 from dragoman.v1 import translation_pb2_grpc
 from model.tokenizer import Tokenizer
 from service.errors import StartupError
-from service.metrics import ServerMetrics
+from service.observability.metrics import ServerMetrics
 from service.registry import Registry
 from service.server import Server
 from tests.integration.servers import (

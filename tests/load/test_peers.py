@@ -16,7 +16,7 @@ from bench.suite.artifacts import Artifacts
 from dragoman.client import Client
 from dragoman.results import Search
 from model.bundle import Bundle
-from service.metrics import ServerMetrics
+from service.observability.metrics import ServerMetrics
 from service.registry import Registry, ServedModel
 from tests.factories import SENTENCES, random_model, tiny_bundle, tiny_config
 from tests.integration.servers import any_ports, running, running_bundle

@@ -11,8 +11,8 @@ from bench.load.results import Results
 from bench.load.scrape import Snapshot, bucket_percentile, scrape, server_figures, whose_metrics
 from bench.load.statistics import Run
 from service.http_endpoint import HttpEndpoint, Probes
-from service.metrics import ServerMetrics
 from service.model_metrics import ModelMetrics
+from service.observability.metrics import ServerMetrics
 from service.requests import FinishReason, GenerationRequest, GenerationResult
 from tests.unit.bench.samples import sample
 

@@ -20,8 +20,8 @@ from dragoman.v1 import translation_pb2 as pb
 from dragoman.v1 import translation_pb2_grpc
 from service import errors
 from service.boundary import Boundary
-from service.logs import JsonFormatter
-from service.metrics import ServerMetrics
+from service.observability.logs import JsonFormatter
+from service.observability.metrics import ServerMetrics
 from service.request_parsing import RequestParser
 
 SERVICE = "dragoman.v1.TranslationService"

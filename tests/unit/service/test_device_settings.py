@@ -16,8 +16,8 @@ from service.engine import Engine
 from service.errors import ResourceExhaustedError, StartupError
 from service.fake_runner import FakeRunner
 from service.loading import load_model
-from service.metrics import ServerMetrics
 from service.model_metrics import ModelMetrics
+from service.observability.metrics import ServerMetrics
 from service.requests import FinishReason, GenerationRequest
 from service.settings import Settings, load_settings
 from tests.factories import tiny_bundle

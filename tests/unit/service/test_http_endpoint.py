@@ -15,7 +15,7 @@ from prometheus_client.core import Metric
 
 from service.errors import StartupError
 from service.http_endpoint import MAX_CONNECTIONS, HttpEndpoint, Probes
-from service.metrics import ServerMetrics
+from service.observability.metrics import ServerMetrics
 
 Ask = Callable[..., tuple[int, str, HTTPMessage]]
 

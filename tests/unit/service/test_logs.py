@@ -4,7 +4,7 @@ import logging
 import os
 import threading
 
-from service import logs
+from service.observability import logs
 
 
 def written(log_format: str, level: str, log: logging.Logger) -> list[str]:

@@ -22,7 +22,7 @@ from service.engine import Engine
 from service.errors import StartupError
 from service.fake_runner import FakeRunner
 from service.loading import load_model
-from service.metrics import ServerMetrics
+from service.observability.metrics import ServerMetrics
 from service.plan import StepOutput, StepPlan
 from service.requests import (
     GenerationRequest,

@@ -37,10 +37,10 @@ from service.errors import (
 from service.fake_runner import FakeRunner
 from service.fake_scorer import FakeScorer
 from service.jobs import Job
-from service.metrics import ServerMetrics
 from service.model_metrics import ModelMetrics
 from service.model_opening import OpenModel
 from service.model_process import ModelProcess, ProcessLoop
+from service.observability.metrics import ServerMetrics
 from service.plan import ScoreItem
 from service.process_main import Channel, ModelHost
 from service.process_messages import (

@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from service import logs
+from service.observability import logs
 
 _PROC = Path("/proc")
 # Fields of /proc/PID/stat after the command's name, counted from the process's state (proc(5)).

@@ -12,8 +12,8 @@ import platform
 import prometheus_client
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from service.client_metrics import NUM_CLIENTS, ClientMetrics
-from service.process_metrics import LogLines, ModelProcesses
+from service.observability.client_metrics import NUM_CLIENTS, ClientMetrics
+from service.observability.process_metrics import LogLines, ModelProcesses
 
 # A `_created` series beside every counter and histogram nearly doubles the number of series, and
 # nothing here resets but at a restart, which `process_start_time_seconds` tells.
