@@ -20,8 +20,8 @@ import numpy as np
 
 from bench.suite.artifacts import prepare_speed_model
 from model.bundle import Bundle
-from service.plan import EncodeItem, StepPlan
-from service.runner import OnnxRunner
+from service.runtime.cpu.runner import OnnxRunner
+from service.runtime.plan import EncodeItem, StepPlan
 
 COUNTS = (1, 2, 8, 16, 64, 128, 256)
 NUM_ROWS = 64

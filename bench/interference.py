@@ -37,9 +37,9 @@ from model.bundle import Bundle
 from model.tokenizer import Tokenizer
 from service.generation import Generation
 from service.jobs import Job
-from service.plan import EncodeItem, StepPlan
 from service.requests import GenerationRequest, SearchOptions
-from service.runner import OnnxRunner
+from service.runtime.cpu.runner import OnnxRunner
+from service.runtime.plan import EncodeItem, StepPlan
 from service.scheduler import Scheduler
 
 SHORT, LONG = 12, 400

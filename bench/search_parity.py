@@ -99,7 +99,7 @@ async def search_with_engine(
     """Every source's search, as many at a time as fit into `rows`."""
     from service.engine import Engine, EngineConfig
     from service.requests import GenerationRequest, SearchOptions
-    from service.runner import OnnxRunner
+    from service.runtime.cpu.runner import OnnxRunner
 
     options = SearchOptions(beam_size=beam_size)
     engine = Engine(

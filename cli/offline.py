@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from model.bundle import Bundle
     from model.tokenizer import Tokenizer
     from service.requests import SearchOptions
-    from service.runner import OnnxRunner
+    from service.runtime.cpu.runner import OnnxRunner
 
 OnProgress = Callable[[int], None]
 
@@ -124,7 +124,7 @@ def _translate_with_bundle(
     from model.tokenizer import TokenizerError
     from service.errors import DragomanError, InvalidArgumentError
     from service.requests import SearchOptions
-    from service.runner import OnnxRunner
+    from service.runtime.cpu.runner import OnnxRunner
 
     try:
         bundle = Bundle.load(path)

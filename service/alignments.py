@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 from model.tokenizer import Span, Tokenizer
 from service.errors import InvalidArgumentError
-from service.plan import Float32
 from service.requests import Hypothesis
+from service.runtime.plan import Float32
 
 # Weights in the soft alignments of one call: four bytes each, 16 MB, which is what one message may
 # have by default (`--max-message-bytes`).

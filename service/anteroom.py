@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from service.jobs import Job
-from service.plan import EncodedSource
+from service.runtime.plan import EncodedSource
 from service.waiting import WaitingQueue
 
 

@@ -17,9 +17,9 @@ import numpy as np
 import numpy.typing as npt
 
 from service.candidates import Candidates
-from service.plan import Int64, RowCopy
 from service.requests import Hypothesis, SearchOptions
 from service.row_states import Float64, Indices, RowStates
+from service.runtime.plan import Int64, RowCopy
 
 Bools = npt.NDArray[np.bool_]
 

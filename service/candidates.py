@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from service.plan import Int64, StepOutput
 from service.row_states import Float64
+from service.runtime.plan import Int64, StepOutput
 
 
 @dataclass

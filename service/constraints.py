@@ -10,8 +10,8 @@ from __future__ import annotations
 import numpy as np
 
 from service.candidates import Candidates
-from service.plan import Int64
 from service.requests import SearchOptions
+from service.runtime.plan import Int64
 
 
 class Constraints:

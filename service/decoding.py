@@ -9,9 +9,9 @@ import numpy as np
 from service.beams import Beam, BeamGroup
 from service.candidates import Candidates
 from service.constraints import Constraints
-from service.plan import Int64, RowCopy, StepOutput
 from service.requests import Hypothesis, Sampling, SearchOptions
 from service.row_states import Float64, Indices, RowStates, total
+from service.runtime.plan import Int64, RowCopy, StepOutput
 from service.sampling import draw
 
 

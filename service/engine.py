@@ -28,13 +28,13 @@ from service.generation import Generation
 from service.jobs import Job
 from service.model_process import ModelProcess
 from service.observer import EngineObserver, SilentObserver
-from service.plan import LanedRunner, ModelRunner, RunnerLimits, Scorer
 from service.requests import (
     FinishReason,
     GenerationRequest,
     GenerationResult,
     ScoringRequest,
 )
+from service.runtime.plan import LanedRunner, ModelRunner, RunnerLimits, Scorer
 from service.scoring_preparation import ScoringPreparation, in_a_thread
 from service.servable import Pulse
 from service.step_loop import MAX_UNTOLD, Iteration, News

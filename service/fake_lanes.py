@@ -7,7 +7,7 @@ import threading
 from collections.abc import Sequence
 
 from service.fake_runner import FakeRunner, Script, babble, encoded_source
-from service.plan import EncodedBatch, LaneRunners, RunnerLimits, StepOutput, StepPlan
+from service.runtime.plan import EncodedBatch, LaneRunners, RunnerLimits, StepOutput, StepPlan
 
 
 class _Way:

@@ -1,7 +1,7 @@
 """A model runner without a model: scripted tokens, for tests of everything above the runner.
 
 Its answer to a source is a function of that source alone, so a test can predict it. It checks the
-contract of `service.plan` at every step and raises `PlanError` where a plan breaks it.
+contract of `service.runtime.plan` at every step and raises `PlanError` where a plan breaks it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from service.plan import (
+from service.requests import FinishReason
+from service.runtime.plan import (
     EncodedSource,
     EncodeItem,
     Float32,
@@ -25,7 +26,6 @@ from service.plan import (
     StepOutput,
     StepPlan,
 )
-from service.requests import FinishReason
 
 Script = Callable[[tuple[int, ...]], Sequence[int]]
 Scores = Callable[[tuple[int, ...], tuple[int, ...]], Float32]

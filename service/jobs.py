@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from service.errors import DragomanError
-from service.plan import EncodedSource
 from service.requests import GenerationRequest, GenerationResult
+from service.runtime.plan import EncodedSource
 
 
 class Reply(Protocol):

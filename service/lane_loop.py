@@ -21,7 +21,8 @@ from dataclasses import dataclass
 from service.failures import ENCODING, error_of
 from service.jobs import Job, request_ids
 from service.laned_scheduler import LanedScheduler
-from service.plan import EncodedBatch, LanedRunner, Scorer, StepOutput, TargetScore
+from service.runtime.plan import EncodedBatch, LanedRunner, Scorer, StepOutput, TargetScore
+from service.runtime.serial_executor import Worker
 from service.scheduler import Finished, Schedule
 from service.step_loop import (
     NOTHING_EXECUTED,
@@ -33,7 +34,6 @@ from service.step_loop import (
     outcome_of,
     take_in,
 )
-from service.worker import Worker
 
 logger = logging.getLogger(__name__)
 

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 from service.anteroom import Anteroom
 from service.errors import DragomanError
 from service.jobs import Job
-from service.plan import EncodedSource, RunnerLimits, TargetScore
+from service.runtime.plan import EncodedSource, RunnerLimits, TargetScore
 from service.scheduler import Finished, Schedule, Scheduler
 from service.waiting import WaitingQueue
 

@@ -21,8 +21,8 @@ from service.model_metrics import ModelMetrics
 from service.model_opening import open_model
 from service.model_process import ModelProcess
 from service.observability.metrics import ServerMetrics
-from service.plan import LanedRunner
 from service.registry import Registry, ServedModel
+from service.runtime.plan import LanedRunner
 from service.settings import Settings, shipped_models
 from service.translator import Translator
 
@@ -142,7 +142,7 @@ def _engine_within(
     model = open_model(path, settings)
     runner = model.runner
     if settings.device != "cpu":
-        from service.device_runner import DeviceRunner
+        from service.runtime.cuda.runner import DeviceRunner
 
         assert isinstance(runner, DeviceRunner), "that is what opening makes"
         observer.set_device(runner)

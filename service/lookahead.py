@@ -23,8 +23,8 @@ import numpy as np
 
 from service.errors import DragomanError
 from service.jobs import Job
-from service.plan import Adjustments, Bools, RunnerLimits, StepOutput, StepPlan
 from service.row_states import Indices
+from service.runtime.plan import Adjustments, Bools, RunnerLimits, StepOutput, StepPlan
 from service.scheduler import Finished, Schedule, Scheduler, Update
 
 # With more rows that nobody owns than this share, rows are made dense instead.

@@ -7,7 +7,6 @@ import weakref
 from typing import TYPE_CHECKING
 
 from service.gate import Refusal
-from service.ladder import Ladder
 from service.observability.metrics import ServerMetrics
 from service.requests import (
     FinishReason,
@@ -15,9 +14,10 @@ from service.requests import (
     GenerationResult,
     ScoringRequest,
 )
+from service.runtime.cuda.batch_sizes import Ladder
 
 if TYPE_CHECKING:
-    from service.device_runner import DeviceRunner
+    from service.runtime.cuda.runner import DeviceRunner
 
 
 class ModelMetrics:

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 
 from model.bundle import Bundle, BundleError
 from service.errors import StartupError
-from service.plan import LanedRunner, ModelRunner, Scorer
+from service.runtime.plan import LanedRunner, ModelRunner, Scorer
 from service.settings import Settings
 
 if TYPE_CHECKING:
     from model.sessions import SessionSettings
-    from service.device_runner import DeviceRunner
-    from service.onnx_lanes import OnnxLanes
-    from service.runner import OnnxRunner
+    from service.runtime.cpu.lanes import OnnxLanes
+    from service.runtime.cpu.runner import OnnxRunner
+    from service.runtime.cuda.runner import DeviceRunner
 
 _CPU_ROWS = 64
 
@@ -53,9 +53,9 @@ def open_model(path: Path, settings: Settings) -> OpenModel:
     # its tens of megabytes.
     os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
     from model.sessions import SessionSettings
-    from service.device_encoder import ENCODE_TOKEN_BUDGET
-    from service.device_runner import DeviceRunner
-    from service.scoring import OnnxScorer
+    from service.runtime.cuda.encoder import ENCODE_TOKEN_BUDGET
+    from service.runtime.cuda.runner import DeviceRunner
+    from service.runtime.scoring import OnnxScorer
     from service.trial import try_scoring, try_translating
 
     try:
@@ -81,10 +81,10 @@ def _runner(
     bundle: Bundle, settings: Settings, sessions: SessionSettings
 ) -> OnnxRunner | OnnxLanes | DeviceRunner:
     if settings.device == "cpu":
-        from service.onnx_lanes import cpu_runner
+        from service.runtime.cpu.lanes import cpu_runner
 
         return cpu_runner(bundle, settings.max_rows or _CPU_ROWS, sessions)
-    from service.device_runner import DeviceOptions, DeviceRunner
+    from service.runtime.cuda.runner import DeviceOptions, DeviceRunner
 
     options = DeviceOptions(
         settings.max_rows or None, not settings.no_cuda_graphs, settings.steps_in_flight

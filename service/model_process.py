@@ -22,7 +22,6 @@ from service.engine_config import EngineConfig
 from service.errors import DragomanError, StartupError, UnavailableError
 from service.jobs import Job
 from service.model_opening import OpenModel
-from service.plan import RunnerLimits
 from service.process_messages import (
     PIECE_BYTES,
     Add,
@@ -41,6 +40,7 @@ from service.process_messages import (
     Told,
     framed,
 )
+from service.runtime.plan import RunnerLimits
 from service.scheduler import Finished
 from service.step_loop import Listener, News
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field, replace
 from model.tokenizer import Tokenizer
 from service.errors import InvalidArgumentError
 from service.limits import NORMALISED, TranslatorLimits
-from service.plan import RunnerLimits
 from service.preparation import normalised_length
 from service.requests import AlignmentKind, Priority, SearchOptions
+from service.runtime.plan import RunnerLimits
 
 # A longer one could not be tokenized in passing; no model has as many positions.
 _PREFIX_LIMITS = TranslatorLimits(max_characters=10_000)

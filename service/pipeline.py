@@ -8,7 +8,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 
 from service.lookahead import LookaheadScheduler
-from service.plan import PipelinedRunner, Scorer, StepOutput
+from service.runtime.plan import PipelinedRunner, Scorer, StepOutput
 from service.scheduler import Schedule
 from service.step_loop import (
     NOTHING_EXECUTED,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from service.plan import ModelRunner, Scorer
+from service.runtime.plan import ModelRunner, Scorer
 from service.scheduler import Scheduler
 from service.step_loop import (
     NOTHING_EXECUTED,

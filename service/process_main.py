@@ -27,7 +27,6 @@ from service.failures import LOADING_SCORER, error_of
 from service.jobs import Job
 from service.model_opening import OpenModel
 from service.observability import logs
-from service.plan import LanedRunner
 from service.process_messages import (
     PIECE_BYTES,
     Add,
@@ -47,6 +46,7 @@ from service.process_messages import (
     framed,
 )
 from service.requests import GenerationResult
+from service.runtime.plan import LanedRunner
 from service.step_loop import News, StepLoop
 from service.step_loops import step_loop, widest_sequence
 

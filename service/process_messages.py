@@ -15,8 +15,8 @@ from typing import Any
 from service.engine_config import EngineConfig
 from service.errors import DragomanError
 from service.model_opening import OpenModel
-from service.plan import RunnerLimits
 from service.requests import GenerationRequest, GenerationResult
+from service.runtime.plan import RunnerLimits
 from service.step_loop import Iteration
 
 PIECE_BYTES = 256 * 1024  # that either end reads or writes at a time

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal, get_args
 
 from service.errors import DragomanError, InvalidArgumentError
-from service.plan import Float32, Int32, RunnerLimits
+from service.runtime.plan import Float32, Int32, RunnerLimits
 
 
 class FinishReason(enum.Enum):

@@ -13,7 +13,8 @@ from service.decoding import Decoding
 from service.errors import DeadlineExceededError, DragomanError
 from service.jobs import Job
 from service.linked_sources import linked_sources
-from service.plan import (
+from service.requests import FinishReason, GenerationResult, Hypothesis, ScoringRequest
+from service.runtime.plan import (
     Adjustments,
     EncodeItem,
     RunnerLimits,
@@ -21,7 +22,6 @@ from service.plan import (
     StepPlan,
     TargetScore,
 )
-from service.requests import FinishReason, GenerationResult, Hypothesis, ScoringRequest
 from service.waiting import JobQueue, WaitingQueue
 
 _NO_ADJUSTMENTS = Adjustments.none()

@@ -13,7 +13,7 @@ from service.errors import (
     UnavailableError,
 )
 from service.failures import LOADING_SCORER, error_of
-from service.plan import Scorer
+from service.runtime.plan import Scorer
 
 logger = logging.getLogger(__name__)
 

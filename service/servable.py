@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from service.admission import Admission
-from service.plan import RunnerLimits
 from service.requests import GenerationRequest
+from service.runtime.plan import RunnerLimits
 
 
 @dataclass(frozen=True)

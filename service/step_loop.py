@@ -25,8 +25,8 @@ import numpy as np
 from service.errors import DragomanError
 from service.failures import SCORING, STEPPING, error_of
 from service.jobs import Job, request_ids
-from service.plan import ModelRunner, ScoreItem, Scorer, StepOutput, StepPlan, TargetScore
 from service.requests import ScoringRequest
+from service.runtime.plan import ModelRunner, ScoreItem, Scorer, StepOutput, StepPlan, TargetScore
 from service.scheduler import Finished, Schedule, Scheduler, Update
 
 logger = logging.getLogger(__name__)

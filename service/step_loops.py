@@ -10,7 +10,7 @@ from service.laned_scheduler import LanedScheduler
 from service.lookahead import LookaheadScheduler
 from service.pipeline import PipelineLoop
 from service.plain_loop import PlainLoop
-from service.plan import LanedRunner, ModelRunner, PipelinedRunner, RunnerLimits, Scorer
+from service.runtime.plan import LanedRunner, ModelRunner, PipelinedRunner, RunnerLimits, Scorer
 from service.scheduler import Scheduler
 from service.step_loop import Listener, StepLoop
 

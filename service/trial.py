@@ -16,8 +16,8 @@ from model.bundle import MANIFEST_FILE, Bundle, BundleError
 from model.out_of_memory import is_out_of_memory
 from model.sessions import SessionSettings, open_session
 from service.errors import StartupError
-from service.plan import EncodeItem, LanedRunner, ModelRunner, StepOutput, StepPlan
 from service.requests import MAX_SAMPLED
+from service.runtime.plan import EncodeItem, LanedRunner, ModelRunner, StepOutput, StepPlan
 
 T = TypeVar("T")
 

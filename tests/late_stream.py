@@ -7,7 +7,7 @@ import threading
 
 import numpy as np
 
-from service.device_stream import HostStream, Memory
+from service.runtime.cuda.stream import HostStream, Memory
 
 
 class LateStream(HostStream):

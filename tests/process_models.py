@@ -13,7 +13,7 @@ from service.fake_lanes import FakeLanes
 from service.fake_runner import FakeRunner
 from service.fake_scorer import FakeScorer
 from service.model_opening import OpenModel
-from service.plan import RunnerLimits, StepOutput, StepPlan
+from service.runtime.plan import RunnerLimits, StepOutput, StepPlan
 
 LIMITS = RunnerLimits(
     max_rows=4, max_source_positions=200_000, max_target_positions=40, top_k=2, vocab_size=512

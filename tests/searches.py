@@ -6,13 +6,13 @@ from collections.abc import Iterable
 
 from service.fake_runner import FakeRunner, moody
 from service.jobs import Job
-from service.plan import ModelRunner, RunnerLimits, StepOutput, StepPlan
 from service.requests import (
     GenerationRequest,
     GenerationResult,
     Priority,
     SearchOptions,
 )
+from service.runtime.plan import ModelRunner, RunnerLimits, StepOutput, StepPlan
 from service.scheduler import Scheduler
 
 EOS = 3

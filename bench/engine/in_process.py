@@ -28,9 +28,16 @@ from model.sessions import SessionSettings
 from service.engine import Engine, EngineConfig
 from service.model_metrics import ModelMetrics
 from service.observability.metrics import ServerMetrics
-from service.onnx_lanes import OnnxLanes, cpu_runner
-from service.plan import EncodedBatch, LaneRunners, ModelRunner, RunnerLimits, StepOutput, StepPlan
 from service.requests import GenerationRequest
+from service.runtime.cpu.lanes import OnnxLanes, cpu_runner
+from service.runtime.plan import (
+    EncodedBatch,
+    LaneRunners,
+    ModelRunner,
+    RunnerLimits,
+    StepOutput,
+    StepPlan,
+)
 
 ROWS = (1, 8, 64)
 _TARGET = 100

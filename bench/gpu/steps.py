@@ -15,8 +15,8 @@ from bench.gpu.models import MeasuredModel
 from bench.gpu.plan import GpuPlan
 from bench.gpu.results import Results
 from model.sessions import SessionSettings
-from service.device_runner import DeviceOptions, DeviceRunner
-from service.plan import EncodeItem, StepOutput, StepPlan
+from service.runtime.cuda.runner import DeviceOptions, DeviceRunner
+from service.runtime.plan import EncodeItem, StepOutput, StepPlan
 
 _TOP_K = {1: "greedy", 8: "beam 4"}
 

@@ -28,8 +28,8 @@ from service.errors import (
 from service.generation import Generation
 from service.jobs import Job
 from service.observer import EngineObserver, SilentObserver
-from service.plan import RunnerLimits
 from service.requests import FinishReason, GenerationRequest, GenerationResult
+from service.runtime.plan import RunnerLimits
 
 logger = logging.getLogger(__name__)
 

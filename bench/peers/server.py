@@ -19,8 +19,8 @@ from model.bundle import Bundle
 from service.model_metrics import ModelMetrics
 from service.observability import logs
 from service.observability.metrics import ServerMetrics
-from service.plan import RunnerLimits
 from service.registry import Registry, ServedModel
+from service.runtime.plan import RunnerLimits
 from service.server import Server
 from service.settings import Settings
 from service.translator import Translator

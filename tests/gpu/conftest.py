@@ -25,7 +25,7 @@ from model.checkpoint import load_checkpoint
 from model.search import Hypothesis, greedy_search
 from model.sessions import SessionSettings
 from model.transformer import Transformer
-from service.device_runner import DeviceOptions, DeviceRunner
+from service.runtime.cuda.runner import DeviceOptions, DeviceRunner
 
 from .sentences import sentences
 

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from model.bundle import Bundle
-from service.device_runner import DeviceRunner
-from service.device_step import CAPTURED_TOP_K
 from service.engine import Engine, EngineConfig
 from service.errors import StartupError
-from service.plan import Adjustments, EncodeItem, StepPlan
 from service.requests import FinishReason, GenerationRequest, GenerationResult, SearchOptions
+from service.runtime.cuda.runner import DeviceRunner
+from service.runtime.cuda.step import CAPTURED_TOP_K
+from service.runtime.plan import Adjustments, EncodeItem, StepPlan
 from tests.runner_loops import greedy_steps
 
 from .conftest import Case, device

@@ -6,8 +6,8 @@ import numpy as np
 import torch
 
 from model.sessions import SessionSettings
-from service.plan import ScoreItem
-from service.scoring import OnnxScorer
+from service.runtime.plan import ScoreItem
+from service.runtime.scoring import OnnxScorer
 
 from .conftest import Case, device
 

@@ -13,9 +13,9 @@ from concurrent.futures import Future
 import numpy as np
 import pytest
 
-from service.device_flights import Flight, Flights
-from service.device_runner import DeviceRunner
-from service.plan import EncodeItem, StepOutput, StepPlan
+from service.runtime.cuda.in_flight_steps import Flight, Flights
+from service.runtime.cuda.runner import DeviceRunner
+from service.runtime.plan import EncodeItem, StepOutput, StepPlan
 
 from .conftest import Case, device
 

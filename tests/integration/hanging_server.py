@@ -10,8 +10,8 @@ from service.errors import InternalError
 from service.fake_runner import FakeRunner
 from service.observability import logs
 from service.observability.metrics import ServerMetrics
-from service.plan import StepOutput, StepPlan
 from service.registry import Registry
+from service.runtime.plan import StepOutput, StepPlan
 from service.server import Server
 from tests.integration.servers import any_ports, fake_runner, served
 

@@ -26,8 +26,8 @@ from service.limits import TranslatorLimits
 from service.loading import load_models
 from service.model_metrics import ModelMetrics
 from service.observability.metrics import ServerMetrics
-from service.plan import ModelRunner, RunnerLimits
 from service.registry import Registry, ServedModel
+from service.runtime.plan import ModelRunner, RunnerLimits
 from service.server import Server
 from service.settings import Settings
 from service.translator import Translator

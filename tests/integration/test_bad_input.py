@@ -16,8 +16,8 @@ from model.tokenizer import Tokenizer
 from service.errors import InternalError
 from service.fake_runner import FakeRunner
 from service.observability.metrics import ServerMetrics
-from service.plan import StepOutput, StepPlan
 from service.registry import Registry
+from service.runtime.plan import StepOutput, StepPlan
 from service.server import Server
 from tests.integration.servers import (
     Running,

@@ -15,7 +15,6 @@ from model.search import greedy_search
 from model.sessions import SessionSettings
 from service.engine import Engine, EngineConfig
 from service.observer import SilentObserver
-from service.onnx_lanes import OnnxLanes
 from service.requests import (
     FinishReason,
     GenerationRequest,
@@ -23,7 +22,8 @@ from service.requests import (
     Sampling,
     SearchOptions,
 )
-from service.runner import OnnxRunner
+from service.runtime.cpu.lanes import OnnxLanes
+from service.runtime.cpu.runner import OnnxRunner
 from tests.factories import random_model, random_sources, tiny_bundle, tiny_config
 
 NUM_REQUESTS = 200

@@ -19,7 +19,6 @@ from service.errors import DragomanError
 from service.fake_runner import FakeRunner
 from service.gate import Gate
 from service.jobs import Job
-from service.plan import RunnerLimits
 from service.requests import (
     FinishReason,
     GenerationRequest,
@@ -27,6 +26,7 @@ from service.requests import (
     Priority,
     SearchOptions,
 )
+from service.runtime.plan import RunnerLimits
 from service.scheduler import Finished, Scheduler
 from tests.searches import NoReply
 

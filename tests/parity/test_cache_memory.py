@@ -8,9 +8,9 @@ import numpy.typing as npt
 import pytest
 
 from model.bundle import Bundle
-from service.plan import RunnerLimits
 from service.requests import FinishReason, SearchOptions
-from service.runner import OnnxRunner, cache_shape
+from service.runtime.cpu.runner import OnnxRunner, cache_shape
+from service.runtime.plan import RunnerLimits
 from service.scheduler import Scheduler
 from tests.factories import tiny_bundle
 from tests.searches import run_all, search_job

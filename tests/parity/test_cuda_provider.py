@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 
-from service.device_step import CAPTURED_TOP_K
-from service.ladder import RUNGS
+from service.runtime.cuda.batch_sizes import RUNGS
+from service.runtime.cuda.step import CAPTURED_TOP_K
 from tests.factories import tiny_bundle
 
 ROOT = Path(__file__).parents[2]

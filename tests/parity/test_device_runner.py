@@ -16,15 +16,19 @@ import torch
 from model.bundle import Bundle
 from model.search import greedy_search
 from model.sessions import SessionSettings
-from service import device_caches, device_model
-from service.device_memory import DeviceMemory
-from service.device_model import DeviceModel
-from service.device_runner import DeviceOptions, DeviceRunner
-from service.device_step import CAPTURE_SECONDS, DeviceStep
-from service.device_stream import DeviceStream, HostStream
 from service.engine import Engine, EngineConfig
 from service.errors import StartupError
-from service.plan import (
+from service.requests import GenerationRequest, GenerationResult, Sampling, SearchOptions
+from service.runtime.cpu.runner import OnnxRunner
+from service.runtime.cuda import caches as device_caches
+from service.runtime.cuda import model as device_model
+from service.runtime.cuda.memory import DeviceMemory
+from service.runtime.cuda.model import DeviceModel
+from service.runtime.cuda.runner import DeviceOptions, DeviceRunner
+from service.runtime.cuda.staging import Staging
+from service.runtime.cuda.step import CAPTURE_SECONDS, DeviceStep
+from service.runtime.cuda.stream import DeviceStream, HostStream
+from service.runtime.plan import (
     Adjustments,
     EncodeItem,
     ModelRunner,
@@ -33,9 +37,6 @@ from service.plan import (
     StepOutput,
     StepPlan,
 )
-from service.requests import GenerationRequest, GenerationResult, Sampling, SearchOptions
-from service.runner import OnnxRunner
-from service.staging import Staging
 from tests.factories import random_model, random_sources, tiny_bundle, tiny_config
 from tests.late_stream import LateStream
 from tests.runner_loops import greedy_steps, rows_equal

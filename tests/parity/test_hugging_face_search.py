@@ -19,8 +19,8 @@ from dragoman.client import Search
 from model.search import Beam, BeamOptions, best_tokens
 from service.candidates import Candidates
 from service.constraints import Constraints
-from service.plan import StepOutput
 from service.requests import SearchOptions
+from service.runtime.plan import StepOutput
 
 BOS, EOS, PAD, VOCAB_SIZE = 2, 3, 40, 41
 MAX_NEW_TOKENS = 25

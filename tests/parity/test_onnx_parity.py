@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from model.transformer import Transformer
-from service.plan import Adjustments, EncodeItem, StepPlan
-from service.runner import OnnxRunner
+from service.runtime.cpu.runner import OnnxRunner
+from service.runtime.plan import Adjustments, EncodeItem, StepPlan
 from tests.factories import random_model, random_sources, tiny_bundle, tiny_config
 from tests.runner_loops import greedy_steps
 

@@ -24,10 +24,10 @@ from model.checkpoint import load_checkpoint
 from model.sessions import SessionSettings
 from model.transformer import Transformer
 from service.engine import Engine, EngineConfig
-from service.plan import ScoreItem, TargetScore
 from service.requests import GenerationRequest, Hypothesis, ScoringRequest, SearchOptions
-from service.runner import OnnxRunner
-from service.scoring import OnnxScorer
+from service.runtime.cpu.runner import OnnxRunner
+from service.runtime.plan import ScoreItem, TargetScore
+from service.runtime.scoring import OnnxScorer
 from tests.factories import random_model, random_sources, tiny_bundle, tiny_config
 
 CHECKPOINT = Path("model/checkpoints/en-de")

@@ -20,7 +20,7 @@ from model.transformer import Transformer
 from service.engine import Engine, EngineConfig
 from service.requests import FinishReason, GenerationRequest, GenerationResult, SearchOptions
 from service.requests import Hypothesis as Found
-from service.runner import OnnxRunner
+from service.runtime.cpu.runner import OnnxRunner
 from tests.factories import random_model, random_sources, tiny_bundle, tiny_config
 
 NEAR_TIE = 1e-4

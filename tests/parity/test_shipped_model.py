@@ -12,7 +12,7 @@ from export.exporter import export_checkpoint
 from model.bundle import MANIFEST_FILE, Bundle
 from model.checkpoint import load_checkpoint
 from service.engine import Engine, EngineConfig
-from service.runner import OnnxRunner
+from service.runtime.cpu.runner import OnnxRunner
 from service.translator import Translator
 
 CHECKPOINT = Path("model/checkpoints/en-de")

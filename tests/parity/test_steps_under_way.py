@@ -13,16 +13,16 @@ import pytest
 
 from model.bundle import Bundle
 from model.sessions import SessionSettings
-from service.cuda_stream import CudaError
-from service.device_caches import DeviceCaches
-from service.device_encoder import DeviceEncoder
-from service.device_runner import DeviceOptions, DeviceRunner
-from service.device_stream import DeviceStream, HostStream
 from service.engine import Engine
 from service.errors import ResourceExhaustedError
-from service.plan import EncodeItem, StepOutput, StepPlan
 from service.requests import GenerationRequest
-from service.runner import OnnxRunner
+from service.runtime.cpu.runner import OnnxRunner
+from service.runtime.cuda.caches import DeviceCaches
+from service.runtime.cuda.encoder import DeviceEncoder
+from service.runtime.cuda.runner import DeviceOptions, DeviceRunner
+from service.runtime.cuda.runtime_library import CudaError
+from service.runtime.cuda.stream import DeviceStream, HostStream
+from service.runtime.plan import EncodeItem, StepOutput, StepPlan
 from tests.factories import random_sources, tiny_bundle
 from tests.late_stream import LateStream
 from tests.runner_loops import greedy_steps, rows_equal

@@ -19,10 +19,10 @@ import onnxruntime as ort
 
 from model.bundle import Bundle
 from model.sessions import SessionSettings
-from service.device_runner import DeviceOptions, DeviceRunner
 from service.errors import StartupError
-from service.plan import Adjustments, EncodeItem, RowCopy, ScoreItem, StepPlan
-from service.scoring import OnnxScorer
+from service.runtime.cuda.runner import DeviceOptions, DeviceRunner
+from service.runtime.plan import Adjustments, EncodeItem, RowCopy, ScoreItem, StepPlan
+from service.runtime.scoring import OnnxScorer
 
 SOURCE = (5, 6, 7, 8, 3)
 ROWS = 6

@@ -23,10 +23,10 @@ import numpy as np
 
 from model.bundle import Bundle
 from model.sessions import SessionSettings
-from service.device_array import DeviceArray
-from service.device_runner import DeviceOptions, DeviceRunner
-from service.plan import Adjustments, EncodeItem, RowCopy, StepOutput, StepPlan
-from service.staging import Staging
+from service.runtime.cuda.array import DeviceArray
+from service.runtime.cuda.runner import DeviceOptions, DeviceRunner
+from service.runtime.cuda.staging import Staging
+from service.runtime.plan import Adjustments, EncodeItem, RowCopy, StepOutput, StepPlan
 from tests.stand_in.steering import StandIn
 
 SOURCE = (5, 6, 7, 8, 3)

@@ -26,7 +26,7 @@ from model.config import ModelConfig
 from model.search import BeamOptions, beam_search
 from model.tokenizer import Tokenizer
 from model.transformer import Transformer
-from service.runner import OnnxRunner
+from service.runtime.cpu.runner import OnnxRunner
 from tests.runner_loops import greedy_steps
 
 LENGTHS = [1, 2, 5, 17, 28, 60, 99, 128]

@@ -11,11 +11,11 @@ import pytest
 
 from model.out_of_memory import is_out_of_memory
 from model.sessions import Device
-from service import device_stream
-from service.cuda_stream import LIBRARIES, CudaError, CudaStream, load_runtime
-from service.device_stream import HostStream, open_stream
 from service.errors import StartupError
 from service.failures import STEPPING, error_of
+from service.runtime.cuda import stream as device_stream
+from service.runtime.cuda.runtime_library import LIBRARIES, CudaError, CudaStream, load_runtime
+from service.runtime.cuda.stream import HostStream, open_stream
 
 FAR = 0x7F00_1234_5678  # an address that does not fit into 32 bits
 NAMES = {2: b"cudaErrorMemoryAllocation", 700: b"cudaErrorIllegalAddress"}

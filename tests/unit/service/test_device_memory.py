@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from service.device_memory import MARGIN, DeviceMemory, read_memory, rows_for
 from service.errors import StartupError
+from service.runtime.cuda.memory import MARGIN, DeviceMemory, read_memory, rows_for
 
 
 class FakeRuntime:

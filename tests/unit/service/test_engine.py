@@ -27,8 +27,8 @@ from service.errors import (
 from service.fake_runner import FakeRunner
 from service.generation import Generation
 from service.observer import EngineObserver, SilentObserver
-from service.plan import RunnerLimits, StepOutput, StepPlan
 from service.requests import FinishReason, GenerationRequest, GenerationResult, SearchOptions
+from service.runtime.plan import RunnerLimits, StepOutput, StepPlan
 
 EOS = 3
 LIMITS = RunnerLimits(

@@ -8,8 +8,8 @@ from collections import deque
 import numpy as np
 import pytest
 
-from service.fed_rows import FedRows
-from service.plan import EncodeItem, Int64, StepPlan
+from service.runtime.cuda.row_states import FedRows
+from service.runtime.plan import EncodeItem, Int64, StepPlan
 
 EOS = 3
 PLACES = 12

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from service.ladder import MAX_ROWS, RUNGS, Ladder, rungs_that_fit
+from service.runtime.cuda.batch_sizes import MAX_ROWS, RUNGS, Ladder, rungs_that_fit
 
 
 @pytest.mark.parametrize("max_rows", [1, 2, 3, 17, 64, 65, 256, 300, 512, 513, 4096])

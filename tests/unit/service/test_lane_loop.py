@@ -24,8 +24,8 @@ from service.fake_lanes import FakeLanes
 from service.fake_scorer import FakeScorer
 from service.generation import Generation
 from service.options import TranslateOptions
-from service.plan import RunnerLimits, ScoreItem
 from service.requests import FinishReason, GenerationRequest, ScoringRequest, SearchOptions
+from service.runtime.plan import RunnerLimits, ScoreItem
 from service.translator import Translator
 from tests.unit.service.test_engine import (
     Clock,

@@ -14,8 +14,8 @@ from service.fake_runner import FakeRunner, encoded_source, moody
 from service.fake_scorer import FakeScorer
 from service.jobs import Job
 from service.laned_scheduler import LanedScheduler
-from service.plan import RunnerLimits, ScoreItem, StepOutput
 from service.requests import Priority, ScoringRequest, SearchOptions
+from service.runtime.plan import RunnerLimits, ScoreItem, StepOutput
 from service.scheduler import Finished
 from tests.arrivals_machine import MAX_ROWS, ArrivalsMachine
 from tests.searches import EOS, NoReply, search_job

@@ -15,8 +15,8 @@ from service.fake_runner import FakeRunner, babble
 from service.jobs import Job
 from service.lookahead import JOIN_EVERY, LookaheadScheduler
 from service.pipeline import Pipeline
-from service.plan import RunnerLimits, StepOutput, StepPlan
 from service.requests import FinishReason, GenerationResult, SearchOptions
+from service.runtime.plan import RunnerLimits, StepOutput, StepPlan
 from tests.searches import EOS, search_job
 
 LIMITS = RunnerLimits(

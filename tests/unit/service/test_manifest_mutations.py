@@ -17,13 +17,11 @@ import pytest
 
 from model.bundle import Bundle
 from model.sessions import SessionSettings
-from service.device_runner import DeviceOptions, DeviceRunner
 from service.engine import Engine
 from service.errors import StartupError
 from service.fake_runner import FakeRunner
 from service.loading import load_model
 from service.observability.metrics import ServerMetrics
-from service.plan import StepOutput, StepPlan
 from service.requests import (
     GenerationRequest,
     GenerationResult,
@@ -31,6 +29,8 @@ from service.requests import (
     ScoringRequest,
     SearchOptions,
 )
+from service.runtime.cuda.runner import DeviceOptions, DeviceRunner
+from service.runtime.plan import StepOutput, StepPlan
 from service.settings import Settings
 from service.trial import try_translating
 from tests.factories import random_sources, tiny_bundle

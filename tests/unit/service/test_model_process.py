@@ -41,7 +41,6 @@ from service.model_metrics import ModelMetrics
 from service.model_opening import OpenModel
 from service.model_process import ModelProcess, ProcessLoop
 from service.observability.metrics import ServerMetrics
-from service.plan import ScoreItem
 from service.process_main import Channel, ModelHost
 from service.process_messages import (
     Add,
@@ -62,6 +61,7 @@ from service.requests import (
     ScoringRequest,
     SearchOptions,
 )
+from service.runtime.plan import ScoreItem
 from service.step_loop import News
 from tests import process_models
 from tests.process_models import FAILING, HANGING, KILLING, LIMITS

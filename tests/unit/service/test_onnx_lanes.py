@@ -10,9 +10,9 @@ import pytest
 from model.config import preset
 from model.sessions import SessionSettings
 from service.errors import StartupError
-from service.onnx_lanes import OnnxLanes, best_lanes, cpu_runner
-from service.plan import ModelRunner, RunnerLimits, StepOutput, StepPlan
-from service.runner import OnnxRunner
+from service.runtime.cpu.lanes import OnnxLanes, best_lanes, cpu_runner
+from service.runtime.cpu.runner import OnnxRunner
+from service.runtime.plan import ModelRunner, RunnerLimits, StepOutput, StepPlan
 from tests.factories import random_sources, tiny_bundle
 from tests.runner_loops import greedy_steps
 

@@ -16,8 +16,8 @@ from model.out_of_memory import is_out_of_memory
 from model.search import greedy_search
 from model.sessions import Device, SessionSettings, open_session
 from service.errors import StartupError
-from service.plan import EncodeItem, RowCopy, StepPlan
-from service.runner import OnnxRunner
+from service.runtime.cpu.runner import OnnxRunner
+from service.runtime.plan import EncodeItem, RowCopy, StepPlan
 from tests.factories import random_model, random_sources, tiny_bundle, tiny_config
 from tests.runner_loops import greedy_steps, rows_equal
 
@@ -199,7 +199,7 @@ def test_too_many_rows_for_the_machine_is_a_startup_error(bundle: Bundle) -> Non
 
 def test_serving_needs_neither_torch_nor_onnx() -> None:
     program = (
-        "import sys, service.runner\n"
+        "import sys, service.runtime.cpu.runner\n"
         "assert not {'torch', 'onnx', 'safetensors'} & set(sys.modules), 'too much imported'\n"
     )
     subprocess.run([sys.executable, "-c", program], check=True, cwd=Path(__file__).parents[3])

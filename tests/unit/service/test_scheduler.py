@@ -11,8 +11,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from service.errors import DeadlineExceededError, InternalError, RequestCancelledError
 from service.fake_runner import FakeRunner
 from service.jobs import Job
-from service.plan import RowCopy, RunnerLimits, StepPlan
 from service.requests import FinishReason, GenerationRequest, GenerationResult, SearchOptions
+from service.runtime.plan import RowCopy, RunnerLimits, StepPlan
 from service.scheduler import Finished, Scheduler, Update
 from tests.arrivals_machine import SEARCHES
 from tests.searches import NoReply, moody_runner, outputs_foreseen, search_job

@@ -37,7 +37,6 @@ from service.linked_sources import linked_sources
 from service.lookahead import LookaheadScheduler
 from service.options import TranslateOptions
 from service.pair_scorer import ScoreOptions
-from service.plan import RunnerLimits, ScoreItem
 from service.requests import (
     AlignmentKind,
     FinishReason,
@@ -46,6 +45,7 @@ from service.requests import (
     ScoringRequest,
     SearchOptions,
 )
+from service.runtime.plan import RunnerLimits, ScoreItem
 from service.scheduler import Schedule, Scheduler
 from service.translator import Translator
 from tests.factories import tiny_tokenizer

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import invariant, rule
 
 from service.errors import InternalError
-from service.plan import StepPlan
+from service.runtime.plan import StepPlan
 from service.scheduler import Schedule
 from tests.arrivals_machine import MAX_ROWS, SEARCHES, ArrivalsMachine
 from tests.searches import moody_runner, outputs_foreseen

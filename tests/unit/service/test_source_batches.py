@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.source_batches import padded, similar_lengths
+from service.runtime.source_batches import padded, similar_lengths
 
 SOURCES = st.lists(st.lists(st.integers(0, 9), min_size=1, max_size=30), min_size=1, max_size=20)
 

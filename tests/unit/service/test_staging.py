@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from model.sessions import Device
-from service.device_array import DeviceArray
-from service.staging import Staging, StagingRing
+from service.runtime.cuda.array import DeviceArray
+from service.runtime.cuda.staging import Staging, StagingRing
 from tests.late_stream import LateStream
 
 CPU = Device()

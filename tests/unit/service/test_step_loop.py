@@ -18,8 +18,8 @@ from service.jobs import Job
 from service.lane_loop import LaneLoop
 from service.laned_scheduler import LanedScheduler
 from service.plain_loop import PlainLoop
-from service.plan import RunnerLimits, ScoreItem, StepOutput, StepPlan, TargetScore
 from service.requests import GenerationResult, ScoringRequest
+from service.runtime.plan import RunnerLimits, ScoreItem, StepOutput, StepPlan, TargetScore
 from service.scheduler import Schedule, Scheduler
 from service.step_loop import Iteration, News, StepLoop
 from tests.searches import EOS, NoReply, search_job

@@ -24,8 +24,8 @@ from service.errors import (
 from service.fake_runner import FakeRunner, Script, echo
 from service.limits import TranslatorLimits
 from service.options import TranslateOptions
-from service.plan import RunnerLimits
 from service.requests import FinishReason
+from service.runtime.plan import RunnerLimits
 from service.segmentation import split_text
 from service.text_results import TextResult
 from service.translator import StreamDelta, Translator

@@ -14,8 +14,8 @@ from service.errors import UnavailableError
 from service.fake_lanes import FakeLanes
 from service.fake_runner import FakeRunner
 from service.fake_scorer import FakeScorer
-from service.plan import RunnerLimits
 from service.requests import GenerationRequest, ScoringRequest
+from service.runtime.plan import RunnerLimits
 from service.servable import Pulse, ServableEngine
 from service.watchdog import Watch, Watchdog
 

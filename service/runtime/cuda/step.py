@@ -12,11 +12,11 @@ import onnxruntime as ort
 
 from model.bundle import Bundle
 from model.sessions import Device, SessionSettings, launch_options, open_session
-from service.device_array import DeviceArray
-from service.device_caches import DeviceCaches
-from service.ladder import Ladder
-from service.plan import Adjustments, RunnerLimits
-from service.staging import Staging
+from service.runtime.cuda.array import DeviceArray
+from service.runtime.cuda.batch_sizes import Ladder
+from service.runtime.cuda.caches import DeviceCaches
+from service.runtime.cuda.staging import Staging
+from service.runtime.plan import Adjustments, RunnerLimits
 
 logger = logging.getLogger(__name__)
 

@@ -15,23 +15,23 @@ from typing import Any
 from model.bundle import Bundle, BundleError
 from model.out_of_memory import is_out_of_memory
 from model.sessions import Device, SessionSettings, check_device, load_cuda_libraries
-from service.device_caches import DeviceCaches, most_rows
-from service.device_encoder import DeviceEncoder
-from service.device_flights import Flight, Landing
-from service.device_memory import (
+from service.errors import StartupError
+from service.runtime.cpu.runner import cache_shape
+from service.runtime.cuda.batch_sizes import Ladder, rungs_that_fit
+from service.runtime.cuda.caches import DeviceCaches, most_rows
+from service.runtime.cuda.encoder import DeviceEncoder
+from service.runtime.cuda.in_flight_steps import Flight, Landing
+from service.runtime.cuda.memory import (
     DeviceMemory,
     bytes_beside_rows,
     rows_for,
     step_bytes_per_row,
 )
-from service.device_step import DeviceStep
-from service.device_stream import DeviceStream
-from service.errors import StartupError
-from service.fed_rows import FedRows
-from service.ladder import Ladder, rungs_that_fit
-from service.plan import RunnerLimits, StepPlan
-from service.runner import cache_shape
-from service.staging import Staging, StagingRing
+from service.runtime.cuda.row_states import FedRows
+from service.runtime.cuda.staging import Staging, StagingRing
+from service.runtime.cuda.step import DeviceStep
+from service.runtime.cuda.stream import DeviceStream
+from service.runtime.plan import RunnerLimits, StepPlan
 
 logger = logging.getLogger(__name__)
 

@@ -12,8 +12,8 @@ import onnxruntime as ort
 from model.bundle import Bundle
 from model.held_files import HeldFiles
 from model.sessions import SessionSettings, open_session
-from service.plan import ScoreItem, TargetScore
-from service.source_batches import padded, similar_lengths
+from service.runtime.plan import ScoreItem, TargetScore
+from service.runtime.source_batches import padded, similar_lengths
 
 
 class Encoder(Protocol):

@@ -9,9 +9,9 @@ import onnxruntime as ort
 
 from model.bundle import Bundle
 from model.sessions import Device, SessionSettings, launch_options, open_session
-from service.plan import EncodeItem
-from service.source_batches import padded, similar_lengths
-from service.staging import Staging
+from service.runtime.cuda.staging import Staging
+from service.runtime.plan import EncodeItem
+from service.runtime.source_batches import padded, similar_lengths
 
 # An encoder run costs a GPU hundreds of launches, whatever its size: few and large ones.
 _MAX_ENCODE_TOKENS = 16_384

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from model.bundle import Bundle
-from service.cuda_stream import load_runtime
-from service.device_encoder import ENCODE_TOKEN_BUDGET
 from service.errors import StartupError
-from service.ladder import MAX_ROWS, rungs_that_fit
+from service.runtime.cuda.batch_sizes import MAX_ROWS, rungs_that_fit
+from service.runtime.cuda.encoder import ENCODE_TOKEN_BUDGET
+from service.runtime.cuda.runtime_library import load_runtime
 
 MARGIN = 0.1
 """Share of the free memory that is left alone: for longer sources, and for what CUDA takes."""

@@ -15,8 +15,8 @@ import onnxruntime as ort
 from model.bundle import Bundle, BundleError
 from model.sessions import SessionSettings, open_session
 from service.errors import StartupError
-from service.kv_cache import CacheShape, KVCache
-from service.plan import (
+from service.runtime.cpu.kv_cache import CacheShape, KVCache
+from service.runtime.plan import (
     Adjustments,
     EncodedBatch,
     EncodedSource,
@@ -25,7 +25,7 @@ from service.plan import (
     StepOutput,
     StepPlan,
 )
-from service.source_batches import padded, similar_lengths
+from service.runtime.source_batches import padded, similar_lengths
 
 Array = npt.NDArray[Any]
 

@@ -18,8 +18,8 @@ import numpy as np
 import numpy.typing as npt
 
 from model.sessions import Device
-from service.device_array import DeviceArray
-from service.device_stream import DeviceStream
+from service.runtime.cuda.array import DeviceArray
+from service.runtime.cuda.stream import DeviceStream
 
 Array = npt.NDArray[Any]
 

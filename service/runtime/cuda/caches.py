@@ -17,10 +17,10 @@ import onnxruntime as ort
 
 from model.bundle import Bundle
 from model.sessions import Device, SessionSettings, launch_options, open_session
-from service.device_array import DeviceArray
-from service.kv_cache import CacheShape
-from service.plan import EncodeItem, Int64, RowCopy
-from service.staging import Staging
+from service.runtime.cpu.kv_cache import CacheShape
+from service.runtime.cuda.array import DeviceArray
+from service.runtime.cuda.staging import Staging
+from service.runtime.plan import EncodeItem, Int64, RowCopy
 
 Array = npt.NDArray[Any]
 

@@ -50,7 +50,7 @@ def load_runtime(
 
 
 class CudaStream:
-    """A `service.device_stream.DeviceStream` on a GPU.
+    """A `service.runtime.cuda.stream.DeviceStream` on a GPU.
 
     Does not wait for CUDA's default stream, nor that for it.
 

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from service.device_stream import DeviceStream
-from service.plan import Float32, Int64, StepOutput
-from service.staging import Staging, StagingRing
-from service.worker import Worker
+from service.runtime.cuda.staging import Staging, StagingRing
+from service.runtime.cuda.stream import DeviceStream
+from service.runtime.plan import Float32, Int64, StepOutput
+from service.runtime.serial_executor import Worker
 
 
 @dataclass

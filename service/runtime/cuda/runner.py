@@ -4,8 +4,8 @@ Caches, token ids, positions and flags of running rows stay on the device. A ste
 there; the host sends what it wants otherwise (rows that come or leave, a beam's choice), and what
 was chosen comes to it in one copy.
 
-One thread launches (`service.device_model`) and never waits for a step, so that the next one lies
-ready on the device when one ends. Another waits for what they bring (`service.device_flights`).
+One thread launches (`service.runtime.cuda.model`) and never waits for a step, so that the next one lies
+ready on the device when one ends. Another waits for what they bring (`service.runtime.cuda.in_flight_steps`).
 
 On a CPU the same code runs the same graphs, which is how it is tested where there is no GPU.
 """
@@ -22,15 +22,15 @@ from typing import Any, TypeVar
 
 from model.bundle import Bundle
 from model.sessions import Device, SessionSettings
-from service.device_flights import Flight, Flights
-from service.device_memory import DeviceMemory, read_memory
-from service.device_model import DeviceModel, DeviceOptions
-from service.device_stream import DeviceStream, open_stream
-from service.ladder import Ladder
-from service.plan import RunnerLimits, StepOutput, StepPlan
-from service.runner import limits_of
-from service.scoring import Encoder
-from service.worker import Worker
+from service.runtime.cpu.runner import limits_of
+from service.runtime.cuda.batch_sizes import Ladder
+from service.runtime.cuda.in_flight_steps import Flight, Flights
+from service.runtime.cuda.memory import DeviceMemory, read_memory
+from service.runtime.cuda.model import DeviceModel, DeviceOptions
+from service.runtime.cuda.stream import DeviceStream, open_stream
+from service.runtime.plan import RunnerLimits, StepOutput, StepPlan
+from service.runtime.scoring import Encoder
+from service.runtime.serial_executor import Worker
 
 __all__ = ["DeviceOptions", "DeviceRunner"]
 

@@ -14,8 +14,8 @@ from model.bundle import Bundle
 from model.config import ModelConfig
 from model.processor import num_usable_cores
 from model.sessions import SessionSettings
-from service.plan import EncodedBatch, LaneRunners, RunnerLimits
-from service.runner import Graphs, OnnxRunner, allocate, cache_shape, limits_of
+from service.runtime.cpu.runner import Graphs, OnnxRunner, allocate, cache_shape, limits_of
+from service.runtime.plan import EncodedBatch, LaneRunners, RunnerLimits
 
 # A beam has to fit into a lane; and with fewer rows, the weights are read for too little.
 _LEAST_ROWS = 32

@@ -10,8 +10,8 @@ import numpy.typing as npt
 
 from model.out_of_memory import is_out_of_memory
 from model.sessions import Device, no_such_gpu
-from service.cuda_stream import CudaError, CudaStream, load_runtime
 from service.errors import StartupError
+from service.runtime.cuda.runtime_library import CudaError, CudaStream, load_runtime
 
 Memory = npt.NDArray[np.uint8]
 

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from service.plan import EncodedSource, RowCopy
+from service.runtime.plan import EncodedSource, RowCopy
 
 Array = npt.NDArray[Any]
 
