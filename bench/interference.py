@@ -35,9 +35,9 @@ from bench.suite.systems import end_in_order_on_sigterm, running
 from dragoman.client import AsyncClient
 from model.bundle import Bundle
 from model.tokenizer import Tokenizer
+from service.decoding.requests import GenerationRequest, SearchOptions
 from service.generation import Generation
 from service.jobs import Job
-from service.requests import GenerationRequest, SearchOptions
 from service.runtime.cpu.runner import OnnxRunner
 from service.runtime.plan import EncodeItem, StepPlan
 from service.scheduler import Scheduler

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from model.bundle import Bundle
     from model.search import Hypothesis
     from model.transformer import Transformer
-    from service.requests import GenerationResult
+    from service.decoding.requests import GenerationResult
 
 NEAR_TIE = 1e-4
 LEAST_IDENTICAL = 0.998
@@ -97,8 +97,8 @@ async def search_with_engine(
     bundle: Bundle, sources: Sequence[Tokens], beam_size: int, rows: int
 ) -> list[GenerationResult]:
     """Every source's search, as many at a time as fit into `rows`."""
+    from service.decoding.requests import GenerationRequest, SearchOptions
     from service.engine import Engine, EngineConfig
-    from service.requests import GenerationRequest, SearchOptions
     from service.runtime.cpu.runner import OnnxRunner
 
     options = SearchOptions(beam_size=beam_size)

@@ -12,7 +12,7 @@ from cli.exits import fail, fail_without, require_runtime
 if TYPE_CHECKING:
     from model.bundle import Bundle
     from model.tokenizer import Tokenizer
-    from service.requests import SearchOptions
+    from service.decoding.requests import SearchOptions
     from service.runtime.cpu.runner import OnnxRunner
 
 OnProgress = Callable[[int], None]
@@ -122,8 +122,8 @@ def _translate_with_bundle(
 
     from model.bundle import Bundle, BundleError
     from model.tokenizer import TokenizerError
+    from service.decoding.requests import SearchOptions
     from service.errors import DragomanError, InvalidArgumentError
-    from service.requests import SearchOptions
     from service.runtime.cpu.runner import OnnxRunner
 
     try:
@@ -163,9 +163,9 @@ async def _generate(
     on_progress: OnProgress,
 ) -> list[list[int]]:
     """Token ids for every source, from the engine that serves, in this process."""
+    from service.decoding.requests import GenerationRequest
     from service.engine import Engine, EngineConfig
     from service.errors import InternalError
-    from service.requests import GenerationRequest
 
     config = EngineConfig(
         bos_id=bundle.config.bos_id,

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from model.tokenizer import Span, Tokenizer
+from service.decoding.requests import Hypothesis
 from service.errors import InvalidArgumentError
-from service.requests import Hypothesis
 from service.runtime.plan import Float32
 
 # Weights in the soft alignments of one call: four bytes each, 16 MB, which is what one message may

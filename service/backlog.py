@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from service.decoding.requests import Priority
 from service.jobs import Job
-from service.requests import Priority
 from service.waiting import WEIGHTS
 
 # With more flows than this their sum stands for the look at each of them.

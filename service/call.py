@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from service.admission import Admission
-from service.generation import Generation
-from service.preparation import Piece
-from service.requests import (
+from service.decoding.requests import (
     AlignmentKind,
     GenerationRequest,
     Priority,
     ScoringRequest,
     SearchOptions,
 )
+from service.generation import Generation
+from service.preparation import Piece
 from service.servable import ServableEngine
 
 

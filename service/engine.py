@@ -16,6 +16,12 @@ from typing import Protocol
 
 from model.limits import default_max_new_tokens
 from service.admission import Admission
+from service.decoding.requests import (
+    FinishReason,
+    GenerationRequest,
+    GenerationResult,
+    ScoringRequest,
+)
 from service.engine_config import EngineConfig
 from service.errors import (
     DragomanError,
@@ -28,12 +34,6 @@ from service.generation import Generation
 from service.jobs import Job
 from service.model_process import ModelProcess
 from service.observer import EngineObserver, SilentObserver
-from service.requests import (
-    FinishReason,
-    GenerationRequest,
-    GenerationResult,
-    ScoringRequest,
-)
 from service.runtime.plan import LanedRunner, ModelRunner, RunnerLimits, Scorer
 from service.scoring_preparation import ScoringPreparation, in_a_thread
 from service.servable import Pulse

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from service.requests import FinishReason
+from service.decoding.requests import FinishReason
 from service.runtime.plan import (
     EncodedSource,
     EncodeItem,

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from service.decoding.requests import GenerationRequest, GenerationResult
 from service.errors import DragomanError
-from service.requests import GenerationRequest, GenerationResult
 from service.runtime.plan import EncodedSource
 
 

@@ -21,9 +21,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from service.decoding.row_states import Indices
 from service.errors import DragomanError
 from service.jobs import Job
-from service.row_states import Indices
 from service.runtime.plan import Adjustments, Bools, RunnerLimits, StepOutput, StepPlan
 from service.scheduler import Finished, Schedule, Scheduler, Update
 

@@ -9,10 +9,7 @@ from google.protobuf.unknown_fields import UnknownFieldSet
 
 from dragoman.v1 import translation_pb2 as pb
 from service.alignments import Alignment, SourceToken, TargetToken
-from service.errors import InvalidArgumentError
-from service.options import TranslateOptions
-from service.pair_scorer import PairResult, ScoreOptions
-from service.requests import (
+from service.decoding.requests import (
     MAX_SUPPRESSED,
     AlignmentKind,
     EarlyStopping,
@@ -22,6 +19,9 @@ from service.requests import (
     Sampling,
     SearchOptions,
 )
+from service.errors import InvalidArgumentError
+from service.options import TranslateOptions
+from service.pair_scorer import PairResult, ScoreOptions
 from service.status import status_of
 from service.text_results import SentenceHypothesis, TextResult
 from service.turns import Turns

@@ -6,14 +6,14 @@ import functools
 import weakref
 from typing import TYPE_CHECKING
 
-from service.gate import Refusal
-from service.observability.metrics import ServerMetrics
-from service.requests import (
+from service.decoding.requests import (
     FinishReason,
     GenerationRequest,
     GenerationResult,
     ScoringRequest,
 )
+from service.gate import Refusal
+from service.observability.metrics import ServerMetrics
 from service.runtime.cuda.batch_sizes import Ladder
 
 if TYPE_CHECKING:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from service.decoding.requests import GenerationRequest, GenerationResult
 from service.gate import Refusal
-from service.requests import GenerationRequest, GenerationResult
 
 
 class EngineObserver(Protocol):

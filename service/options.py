@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from model.tokenizer import Tokenizer
+from service.decoding.requests import AlignmentKind, Priority, SearchOptions
 from service.errors import InvalidArgumentError
 from service.limits import NORMALISED, TranslatorLimits
 from service.preparation import normalised_length
-from service.requests import AlignmentKind, Priority, SearchOptions
 from service.runtime.plan import RunnerLimits
 
 # A longer one could not be tokenized in passing; no model has as many positions.

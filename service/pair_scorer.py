@@ -17,11 +17,11 @@ from service.alignments import (
     source_tokens,
 )
 from service.call import Call
+from service.decoding.requests import AlignmentKind, Priority, SearchOptions
 from service.errors import DragomanError, InternalError, InvalidArgumentError
 from service.generation import Generation
 from service.limits import NORMALISED, TranslatorLimits
 from service.preparation import TextError, TextPreparer
-from service.requests import AlignmentKind, Priority, SearchOptions
 from service.servable import ServableEngine
 from service.turns import Turns
 

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from service import garbage
+from service.decoding.requests import GenerationResult
 from service.errors import DragomanError, StartupError
 from service.failures import LOADING_SCORER, error_of
 from service.jobs import Job
@@ -45,7 +46,6 @@ from service.process_messages import (
     Told,
     framed,
 )
-from service.requests import GenerationResult
 from service.runtime.plan import LanedRunner
 from service.step_loop import News, StepLoop
 from service.step_loops import step_loop, widest_sequence

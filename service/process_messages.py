@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from service.decoding.requests import GenerationRequest, GenerationResult
 from service.engine_config import EngineConfig
 from service.errors import DragomanError
 from service.model_opening import OpenModel
-from service.requests import GenerationRequest, GenerationResult
 from service.runtime.plan import RunnerLimits
 from service.step_loop import Iteration
 

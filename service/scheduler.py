@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from service.decoding import Decoding
+from service.decoding.linked_sources import linked_sources
+from service.decoding.requests import FinishReason, GenerationResult, Hypothesis, ScoringRequest
+from service.decoding.token_choice import Decoding
 from service.errors import DeadlineExceededError, DragomanError
 from service.jobs import Job
-from service.linked_sources import linked_sources
-from service.requests import FinishReason, GenerationResult, Hypothesis, ScoringRequest
 from service.runtime.plan import (
     Adjustments,
     EncodeItem,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from service.admission import Admission
-from service.requests import GenerationRequest
+from service.decoding.requests import GenerationRequest
 from service.runtime.plan import RunnerLimits
 
 

@@ -17,6 +17,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from dragoman.v1 import translation_pb2_grpc
 from service import descriptors
 from service.boundary import Boundary
+from service.decoding.requests import MAX_SUPPRESSED
 from service.errors import InternalError, StartupError
 from service.health import HealthService
 from service.http_endpoint import HttpEndpoint, Probes
@@ -24,7 +25,6 @@ from service.observability.metrics import ServerMetrics
 from service.reflection import Reflection
 from service.registry import Registry
 from service.request_parsing import RequestParser
-from service.requests import MAX_SUPPRESSED
 from service.servicer import SERVICE, TranslationServicer
 from service.settings import Settings
 from service.watchdog import Watch

@@ -22,10 +22,10 @@ from typing import Protocol, TypeVar
 
 import numpy as np
 
+from service.decoding.requests import ScoringRequest
 from service.errors import DragomanError
 from service.failures import SCORING, STEPPING, error_of
 from service.jobs import Job, request_ids
-from service.requests import ScoringRequest
 from service.runtime.plan import ModelRunner, ScoreItem, Scorer, StepOutput, StepPlan, TargetScore
 from service.scheduler import Finished, Schedule, Scheduler, Update
 

@@ -15,11 +15,11 @@ from service.alignments import (
     source_tokens,
 )
 from service.call import Part
+from service.decoding.requests import FinishReason, GenerationResult, Hypothesis
 from service.errors import DragomanError
 from service.generation import Generation
 from service.options import TranslateOptions
 from service.preparation import Piece, PreparedText
-from service.requests import FinishReason, GenerationResult, Hypothesis
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class SentenceHypothesis:
 
     Attributes:
         text: the translation.
-        log_probability, score: as in `service.requests.Hypothesis`.
+        log_probability, score: as in `service.decoding.requests.Hypothesis`.
         finish_reason: EOS or LENGTH.
         tokens: EOS among them; empty unless asked for.
         alignment: to the sentence's tokens; None unless asked for.

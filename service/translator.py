@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from model.tokenizer import Tokenizer
 from service.alignments import SoftWeights
 from service.call import Call, Part
+from service.decoding.requests import AlignmentKind, Hypothesis
 from service.detokenizer import Detokenizer
 from service.errors import InternalError, InvalidArgumentError
 from service.limits import NORMALISED, TranslatorLimits
 from service.options import TranslateOptions
 from service.pair_scorer import PairScorer
 from service.preparation import PreparedText, TextError, TextPreparer
-from service.requests import AlignmentKind, Hypothesis
 from service.servable import ServableEngine
 from service.text_results import Draft, TextResult, sentence_result
 from service.turns import Turns

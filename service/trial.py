@@ -15,8 +15,8 @@ import numpy as np
 from model.bundle import MANIFEST_FILE, Bundle, BundleError
 from model.out_of_memory import is_out_of_memory
 from model.sessions import SessionSettings, open_session
+from service.decoding.requests import MAX_SAMPLED
 from service.errors import StartupError
-from service.requests import MAX_SAMPLED
 from service.runtime.plan import EncodeItem, LanedRunner, ModelRunner, StepOutput, StepPlan
 
 T = TypeVar("T")

@@ -8,9 +8,7 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
-from service.errors import RequestCancelledError
-from service.jobs import Job
-from service.requests import (
+from service.decoding.requests import (
     FinishReason,
     GenerationResult,
     Hypothesis,
@@ -18,6 +16,8 @@ from service.requests import (
     Sampling,
     SearchOptions,
 )
+from service.errors import RequestCancelledError
+from service.jobs import Job
 from service.scheduler import Finished
 from tests.searches import moody_runner, run_all, search_job
 

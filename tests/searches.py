@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from service.fake_runner import FakeRunner, moody
-from service.jobs import Job
-from service.requests import (
+from service.decoding.requests import (
     GenerationRequest,
     GenerationResult,
     Priority,
     SearchOptions,
 )
+from service.fake_runner import FakeRunner, moody
+from service.jobs import Job
 from service.runtime.plan import ModelRunner, RunnerLimits, StepOutput, StepPlan
 from service.scheduler import Scheduler
 

@@ -12,9 +12,9 @@ from bench.gpu.models import MeasuredModel
 from bench.gpu.plan import GpuPlan
 from bench.gpu.results import Results
 from model.sessions import Device, SessionSettings
+from service.decoding.requests import FinishReason, GenerationRequest, SearchOptions
 from service.engine import Engine, EngineConfig
 from service.observer import SilentObserver
-from service.requests import FinishReason, GenerationRequest, SearchOptions
 from service.runtime.cuda.runner import DeviceOptions, DeviceRunner
 
 _MAX_ROWS = 512

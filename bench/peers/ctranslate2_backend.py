@@ -13,7 +13,7 @@ from typing import Any
 from bench.peers.batch_engine import Output
 from bench.peers.conversion import vocabulary
 from model.config import ModelConfig
-from service.requests import GenerationRequest
+from service.decoding.requests import GenerationRequest
 
 ISA_VARIABLE = "CT2_FORCE_CPU_ISA"
 

@@ -9,9 +9,14 @@ import numpy as np
 import pytest
 
 from model.bundle import Bundle
+from service.decoding.requests import (
+    FinishReason,
+    GenerationRequest,
+    GenerationResult,
+    SearchOptions,
+)
 from service.engine import Engine, EngineConfig
 from service.errors import StartupError
-from service.requests import FinishReason, GenerationRequest, GenerationResult, SearchOptions
 from service.runtime.cuda.runner import DeviceRunner
 from service.runtime.cuda.step import CAPTURED_TOP_K
 from service.runtime.plan import Adjustments, EncodeItem, StepPlan

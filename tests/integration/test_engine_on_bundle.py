@@ -13,15 +13,15 @@ from model.bundle import Bundle
 from model.config import ModelConfig
 from model.search import greedy_search
 from model.sessions import SessionSettings
-from service.engine import Engine, EngineConfig
-from service.observer import SilentObserver
-from service.requests import (
+from service.decoding.requests import (
     FinishReason,
     GenerationRequest,
     GenerationResult,
     Sampling,
     SearchOptions,
 )
+from service.engine import Engine, EngineConfig
+from service.observer import SilentObserver
 from service.runtime.cpu.lanes import OnnxLanes
 from service.runtime.cpu.runner import OnnxRunner
 from tests.factories import random_model, random_sources, tiny_bundle, tiny_config

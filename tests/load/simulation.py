@@ -15,17 +15,17 @@ from pathlib import Path
 import numpy as np
 
 import bench.suite
-from service.errors import DragomanError
-from service.fake_runner import FakeRunner
-from service.gate import Gate
-from service.jobs import Job
-from service.requests import (
+from service.decoding.requests import (
     FinishReason,
     GenerationRequest,
     GenerationResult,
     Priority,
     SearchOptions,
 )
+from service.errors import DragomanError
+from service.fake_runner import FakeRunner
+from service.gate import Gate
+from service.jobs import Job
 from service.runtime.plan import RunnerLimits
 from service.scheduler import Finished, Scheduler
 from tests.searches import NoReply

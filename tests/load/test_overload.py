@@ -7,8 +7,8 @@ import dataclasses
 import numpy as np
 import pytest
 
+from service.decoding.requests import SearchOptions
 from service.errors import DeadlineExceededError, ResourceExhaustedError
-from service.requests import SearchOptions
 from tests.load.simulation import (
     BASE,
     SMALL,

@@ -8,7 +8,7 @@ import numpy.typing as npt
 import pytest
 
 from model.bundle import Bundle
-from service.requests import FinishReason, SearchOptions
+from service.decoding.requests import FinishReason, SearchOptions
 from service.runtime.cpu.runner import OnnxRunner, cache_shape
 from service.runtime.plan import RunnerLimits
 from service.scheduler import Scheduler

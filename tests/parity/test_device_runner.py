@@ -16,9 +16,9 @@ import torch
 from model.bundle import Bundle
 from model.search import greedy_search
 from model.sessions import SessionSettings
+from service.decoding.requests import GenerationRequest, GenerationResult, Sampling, SearchOptions
 from service.engine import Engine, EngineConfig
 from service.errors import StartupError
-from service.requests import GenerationRequest, GenerationResult, Sampling, SearchOptions
 from service.runtime.cpu.runner import OnnxRunner
 from service.runtime.cuda import caches as device_caches
 from service.runtime.cuda import model as device_model

@@ -17,9 +17,9 @@ import transformers
 
 from dragoman.client import Search
 from model.search import Beam, BeamOptions, best_tokens
-from service.candidates import Candidates
-from service.constraints import Constraints
-from service.requests import SearchOptions
+from service.decoding.candidates import Candidates
+from service.decoding.constraints import Constraints
+from service.decoding.requests import SearchOptions
 from service.runtime.plan import StepOutput
 
 BOS, EOS, PAD, VOCAB_SIZE = 2, 3, 40, 41

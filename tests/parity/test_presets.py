@@ -17,7 +17,7 @@ import pytest
 from dragoman.client import Search
 from model.bundle import Bundle
 from model.transformer import Transformer
-from service.requests import Hypothesis, SearchOptions
+from service.decoding.requests import Hypothesis, SearchOptions
 from service.runtime.cpu.runner import OnnxRunner
 from service.scheduler import Scheduler
 from tests.factories import random_model, random_sources, tiny_bundle, tiny_config

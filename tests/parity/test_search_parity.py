@@ -17,9 +17,14 @@ import torch
 from model.bundle import Bundle
 from model.search import BeamOptions, Hypothesis, beam_search, greedy_search
 from model.transformer import Transformer
+from service.decoding.requests import (
+    FinishReason,
+    GenerationRequest,
+    GenerationResult,
+    SearchOptions,
+)
+from service.decoding.requests import Hypothesis as Found
 from service.engine import Engine, EngineConfig
-from service.requests import FinishReason, GenerationRequest, GenerationResult, SearchOptions
-from service.requests import Hypothesis as Found
 from service.runtime.cpu.runner import OnnxRunner
 from tests.factories import random_model, random_sources, tiny_bundle, tiny_config
 

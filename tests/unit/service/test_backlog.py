@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from service.backlog import Backlog
+from service.decoding.requests import Priority
 from service.jobs import Job
-from service.requests import Priority
 from service.waiting import WaitingQueue
 from tests.searches import search_job
 

@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 
 from model.search import Beam, BeamOptions
 from model.search import Hypothesis as Expected
-from service.errors import RequestCancelledError
-from service.fake_runner import moody
-from service.requests import (
+from service.decoding.requests import (
     FinishReason,
     GenerationResult,
     SearchOptions,
 )
+from service.errors import RequestCancelledError
+from service.fake_runner import moody
 from tests.searches import EOS, moody_runner, run_all, search_job
 
 VOCAB_SIZE = 24

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from model.search import Beam, BeamOptions
 from model.search import Hypothesis as Expected
 from model.search import _Running as Running
+from service.decoding.requests import GenerationResult, Sampling, SearchOptions
+from service.decoding.sampling import draw, uniform
 from service.errors import InvalidArgumentError
 from service.fake_runner import moody
-from service.requests import GenerationResult, Sampling, SearchOptions
-from service.sampling import draw, uniform
 from tests.searches import EOS, moody_runner, run_all, search_job
 
 VOCAB_SIZE = 32

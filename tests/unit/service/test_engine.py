@@ -15,6 +15,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from model.limits import default_max_new_tokens
+from service.decoding.requests import (
+    FinishReason,
+    GenerationRequest,
+    GenerationResult,
+    SearchOptions,
+)
 from service.engine import Engine, EngineConfig
 from service.errors import (
     DeadlineExceededError,
@@ -27,7 +33,6 @@ from service.errors import (
 from service.fake_runner import FakeRunner
 from service.generation import Generation
 from service.observer import EngineObserver, SilentObserver
-from service.requests import FinishReason, GenerationRequest, GenerationResult, SearchOptions
 from service.runtime.plan import RunnerLimits, StepOutput, StepPlan
 
 EOS = 3

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
+from service.decoding.requests import FinishReason
 from service.fake_runner import FakeRunner, PlanError
-from service.requests import FinishReason
 from service.runtime.plan import EncodeItem, RowCopy, RunnerLimits, StepPlan
 
 BOS, EOS = 2, 3

@@ -7,6 +7,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from service.decoding.requests import Priority, SearchOptions
 from service.errors import (
     DeadlineExceededError,
     DragomanError,
@@ -15,7 +16,6 @@ from service.errors import (
 )
 from service.gate import Gate, Refusal
 from service.jobs import Job
-from service.requests import Priority, SearchOptions
 from tests.searches import moody_runner, search_job
 
 

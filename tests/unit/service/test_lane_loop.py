@@ -13,6 +13,7 @@ from itertools import pairwise
 import pytest
 
 from model.tokenizer import Tokenizer
+from service.decoding.requests import FinishReason, GenerationRequest, ScoringRequest, SearchOptions
 from service.engine import Engine, EngineConfig
 from service.errors import (
     InternalError,
@@ -24,7 +25,6 @@ from service.fake_lanes import FakeLanes
 from service.fake_scorer import FakeScorer
 from service.generation import Generation
 from service.options import TranslateOptions
-from service.requests import FinishReason, GenerationRequest, ScoringRequest, SearchOptions
 from service.runtime.plan import RunnerLimits, ScoreItem
 from service.translator import Translator
 from tests.unit.service.test_engine import (

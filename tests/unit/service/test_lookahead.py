@@ -10,12 +10,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from service.decoding.requests import FinishReason, GenerationResult, SearchOptions
 from service.errors import InternalError, RequestCancelledError
 from service.fake_runner import FakeRunner, babble
 from service.jobs import Job
 from service.lookahead import JOIN_EVERY, LookaheadScheduler
 from service.pipeline import Pipeline
-from service.requests import FinishReason, GenerationResult, SearchOptions
 from service.runtime.plan import RunnerLimits, StepOutput, StepPlan
 from tests.searches import EOS, search_job
 

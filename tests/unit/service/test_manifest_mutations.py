@@ -17,18 +17,18 @@ import pytest
 
 from model.bundle import Bundle
 from model.sessions import SessionSettings
-from service.engine import Engine
-from service.errors import StartupError
-from service.fake_runner import FakeRunner
-from service.loading import load_model
-from service.observability.metrics import ServerMetrics
-from service.requests import (
+from service.decoding.requests import (
     GenerationRequest,
     GenerationResult,
     Sampling,
     ScoringRequest,
     SearchOptions,
 )
+from service.engine import Engine
+from service.errors import StartupError
+from service.fake_runner import FakeRunner
+from service.loading import load_model
+from service.observability.metrics import ServerMetrics
 from service.runtime.cuda.runner import DeviceOptions, DeviceRunner
 from service.runtime.plan import StepOutput, StepPlan
 from service.settings import Settings

@@ -8,9 +8,14 @@ from hypothesis import strategies as st
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
+from service.decoding.requests import (
+    FinishReason,
+    GenerationRequest,
+    GenerationResult,
+    ScoringRequest,
+)
 from service.model_metrics import ModelMetrics
 from service.observability.metrics import ServerMetrics
-from service.requests import FinishReason, GenerationRequest, GenerationResult, ScoringRequest
 
 
 @pytest.fixture

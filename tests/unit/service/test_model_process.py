@@ -22,6 +22,13 @@ from hypothesis import strategies as st
 
 from model.limits import default_max_new_tokens
 from service import errors
+from service.decoding.requests import (
+    FinishReason,
+    GenerationRequest,
+    GenerationResult,
+    ScoringRequest,
+    SearchOptions,
+)
 from service.engine import Engine, EngineConfig
 from service.errors import (
     DeadlineExceededError,
@@ -53,13 +60,6 @@ from service.process_messages import (
     Stop,
     Told,
     framed,
-)
-from service.requests import (
-    FinishReason,
-    GenerationRequest,
-    GenerationResult,
-    ScoringRequest,
-    SearchOptions,
 )
 from service.runtime.plan import ScoreItem
 from service.step_loop import News

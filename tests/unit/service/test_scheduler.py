@@ -8,10 +8,15 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from service.decoding.requests import (
+    FinishReason,
+    GenerationRequest,
+    GenerationResult,
+    SearchOptions,
+)
 from service.errors import DeadlineExceededError, InternalError, RequestCancelledError
 from service.fake_runner import FakeRunner
 from service.jobs import Job
-from service.requests import FinishReason, GenerationRequest, GenerationResult, SearchOptions
 from service.runtime.plan import RowCopy, RunnerLimits, StepPlan
 from service.scheduler import Finished, Scheduler, Update
 from tests.arrivals_machine import SEARCHES

@@ -20,6 +20,15 @@ from hypothesis import strategies as st
 from model.tokenizer import Tokenizer
 from service import alignments
 from service.alignments import alignment_of, given_tokens, source_tokens
+from service.decoding.linked_sources import linked_sources
+from service.decoding.requests import (
+    AlignmentKind,
+    FinishReason,
+    GenerationRequest,
+    Hypothesis,
+    ScoringRequest,
+    SearchOptions,
+)
 from service.engine import Engine, EngineConfig
 from service.errors import (
     DeadlineExceededError,
@@ -33,18 +42,9 @@ from service.fake_runner import FakeRunner
 from service.fake_scorer import FakeScorer
 from service.jobs import Job
 from service.limits import TranslatorLimits
-from service.linked_sources import linked_sources
 from service.lookahead import LookaheadScheduler
 from service.options import TranslateOptions
 from service.pair_scorer import ScoreOptions
-from service.requests import (
-    AlignmentKind,
-    FinishReason,
-    GenerationRequest,
-    Hypothesis,
-    ScoringRequest,
-    SearchOptions,
-)
 from service.runtime.plan import RunnerLimits, ScoreItem
 from service.scheduler import Schedule, Scheduler
 from service.translator import Translator

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from service.decoding.requests import GenerationResult, ScoringRequest
 from service.errors import RequestCancelledError
 from service.fake_lanes import FakeLanes
 from service.fake_runner import FakeRunner
@@ -18,7 +19,6 @@ from service.jobs import Job
 from service.lane_loop import LaneLoop
 from service.laned_scheduler import LanedScheduler
 from service.plain_loop import PlainLoop
-from service.requests import GenerationResult, ScoringRequest
 from service.runtime.plan import RunnerLimits, ScoreItem, StepOutput, StepPlan, TargetScore
 from service.scheduler import Schedule, Scheduler
 from service.step_loop import Iteration, News, StepLoop

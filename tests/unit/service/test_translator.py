@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from model.tokenizer import Tokenizer
+from service.decoding.requests import FinishReason
 from service.engine import Engine, EngineConfig
 from service.errors import (
     DeadlineExceededError,
@@ -24,7 +25,6 @@ from service.errors import (
 from service.fake_runner import FakeRunner, Script, echo
 from service.limits import TranslatorLimits
 from service.options import TranslateOptions
-from service.requests import FinishReason
 from service.runtime.plan import RunnerLimits
 from service.segmentation import split_text
 from service.text_results import TextResult

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from service.decoding.requests import Priority, ScoringRequest, SearchOptions
 from service.jobs import Job
-from service.requests import Priority, ScoringRequest, SearchOptions
 from service.waiting import WaitingQueue
 from tests.searches import EOS, NoReply, moody_runner, run_all, search_job
 

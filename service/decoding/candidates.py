@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from service.row_states import Float64
+from service.decoding.row_states import Float64
 from service.runtime.plan import Int64, StepOutput
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from service.requests import Hypothesis
+from service.decoding.requests import Hypothesis
 from service.runtime.plan import Int32, Int64
 
 Float64 = npt.NDArray[np.float64]

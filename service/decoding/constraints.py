@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from service.candidates import Candidates
-from service.requests import SearchOptions
+from service.decoding.candidates import Candidates
+from service.decoding.requests import SearchOptions
 from service.runtime.plan import Int64
 
 

@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from service.beams import Beam, BeamGroup
-from service.candidates import Candidates
-from service.constraints import Constraints
-from service.requests import Hypothesis, Sampling, SearchOptions
-from service.row_states import Float64, Indices, RowStates, total
+from service.decoding.beams import Beam, BeamGroup
+from service.decoding.candidates import Candidates
+from service.decoding.constraints import Constraints
+from service.decoding.requests import Hypothesis, Sampling, SearchOptions
+from service.decoding.row_states import Float64, Indices, RowStates, total
+from service.decoding.sampling import draw
 from service.runtime.plan import Int64, RowCopy, StepOutput
-from service.sampling import draw
 
 
 class Decoding:

@@ -16,9 +16,9 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from service.candidates import Candidates
-from service.requests import Hypothesis, SearchOptions
-from service.row_states import Float64, Indices, RowStates
+from service.decoding.candidates import Candidates
+from service.decoding.requests import Hypothesis, SearchOptions
+from service.decoding.row_states import Float64, Indices, RowStates
 from service.runtime.plan import Int64, RowCopy
 
 Bools = npt.NDArray[np.bool_]
