@@ -35,12 +35,12 @@ from bench.suite.systems import end_in_order_on_sigterm, running
 from dragoman.client import AsyncClient
 from model.bundle import Bundle
 from model.tokenizer import Tokenizer
+from service.batching.jobs import Job
+from service.batching.scheduler import Scheduler
 from service.decoding.requests import GenerationRequest, SearchOptions
 from service.generation import Generation
-from service.jobs import Job
 from service.runtime.cpu.runner import OnnxRunner
 from service.runtime.plan import EncodeItem, StepPlan
-from service.scheduler import Scheduler
 
 SHORT, LONG = 12, 400
 NUM_STREAMS = 16

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from service.batching.fair_queue import WEIGHTS
+from service.batching.jobs import Job
 from service.decoding.requests import Priority
-from service.jobs import Job
-from service.waiting import WEIGHTS
 
 # With more flows than this their sum stands for the look at each of them.
 _MAX_FLOWS_LOOKED_AT = 256
@@ -87,7 +87,7 @@ class Backlog:
     def ahead(self, client: str, priority: Priority) -> float:
         """Work that is begun before a job that this client submits now.
 
-        By the rule of `service.waiting`: the client's own with this priority all comes before it,
+        By the rule of `service.batching.fair_queue`: the client's own with this priority all comes before it,
         and of each other flow as much as its weight gives it meanwhile, but no less than one job,
         which was there first.
         """

@@ -16,13 +16,16 @@ from typing import Protocol
 
 from model.limits import default_max_new_tokens
 from service.admission import Admission
+from service.batching.config import EngineConfig
+from service.batching.jobs import Job
+from service.batching.step_loop import MAX_UNTOLD, Iteration, News
+from service.batching.step_loops import step_loop, widest_sequence
 from service.decoding.requests import (
     FinishReason,
     GenerationRequest,
     GenerationResult,
     ScoringRequest,
 )
-from service.engine_config import EngineConfig
 from service.errors import (
     DragomanError,
     FailedPreconditionError,
@@ -31,14 +34,11 @@ from service.errors import (
 )
 from service.gate import Gate
 from service.generation import Generation
-from service.jobs import Job
 from service.model_process import ModelProcess
 from service.observer import EngineObserver, SilentObserver
 from service.runtime.plan import LanedRunner, ModelRunner, RunnerLimits, Scorer
 from service.scoring_preparation import ScoringPreparation, in_a_thread
 from service.servable import Pulse
-from service.step_loop import MAX_UNTOLD, Iteration, News
-from service.step_loops import step_loop, widest_sequence
 
 __all__ = ["Engine", "EngineConfig"]
 

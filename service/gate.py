@@ -31,9 +31,9 @@ from collections.abc import Callable, Iterable
 
 from service.admission import Places
 from service.backlog import Backlog
+from service.batching.jobs import Job
 from service.decoding.requests import FinishReason, GenerationRequest, GenerationResult
 from service.errors import DeadlineExceededError, DragomanError, ResourceExhaustedError
-from service.jobs import Job
 from service.pace import Pace
 
 # How long a burst may queue: for so many times what a sequence takes, but no less than that.

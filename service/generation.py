@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from typing import Protocol
 
+from service.batching.jobs import Job
 from service.decoding.requests import GenerationRequest, GenerationResult
 from service.errors import DragomanError, RequestCancelledError
-from service.jobs import Job
 
 
 class JobControl(Protocol):

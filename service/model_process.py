@@ -18,9 +18,11 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from service.engine_config import EngineConfig
+from service.batching.config import EngineConfig
+from service.batching.jobs import Job
+from service.batching.scheduler import Finished
+from service.batching.step_loop import Listener, News
 from service.errors import DragomanError, StartupError, UnavailableError
-from service.jobs import Job
 from service.model_opening import OpenModel
 from service.process_messages import (
     PIECE_BYTES,
@@ -41,8 +43,6 @@ from service.process_messages import (
     framed,
 )
 from service.runtime.plan import RunnerLimits
-from service.scheduler import Finished
-from service.step_loop import Listener, News
 
 logger = logging.getLogger(__name__)
 

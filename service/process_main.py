@@ -22,10 +22,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from service import garbage
+from service.batching.failures import LOADING_SCORER, error_of
+from service.batching.jobs import Job
+from service.batching.step_loop import News, StepLoop
+from service.batching.step_loops import step_loop, widest_sequence
 from service.decoding.requests import GenerationResult
 from service.errors import DragomanError, StartupError
-from service.failures import LOADING_SCORER, error_of
-from service.jobs import Job
 from service.model_opening import OpenModel
 from service.observability import logs
 from service.process_messages import (
@@ -47,8 +49,6 @@ from service.process_messages import (
     framed,
 )
 from service.runtime.plan import LanedRunner
-from service.step_loop import News, StepLoop
-from service.step_loops import step_loop, widest_sequence
 
 logger = logging.getLogger("service.process_main")  # not __main__
 

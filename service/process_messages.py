@@ -12,12 +12,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from service.batching.config import EngineConfig
+from service.batching.step_loop import Iteration
 from service.decoding.requests import GenerationRequest, GenerationResult
-from service.engine_config import EngineConfig
 from service.errors import DragomanError
 from service.model_opening import OpenModel
 from service.runtime.plan import RunnerLimits
-from service.step_loop import Iteration
 
 PIECE_BYTES = 256 * 1024  # that either end reads or writes at a time
 
@@ -119,7 +119,7 @@ class NotOpened:
 
 @dataclass(frozen=True)
 class Told:
-    """`service.step_loop.News`, with numbers for jobs.
+    """`service.batching.step_loop.News`, with numbers for jobs.
 
     Attributes:
         streamed, finished: as there.

@@ -6,13 +6,13 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 
+from service.batching.failures import LOADING_SCORER, error_of
 from service.errors import (
     DragomanError,
     InternalError,
     ResourceExhaustedError,
     UnavailableError,
 )
-from service.failures import LOADING_SCORER, error_of
 from service.runtime.plan import Scorer
 
 logger = logging.getLogger(__name__)

@@ -8,6 +8,8 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
+from service.batching.jobs import Job
+from service.batching.scheduler import Finished
 from service.decoding.requests import (
     FinishReason,
     GenerationResult,
@@ -17,8 +19,6 @@ from service.decoding.requests import (
     SearchOptions,
 )
 from service.errors import RequestCancelledError
-from service.jobs import Job
-from service.scheduler import Finished
 from tests.searches import moody_runner, run_all, search_job
 
 MAX_ROWS = 7

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from service.batching.jobs import Job
+from service.batching.scheduler import Scheduler
 from service.decoding.requests import (
     GenerationRequest,
     GenerationResult,
@@ -11,9 +13,7 @@ from service.decoding.requests import (
     SearchOptions,
 )
 from service.fake_runner import FakeRunner, moody
-from service.jobs import Job
 from service.runtime.plan import ModelRunner, RunnerLimits, StepOutput, StepPlan
-from service.scheduler import Scheduler
 
 EOS = 3
 

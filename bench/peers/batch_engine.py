@@ -16,6 +16,7 @@ from typing import Protocol
 
 from model.limits import default_max_new_tokens
 from service.admission import Admission, Places
+from service.batching.jobs import Job
 from service.decoding.requests import FinishReason, GenerationRequest, GenerationResult
 from service.errors import (
     DeadlineExceededError,
@@ -27,7 +28,6 @@ from service.errors import (
     UnavailableError,
 )
 from service.generation import Generation
-from service.jobs import Job
 from service.observer import EngineObserver, SilentObserver
 from service.runtime.plan import RunnerLimits
 

@@ -1,6 +1,6 @@
 """An engine in virtual time: the real gate and scheduler, and a model that costs seconds.
 
-What `service.engine` and `service.step_loop` do in two threads is done here in one, call by call,
+What `service.engine` and `service.batching.step_loop` do in two threads is done here in one, call by call,
 so that minutes of load take seconds and give the same figures on every machine.
 """
 
@@ -15,6 +15,8 @@ from pathlib import Path
 import numpy as np
 
 import bench.suite
+from service.batching.jobs import Job
+from service.batching.scheduler import Finished, Scheduler
 from service.decoding.requests import (
     FinishReason,
     GenerationRequest,
@@ -25,9 +27,7 @@ from service.decoding.requests import (
 from service.errors import DragomanError
 from service.fake_runner import FakeRunner
 from service.gate import Gate
-from service.jobs import Job
 from service.runtime.plan import RunnerLimits
-from service.scheduler import Finished, Scheduler
 from tests.searches import NoReply
 
 _LENGTHS = Path(bench.suite.__file__).parent / "lengths.csv"

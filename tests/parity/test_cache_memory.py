@@ -8,10 +8,10 @@ import numpy.typing as npt
 import pytest
 
 from model.bundle import Bundle
+from service.batching.scheduler import Scheduler
 from service.decoding.requests import FinishReason, SearchOptions
 from service.runtime.cpu.runner import OnnxRunner, cache_shape
 from service.runtime.plan import RunnerLimits
-from service.scheduler import Scheduler
 from tests.factories import tiny_bundle
 from tests.searches import run_all, search_job
 

@@ -17,9 +17,9 @@ import pytest
 from dragoman.client import Search
 from model.bundle import Bundle
 from model.transformer import Transformer
+from service.batching.scheduler import Scheduler
 from service.decoding.requests import Hypothesis, SearchOptions
 from service.runtime.cpu.runner import OnnxRunner
-from service.scheduler import Scheduler
 from tests.factories import random_model, random_sources, tiny_bundle, tiny_config
 from tests.searches import run_all, search_job
 

@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from service.backlog import Backlog
+from service.batching.fair_queue import WaitingQueue
+from service.batching.jobs import Job
 from service.decoding.requests import Priority
-from service.jobs import Job
-from service.waiting import WaitingQueue
 from tests.searches import search_job
 
 LARGEST = 30

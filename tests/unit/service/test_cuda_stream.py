@@ -11,8 +11,8 @@ import pytest
 
 from model.out_of_memory import is_out_of_memory
 from model.sessions import Device
+from service.batching.failures import STEPPING, error_of
 from service.errors import StartupError
-from service.failures import STEPPING, error_of
 from service.runtime.cuda import stream as device_stream
 from service.runtime.cuda.runtime_library import LIBRARIES, CudaError, CudaStream, load_runtime
 from service.runtime.cuda.stream import HostStream, open_stream

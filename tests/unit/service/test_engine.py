@@ -373,7 +373,7 @@ async def test_a_failing_step_fails_its_requests_and_no_others(
             assert "0xdeadbeef" not in str(result.error)  # the client learns nothing of our inside
         check_prediction(runner, asked, await waiting.result())
         check_prediction(runner, asked, await engine.submit(asked).result())
-    [record] = [r for r in caplog.records if r.name == "service.step_loop"]
+    [record] = [r for r in caplog.records if r.name == "service.batching.step_loop"]
     assert all(f"r{i}" in record.getMessage() for i in range(4))
     assert record.exc_info is not None
 

@@ -7,6 +7,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from service.batching.jobs import Job
 from service.decoding.requests import Priority, SearchOptions
 from service.errors import (
     DeadlineExceededError,
@@ -15,7 +16,6 @@ from service.errors import (
     ResourceExhaustedError,
 )
 from service.gate import Gate, Refusal
-from service.jobs import Job
 from tests.searches import moody_runner, search_job
 
 

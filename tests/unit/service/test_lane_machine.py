@@ -9,14 +9,14 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import invariant, precondition, rule
 
+from service.batching.jobs import Job
+from service.batching.lane_scheduler import LanedScheduler
+from service.batching.scheduler import Finished
 from service.decoding.requests import Priority, ScoringRequest, SearchOptions
 from service.errors import InternalError, RequestCancelledError
 from service.fake_runner import FakeRunner, encoded_source, moody
 from service.fake_scorer import FakeScorer
-from service.jobs import Job
-from service.laned_scheduler import LanedScheduler
 from service.runtime.plan import RunnerLimits, ScoreItem, StepOutput
-from service.scheduler import Finished
 from tests.arrivals_machine import MAX_ROWS, ArrivalsMachine
 from tests.searches import EOS, NoReply, search_job
 

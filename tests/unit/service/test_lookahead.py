@@ -10,12 +10,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from service.batching.async_loop import Pipeline
+from service.batching.async_scheduler import JOIN_EVERY, LookaheadScheduler
+from service.batching.jobs import Job
 from service.decoding.requests import FinishReason, GenerationResult, SearchOptions
 from service.errors import InternalError, RequestCancelledError
 from service.fake_runner import FakeRunner, babble
-from service.jobs import Job
-from service.lookahead import JOIN_EVERY, LookaheadScheduler
-from service.pipeline import Pipeline
 from service.runtime.plan import RunnerLimits, StepOutput, StepPlan
 from tests.searches import EOS, search_job
 

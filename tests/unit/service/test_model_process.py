@@ -22,6 +22,8 @@ from hypothesis import strategies as st
 
 from model.limits import default_max_new_tokens
 from service import errors
+from service.batching.jobs import Job
+from service.batching.step_loop import News
 from service.decoding.requests import (
     FinishReason,
     GenerationRequest,
@@ -43,7 +45,6 @@ from service.errors import (
 )
 from service.fake_runner import FakeRunner
 from service.fake_scorer import FakeScorer
-from service.jobs import Job
 from service.model_metrics import ModelMetrics
 from service.model_opening import OpenModel
 from service.model_process import ModelProcess, ProcessLoop
@@ -62,7 +63,6 @@ from service.process_messages import (
     framed,
 )
 from service.runtime.plan import ScoreItem
-from service.step_loop import News
 from tests import process_models
 from tests.process_models import FAILING, HANGING, KILLING, LIMITS
 

@@ -8,6 +8,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from service.batching.jobs import Job
+from service.batching.scheduler import Finished, Scheduler, Update
 from service.decoding.requests import (
     FinishReason,
     GenerationRequest,
@@ -16,9 +18,7 @@ from service.decoding.requests import (
 )
 from service.errors import DeadlineExceededError, InternalError, RequestCancelledError
 from service.fake_runner import FakeRunner
-from service.jobs import Job
 from service.runtime.plan import RowCopy, RunnerLimits, StepPlan
-from service.scheduler import Finished, Scheduler, Update
 from tests.arrivals_machine import SEARCHES
 from tests.searches import NoReply, moody_runner, outputs_foreseen, search_job
 

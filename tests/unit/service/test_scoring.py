@@ -20,6 +20,9 @@ from hypothesis import strategies as st
 from model.tokenizer import Tokenizer
 from service import alignments
 from service.alignments import alignment_of, given_tokens, source_tokens
+from service.batching.async_scheduler import LookaheadScheduler
+from service.batching.jobs import Job
+from service.batching.scheduler import Schedule, Scheduler
 from service.decoding.linked_sources import linked_sources
 from service.decoding.requests import (
     AlignmentKind,
@@ -40,13 +43,10 @@ from service.errors import (
 )
 from service.fake_runner import FakeRunner
 from service.fake_scorer import FakeScorer
-from service.jobs import Job
 from service.limits import TranslatorLimits
-from service.lookahead import LookaheadScheduler
 from service.options import TranslateOptions
 from service.pair_scorer import ScoreOptions
 from service.runtime.plan import RunnerLimits, ScoreItem
-from service.scheduler import Schedule, Scheduler
 from service.translator import Translator
 from tests.factories import tiny_tokenizer
 from tests.searches import NoReply

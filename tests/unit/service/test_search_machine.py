@@ -7,9 +7,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import invariant, rule
 
+from service.batching.scheduler import Schedule
 from service.errors import InternalError
 from service.runtime.plan import StepPlan
-from service.scheduler import Schedule
 from tests.arrivals_machine import MAX_ROWS, SEARCHES, ArrivalsMachine
 from tests.searches import moody_runner, outputs_foreseen
 

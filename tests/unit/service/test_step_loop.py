@@ -10,18 +10,18 @@ from typing import Any
 
 import pytest
 
+from service.batching.jobs import Job
+from service.batching.lane_loop import LaneLoop
+from service.batching.lane_scheduler import LanedScheduler
+from service.batching.plain_loop import PlainLoop
+from service.batching.scheduler import Schedule, Scheduler
+from service.batching.step_loop import Iteration, News, StepLoop
 from service.decoding.requests import GenerationResult, ScoringRequest
 from service.errors import RequestCancelledError
 from service.fake_lanes import FakeLanes
 from service.fake_runner import FakeRunner
 from service.fake_scorer import FakeScorer
-from service.jobs import Job
-from service.lane_loop import LaneLoop
-from service.laned_scheduler import LanedScheduler
-from service.plain_loop import PlainLoop
 from service.runtime.plan import RunnerLimits, ScoreItem, StepOutput, StepPlan, TargetScore
-from service.scheduler import Schedule, Scheduler
-from service.step_loop import Iteration, News, StepLoop
 from tests.searches import EOS, NoReply, search_job
 from tests.unit.service.test_engine import Clock, endless
 

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from service.batching.fair_queue import WaitingQueue
+from service.batching.jobs import Job
 from service.decoding.requests import Priority, ScoringRequest, SearchOptions
-from service.jobs import Job
-from service.waiting import WaitingQueue
 from tests.searches import EOS, NoReply, moody_runner, run_all, search_job
 
 

@@ -22,12 +22,12 @@ from typing import Protocol, TypeVar
 
 import numpy as np
 
+from service.batching.failures import SCORING, STEPPING, error_of
+from service.batching.jobs import Job, request_ids
+from service.batching.scheduler import Finished, Schedule, Scheduler, Update
 from service.decoding.requests import ScoringRequest
 from service.errors import DragomanError
-from service.failures import SCORING, STEPPING, error_of
-from service.jobs import Job, request_ids
 from service.runtime.plan import ModelRunner, ScoreItem, Scorer, StepOutput, StepPlan, TargetScore
-from service.scheduler import Finished, Schedule, Scheduler, Update
 
 logger = logging.getLogger(__name__)
 
@@ -114,7 +114,7 @@ class Listener(Protocol):
 
 
 class TakesOrders(Protocol):
-    """What every kind of scheduler has; see `service.scheduler`."""
+    """What every kind of scheduler has; see `service.batching.scheduler`."""
 
     @property
     def num_waiting(self) -> int:

@@ -12,12 +12,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from service.anteroom import Anteroom
+from service.batching.encode_queue import Anteroom
+from service.batching.fair_queue import WaitingQueue
+from service.batching.jobs import Job
+from service.batching.scheduler import Finished, Schedule, Scheduler
 from service.errors import DragomanError
-from service.jobs import Job
 from service.runtime.plan import EncodedSource, RunnerLimits, TargetScore
-from service.scheduler import Finished, Schedule, Scheduler
-from service.waiting import WaitingQueue
 
 # In a full batch, sources for such a part of the rows are encoded before there is a row for them:
 # of as many rows in the model that ships, somebody ends while an encode takes its time.

@@ -21,11 +21,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from service.batching.jobs import Job
+from service.batching.scheduler import Finished, Schedule, Scheduler, Update
 from service.decoding.row_states import Indices
 from service.errors import DragomanError
-from service.jobs import Job
 from service.runtime.plan import Adjustments, Bools, RunnerLimits, StepOutput, StepPlan
-from service.scheduler import Finished, Schedule, Scheduler, Update
 
 # With more rows that nobody owns than this share, rows are made dense instead.
 _MOST_HOLES = 0.25

@@ -12,9 +12,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from service.jobs import Job
+from service.batching.fair_queue import WaitingQueue
+from service.batching.jobs import Job
 from service.runtime.plan import EncodedSource
-from service.waiting import WaitingQueue
 
 
 class Anteroom:

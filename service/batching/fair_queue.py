@@ -22,8 +22,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from service.batching.jobs import Job
 from service.decoding.requests import Priority
-from service.jobs import Job
 
 # Of a priority: its share against the others.
 WEIGHTS = {Priority.LOW: 0.125, Priority.NORMAL: 1.0, Priority.HIGH: 8.0}

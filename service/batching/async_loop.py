@@ -7,10 +7,9 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
 
-from service.lookahead import LookaheadScheduler
-from service.runtime.plan import PipelinedRunner, Scorer, StepOutput
-from service.scheduler import Schedule
-from service.step_loop import (
+from service.batching.async_scheduler import LookaheadScheduler
+from service.batching.scheduler import Schedule
+from service.batching.step_loop import (
     NOTHING_EXECUTED,
     NOTHING_HAPPENED,
     Listener,
@@ -18,6 +17,7 @@ from service.step_loop import (
     outcome_of,
     take_in,
 )
+from service.runtime.plan import PipelinedRunner, Scorer, StepOutput
 
 
 @dataclass(frozen=True)

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from service.engine_config import EngineConfig
-from service.lane_loop import LaneLoop
-from service.laned_scheduler import LanedScheduler
-from service.lookahead import LookaheadScheduler
-from service.pipeline import PipelineLoop
-from service.plain_loop import PlainLoop
+from service.batching.async_loop import PipelineLoop
+from service.batching.async_scheduler import LookaheadScheduler
+from service.batching.config import EngineConfig
+from service.batching.lane_loop import LaneLoop
+from service.batching.lane_scheduler import LanedScheduler
+from service.batching.plain_loop import PlainLoop
+from service.batching.scheduler import Scheduler
+from service.batching.step_loop import Listener, StepLoop
 from service.runtime.plan import LanedRunner, ModelRunner, PipelinedRunner, RunnerLimits, Scorer
-from service.scheduler import Scheduler
-from service.step_loop import Listener, StepLoop
 
 
 def step_loop(

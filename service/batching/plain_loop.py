@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from service.runtime.plan import ModelRunner, Scorer
-from service.scheduler import Scheduler
-from service.step_loop import (
+from service.batching.scheduler import Scheduler
+from service.batching.step_loop import (
     NOTHING_EXECUTED,
     NOTHING_HAPPENED,
     Listener,
     StepLoop,
 )
+from service.runtime.plan import ModelRunner, Scorer
 
 
 class PlainLoop(StepLoop):

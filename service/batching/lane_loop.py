@@ -18,13 +18,11 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from service.failures import ENCODING, error_of
-from service.jobs import Job, request_ids
-from service.laned_scheduler import LanedScheduler
-from service.runtime.plan import EncodedBatch, LanedRunner, Scorer, StepOutput, TargetScore
-from service.runtime.serial_executor import Worker
-from service.scheduler import Finished, Schedule
-from service.step_loop import (
+from service.batching.failures import ENCODING, error_of
+from service.batching.jobs import Job, request_ids
+from service.batching.lane_scheduler import LanedScheduler
+from service.batching.scheduler import Finished, Schedule
+from service.batching.step_loop import (
     NOTHING_EXECUTED,
     NOTHING_HAPPENED,
     Iteration,
@@ -34,6 +32,8 @@ from service.step_loop import (
     outcome_of,
     take_in,
 )
+from service.runtime.plan import EncodedBatch, LanedRunner, Scorer, StepOutput, TargetScore
+from service.runtime.serial_executor import Worker
 
 logger = logging.getLogger(__name__)
 

@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
+from service.batching.fair_queue import JobQueue, WaitingQueue
+from service.batching.jobs import Job
 from service.decoding.linked_sources import linked_sources
 from service.decoding.requests import FinishReason, GenerationResult, Hypothesis, ScoringRequest
 from service.decoding.token_choice import Decoding
 from service.errors import DeadlineExceededError, DragomanError
-from service.jobs import Job
 from service.runtime.plan import (
     Adjustments,
     EncodeItem,
@@ -22,7 +23,6 @@ from service.runtime.plan import (
     StepPlan,
     TargetScore,
 )
-from service.waiting import JobQueue, WaitingQueue
 
 _NO_ADJUSTMENTS = Adjustments.none()
 _NO_HYPOTHESIS = Hypothesis([], [], log_probability=0.0, score=0.0, ended=False)
