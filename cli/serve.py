@@ -104,10 +104,11 @@ def serve(
 def _serve(settings: Settings) -> None:
     import asyncio
 
-    from service import descriptors, garbage
+    from service import descriptors
     from service.loading import load_models
     from service.observability.metrics import ServerMetrics
     from service.server import Server
+    from service.worker import garbage
 
     descriptors.raise_limit(settings.max_concurrent_requests)
     metrics = ServerMetrics(settings.max_client_metrics)

@@ -34,11 +34,11 @@ from service.errors import (
 )
 from service.gate import Gate
 from service.generation import Generation
-from service.model_process import ModelProcess
 from service.observer import EngineObserver, SilentObserver
 from service.runtime.plan import LanedRunner, ModelRunner, RunnerLimits, Scorer
 from service.scoring_preparation import ScoringPreparation, in_a_thread
 from service.servable import Pulse
+from service.worker.client import ModelProcess
 
 __all__ = ["Engine", "EngineConfig"]
 

@@ -18,13 +18,13 @@ from service.engine import Engine, EngineConfig
 from service.errors import StartupError
 from service.limits import TranslatorLimits
 from service.model_metrics import ModelMetrics
-from service.model_opening import open_model
-from service.model_process import ModelProcess
 from service.observability.metrics import ServerMetrics
 from service.registry import Registry, ServedModel
 from service.runtime.plan import LanedRunner
 from service.settings import Settings, shipped_models
 from service.translator import Translator
+from service.worker.client import ModelProcess
+from service.worker.opening import open_model
 
 _log = logging.getLogger(__name__)
 

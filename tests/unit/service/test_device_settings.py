@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from model.sessions import SessionSettings
-from service import model_opening
 from service.decoding.requests import FinishReason, GenerationRequest
 from service.engine import Engine
 from service.errors import ResourceExhaustedError, StartupError
@@ -20,6 +19,7 @@ from service.model_metrics import ModelMetrics
 from service.observability.metrics import ServerMetrics
 from service.runtime.cuda.runner import DeviceOptions, DeviceRunner
 from service.settings import Settings, load_settings
+from service.worker import opening as model_opening
 from tests.factories import tiny_bundle
 
 

@@ -32,7 +32,7 @@ from service.observability.metrics import ServerMetrics
 from service.runtime.cuda.runner import DeviceOptions, DeviceRunner
 from service.runtime.plan import StepOutput, StepPlan
 from service.settings import Settings
-from service.trial import try_translating
+from service.worker.trial import try_translating
 from tests.factories import random_sources, tiny_bundle
 
 SETTINGS = Settings(in_process=True, max_rows=4, threads=1)

@@ -46,11 +46,11 @@ from service.errors import (
 from service.fake_runner import FakeRunner
 from service.fake_scorer import FakeScorer
 from service.model_metrics import ModelMetrics
-from service.model_opening import OpenModel
-from service.model_process import ModelProcess, ProcessLoop
 from service.observability.metrics import ServerMetrics
-from service.process_main import Channel, ModelHost
-from service.process_messages import (
+from service.runtime.plan import ScoreItem
+from service.worker.client import ModelProcess, ProcessLoop
+from service.worker.main import Channel, ModelHost
+from service.worker.messages import (
     Add,
     Ended,
     Frames,
@@ -62,7 +62,7 @@ from service.process_messages import (
     Told,
     framed,
 )
-from service.runtime.plan import ScoreItem
+from service.worker.opening import OpenModel
 from tests import process_models
 from tests.process_models import FAILING, HANGING, KILLING, LIMITS
 
@@ -465,7 +465,7 @@ async def test_an_engine_that_never_started_leaves_no_process() -> None:
 def test_a_server_that_dies_while_a_model_is_opened_takes_its_process_along(pipe: Path) -> None:
     script = (
         "import functools, pathlib, signal, sys\n"
-        "from service.model_process import ModelProcess\n"
+        "from service.worker.client import ModelProcess\n"
         "from tests.process_models import slow_to_open\n"
         "signal.signal(signal.SIGUSR1, lambda *_: sys.exit(7))\n"
         "ModelProcess('a-model', functools.partial(slow_to_open, pathlib.Path(sys.argv[1])))\n"

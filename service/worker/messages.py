@@ -16,8 +16,8 @@ from service.batching.config import EngineConfig
 from service.batching.step_loop import Iteration
 from service.decoding.requests import GenerationRequest, GenerationResult
 from service.errors import DragomanError
-from service.model_opening import OpenModel
 from service.runtime.plan import RunnerLimits
+from service.worker.opening import OpenModel
 
 PIECE_BYTES = 256 * 1024  # that either end reads or writes at a time
 
@@ -99,7 +99,7 @@ class Opened:
         num_lanes: groups of rows that step at their own times.
         cache_bytes: what its caches can grow to.
         can_score: whether it can score.
-        step_seconds: as in `service.model_opening.OpenModel`.
+        step_seconds: as in `service.worker.opening.OpenModel`.
     """
 
     limits: RunnerLimits

@@ -1,6 +1,6 @@
 """The process of one model, started by `ModelProcess`.
 
-    python -m service.process_main FILE_DESCRIPTOR LOG_LEVEL LOG_FORMAT
+    python -m service.worker.main FILE_DESCRIPTOR LOG_LEVEL LOG_FORMAT
 
 The server's own threads (calls, tokenization, metrics) and those of the steps would otherwise take
 turns at Python's lock, several times in every step.
@@ -21,16 +21,16 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from service import garbage
 from service.batching.failures import LOADING_SCORER, error_of
 from service.batching.jobs import Job
 from service.batching.step_loop import News, StepLoop
 from service.batching.step_loops import step_loop, widest_sequence
 from service.decoding.requests import GenerationResult
 from service.errors import DragomanError, StartupError
-from service.model_opening import OpenModel
 from service.observability import logs
-from service.process_messages import (
+from service.runtime.plan import LanedRunner
+from service.worker import garbage
+from service.worker.messages import (
     PIECE_BYTES,
     Add,
     Cancel,
@@ -48,9 +48,9 @@ from service.process_messages import (
     Told,
     framed,
 )
-from service.runtime.plan import LanedRunner
+from service.worker.opening import OpenModel
 
-logger = logging.getLogger("service.process_main")  # not __main__
+logger = logging.getLogger("service.worker.main")  # not __main__
 
 
 class Channel:

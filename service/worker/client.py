@@ -1,4 +1,4 @@
-"""A model in a process of its own, as the server sees it; `service.process_main` is the other end.
+"""A model in a process of its own, as the server sees it; `service.worker.main` is the other end.
 
 The engine stays in the server's process. Its step loop runs in the model's, and the messages that
 the two send each other go over a socket instead of a queue.
@@ -23,8 +23,8 @@ from service.batching.jobs import Job
 from service.batching.scheduler import Finished
 from service.batching.step_loop import Listener, News
 from service.errors import DragomanError, StartupError, UnavailableError
-from service.model_opening import OpenModel
-from service.process_messages import (
+from service.runtime.plan import RunnerLimits
+from service.worker.messages import (
     PIECE_BYTES,
     Add,
     Cancel,
@@ -42,7 +42,7 @@ from service.process_messages import (
     Told,
     framed,
 )
-from service.runtime.plan import RunnerLimits
+from service.worker.opening import OpenModel
 
 logger = logging.getLogger(__name__)
 
@@ -63,7 +63,7 @@ class ModelProcess:
 
     Attributes:
         limits, widest, num_lanes, cache_bytes, can_score, step_seconds: as in
-            `service.process_messages.Opened`.
+            `service.worker.messages.Opened`.
         pid: of the process.
 
     Raises:
@@ -84,7 +84,7 @@ class ModelProcess:
             arguments = [str(theirs.fileno()), log_level, log_format]
             self._process = subprocess.Popen(
                 # Modules come from where ours do.
-                [sys.executable, "-P", "-m", "service.process_main", *arguments],
+                [sys.executable, "-P", "-m", "service.worker.main", *arguments],
                 env={
                     **os.environ,
                     "PYTHONPATH": os.pathsep.join(p or os.getcwd() for p in sys.path),

@@ -56,7 +56,7 @@ def open_model(path: Path, settings: Settings) -> OpenModel:
     from service.runtime.cuda.encoder import ENCODE_TOKEN_BUDGET
     from service.runtime.cuda.runner import DeviceRunner
     from service.runtime.scoring import OnnxScorer
-    from service.trial import try_scoring, try_translating
+    from service.worker.trial import try_scoring, try_translating
 
     try:
         bundle = Bundle.load(path)
