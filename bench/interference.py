@@ -38,7 +38,7 @@ from model.tokenizer import Tokenizer
 from service.batching.jobs import Job
 from service.batching.scheduler import Scheduler
 from service.decoding.requests import GenerationRequest, SearchOptions
-from service.generation import Generation
+from service.engine.generation import Generation
 from service.runtime.cpu.runner import OnnxRunner
 from service.runtime.plan import EncodeItem, StepPlan
 

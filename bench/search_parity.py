@@ -98,7 +98,7 @@ async def search_with_engine(
 ) -> list[GenerationResult]:
     """Every source's search, as many at a time as fit into `rows`."""
     from service.decoding.requests import GenerationRequest, SearchOptions
-    from service.engine import Engine, EngineConfig
+    from service.engine.engine import Engine, EngineConfig
     from service.runtime.cpu.runner import OnnxRunner
 
     options = SearchOptions(beam_size=beam_size)

@@ -164,7 +164,7 @@ async def _generate(
 ) -> list[list[int]]:
     """Token ids for every source, from the engine that serves, in this process."""
     from service.decoding.requests import GenerationRequest
-    from service.engine import Engine, EngineConfig
+    from service.engine.engine import Engine, EngineConfig
     from service.errors import InternalError
 
     config = EngineConfig(

@@ -21,7 +21,7 @@ from google.rpc import status_pb2
 
 from dragoman.conversions import CLIENT_ID, REQUEST_ID, VALID_ID
 from service import errors
-from service.admission import Places
+from service.engine.quota import Places
 from service.observability import logs
 from service.observability.metrics import ServerMetrics
 from service.request_parsing import RequestParser, UndecodableError

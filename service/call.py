@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from service.admission import Admission
 from service.decoding.requests import (
     AlignmentKind,
     GenerationRequest,
@@ -12,9 +11,10 @@ from service.decoding.requests import (
     ScoringRequest,
     SearchOptions,
 )
-from service.generation import Generation
+from service.engine.generation import Generation
+from service.engine.interface import ServableEngine
+from service.engine.quota import Admission
 from service.preparation import Piece
-from service.servable import ServableEngine
 
 
 @dataclass(frozen=True, slots=True)

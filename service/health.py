@@ -14,8 +14,8 @@ from typing import Any
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from service.admission import Places
 from service.boundary import host_of
+from service.engine.quota import Places
 from service.status import clipped
 
 _Response = health_pb2.HealthCheckResponse

@@ -14,10 +14,10 @@ import dragoman
 from model.bundle import Bundle, BundleError, installed_runtime_version
 from model.processor import num_usable_cores
 from model.tokenizer import TokenizerError
-from service.engine import Engine, EngineConfig
+from service.engine.engine import Engine, EngineConfig
+from service.engine.metrics import ModelMetrics
 from service.errors import StartupError
 from service.limits import TranslatorLimits
-from service.model_metrics import ModelMetrics
 from service.observability.metrics import ServerMetrics
 from service.registry import Registry, ServedModel
 from service.runtime.plan import LanedRunner

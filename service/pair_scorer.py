@@ -18,11 +18,11 @@ from service.alignments import (
 )
 from service.call import Call
 from service.decoding.requests import AlignmentKind, Priority, SearchOptions
+from service.engine.generation import Generation
+from service.engine.interface import ServableEngine
 from service.errors import DragomanError, InternalError, InvalidArgumentError
-from service.generation import Generation
 from service.limits import NORMALISED, TranslatorLimits
 from service.preparation import TextError, TextPreparer
-from service.servable import ServableEngine
 from service.turns import Turns
 
 # How many pairs to submit before the event loop gets a turn.

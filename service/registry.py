@@ -7,8 +7,8 @@ import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from service.engine.interface import ServableEngine
 from service.errors import InvalidArgumentError, NotFoundError, StartupError
-from service.servable import ServableEngine
 from service.translator import Translator
 
 # In characters; RFC 5646 knows none over 35.

@@ -18,6 +18,7 @@ from dragoman.v1 import translation_pb2_grpc
 from service import descriptors
 from service.boundary import Boundary
 from service.decoding.requests import MAX_SUPPRESSED
+from service.engine.watchdog import Watch
 from service.errors import InternalError, StartupError
 from service.health import HealthService
 from service.http_endpoint import HttpEndpoint, Probes
@@ -27,7 +28,6 @@ from service.registry import Registry
 from service.request_parsing import RequestParser
 from service.servicer import SERVICE, TranslationServicer
 from service.settings import Settings
-from service.watchdog import Watch
 
 # While draining: how long no call must have come, and how long to wait for that.
 _QUIET_SECONDS = 0.25

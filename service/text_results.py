@@ -16,8 +16,8 @@ from service.alignments import (
 )
 from service.call import Part
 from service.decoding.requests import FinishReason, GenerationResult, Hypothesis
+from service.engine.generation import Generation
 from service.errors import DragomanError
-from service.generation import Generation
 from service.options import TranslateOptions
 from service.preparation import Piece, PreparedText
 

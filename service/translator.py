@@ -13,12 +13,12 @@ from service.alignments import SoftWeights
 from service.call import Call, Part
 from service.decoding.requests import AlignmentKind, Hypothesis
 from service.detokenizer import Detokenizer
+from service.engine.interface import ServableEngine
 from service.errors import InternalError, InvalidArgumentError
 from service.limits import NORMALISED, TranslatorLimits
 from service.options import TranslateOptions
 from service.pair_scorer import PairScorer
 from service.preparation import PreparedText, TextError, TextPreparer
-from service.servable import ServableEngine
 from service.text_results import Draft, TextResult, sentence_result
 from service.turns import Turns
 

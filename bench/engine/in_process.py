@@ -26,8 +26,8 @@ from bench.speed_model import length_word, word
 from model.bundle import Bundle
 from model.sessions import SessionSettings
 from service.decoding.requests import GenerationRequest
-from service.engine import Engine, EngineConfig
-from service.model_metrics import ModelMetrics
+from service.engine.engine import Engine, EngineConfig
+from service.engine.metrics import ModelMetrics
 from service.observability.metrics import ServerMetrics
 from service.runtime.cpu.lanes import OnnxLanes, cpu_runner
 from service.runtime.plan import (

@@ -13,8 +13,8 @@ from bench.gpu.plan import GpuPlan
 from bench.gpu.results import Results
 from model.sessions import Device, SessionSettings
 from service.decoding.requests import FinishReason, GenerationRequest, SearchOptions
-from service.engine import Engine, EngineConfig
-from service.observer import SilentObserver
+from service.engine.engine import Engine, EngineConfig
+from service.engine.observer import SilentObserver
 from service.runtime.cuda.runner import DeviceOptions, DeviceRunner
 
 _MAX_ROWS = 512

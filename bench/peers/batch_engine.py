@@ -1,7 +1,7 @@
 """Request-level batching: collect, run a batch to its end, collect again.
 
 What servers around a library that translates batches do ("dynamic batching"). It stands where
-`service.engine.Engine` stands, under the same translator and gRPC server, so that a comparison
+`service.engine.engine.Engine` stands, under the same translator and gRPC server, so that a comparison
 compares engines and nothing else.
 """
 
@@ -15,9 +15,11 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from model.limits import default_max_new_tokens
-from service.admission import Admission, Places
 from service.batching.jobs import Job
 from service.decoding.requests import FinishReason, GenerationRequest, GenerationResult
+from service.engine.generation import Generation
+from service.engine.observer import EngineObserver, SilentObserver
+from service.engine.quota import Admission, Places
 from service.errors import (
     DeadlineExceededError,
     DragomanError,
@@ -27,8 +29,6 @@ from service.errors import (
     ResourceExhaustedError,
     UnavailableError,
 )
-from service.generation import Generation
-from service.observer import EngineObserver, SilentObserver
 from service.runtime.plan import RunnerLimits
 
 logger = logging.getLogger(__name__)

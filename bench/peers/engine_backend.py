@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from bench.peers.batch_engine import Output
 from service.decoding.requests import FinishReason, GenerationRequest
-from service.engine import Engine
+from service.engine.engine import Engine
 
 
 class EngineBackend:

@@ -16,7 +16,7 @@ from bench.peers.batch_engine import Backend, BatchEngine, BatchPolicy
 from bench.peers.ctranslate2_backend import CTranslate2Backend, CTranslate2Options
 from bench.peers.engine_backend import EngineBackend
 from model.bundle import Bundle
-from service.model_metrics import ModelMetrics
+from service.engine.metrics import ModelMetrics
 from service.observability import logs
 from service.observability.metrics import ServerMetrics
 from service.registry import Registry, ServedModel
@@ -80,7 +80,7 @@ def own_engine_model(
 ) -> ServedModel:
     """Our engine behind request-level batching."""
     # Only here: a peer's memory shall not hold an ONNX Runtime that it does not use.
-    from service.engine import Engine
+    from service.engine.engine import Engine
     from service.loading import load_model
 
     # The inner engine's own figures would be counted twice: it gets metrics that nobody reads, but

@@ -17,7 +17,7 @@ class EngineConfig:
         max_waiting: rows of sequences that may wait beyond those that the runner has. Half of it
             is kept for calls that newly arrive.
         max_queue_seconds: how long a call may have to wait for its first sequence to begin, by
-            estimate, or is refused; None for what `service.gate` finds right.
+            estimate, or is refused; None for what `service.engine.admission` finds right.
         encode_token_budget: most source tokens to encode in one iteration.
         rows_together: up to so many rows for each lane that a runner has, lanes take turns, each
             with the whole processor; with more, they step beside each other.

@@ -30,7 +30,7 @@ _ROW_BUCKETS = (1, 2, 4, 8, 16, 32, 48, 64, 96, 128, 192, 256, 384, 512)
 
 
 class ServerMetrics:
-    """All metrics of a server. `service.model_metrics` sets those of a model.
+    """All metrics of a server. `service.engine.metrics` sets those of a model.
 
     Attributes:
         registry: where they are registered.

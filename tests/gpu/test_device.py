@@ -15,7 +15,7 @@ from service.decoding.requests import (
     GenerationResult,
     SearchOptions,
 )
-from service.engine import Engine, EngineConfig
+from service.engine.engine import Engine, EngineConfig
 from service.errors import StartupError
 from service.runtime.cuda.runner import DeviceRunner
 from service.runtime.cuda.step import CAPTURED_TOP_K

@@ -20,8 +20,8 @@ from service.decoding.requests import (
     Sampling,
     SearchOptions,
 )
-from service.engine import Engine, EngineConfig
-from service.observer import SilentObserver
+from service.engine.engine import Engine, EngineConfig
+from service.engine.observer import SilentObserver
 from service.runtime.cpu.lanes import OnnxLanes
 from service.runtime.cpu.runner import OnnxRunner
 from tests.factories import random_model, random_sources, tiny_bundle, tiny_config

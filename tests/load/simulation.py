@@ -1,6 +1,6 @@
 """An engine in virtual time: the real gate and scheduler, and a model that costs seconds.
 
-What `service.engine` and `service.batching.step_loop` do in two threads is done here in one, call by call,
+What `service.engine.engine` and `service.batching.step_loop` do in two threads is done here in one, call by call,
 so that minutes of load take seconds and give the same figures on every machine.
 """
 
@@ -24,9 +24,9 @@ from service.decoding.requests import (
     Priority,
     SearchOptions,
 )
+from service.engine.admission import Gate
 from service.errors import DragomanError
 from service.fake_runner import FakeRunner
-from service.gate import Gate
 from service.runtime.plan import RunnerLimits
 from tests.searches import NoReply
 

@@ -17,7 +17,7 @@ from model.bundle import Bundle
 from model.search import greedy_search
 from model.sessions import SessionSettings
 from service.decoding.requests import GenerationRequest, GenerationResult, Sampling, SearchOptions
-from service.engine import Engine, EngineConfig
+from service.engine.engine import Engine, EngineConfig
 from service.errors import StartupError
 from service.runtime.cpu.runner import OnnxRunner
 from service.runtime.cuda import caches as device_caches

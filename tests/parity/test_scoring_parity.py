@@ -24,7 +24,7 @@ from model.checkpoint import load_checkpoint
 from model.sessions import SessionSettings
 from model.transformer import Transformer
 from service.decoding.requests import GenerationRequest, Hypothesis, ScoringRequest, SearchOptions
-from service.engine import Engine, EngineConfig
+from service.engine.engine import Engine, EngineConfig
 from service.runtime.cpu.runner import OnnxRunner
 from service.runtime.plan import ScoreItem, TargetScore
 from service.runtime.scoring import OnnxScorer

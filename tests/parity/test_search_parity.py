@@ -24,7 +24,7 @@ from service.decoding.requests import (
     SearchOptions,
 )
 from service.decoding.requests import Hypothesis as Found
-from service.engine import Engine, EngineConfig
+from service.engine.engine import Engine, EngineConfig
 from service.runtime.cpu.runner import OnnxRunner
 from tests.factories import random_model, random_sources, tiny_bundle, tiny_config
 

@@ -11,7 +11,7 @@ from export.bundle_writer import ExportOptions
 from export.exporter import export_checkpoint
 from model.bundle import MANIFEST_FILE, Bundle
 from model.checkpoint import load_checkpoint
-from service.engine import Engine, EngineConfig
+from service.engine.engine import Engine, EngineConfig
 from service.runtime.cpu.runner import OnnxRunner
 from service.translator import Translator
 

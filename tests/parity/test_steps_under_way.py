@@ -14,7 +14,7 @@ import pytest
 from model.bundle import Bundle
 from model.sessions import SessionSettings
 from service.decoding.requests import GenerationRequest
-from service.engine import Engine
+from service.engine.engine import Engine
 from service.errors import ResourceExhaustedError
 from service.runtime.cpu.runner import OnnxRunner
 from service.runtime.cuda.caches import DeviceCaches

@@ -11,8 +11,8 @@ from bench.load.results import Results
 from bench.load.scrape import Snapshot, bucket_percentile, scrape, server_figures, whose_metrics
 from bench.load.statistics import Run
 from service.decoding.requests import FinishReason, GenerationRequest, GenerationResult
+from service.engine.metrics import ModelMetrics
 from service.http_endpoint import HttpEndpoint, Probes
-from service.model_metrics import ModelMetrics
 from service.observability.metrics import ServerMetrics
 from tests.unit.bench.samples import sample
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.backlog import Backlog
 from service.batching.fair_queue import WaitingQueue
 from service.batching.jobs import Job
 from service.decoding.requests import Priority
+from service.engine.queue_estimate import Backlog
 from tests.searches import search_job
 
 LARGEST = 30

@@ -11,11 +11,11 @@ import pytest
 
 from model.sessions import SessionSettings
 from service.decoding.requests import FinishReason, GenerationRequest
-from service.engine import Engine
+from service.engine.engine import Engine
+from service.engine.metrics import ModelMetrics
 from service.errors import ResourceExhaustedError, StartupError
 from service.fake_runner import FakeRunner
 from service.loading import load_model
-from service.model_metrics import ModelMetrics
 from service.observability.metrics import ServerMetrics
 from service.runtime.cuda.runner import DeviceOptions, DeviceRunner
 from service.settings import Settings, load_settings

@@ -21,7 +21,9 @@ from service.decoding.requests import (
     GenerationResult,
     SearchOptions,
 )
-from service.engine import Engine, EngineConfig
+from service.engine.engine import Engine, EngineConfig
+from service.engine.generation import Generation
+from service.engine.observer import EngineObserver, SilentObserver
 from service.errors import (
     DeadlineExceededError,
     InternalError,
@@ -31,8 +33,6 @@ from service.errors import (
     UnavailableError,
 )
 from service.fake_runner import FakeRunner
-from service.generation import Generation
-from service.observer import EngineObserver, SilentObserver
 from service.runtime.plan import RunnerLimits, StepOutput, StepPlan
 
 EOS = 3

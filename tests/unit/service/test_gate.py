@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.admission import Places
 from service.batching.jobs import Job
 from service.decoding.requests import FinishReason, GenerationResult, ScoringRequest, SearchOptions
+from service.engine.admission import Gate
+from service.engine.quota import Places
 from service.errors import DeadlineExceededError, DragomanError, ResourceExhaustedError
-from service.gate import Gate
 from tests.searches import NoReply, search_job
 
 MAX_ROWS = 64

@@ -9,13 +9,13 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from service.batching.jobs import Job
 from service.decoding.requests import Priority, SearchOptions
+from service.engine.admission import Gate, Refusal
 from service.errors import (
     DeadlineExceededError,
     DragomanError,
     RequestCancelledError,
     ResourceExhaustedError,
 )
-from service.gate import Gate, Refusal
 from tests.searches import moody_runner, search_job
 
 

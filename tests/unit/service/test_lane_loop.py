@@ -14,7 +14,8 @@ import pytest
 
 from model.tokenizer import Tokenizer
 from service.decoding.requests import FinishReason, GenerationRequest, ScoringRequest, SearchOptions
-from service.engine import Engine, EngineConfig
+from service.engine.engine import Engine, EngineConfig
+from service.engine.generation import Generation
 from service.errors import (
     InternalError,
     InvalidArgumentError,
@@ -23,7 +24,6 @@ from service.errors import (
 )
 from service.fake_lanes import FakeLanes
 from service.fake_scorer import FakeScorer
-from service.generation import Generation
 from service.options import TranslateOptions
 from service.runtime.plan import RunnerLimits, ScoreItem
 from service.translator import Translator

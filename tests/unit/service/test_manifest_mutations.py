@@ -24,7 +24,7 @@ from service.decoding.requests import (
     ScoringRequest,
     SearchOptions,
 )
-from service.engine import Engine
+from service.engine.engine import Engine
 from service.errors import StartupError
 from service.fake_runner import FakeRunner
 from service.loading import load_model

@@ -14,7 +14,7 @@ from service.decoding.requests import (
     GenerationResult,
     ScoringRequest,
 )
-from service.model_metrics import ModelMetrics
+from service.engine.metrics import ModelMetrics
 from service.observability.metrics import ServerMetrics
 
 

@@ -31,7 +31,8 @@ from service.decoding.requests import (
     ScoringRequest,
     SearchOptions,
 )
-from service.engine import Engine, EngineConfig
+from service.engine.engine import Engine, EngineConfig
+from service.engine.metrics import ModelMetrics
 from service.errors import (
     DeadlineExceededError,
     DragomanError,
@@ -45,7 +46,6 @@ from service.errors import (
 )
 from service.fake_runner import FakeRunner
 from service.fake_scorer import FakeScorer
-from service.model_metrics import ModelMetrics
 from service.observability.metrics import ServerMetrics
 from service.runtime.plan import ScoreItem
 from service.worker.client import ModelProcess, ProcessLoop

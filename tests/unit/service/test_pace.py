@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.pace import Pace
+from service.engine.latency_model import Pace
 
 
 def test_who_knows_nothing_expects_no_wait() -> None:

@@ -32,7 +32,7 @@ from service.decoding.requests import (
     ScoringRequest,
     SearchOptions,
 )
-from service.engine import Engine, EngineConfig
+from service.engine.engine import Engine, EngineConfig
 from service.errors import (
     DeadlineExceededError,
     FailedPreconditionError,

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from model.tokenizer import Tokenizer
 from service.decoding.requests import FinishReason
-from service.engine import Engine, EngineConfig
+from service.engine.engine import Engine, EngineConfig
 from service.errors import (
     DeadlineExceededError,
     InternalError,

@@ -10,14 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from service.decoding.requests import GenerationRequest, ScoringRequest
-from service.engine import Engine, EngineConfig
+from service.engine.engine import Engine, EngineConfig
+from service.engine.interface import Pulse, ServableEngine
+from service.engine.watchdog import Watch, Watchdog
 from service.errors import UnavailableError
 from service.fake_lanes import FakeLanes
 from service.fake_runner import FakeRunner
 from service.fake_scorer import FakeScorer
 from service.runtime.plan import RunnerLimits
-from service.servable import Pulse, ServableEngine
-from service.watchdog import Watch, Watchdog
 
 EOS = 3
 LIMITS = RunnerLimits(

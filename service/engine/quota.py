@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable
 
 from service.decoding.requests import GenerationRequest
-from service.generation import Generation
+from service.engine.generation import Generation
 
 # The last eighth of the places is for clients that hold less than an eighth of them, or nothing
 # yet: a beam may be wider than an eighth.

@@ -29,12 +29,12 @@ import enum
 import math
 from collections.abc import Callable, Iterable
 
-from service.admission import Places
-from service.backlog import Backlog
 from service.batching.jobs import Job
 from service.decoding.requests import FinishReason, GenerationRequest, GenerationResult
+from service.engine.latency_model import Pace
+from service.engine.queue_estimate import Backlog
+from service.engine.quota import Places
 from service.errors import DeadlineExceededError, DragomanError, ResourceExhaustedError
-from service.pace import Pace
 
 # How long a burst may queue: for so many times what a sequence takes, but no less than that.
 _BURST_SEQUENCES = 2.0

@@ -13,7 +13,7 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
-from service.servable import Pulse, ServableEngine
+from service.engine.interface import Pulse, ServableEngine
 
 _log = logging.getLogger(__name__)
 

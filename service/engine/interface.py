@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from service.admission import Admission
 from service.decoding.requests import GenerationRequest
+from service.engine.quota import Admission
 from service.runtime.plan import RunnerLimits
 
 
@@ -25,7 +25,7 @@ class Pulse:
 
 
 class ServableEngine(Protocol):
-    """`service.engine.Engine` is one; another that batches differently can stand in its place."""
+    """`service.engine.engine.Engine` is one; another that batches differently can stand in its place."""
 
     @property
     def limits(self) -> RunnerLimits:

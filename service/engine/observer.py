@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from service.decoding.requests import GenerationRequest, GenerationResult
-from service.gate import Refusal
+from service.engine.admission import Refusal
 
 
 class EngineObserver(Protocol):

@@ -12,7 +12,7 @@ from service.decoding.requests import (
     GenerationResult,
     ScoringRequest,
 )
-from service.gate import Refusal
+from service.engine.admission import Refusal
 from service.observability.metrics import ServerMetrics
 from service.runtime.cuda.batch_sizes import Ladder
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class ModelMetrics:
-    """An engine's observer (`service.observer.EngineObserver`): its figures as metrics of a model.
+    """An engine's observer (`service.engine.observer.EngineObserver`): its figures as metrics of a model.
 
     Its children are looked up once, since a step of a small model takes well under a millisecond.
     """

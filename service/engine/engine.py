@@ -15,7 +15,6 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from model.limits import default_max_new_tokens
-from service.admission import Admission
 from service.batching.config import EngineConfig
 from service.batching.jobs import Job
 from service.batching.step_loop import MAX_UNTOLD, Iteration, News
@@ -26,18 +25,19 @@ from service.decoding.requests import (
     GenerationResult,
     ScoringRequest,
 )
+from service.engine.admission import Gate
+from service.engine.generation import Generation
+from service.engine.interface import Pulse
+from service.engine.observer import EngineObserver, SilentObserver
+from service.engine.quota import Admission
+from service.engine.scoring_preparation import ScoringPreparation, in_a_thread
 from service.errors import (
     DragomanError,
     FailedPreconditionError,
     InvalidArgumentError,
     UnavailableError,
 )
-from service.gate import Gate
-from service.generation import Generation
-from service.observer import EngineObserver, SilentObserver
 from service.runtime.plan import LanedRunner, ModelRunner, RunnerLimits, Scorer
-from service.scoring_preparation import ScoringPreparation, in_a_thread
-from service.servable import Pulse
 from service.worker.client import ModelProcess
 
 __all__ = ["Engine", "EngineConfig"]
