@@ -17,12 +17,12 @@ from model.tokenizer import TokenizerError
 from service.engine.engine import Engine, EngineConfig
 from service.engine.metrics import ModelMetrics
 from service.errors import StartupError
-from service.limits import TranslatorLimits
 from service.observability.metrics import ServerMetrics
 from service.registry import Registry, ServedModel
 from service.runtime.plan import LanedRunner
 from service.settings import Settings, shipped_models
-from service.translator import Translator
+from service.translation.limits import TranslatorLimits
+from service.translation.translator import Translator
 from service.worker.client import ModelProcess
 from service.worker.opening import open_model
 

@@ -8,7 +8,6 @@ from google.protobuf.message import Message
 from google.protobuf.unknown_fields import UnknownFieldSet
 
 from dragoman.v1 import translation_pb2 as pb
-from service.alignments import Alignment, SourceToken, TargetToken
 from service.decoding.requests import (
     MAX_SUPPRESSED,
     AlignmentKind,
@@ -20,11 +19,12 @@ from service.decoding.requests import (
     SearchOptions,
 )
 from service.errors import InvalidArgumentError
-from service.options import TranslateOptions
-from service.pair_scorer import PairResult, ScoreOptions
 from service.status import status_of
-from service.text_results import SentenceHypothesis, TextResult
-from service.turns import Turns
+from service.translation.alignments import Alignment, SourceToken, TargetToken
+from service.translation.cooperative_yield import Turns
+from service.translation.options import TranslateOptions
+from service.translation.pair_scorer import PairResult, ScoreOptions
+from service.translation.results import SentenceHypothesis, TextResult
 
 _NO_OPTIONS = TranslateOptions()  # what most requests come with
 _FINISH_REASONS = {

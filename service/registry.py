@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from service.engine.interface import ServableEngine
 from service.errors import InvalidArgumentError, NotFoundError, StartupError
-from service.translator import Translator
+from service.translation.translator import Translator
 
 # In characters; RFC 5646 knows none over 35.
 _LONGEST_CODE = 64

@@ -23,11 +23,11 @@ from service.messages import (
     score_options_of,
 )
 from service.observability.metrics import ServerMetrics
-from service.pair_scorer import PairResult
 from service.registry import Registry, ServedModel
 from service.status import code_of
-from service.text_results import TextResult
-from service.turns import Turns
+from service.translation.cooperative_yield import Turns
+from service.translation.pair_scorer import PairResult
+from service.translation.results import TextResult
 
 SERVICE = pb.DESCRIPTOR.services_by_name["TranslationService"].full_name
 

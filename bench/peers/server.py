@@ -23,7 +23,7 @@ from service.registry import Registry, ServedModel
 from service.runtime.plan import RunnerLimits
 from service.server import Server
 from service.settings import Settings
-from service.translator import Translator
+from service.translation.translator import Translator
 
 KINDS = ("ctranslate2", "static", "per-request")
 

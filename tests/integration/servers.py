@@ -23,14 +23,14 @@ from model.tokenizer import Tokenizer
 from service.engine.engine import Engine, EngineConfig
 from service.engine.metrics import ModelMetrics
 from service.fake_runner import FakeRunner, Script, echo
-from service.limits import TranslatorLimits
 from service.loading import load_models
 from service.observability.metrics import ServerMetrics
 from service.registry import Registry, ServedModel
 from service.runtime.plan import ModelRunner, RunnerLimits
 from service.server import Server
 from service.settings import Settings
-from service.translator import Translator
+from service.translation.limits import TranslatorLimits
+from service.translation.translator import Translator
 
 ROOT = Path(__file__).resolve().parents[2]
 

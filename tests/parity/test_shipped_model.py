@@ -13,7 +13,7 @@ from model.bundle import MANIFEST_FILE, Bundle
 from model.checkpoint import load_checkpoint
 from service.engine.engine import Engine, EngineConfig
 from service.runtime.cpu.runner import OnnxRunner
-from service.translator import Translator
+from service.translation.translator import Translator
 
 CHECKPOINT = Path("model/checkpoints/en-de")
 BUNDLE = Path("model/pretrained/en-de")

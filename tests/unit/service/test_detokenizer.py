@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from model.tokenizer import Tokenizer
-from service.detokenizer import Detokenizer
+from service.translation.detokenizer import Detokenizer
 
 PORTIONS = st.lists(st.integers(0, 4), max_size=60)
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from model.tokenizer import Tokenizer
 from service.decoding.requests import FinishReason, SearchOptions
-from service.options import TranslateOptions
+from service.translation.options import TranslateOptions
 from tests.unit.service.test_line_markers import OPENINGS
 from tests.unit.service.test_translator import streamed, translating
 from tests.unit.service.test_verbatim import CODE, NO_LATIN

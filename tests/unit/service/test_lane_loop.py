@@ -24,9 +24,9 @@ from service.errors import (
 )
 from service.fake_lanes import FakeLanes
 from service.fake_scorer import FakeScorer
-from service.options import TranslateOptions
 from service.runtime.plan import RunnerLimits, ScoreItem
-from service.translator import Translator
+from service.translation.options import TranslateOptions
+from service.translation.translator import Translator
 from tests.unit.service.test_engine import (
     Clock,
     Recorder,

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.line_markers import opening_length
+from service.translation.line_markers import opening_length
 
 SENTENCES = Path("tests/parity/sentences.en").read_text(encoding="utf-8").splitlines()
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from model.tokenizer import Tokenizer
-from service.preparation import PreparedText, TextPreparer, normalised_length
+from service.translation.preparation import PreparedText, TextPreparer, normalised_length
 from tests.factories import tiny_tokenizer
 
 

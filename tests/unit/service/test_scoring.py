@@ -18,8 +18,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from model.tokenizer import Tokenizer
-from service import alignments
-from service.alignments import alignment_of, given_tokens, source_tokens
 from service.batching.async_scheduler import LookaheadScheduler
 from service.batching.jobs import Job
 from service.batching.scheduler import Schedule, Scheduler
@@ -43,11 +41,13 @@ from service.errors import (
 )
 from service.fake_runner import FakeRunner
 from service.fake_scorer import FakeScorer
-from service.limits import TranslatorLimits
-from service.options import TranslateOptions
-from service.pair_scorer import ScoreOptions
 from service.runtime.plan import RunnerLimits, ScoreItem
-from service.translator import Translator
+from service.translation import alignments
+from service.translation.alignments import alignment_of, given_tokens, source_tokens
+from service.translation.limits import TranslatorLimits
+from service.translation.options import TranslateOptions
+from service.translation.pair_scorer import ScoreOptions
+from service.translation.translator import Translator
 from tests.factories import tiny_tokenizer
 from tests.searches import NoReply
 

@@ -9,8 +9,8 @@ import sentencex
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.line_markers import opening_length
-from service.segmentation import (
+from service.translation.line_markers import opening_length
+from service.translation.segmentation import (
     Segment,
     _lines,
     _sentence_lengths,

@@ -23,12 +23,12 @@ from service.errors import (
     UnavailableError,
 )
 from service.fake_runner import FakeRunner, Script, echo
-from service.limits import TranslatorLimits
-from service.options import TranslateOptions
 from service.runtime.plan import RunnerLimits
-from service.segmentation import split_text
-from service.text_results import TextResult
-from service.translator import StreamDelta, Translator
+from service.translation.limits import TranslatorLimits
+from service.translation.options import TranslateOptions
+from service.translation.results import TextResult
+from service.translation.segmentation import split_text
+from service.translation.translator import StreamDelta, Translator
 
 WHOLE = TranslateOptions(split_sentences=False)
 

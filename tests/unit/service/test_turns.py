@@ -7,7 +7,7 @@ import math
 
 import pytest
 
-from service.turns import Turns
+from service.translation.cooperative_yield import Turns
 
 
 @pytest.mark.parametrize(("seconds", "expected"), [(0.0, 10), (math.inf, 0)])

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.verbatim import is_translatable
+from service.translation.verbatim import is_translatable
 
 SENTENCES = [
     line

@@ -9,18 +9,18 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 
 from model.tokenizer import Tokenizer
-from service.alignments import SoftWeights
-from service.call import Call, Part
 from service.decoding.requests import AlignmentKind, Hypothesis
-from service.detokenizer import Detokenizer
 from service.engine.interface import ServableEngine
 from service.errors import InternalError, InvalidArgumentError
-from service.limits import NORMALISED, TranslatorLimits
-from service.options import TranslateOptions
-from service.pair_scorer import PairScorer
-from service.preparation import PreparedText, TextError, TextPreparer
-from service.text_results import Draft, TextResult, sentence_result
-from service.turns import Turns
+from service.translation.alignments import SoftWeights
+from service.translation.cooperative_yield import Turns
+from service.translation.detokenizer import Detokenizer
+from service.translation.engine_call import Call, Part
+from service.translation.limits import NORMALISED, TranslatorLimits
+from service.translation.options import TranslateOptions
+from service.translation.pair_scorer import PairScorer
+from service.translation.preparation import PreparedText, TextError, TextPreparer
+from service.translation.results import Draft, TextResult, sentence_result
 
 # How many pieces to submit before the event loop gets a turn.
 _PIECES_A_TURN = 256
@@ -85,7 +85,7 @@ class Translator:
 
         Args:
             texts: what to translate; those in which there is nothing to translate come back as they
-                are (`service.verbatim`).
+                are (`service.translation.verbatim`).
             options: how.
             deadline: `time.monotonic()` seconds after which the answer is worthless.
             request_id: names the request in logs.

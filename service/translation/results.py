@@ -6,7 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from model.tokenizer import Tokenizer
-from service.alignments import (
+from service.decoding.requests import FinishReason, GenerationResult, Hypothesis
+from service.engine.generation import Generation
+from service.errors import DragomanError
+from service.translation.alignments import (
     Alignment,
     SourceToken,
     TargetToken,
@@ -14,12 +17,9 @@ from service.alignments import (
     generated_tokens,
     source_tokens,
 )
-from service.call import Part
-from service.decoding.requests import FinishReason, GenerationResult, Hypothesis
-from service.engine.generation import Generation
-from service.errors import DragomanError
-from service.options import TranslateOptions
-from service.preparation import Piece, PreparedText
+from service.translation.engine_call import Part
+from service.translation.options import TranslateOptions
+from service.translation.preparation import Piece, PreparedText
 
 
 @dataclass(frozen=True)

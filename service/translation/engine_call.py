@@ -14,7 +14,7 @@ from service.decoding.requests import (
 from service.engine.generation import Generation
 from service.engine.interface import ServableEngine
 from service.engine.quota import Admission
-from service.preparation import Piece
+from service.translation.preparation import Piece
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 
 import sentencex
 
-from service.line_markers import opening_length
-from service.verbatim import is_translatable
+from service.translation.line_markers import opening_length
+from service.translation.verbatim import is_translatable
 
 logger = logging.getLogger(__name__)
 
@@ -53,7 +53,7 @@ def split_text(text: str, language: str) -> list[Segment]:
     """The sentences of a text. Separators and texts joined are exactly the text again.
 
     A line break always ends a sentence: lists, addresses and poems have no full stops. What stands
-    before a line's sentences (`service.line_markers`) belongs to the separator.
+    before a line's sentences (`service.translation.line_markers`) belongs to the separator.
 
     Args:
         text: any text.

@@ -7,7 +7,11 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 
 from model.tokenizer import Tokenizer
-from service.alignments import (
+from service.decoding.requests import AlignmentKind, Priority, SearchOptions
+from service.engine.generation import Generation
+from service.engine.interface import ServableEngine
+from service.errors import DragomanError, InternalError, InvalidArgumentError
+from service.translation.alignments import (
     Alignment,
     SoftWeights,
     SourceToken,
@@ -16,14 +20,10 @@ from service.alignments import (
     given_tokens,
     source_tokens,
 )
-from service.call import Call
-from service.decoding.requests import AlignmentKind, Priority, SearchOptions
-from service.engine.generation import Generation
-from service.engine.interface import ServableEngine
-from service.errors import DragomanError, InternalError, InvalidArgumentError
-from service.limits import NORMALISED, TranslatorLimits
-from service.preparation import TextError, TextPreparer
-from service.turns import Turns
+from service.translation.cooperative_yield import Turns
+from service.translation.engine_call import Call
+from service.translation.limits import NORMALISED, TranslatorLimits
+from service.translation.preparation import TextError, TextPreparer
 
 # How many pairs to submit before the event loop gets a turn.
 _PAIRS_A_TURN = 64

@@ -10,9 +10,9 @@ from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from model.tokenizer import Tokenizer
-from service.segmentation import Segment, split_long, split_text, whole_text
-from service.shared_thread import SharedThread
-from service.verbatim import is_translatable
+from service.translation.fair_executor import SharedThread
+from service.translation.segmentation import Segment, split_long, split_text, whole_text
+from service.translation.verbatim import is_translatable
 
 # Segmenting and tokenizing take about a millisecond for so many ASCII characters. Less is done at
 # once on the event loop, where a hop to a thread would cost more than it saves; more goes to a
@@ -51,7 +51,7 @@ class Piece:
         separator: white space and line markers to put before it.
         text: as the client wrote it; may hold white space and line breaks if it is kept.
         source_ids: for the engine, EOS included. None if the text is kept as it is: white space,
-            and sentences that are copied (`service.verbatim`).
+            and sentences that are copied (`service.translation.verbatim`).
     """
 
     separator: str

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field, replace
 from model.tokenizer import Tokenizer
 from service.decoding.requests import AlignmentKind, Priority, SearchOptions
 from service.errors import InvalidArgumentError
-from service.limits import NORMALISED, TranslatorLimits
-from service.preparation import normalised_length
 from service.runtime.plan import RunnerLimits
+from service.translation.limits import NORMALISED, TranslatorLimits
+from service.translation.preparation import normalised_length
 
 # A longer one could not be tokenized in passing; no model has as many positions.
 _PREFIX_LIMITS = TranslatorLimits(max_characters=10_000)
