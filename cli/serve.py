@@ -15,7 +15,7 @@ from service.errors import InternalError, StartupError
 from service.settings import Settings, environment_name, load_settings
 
 if TYPE_CHECKING:
-    from service.registry import Registry
+    from service.api.registry import Registry
 
 
 def _option(name: str) -> Any:

@@ -11,7 +11,7 @@
     ├── InternalError            our fault; the details are in the log
     └── StartupError             the server cannot start; the message says what to do
 
-They are translated to gRPC status codes in one place, `service.status`.
+They are translated to gRPC status codes in one place, `service.api.status`.
 """
 
 from __future__ import annotations

@@ -14,11 +14,11 @@ import dragoman
 from model.bundle import Bundle, BundleError, installed_runtime_version
 from model.processor import num_usable_cores
 from model.tokenizer import TokenizerError
+from service.api.registry import Registry, ServedModel
 from service.engine.engine import Engine, EngineConfig
 from service.engine.metrics import ModelMetrics
 from service.errors import StartupError
 from service.observability.metrics import ServerMetrics
-from service.registry import Registry, ServedModel
 from service.runtime.plan import LanedRunner
 from service.settings import Settings, shipped_models
 from service.translation.limits import TranslatorLimits

@@ -16,17 +16,17 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from dragoman.v1 import translation_pb2_grpc
 from service import descriptors
-from service.boundary import Boundary
+from service.api.health import HealthService
+from service.api.http_endpoint import HttpEndpoint, Probes
+from service.api.interceptor import Boundary
+from service.api.reflection import Reflection
+from service.api.registry import Registry
+from service.api.request_parsing import RequestParser
+from service.api.servicer import SERVICE, TranslationServicer
 from service.decoding.requests import MAX_SUPPRESSED
 from service.engine.watchdog import Watch
 from service.errors import InternalError, StartupError
-from service.health import HealthService
-from service.http_endpoint import HttpEndpoint, Probes
 from service.observability.metrics import ServerMetrics
-from service.reflection import Reflection
-from service.registry import Registry
-from service.request_parsing import RequestParser
-from service.servicer import SERVICE, TranslationServicer
 from service.settings import Settings
 
 # While draining: how long no call must have come, and how long to wait for that.

@@ -16,10 +16,10 @@ from bench.peers.batch_engine import Backend, BatchEngine, BatchPolicy
 from bench.peers.ctranslate2_backend import CTranslate2Backend, CTranslate2Options
 from bench.peers.engine_backend import EngineBackend
 from model.bundle import Bundle
+from service.api.registry import Registry, ServedModel
 from service.engine.metrics import ModelMetrics
 from service.observability import logs
 from service.observability.metrics import ServerMetrics
-from service.registry import Registry, ServedModel
 from service.runtime.plan import RunnerLimits
 from service.server import Server
 from service.settings import Settings

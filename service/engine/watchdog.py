@@ -74,7 +74,7 @@ class Watchdog:
 
 
 class Watched(Protocol):
-    """A model with a name and an engine: `service.registry.ServedModel`."""
+    """A model with a name and an engine: `service.api.registry.ServedModel`."""
 
     @property
     def name(self) -> str:

@@ -6,11 +6,11 @@ import sys
 from pathlib import Path
 
 from model.tokenizer import TOKENIZER_FILE, Tokenizer
+from service.api.registry import Registry
 from service.errors import InternalError
 from service.fake_runner import FakeRunner
 from service.observability import logs
 from service.observability.metrics import ServerMetrics
-from service.registry import Registry
 from service.runtime.plan import StepOutput, StepPlan
 from service.server import Server
 from tests.integration.servers import any_ports, fake_runner, served

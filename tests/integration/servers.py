@@ -20,12 +20,12 @@ from prometheus_client.parser import text_string_to_metric_families
 from dragoman.client import AsyncClient
 from model.processor import num_usable_cores
 from model.tokenizer import Tokenizer
+from service.api.registry import Registry, ServedModel
 from service.engine.engine import Engine, EngineConfig
 from service.engine.metrics import ModelMetrics
 from service.fake_runner import FakeRunner, Script, echo
 from service.loading import load_models
 from service.observability.metrics import ServerMetrics
-from service.registry import Registry, ServedModel
 from service.runtime.plan import ModelRunner, RunnerLimits
 from service.server import Server
 from service.settings import Settings

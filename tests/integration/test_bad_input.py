@@ -13,10 +13,10 @@ from dragoman.client import AsyncClient, FinishReason, TranslationError
 from dragoman.v1 import translation_pb2 as pb
 from dragoman.v1 import translation_pb2_grpc
 from model.tokenizer import Tokenizer
+from service.api.registry import Registry
 from service.errors import InternalError
 from service.fake_runner import FakeRunner
 from service.observability.metrics import ServerMetrics
-from service.registry import Registry
 from service.runtime.plan import StepOutput, StepPlan
 from service.server import Server
 from tests.integration.servers import (

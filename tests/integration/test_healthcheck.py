@@ -1,4 +1,4 @@
-"""`python -m service.healthcheck`, which containers run beside their server."""
+"""`python -m service.api.healthcheck`, which containers run beside their server."""
 
 import asyncio
 import sys
@@ -6,15 +6,15 @@ import sys
 import pytest
 
 from model.tokenizer import Tokenizer
-from service.healthcheck import default_server, problem
-from service.servicer import SERVICE
+from service.api.healthcheck import default_server, problem
+from service.api.servicer import SERVICE
 from tests.integration.servers import command_environment, fake_runner, running_fake
 
 
 async def ask(*arguments: str, **environment: str) -> tuple[int | None, str]:
     process = await asyncio.create_subprocess_exec(
         sys.executable,
-        *("-m", "service.healthcheck", "--timeout", "60", *arguments),
+        *("-m", "service.api.healthcheck", "--timeout", "60", *arguments),
         env={**command_environment(), **environment},
         stdout=asyncio.subprocess.DEVNULL,
         stderr=asyncio.subprocess.PIPE,

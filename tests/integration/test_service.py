@@ -19,10 +19,10 @@ from prometheus_client.parser import text_string_to_metric_families
 from dragoman.client import Client, FinishReason, StreamEnd, TranslationError
 from dragoman.v1 import translation_pb2 as pb
 from model.tokenizer import Tokenizer
+from service.api.registry import Registry
 from service.engine.engine import Engine
 from service.engine.interface import Pulse
 from service.observability.metrics import ServerMetrics
-from service.registry import Registry
 from tests.integration.servers import (
     Running,
     any_ports,

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 from dragoman.client import AsyncClient, TranslationError
-from service.healthcheck import problem
+from service.api.healthcheck import problem
 from service.observability import logs
 from tests.integration.servers import command_environment, page, total
 

@@ -17,9 +17,9 @@ from dragoman.client import AsyncClient
 from dragoman.v1 import translation_pb2 as pb
 from dragoman.v1 import translation_pb2_grpc
 from model.tokenizer import Tokenizer
+from service.api.registry import Registry
 from service.errors import StartupError
 from service.observability.metrics import ServerMetrics
-from service.registry import Registry
 from service.server import Server
 from tests.integration.servers import (
     any_ports,

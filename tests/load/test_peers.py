@@ -16,8 +16,8 @@ from bench.suite.artifacts import Artifacts
 from dragoman.client import Client
 from dragoman.results import Search
 from model.bundle import Bundle
+from service.api.registry import Registry, ServedModel
 from service.observability.metrics import ServerMetrics
-from service.registry import Registry, ServedModel
 from tests.factories import SENTENCES, random_model, tiny_bundle, tiny_config
 from tests.integration.servers import any_ports, running, running_bundle
 

@@ -21,7 +21,7 @@ import yaml
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from dragoman.v1 import translation_pb2 as pb
-from service.servicer import SERVICE
+from service.api.servicer import SERVICE
 from tests.containers.tools import DOCKER, tool
 from tests.containers.waiting import eventually
 

@@ -8,7 +8,7 @@ import yaml
 from google.protobuf import descriptor_pb2
 
 from dragoman.v1 import translation_pb2
-from service.servicer import SERVICE
+from service.api.servicer import SERVICE
 from tests.containers.static.envoy_process import CONFIGURATION, DESCRIPTOR, local_text
 from tests.containers.tools import DOCKER, run, tool
 

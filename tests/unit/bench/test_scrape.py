@@ -10,9 +10,9 @@ from bench.load.plan import LoadPlan
 from bench.load.results import Results
 from bench.load.scrape import Snapshot, bucket_percentile, scrape, server_figures, whose_metrics
 from bench.load.statistics import Run
+from service.api.http_endpoint import HttpEndpoint, Probes
 from service.decoding.requests import FinishReason, GenerationRequest, GenerationResult
 from service.engine.metrics import ModelMetrics
-from service.http_endpoint import HttpEndpoint, Probes
 from service.observability.metrics import ServerMetrics
 from tests.unit.bench.samples import sample
 

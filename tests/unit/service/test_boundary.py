@@ -19,10 +19,10 @@ from dragoman.client import AsyncClient, TranslationBatch, TranslationError
 from dragoman.v1 import translation_pb2 as pb
 from dragoman.v1 import translation_pb2_grpc
 from service import errors
-from service.boundary import Boundary
+from service.api.interceptor import Boundary
+from service.api.request_parsing import RequestParser
 from service.observability.logs import JsonFormatter
 from service.observability.metrics import ServerMetrics
-from service.request_parsing import RequestParser
 
 SERVICE = "dragoman.v1.TranslationService"
 Behaviour = Callable[[], Awaitable[None]]

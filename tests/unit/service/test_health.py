@@ -9,7 +9,7 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from dragoman.conversions import channel_options
-from service.health import HealthService
+from service.api.health import HealthService
 
 NAME = "some.Service"
 MAX_WATCHES = 16

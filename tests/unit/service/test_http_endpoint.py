@@ -13,8 +13,8 @@ import pytest
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import Metric
 
+from service.api.http_endpoint import MAX_CONNECTIONS, HttpEndpoint, Probes
 from service.errors import StartupError
-from service.http_endpoint import MAX_CONNECTIONS, HttpEndpoint, Probes
 from service.observability.metrics import ServerMetrics
 
 Ask = Callable[..., tuple[int, str, HTTPMessage]]

@@ -7,7 +7,7 @@ import grpc
 import pytest
 from grpc_reflection.v1alpha import reflection_pb2
 
-from service.reflection import Reflection
+from service.api.reflection import Reflection
 
 MAX_STREAMS = 2
 METHOD = "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo"

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dragoman.v1 import translation_pb2 as pb
+from service.api.request_parsing import RequestParser, UndecodableError
 from service.errors import InvalidArgumentError
-from service.request_parsing import RequestParser, UndecodableError
 
 PARSER = RequestParser(
     "dragoman.v1.TranslationService",

@@ -21,11 +21,11 @@ from google.rpc import status_pb2
 
 from dragoman.conversions import CLIENT_ID, REQUEST_ID, VALID_ID
 from service import errors
+from service.api.request_parsing import RequestParser, UndecodableError
+from service.api.status import CODES_BY_NUMBER, code_of, status_of
 from service.engine.quota import Places
 from service.observability import logs
 from service.observability.metrics import ServerMetrics
-from service.request_parsing import RequestParser, UndecodableError
-from service.status import CODES_BY_NUMBER, code_of, status_of
 
 _DETAILS = "grpc-status-details-bin"  # where gRPC's rich error model puts google.rpc.Status
 # gRPC's own hint, for clients whose retry policy names RESOURCE_EXHAUSTED. Ours doesn't: load that

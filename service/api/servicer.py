@@ -13,18 +13,18 @@ import grpc
 
 from dragoman.v1 import translation_pb2 as pb
 from dragoman.v1 import translation_pb2_grpc
-from service.boundary import current_call, time_remaining
-from service.errors import InvalidArgumentError, UnavailableError
-from service.messages import (
+from service.api.conversions import (
     add_score,
     add_translation,
     finish_reason_of,
     options_of,
     score_options_of,
 )
+from service.api.interceptor import current_call, time_remaining
+from service.api.registry import Registry, ServedModel
+from service.api.status import code_of
+from service.errors import InvalidArgumentError, UnavailableError
 from service.observability.metrics import ServerMetrics
-from service.registry import Registry, ServedModel
-from service.status import code_of
 from service.translation.cooperative_yield import Turns
 from service.translation.pair_scorer import PairResult
 from service.translation.results import TextResult

@@ -8,6 +8,7 @@ from google.protobuf.message import Message
 from google.protobuf.unknown_fields import UnknownFieldSet
 
 from dragoman.v1 import translation_pb2 as pb
+from service.api.status import status_of
 from service.decoding.requests import (
     MAX_SUPPRESSED,
     AlignmentKind,
@@ -19,7 +20,6 @@ from service.decoding.requests import (
     SearchOptions,
 )
 from service.errors import InvalidArgumentError
-from service.status import status_of
 from service.translation.alignments import Alignment, SourceToken, TargetToken
 from service.translation.cooperative_yield import Turns
 from service.translation.options import TranslateOptions

@@ -14,9 +14,9 @@ from typing import Any
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from service.boundary import host_of
+from service.api.interceptor import host_of
+from service.api.status import clipped
 from service.engine.quota import Places
-from service.status import clipped
 
 _Response = health_pb2.HealthCheckResponse
 

@@ -1,6 +1,6 @@
 """Asks a server's gRPC health service whether it is serving; for a container's HEALTHCHECK.
 
-    python -m service.healthcheck [--server HOST:PORT] [--service NAME] [--timeout SECONDS]
+    python -m service.api.healthcheck [--server HOST:PORT] [--service NAME] [--timeout SECONDS]
 
 Exit status 0 if it says SERVING, else 1 and the reason on standard error. It imports gRPC and
 nothing of the server, since it runs every few seconds beside one.
