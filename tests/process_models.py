@@ -9,11 +9,11 @@ import threading
 from pathlib import Path
 
 from service.errors import StartupError
-from service.fake_lanes import FakeLanes
-from service.fake_runner import FakeRunner
-from service.fake_scorer import FakeScorer
 from service.runtime.plan import RunnerLimits, StepOutput, StepPlan
 from service.worker.opening import OpenModel
+from tests.fake_lanes import FakeLanes
+from tests.fake_runner import FakeRunner
+from tests.fake_scorer import FakeScorer
 
 LIMITS = RunnerLimits(
     max_rows=4, max_source_positions=200_000, max_target_positions=40, top_k=2, vocab_size=512

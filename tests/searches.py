@@ -12,8 +12,8 @@ from service.decoding.requests import (
     Priority,
     SearchOptions,
 )
-from service.fake_runner import FakeRunner, moody
 from service.runtime.plan import ModelRunner, RunnerLimits, StepOutput, StepPlan
+from tests.fake_runner import FakeRunner, moody
 
 EOS = 3
 

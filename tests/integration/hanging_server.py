@@ -8,11 +8,11 @@ from pathlib import Path
 from model.tokenizer import TOKENIZER_FILE, Tokenizer
 from service.api.registry import Registry
 from service.errors import InternalError
-from service.fake_runner import FakeRunner
 from service.observability import logs
 from service.observability.metrics import ServerMetrics
 from service.runtime.plan import StepOutput, StepPlan
 from service.server import Server
+from tests.fake_runner import FakeRunner
 from tests.integration.servers import any_ports, fake_runner, served
 
 

@@ -23,7 +23,6 @@ from model.tokenizer import Tokenizer
 from service.api.registry import Registry, ServedModel
 from service.engine.engine import Engine, EngineConfig
 from service.engine.metrics import ModelMetrics
-from service.fake_runner import FakeRunner, Script, echo
 from service.loading import load_models
 from service.observability.metrics import ServerMetrics
 from service.runtime.plan import ModelRunner, RunnerLimits
@@ -31,6 +30,7 @@ from service.server import Server
 from service.settings import Settings
 from service.translation.limits import TranslatorLimits
 from service.translation.translator import Translator
+from tests.fake_runner import FakeRunner, Script, echo
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -15,10 +15,10 @@ from dragoman.v1 import translation_pb2_grpc
 from model.tokenizer import Tokenizer
 from service.api.registry import Registry
 from service.errors import InternalError
-from service.fake_runner import FakeRunner
 from service.observability.metrics import ServerMetrics
 from service.runtime.plan import StepOutput, StepPlan
 from service.server import Server
+from tests.fake_runner import FakeRunner
 from tests.integration.servers import (
     Running,
     any_ports,

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import pytest
 
 from model.tokenizer import Tokenizer
-from service.fake_runner import FakeRunner
+from tests.fake_runner import FakeRunner
 from tests.integration.servers import (
     ROOT,
     Running,

@@ -13,7 +13,7 @@ from dragoman.v1 import translation_pb2 as pb
 from dragoman.v1.translation_pb2_grpc import TranslationServiceStub
 from model.tokenizer import Tokenizer
 from service.engine.engine import Engine
-from service.fake_runner import FakeRunner
+from tests.fake_runner import FakeRunner
 from tests.integration.servers import fake_runner, running_fake
 
 NUM_CALLS = 100

@@ -26,8 +26,8 @@ from service.decoding.requests import (
 )
 from service.engine.admission import Gate
 from service.errors import DragomanError
-from service.fake_runner import FakeRunner
 from service.runtime.plan import RunnerLimits
+from tests.fake_runner import FakeRunner
 from tests.searches import NoReply
 
 _LENGTHS = Path(bench.suite.__file__).parent / "lengths.csv"

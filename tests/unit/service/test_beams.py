@@ -17,7 +17,7 @@ from service.decoding.requests import (
     SearchOptions,
 )
 from service.errors import RequestCancelledError
-from service.fake_runner import moody
+from tests.fake_runner import moody
 from tests.searches import EOS, moody_runner, run_all, search_job
 
 VOCAB_SIZE = 24

@@ -16,7 +16,7 @@ from model.search import _Running as Running
 from service.decoding.requests import GenerationResult, Sampling, SearchOptions
 from service.decoding.sampling import draw, uniform
 from service.errors import InvalidArgumentError
-from service.fake_runner import moody
+from tests.fake_runner import moody
 from tests.searches import EOS, moody_runner, run_all, search_job
 
 VOCAB_SIZE = 32

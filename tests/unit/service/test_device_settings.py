@@ -14,13 +14,13 @@ from service.decoding.requests import FinishReason, GenerationRequest
 from service.engine.engine import Engine
 from service.engine.metrics import ModelMetrics
 from service.errors import ResourceExhaustedError, StartupError
-from service.fake_runner import FakeRunner
 from service.loading import load_model
 from service.observability.metrics import ServerMetrics
 from service.runtime.cuda.runner import DeviceOptions, DeviceRunner
 from service.settings import Settings, load_settings
 from service.worker import opening as model_opening
 from tests.factories import tiny_bundle
+from tests.fake_runner import FakeRunner
 
 
 def here(**values: Any) -> Settings:

@@ -32,8 +32,8 @@ from service.errors import (
     ResourceExhaustedError,
     UnavailableError,
 )
-from service.fake_runner import FakeRunner
 from service.runtime.plan import RunnerLimits, StepOutput, StepPlan
+from tests.fake_runner import FakeRunner
 
 EOS = 3
 LIMITS = RunnerLimits(

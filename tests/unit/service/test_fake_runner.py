@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from service.decoding.requests import FinishReason
-from service.fake_runner import FakeRunner, PlanError
 from service.runtime.plan import EncodeItem, RowCopy, RunnerLimits, StepPlan
+from tests.fake_runner import FakeRunner, PlanError
 
 BOS, EOS = 2, 3
 SOURCES = {0: (10, EOS), 1: (11, EOS)}

@@ -22,11 +22,11 @@ from service.errors import (
     RequestCancelledError,
     UnavailableError,
 )
-from service.fake_lanes import FakeLanes
-from service.fake_scorer import FakeScorer
 from service.runtime.plan import RunnerLimits, ScoreItem
 from service.translation.options import TranslateOptions
 from service.translation.translator import Translator
+from tests.fake_lanes import FakeLanes
+from tests.fake_scorer import FakeScorer
 from tests.unit.service.test_engine import (
     Clock,
     Recorder,

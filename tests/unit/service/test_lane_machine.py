@@ -14,10 +14,10 @@ from service.batching.lane_scheduler import LanedScheduler
 from service.batching.scheduler import Finished
 from service.decoding.requests import Priority, ScoringRequest, SearchOptions
 from service.errors import InternalError, RequestCancelledError
-from service.fake_runner import FakeRunner, encoded_source, moody
-from service.fake_scorer import FakeScorer
 from service.runtime.plan import RunnerLimits, ScoreItem, StepOutput
 from tests.arrivals_machine import MAX_ROWS, ArrivalsMachine
+from tests.fake_runner import FakeRunner, encoded_source, moody
+from tests.fake_scorer import FakeScorer
 from tests.searches import EOS, NoReply, search_job
 
 TOGETHER = 5

@@ -15,8 +15,8 @@ from service.batching.async_scheduler import JOIN_EVERY, LookaheadScheduler
 from service.batching.jobs import Job
 from service.decoding.requests import FinishReason, GenerationResult, SearchOptions
 from service.errors import InternalError, RequestCancelledError
-from service.fake_runner import FakeRunner, babble
 from service.runtime.plan import RunnerLimits, StepOutput, StepPlan
+from tests.fake_runner import FakeRunner, babble
 from tests.searches import EOS, search_job
 
 LIMITS = RunnerLimits(

@@ -26,7 +26,6 @@ from service.decoding.requests import (
 )
 from service.engine.engine import Engine
 from service.errors import StartupError
-from service.fake_runner import FakeRunner
 from service.loading import load_model
 from service.observability.metrics import ServerMetrics
 from service.runtime.cuda.runner import DeviceOptions, DeviceRunner
@@ -34,6 +33,7 @@ from service.runtime.plan import StepOutput, StepPlan
 from service.settings import Settings
 from service.worker.trial import try_translating
 from tests.factories import random_sources, tiny_bundle
+from tests.fake_runner import FakeRunner
 
 SETTINGS = Settings(in_process=True, max_rows=4, threads=1)
 Manifest = dict[str, Any]

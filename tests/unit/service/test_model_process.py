@@ -44,8 +44,6 @@ from service.errors import (
     StartupError,
     UnavailableError,
 )
-from service.fake_runner import FakeRunner
-from service.fake_scorer import FakeScorer
 from service.observability.metrics import ServerMetrics
 from service.runtime.plan import ScoreItem
 from service.worker.client import ModelProcess, ProcessLoop
@@ -64,6 +62,8 @@ from service.worker.messages import (
 )
 from service.worker.opening import OpenModel
 from tests import process_models
+from tests.fake_runner import FakeRunner
+from tests.fake_scorer import FakeScorer
 from tests.process_models import FAILING, HANGING, KILLING, LIMITS
 
 EOS = 3

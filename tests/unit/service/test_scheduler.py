@@ -17,9 +17,9 @@ from service.decoding.requests import (
     SearchOptions,
 )
 from service.errors import DeadlineExceededError, InternalError, RequestCancelledError
-from service.fake_runner import FakeRunner
 from service.runtime.plan import RowCopy, RunnerLimits, StepPlan
 from tests.arrivals_machine import SEARCHES
+from tests.fake_runner import FakeRunner
 from tests.searches import NoReply, moody_runner, outputs_foreseen, search_job
 
 EOS = 3

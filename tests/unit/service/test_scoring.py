@@ -39,8 +39,6 @@ from service.errors import (
     ResourceExhaustedError,
     UnavailableError,
 )
-from service.fake_runner import FakeRunner
-from service.fake_scorer import FakeScorer
 from service.runtime.plan import RunnerLimits, ScoreItem
 from service.translation import alignments
 from service.translation.alignments import alignment_of, given_tokens, source_tokens
@@ -49,6 +47,8 @@ from service.translation.options import TranslateOptions
 from service.translation.pair_scorer import ScoreOptions
 from service.translation.translator import Translator
 from tests.factories import tiny_tokenizer
+from tests.fake_runner import FakeRunner
+from tests.fake_scorer import FakeScorer
 from tests.searches import NoReply
 
 EOS = 3

@@ -18,10 +18,10 @@ from service.batching.scheduler import Schedule, Scheduler
 from service.batching.step_loop import Iteration, News, StepLoop
 from service.decoding.requests import GenerationResult, ScoringRequest
 from service.errors import RequestCancelledError
-from service.fake_lanes import FakeLanes
-from service.fake_runner import FakeRunner
-from service.fake_scorer import FakeScorer
 from service.runtime.plan import RunnerLimits, ScoreItem, StepOutput, StepPlan, TargetScore
+from tests.fake_lanes import FakeLanes
+from tests.fake_runner import FakeRunner
+from tests.fake_scorer import FakeScorer
 from tests.searches import EOS, NoReply, search_job
 from tests.unit.service.test_engine import Clock, endless
 

@@ -22,13 +22,13 @@ from service.errors import (
     ResourceExhaustedError,
     UnavailableError,
 )
-from service.fake_runner import FakeRunner, Script, echo
 from service.runtime.plan import RunnerLimits
 from service.translation.limits import TranslatorLimits
 from service.translation.options import TranslateOptions
 from service.translation.results import TextResult
 from service.translation.segmentation import split_text
 from service.translation.translator import StreamDelta, Translator
+from tests.fake_runner import FakeRunner, Script, echo
 
 WHOLE = TranslateOptions(split_sentences=False)
 

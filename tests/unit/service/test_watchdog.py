@@ -14,10 +14,10 @@ from service.engine.engine import Engine, EngineConfig
 from service.engine.interface import Pulse, ServableEngine
 from service.engine.watchdog import Watch, Watchdog
 from service.errors import UnavailableError
-from service.fake_lanes import FakeLanes
-from service.fake_runner import FakeRunner
-from service.fake_scorer import FakeScorer
 from service.runtime.plan import RunnerLimits
+from tests.fake_lanes import FakeLanes
+from tests.fake_runner import FakeRunner
+from tests.fake_scorer import FakeScorer
 
 EOS = 3
 LIMITS = RunnerLimits(

@@ -6,8 +6,8 @@ import dataclasses
 import threading
 from collections.abc import Sequence
 
-from service.fake_runner import FakeRunner, Script, babble, encoded_source
 from service.runtime.plan import EncodedBatch, LaneRunners, RunnerLimits, StepOutput, StepPlan
+from tests.fake_runner import FakeRunner, Script, babble, encoded_source
 
 
 class _Way:
