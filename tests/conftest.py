@@ -21,7 +21,7 @@ hypothesis.settings.load_profile("dragoman")
 @pytest.fixture
 def root() -> Iterator[logging.Logger]:
     """The root logger, put back afterwards as it was."""
-    from service import logs  # some tests run where there is no server
+    from service.observability import logs  # some tests run where there is no server
 
     logger = logging.getLogger()
     handlers, level = logger.handlers[:], logger.level

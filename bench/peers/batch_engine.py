@@ -1,8 +1,8 @@
 """Request-level batching: collect, run a batch to its end, collect again.
 
 What servers around a library that translates batches do ("dynamic batching"). It stands where
-`service.engine.engine.Engine` stands, under the same translator and gRPC server, so that a comparison
-compares engines and nothing else.
+`service.engine.engine.Engine` stands, under the same translator and gRPC server, so that only the
+engines differ.
 """
 
 from __future__ import annotations

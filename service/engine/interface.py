@@ -25,7 +25,7 @@ class Pulse:
 
 
 class ServableEngine(Protocol):
-    """`service.engine.engine.Engine` is one; another that batches differently can stand in its place."""
+    """`service.engine.engine.Engine`, or another engine that batches differently."""
 
     @property
     def limits(self) -> RunnerLimits:

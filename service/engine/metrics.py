@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class ModelMetrics:
-    """An engine's observer (`service.engine.observer.EngineObserver`): its figures as metrics of a model.
+    """An `EngineObserver` that turns an engine's figures into metrics of its model.
 
     Its children are looked up once, since a step of a small model takes well under a millisecond.
     """

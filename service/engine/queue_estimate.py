@@ -87,9 +87,9 @@ class Backlog:
     def ahead(self, client: str, priority: Priority) -> float:
         """Work that is begun before a job that this client submits now.
 
-        By the rule of `service.batching.fair_queue`: the client's own with this priority all comes before it,
-        and of each other flow as much as its weight gives it meanwhile, but no less than one job,
-        which was there first.
+        By the rule of `service.batching.fair_queue`: the client's own with this priority all comes
+        before it, and of each other flow as much as its weight gives it meanwhile, but no less than
+        one job, which was there first.
         """
         own = self._flows.get((client, priority))
         if own is None and len(self._flows) > _MAX_FLOWS_LOOKED_AT:

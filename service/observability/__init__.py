@@ -1,0 +1,1 @@
+"""Logs and Prometheus metrics. It imports no other package of the service."""

@@ -1,7 +1,7 @@
 """An engine in virtual time: the real gate and scheduler, and a model that costs seconds.
 
-What `service.engine.engine` and `service.batching.step_loop` do in two threads is done here in one, call by call,
-so that minutes of load take seconds and give the same figures on every machine.
+What `service.engine.engine` and `service.batching.step_loop` do in two threads is done here in one,
+call by call, so that minutes of load take seconds and give the same figures on every machine.
 """
 
 from __future__ import annotations

@@ -1,0 +1,1 @@
+"""ONNX Runtime on a GPU: caches, CUDA graphs, streams and steps in flight."""

@@ -4,8 +4,9 @@ Caches, token ids, positions and flags of running rows stay on the device. A ste
 there; the host sends what it wants otherwise (rows that come or leave, a beam's choice), and what
 was chosen comes to it in one copy.
 
-One thread launches (`service.runtime.cuda.model`) and never waits for a step, so that the next one lies
-ready on the device when one ends. Another waits for what they bring (`service.runtime.cuda.in_flight_steps`).
+One thread launches (`service.runtime.cuda.model`) and never waits for a step, so that the next one
+lies ready on the device when one ends. Another waits for completions
+(`service.runtime.cuda.in_flight_steps`).
 
 On a CPU the same code runs the same graphs, which is how it is tested where there is no GPU.
 """

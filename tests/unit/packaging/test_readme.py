@@ -85,10 +85,13 @@ def headings(page: Path) -> set[str]:
     return {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles}
 
 
-def test_the_map_of_the_service_has_every_module_once() -> None:
+def test_the_map_of_the_service_has_every_package_once() -> None:
     service = ROOT / "service"
     text = (service / "README.md").read_text(encoding="utf-8")
     table = re.search(r"## Reading the code\n(.*?)\n## ", text, re.DOTALL)
     assert table
-    modules = [path.name for path in service.glob("*.py") if path.stem != "__init__"]
-    assert sorted(re.findall(r"`(\w+\.py)`", table[1])) == sorted(modules)
+    packages = [path.parent.name for path in service.glob("*/__init__.py")]
+    assert sorted(re.findall(r"^\| \[`(\w+)/`\]", table[1], re.MULTILINE)) == sorted(packages)
+    for package, modules in re.findall(r"^\| \[`(\w+)/`\]\S* \| (.*) \|$", table[1], re.MULTILINE):
+        for module in re.findall(r"`([\w/]+\.py)`", modules):
+            assert (service / package / module).is_file(), module
