@@ -86,7 +86,7 @@ def test_what_the_runbook_names_exists() -> None:
     options = set(re.findall(r"`--([a-z-]+)`", RUNBOOK))
     assert {name.replace("-", "_") for name in options} <= set(Settings.__dataclass_fields__)
     messages = re.findall(r'`"([^"`]+)', RUNBOOK.replace("\n", " "))
-    code = "".join(file.read_text() for file in (ROOT / "service").glob("*.py"))
+    code = "".join(file.read_text() for file in (ROOT / "service").rglob("*.py"))
     assert [message for message in messages if f'"{message}' not in code] == []
     assert len(messages) > 5
 
