@@ -20,6 +20,7 @@ import queue
 import select
 import sys
 import threading
+import time
 from collections.abc import Callable
 from typing import Any, TextIO
 
@@ -27,6 +28,9 @@ request_id: contextvars.ContextVar[str] = contextvars.ContextVar("request_id", d
 
 MAX_QUEUED_LINES = 1024
 _CLOSE_SECONDS = 1.0
+# How long a line waits for others, since waking the thread takes Python's lock from busy threads:
+# without it, a small model's throughput was a tenth less.
+_GATHER_SECONDS = 0.02
 _WRITE_BYTES = select.PIPE_BUF // 2  # so many written at once, and the rest of a line
 
 _log = logging.getLogger(__name__)
@@ -145,8 +149,12 @@ class QueuedHandler(logging.Handler):
         """
         lines: list[bytes] = []
         size = 0
+        is_idle = self._lines.empty()
         while size < _WRITE_BYTES and not (lines and self._lines.empty()):
             line = self._lines.get()
+            if is_idle and line is not None:
+                time.sleep(_GATHER_SECONDS)
+                is_idle = False
             if line is None:
                 self._lines.put(None)
                 break
