@@ -8,6 +8,7 @@ import typer
 
 from cli.exits import fail
 
+# That of `dragoman.addresses`, whose import brings gRPC: help has to be quick.
 DEFAULT_SERVER = "127.0.0.1:50051"
 
 

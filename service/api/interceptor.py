@@ -22,7 +22,7 @@ from google.rpc import status_pb2
 from dragoman.conversions import CLIENT_ID, REQUEST_ID, VALID_ID
 from service import errors
 from service.api.request_parsing import RequestParser, UndecodableError
-from service.api.status import CODES_BY_NUMBER, code_of, status_of
+from service.api.status import code_of, status_of
 from service.engine.quota import Places
 from service.observability import logs
 from service.observability.metrics import ServerMetrics
@@ -204,6 +204,7 @@ class _RunningCall:
         # Asking what models there are ends at once, whoever else has calls in progress.
         self._client = "" if method in _METADATA else call.client
         self._has_place = self._has_bytes = False
+        self._code = grpc.StatusCode.OK
         self._status: status_pb2.Status | None = None
         # Not in the initial metadata: once that is sent, a client can't retry the call elsewhere.
         self._trailing: list[tuple[str, str | bytes]] = [(REQUEST_ID, call.request_id)]
@@ -278,15 +279,14 @@ class _RunningCall:
         status = self._status
         assert context is not None
         assert status is not None
-        code = CODES_BY_NUMBER[status.code]
         try:
-            await context.abort(code, status.message, tuple(self._trailing))
+            await context.abort(self._code, status.message, tuple(self._trailing))
         except grpc.aio.AbortError as exc:
             del context
             raise exc.with_traceback(None) from None
 
     def _set_status(self, error: Exception) -> grpc.StatusCode:
-        code = code_of(error)
+        self._code = code = code_of(error)
         if code is grpc.StatusCode.INTERNAL:
             _log.error("%s failed", self._method, exc_info=error)
         self._status = status = status_of(error, self._call.request_id)

@@ -8,7 +8,6 @@ from google.rpc import error_details_pb2, status_pb2
 
 from service import errors
 
-CODES_BY_NUMBER = {code.value[0]: code for code in grpc.StatusCode}
 _CODES: dict[type[errors.DragomanError], grpc.StatusCode] = {
     errors.InvalidArgumentError: grpc.StatusCode.INVALID_ARGUMENT,
     errors.NotFoundError: grpc.StatusCode.NOT_FOUND,

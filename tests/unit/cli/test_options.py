@@ -4,6 +4,8 @@ import pytest
 from typer.testing import CliRunner
 
 from cli.main import app
+from cli.options import DEFAULT_SERVER
+from dragoman import addresses
 from dragoman.addresses import server_address
 
 
@@ -44,3 +46,7 @@ def test_a_url_gets_one_clear_line() -> None:
         "dragoman: --server: must be HOST:PORT, such as 127.0.0.1:50051, "
         "not 'http://localhost:50051'\n"
     )
+
+
+def test_the_default_is_the_client_s() -> None:
+    assert DEFAULT_SERVER == addresses.DEFAULT_SERVER
