@@ -34,7 +34,7 @@ os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
 if TYPE_CHECKING:
     from model.bundle import Bundle
-    from model.search import Hypothesis
+    from model.search import ReferenceHypothesis
     from model.transformer import Transformer
     from service.decoding.requests import GenerationResult
 
@@ -120,13 +120,13 @@ async def search_with_engine(
 
 def search_with_reference(
     model: Transformer, sources: Sequence[Tokens], beam_size: int
-) -> list[Hypothesis]:
+) -> list[ReferenceHypothesis]:
     """The reference's best hypothesis of every source, sentences of like lengths together."""
     import torch
 
     from model.search import BeamOptions, beam_search, greedy_search
 
-    found: dict[int, Hypothesis] = {}
+    found: dict[int, ReferenceHypothesis] = {}
     order = sorted(range(len(sources)), key=lambda index: len(sources[index]))
     for start in range(0, len(order), _REFERENCE_BATCH):
         some = order[start : start + _REFERENCE_BATCH]
@@ -169,7 +169,7 @@ def compare(
     bundle: Bundle,
     sources: Sequence[Tokens],
     results: Sequence[GenerationResult],
-    reference: Sequence[Hypothesis],
+    reference: Sequence[ReferenceHypothesis],
     beam_size: int,
     rows: int,
 ) -> Comparison:

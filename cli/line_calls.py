@@ -28,7 +28,7 @@ class CallFailedError(Exception):
 
 
 @dataclass(frozen=True)
-class Outcome:
+class CallOutcome:
     """What became of one line: what to write for it, or why there is nothing.
 
     Attributes:
@@ -44,7 +44,7 @@ class Outcome:
 
 Item = TypeVar("Item")
 _T = TypeVar("_T")
-_Calls: TypeAlias = "asyncio.Queue[tuple[list[bytes], asyncio.Task[list[Outcome]]] | None]"
+_Calls: TypeAlias = "asyncio.Queue[tuple[list[bytes], asyncio.Task[list[CallOutcome]]] | None]"
 
 
 class LineCalls(abc.ABC, Generic[Item]):
@@ -68,11 +68,11 @@ class LineCalls(abc.ABC, Generic[Item]):
         self._num_failed = 0
 
     @abc.abstractmethod
-    def _parse(self, line: str) -> Item | Outcome:
+    def _parse(self, line: str) -> Item | CallOutcome:
         """What to send for a line, or what is wrong with it."""
 
     @abc.abstractmethod
-    async def _call(self, items: list[Item]) -> list[Outcome]:
+    async def _call(self, items: list[Item]) -> list[CallOutcome]:
         """One call; raises what the client raises."""
 
     async def __aenter__(self) -> Self:
@@ -134,19 +134,19 @@ class LineCalls(abc.ABC, Generic[Item]):
                 reason += f" (stopped at {self._unit} {self._num_done + 1})"
             raise CallFailedError(reason) from exc
 
-    async def _process(self, batch: list[bytes]) -> list[Outcome]:
+    async def _process(self, batch: list[bytes]) -> list[CallOutcome]:
         parsed = [self._parsed(line) for line in batch]
-        items = [item for item in parsed if not isinstance(item, Outcome)]
+        items = [item for item in parsed if not isinstance(item, CallOutcome)]
         answers = iter(await self._ask(items) if items else [])
-        return [item if isinstance(item, Outcome) else next(answers) for item in parsed]
+        return [item if isinstance(item, CallOutcome) else next(answers) for item in parsed]
 
-    def _parsed(self, line: bytes) -> Item | Outcome:
+    def _parsed(self, line: bytes) -> Item | CallOutcome:
         try:
             return self._parse(line.decode())
         except UnicodeDecodeError as exc:
-            return Outcome(error=f"not valid UTF-8 at byte {exc.start + 1}")
+            return CallOutcome(error=f"not valid UTF-8 at byte {exc.start + 1}")
 
-    async def _ask(self, items: list[Item]) -> list[Outcome]:
+    async def _ask(self, items: list[Item]) -> list[CallOutcome]:
         """One call, in halves when the server refused some text.
 
         When the server was too busy the client has asked again already, as long as there was time.
@@ -157,11 +157,11 @@ class LineCalls(abc.ABC, Generic[Item]):
             if not is_about_a_text(exc):
                 raise
             if len(items) == 1:
-                return [Outcome(error=reason(exc))]
+                return [CallOutcome(error=reason(exc))]
         middle = len(items) // 2
         return [*await self._ask(items[:middle]), *await self._ask(items[middle:])]
 
-    def _write(self, batch: list[bytes], outcomes: list[Outcome]) -> None:
+    def _write(self, batch: list[bytes], outcomes: list[CallOutcome]) -> None:
         """What the lines brought, and on standard error what was wrong with them."""
         for outcome in outcomes:
             self._num_done += 1
@@ -181,7 +181,7 @@ class LineCalls(abc.ABC, Generic[Item]):
         sys.stdout.buffer.flush()
 
 
-def _forget(call: asyncio.Task[list[Outcome]]) -> None:
+def _forget(call: asyncio.Task[list[CallOutcome]]) -> None:
     """Let a call that nobody will wait for fail in silence: an earlier one has ended the run."""
     if not call.cancelled():
         call.exception()

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from cli.line_calls import LineCalls, Outcome, reason
+from cli.line_calls import CallOutcome, LineCalls, reason
 from dragoman.client import PairScore
 
 
 @dataclass(frozen=True)
-class Job:
+class ScoringJob:
     """What to ask of which server; fields as in `dragoman.client.Client.score`.
 
     With `alignments` each line also has the links, as in Pharaoh's format: source-target, from 0.
@@ -32,19 +32,19 @@ class LineScorer(LineCalls[tuple[str, str]]):
         advance: called with the lines and bytes that are done.
     """
 
-    def __init__(self, job: Job, advance: Callable[[int, int], None]) -> None:
+    def __init__(self, job: ScoringJob, advance: Callable[[int, int], None]) -> None:
         super().__init__(job.server, job.timeout, "line", advance)
         self._job = job
 
-    def _parse(self, line: str) -> tuple[str, str] | Outcome:
+    def _parse(self, line: str) -> tuple[str, str] | CallOutcome:
         text, tab, translation = line.partition("\t")
         if not tab:
-            return Outcome(error="no tab between a text and its translation")
+            return CallOutcome(error="no tab between a text and its translation")
         if "\t" in translation:
-            return Outcome(error="more than one tab")
+            return CallOutcome(error="more than one tab")
         return text, translation
 
-    async def _call(self, items: list[tuple[str, str]]) -> list[Outcome]:
+    async def _call(self, items: list[tuple[str, str]]) -> list[CallOutcome]:
         job = self._job
         answer = await self._client.score(
             items,
@@ -56,10 +56,10 @@ class LineScorer(LineCalls[tuple[str, str]]):
         return [_outcome(score) for score in answer.scores]
 
 
-def _outcome(score: PairScore) -> Outcome:
+def _outcome(score: PairScore) -> CallOutcome:
     if score.error:
-        return Outcome(error=reason(score.error))
+        return CallOutcome(error=reason(score.error))
     columns = [f"{score.log_probability:.6f}", str(score.num_target_tokens)]
     if score.alignment is not None:
         columns.append(" ".join(f"{source}-{target}" for source, target in score.alignment.links))
-    return Outcome(("\t".join(columns),))
+    return CallOutcome(("\t".join(columns),))

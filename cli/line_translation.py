@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 
-from cli.line_calls import LineCalls, Outcome, is_about_a_text, reason
+from cli.line_calls import CallOutcome, LineCalls, is_about_a_text, reason
 from dragoman.client import Search, Translation, TranslationError
 
 
 @dataclass(frozen=True)
-class Job:
+class TranslationJob:
     """What to ask of which server; fields as in `dragoman.client.Client.translate`.
 
     With `num_hypotheses` each line is answered by as many lines, best first: the line's number, the
@@ -37,7 +37,7 @@ class LineTranslator(LineCalls[str]):
         advance: called with the lines and bytes that are done.
     """
 
-    def __init__(self, job: Job, unit: str, advance: Callable[[int, int], None]) -> None:
+    def __init__(self, job: TranslationJob, unit: str, advance: Callable[[int, int], None]) -> None:
         super().__init__(job.server, job.timeout, unit, advance)
         self._job = job
 
@@ -52,7 +52,7 @@ class LineTranslator(LineCalls[str]):
     def _parse(self, line: str) -> str:
         return line
 
-    async def _call(self, items: list[str]) -> list[Outcome]:
+    async def _call(self, items: list[str]) -> list[CallOutcome]:
         job = self._job
         answer = await self._client.translate(
             items,
@@ -69,23 +69,23 @@ class LineTranslator(LineCalls[str]):
             for line, translation in zip(items, answer.translations, strict=True)
         ]
 
-    def _outcome(self, line: str, translation: Translation) -> Outcome:
+    def _outcome(self, line: str, translation: Translation) -> CallOutcome:
         if translation.error:
-            return Outcome(error=reason(translation.error))
+            return CallOutcome(error=reason(translation.error))
         if self._job.num_hypotheses is None:
-            return Outcome((translation.text,))
+            return CallOutcome((translation.text,))
         if not translation.sentences:  # nothing that a model could translate
             return _ranked([(0.0, translation.text)])
         if len(translation.sentences) > 1:
-            return Outcome(error="too long to be translated in one piece, as --n-best needs it")
+            return CallOutcome(error="too long to be translated in one piece, as --n-best needs it")
         [sentence] = translation.sentences
         before, _, after = line.partition(sentence.source_text)  # white space, a list's marker
         return _ranked([(h.score, before + h.text + after) for h in sentence.hypotheses])
 
-    async def _stream(self, line: bytes) -> Outcome:
+    async def _stream(self, line: bytes) -> CallOutcome:
         """Write the pieces of one line's translation as they come."""
         text = self._parsed(line)
-        if isinstance(text, Outcome):
+        if isinstance(text, CallOutcome):
             return text
         job = self._job
         try:
@@ -103,9 +103,11 @@ class LineTranslator(LineCalls[str]):
         except TranslationError as exc:
             if not is_about_a_text(exc):
                 raise
-            return Outcome(error=reason(exc))
-        return Outcome()
+            return CallOutcome(error=reason(exc))
+        return CallOutcome()
 
 
-def _ranked(hypotheses: list[tuple[float, str]]) -> Outcome:
-    return Outcome(tuple(f"{score:.6f}\t{text}" for score, text in hypotheses), is_numbered=True)
+def _ranked(hypotheses: list[tuple[float, str]]) -> CallOutcome:
+    return CallOutcome(
+        tuple(f"{score:.6f}\t{text}" for score, text in hypotheses), is_numbered=True
+    )

@@ -13,7 +13,7 @@ from cli.exits import fail
 from cli.options import DEFAULT_SERVER, Server
 
 if TYPE_CHECKING:
-    from cli.line_scoring import Job
+    from cli.line_scoring import ScoringJob
 
 _LINES_A_TIME = 256
 
@@ -55,7 +55,7 @@ def score(
     1. A text and its translation go to the model in one piece.
     """
     from cli.line_exits import run_lines
-    from cli.line_scoring import Job
+    from cli.line_scoring import ScoringJob
 
     if (source_file is None) != (target_file is None):
         fail("give two files, SOURCE and TARGET, or none", 2)
@@ -63,11 +63,11 @@ def score(
         fail("standard input: it is closed")
     if source_file is None and sys.stdin.isatty():
         typer.echo("Type a text, a tab and a translation on each line; Ctrl-D ends.", err=True)
-    job = Job(server, source, target, model, timeout, alignments)
+    job = ScoringJob(server, source, target, model, timeout, alignments)
     run_lines(_run(job, source_file, target_file))
 
 
-async def _run(job: Job, source_file: Path | None, target_file: Path | None) -> int:
+async def _run(job: ScoringJob, source_file: Path | None, target_file: Path | None) -> int:
     """Do it; the number of lines that failed."""
     from cli.line_scoring import LineScorer
     from cli.progress import progress

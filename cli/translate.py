@@ -12,7 +12,7 @@ from cli.exits import fail
 from cli.options import DEFAULT_SERVER, Server
 
 if TYPE_CHECKING:
-    from cli.line_translation import Job
+    from cli.line_translation import TranslationJob
 
 
 def translate(
@@ -64,7 +64,7 @@ def translate(
     has only one choice.
     """
     from cli.line_exits import run_lines
-    from cli.line_translation import Job
+    from cli.line_translation import TranslationJob
     from dragoman.client import Search
 
     if stream and n_best is not None:
@@ -75,7 +75,7 @@ def translate(
         fail("standard input: it is closed")
     if not texts and sys.stdin.isatty():
         typer.echo("Type texts to translate, one a line; Ctrl-D ends.", err=True)
-    job = Job(
+    job = TranslationJob(
         server=server,
         source=source,
         target=target,
@@ -89,7 +89,7 @@ def translate(
     run_lines(_run(job, texts or [], stream))
 
 
-async def _run(job: Job, texts: list[str], stream: bool) -> int:
+async def _run(job: TranslationJob, texts: list[str], stream: bool) -> int:
     """Do it; the number of texts or lines that failed."""
     from cli.line_translation import LineTranslator
     from cli.progress import progress

@@ -32,7 +32,7 @@ EarlyStopping = Literal["heuristic", "first", "never"]
 
 
 @dataclass(frozen=True)
-class Hypothesis:
+class ReferenceHypothesis:
     """One translation.
 
     Attributes:
@@ -105,7 +105,7 @@ def greedy_search(
     source_ids: Tensor,
     source_mask: Tensor | None = None,
     max_new_tokens: int | Sequence[int] | None = None,
-) -> list[Hypothesis]:
+) -> list[ReferenceHypothesis]:
     """The most probable token, again and again.
 
     Args:
@@ -154,7 +154,7 @@ def beam_search(
     source_mask: Tensor | None = None,
     options: BeamOptions | None = None,
     max_new_tokens: int | Sequence[int] | None = None,
-) -> list[list[Hypothesis]]:
+) -> list[list[ReferenceHypothesis]]:
     """The best of k hypotheses that grow side by side (Graves, 2012; Wu et al., 2016).
 
     A step draws the best 2k continuations of a sentence's beam. Those that end with EOS and are
@@ -178,7 +178,7 @@ def beam_search(
     options = options or BeamOptions()
     mask = source_ids != model.config.pad_id if source_mask is None else source_mask
     limits = _limits(model, mask, max_new_tokens)
-    beams = [Beam(options, limit, model.config.eos_id) for limit in limits]
+    beams = [ReferenceBeam(options, limit, model.config.eos_id) for limit in limits]
     cache = model.start_cache(model.encode(source_ids, mask), mask)
     live = beams  # their running hypotheses, one after another, are the rows of the cache
     last = source_ids.new_full((len(beams),), model.config.bos_id)
@@ -206,7 +206,7 @@ class _Running:
     total: float
 
 
-class Beam:
+class ReferenceBeam:
     """The search state of one sentence. Pure Python: which model is asked is not its business.
 
     Attributes:
@@ -220,7 +220,7 @@ class Beam:
         self.max_new_tokens = max_new_tokens
         self.eos_id = eos_id
         self.running = [_Running((), (), 0.0)]
-        self.finished: list[Hypothesis] = []
+        self.finished: list[ReferenceHypothesis] = []
         self.done = False
 
     def advance(
@@ -307,10 +307,10 @@ def best_tokens(logits: Tensor, count: int) -> tuple[list[list[int]], list[list[
 
 def _hypothesis(
     generated: Sequence[int], log_probs: Sequence[float], score: float, eos_id: int
-) -> Hypothesis:
+) -> ReferenceHypothesis:
     finished = generated[-1] == eos_id
     token_ids = tuple(generated[:-1] if finished else generated)
-    return Hypothesis(token_ids, tuple(log_probs), score, finished)
+    return ReferenceHypothesis(token_ids, tuple(log_probs), score, finished)
 
 
 def _limits(model: Transformer, mask: Tensor, given: int | Sequence[int] | None) -> list[int]:

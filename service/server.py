@@ -18,7 +18,7 @@ from dragoman.v1 import translation_pb2_grpc
 from service import descriptors
 from service.api.health import HealthService
 from service.api.http_endpoint import HttpEndpoint, Probes
-from service.api.interceptor import Boundary
+from service.api.interceptor import Interceptor
 from service.api.reflection import Reflection
 from service.api.registry import Registry
 from service.api.request_parsing import RequestParser
@@ -76,7 +76,7 @@ class Server:
         self._endpoint: HttpEndpoint | None = None
         self._health: HealthService
         self._reflection: Reflection
-        self._boundary: Boundary
+        self._boundary: Interceptor
         self._grpc: grpc.aio.Server
         self._servicer: TranslationServicer
         self._stalls: Watch
@@ -277,7 +277,7 @@ class Server:
             "pairs": settings.max_texts,
             "suppressed_tokens": MAX_SUPPRESSED,
         }
-        self._boundary = Boundary(
+        self._boundary = Interceptor(
             self._metrics,
             RequestParser(SERVICE, entries),
             settings.max_concurrent_requests,

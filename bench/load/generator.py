@@ -7,7 +7,7 @@ import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Protocol
 
-from bench.load.sample import UNFINISHED, Reply, Sample
+from bench.load.sample import UNFINISHED, ReplySample, Sample
 
 FAILURE_PAUSE_SECONDS = 0.1
 """How long a user of the closed loop waits after an error: a dead server answers in no time, and
@@ -16,10 +16,10 @@ thousands of refusals a second would say nothing."""
 HEARTBEAT_SECONDS = 0.02
 
 
-class Call(Protocol):
+class GeneratedCall(Protocol):
     """Sends texts and waits for the answer. Errors are replies; only cancelling raises."""
 
-    async def __call__(self, texts: Sequence[str]) -> Reply:
+    async def __call__(self, texts: Sequence[str]) -> ReplySample:
         """The reply; its `first` is in the event loop's time."""
         ...
 
@@ -38,7 +38,7 @@ class Generator:
 
     def __init__(
         self,
-        call: Call,
+        call: GeneratedCall,
         texts_of: Callable[[int], Sequence[str]],
         record: Callable[[Sample], None],
         start: float,
@@ -85,7 +85,7 @@ class Generator:
         texts = self._texts_of(number)
         sent = self._now()
         self.num_in_flight += 1
-        reply = Reply(UNFINISHED)
+        reply = ReplySample(UNFINISHED)
         try:
             reply = await self._call(texts)
         finally:

@@ -12,7 +12,7 @@ import grpc
 
 from bench.load.errors import ServerError
 from bench.load.plan import LoadPlan
-from bench.load.sample import Reply
+from bench.load.sample import ReplySample
 from dragoman import conversions
 from dragoman.results import StreamEnd
 from dragoman.v1 import translation_pb2 as pb
@@ -81,7 +81,7 @@ class GrpcCall:
             for m in response.models
         ]
 
-    async def __call__(self, texts: Sequence[str]) -> Reply:
+    async def __call__(self, texts: Sequence[str]) -> ReplySample:
         """Send the texts in one request, or the only one as a stream."""
         try:
             if self._plan.stream:
@@ -90,9 +90,11 @@ class GrpcCall:
         except grpc.aio.AioRpcError as exc:
             trailing = tuple(exc.trailing_metadata() or ())
             error = conversions.error(exc.code(), exc.details() or "", trailing)
-            return Reply(error.code.name, error.message, retry_after=error.retry_after_seconds)
+            return ReplySample(
+                error.code.name, error.message, retry_after=error.retry_after_seconds
+            )
 
-    async def _translate(self, texts: Sequence[str]) -> Reply:
+    async def _translate(self, texts: Sequence[str]) -> ReplySample:
         plan = self._plan
         request = pb.TranslateRequest(
             contents=texts,
@@ -104,7 +106,7 @@ class GrpcCall:
         response = await self._stub.Translate(request, timeout=plan.timeout)
         batch = conversions.batch(response, ())
         error = next((item.error for item in batch.translations if item.error), None)
-        return Reply(
+        return ReplySample(
             code=error.code.name if error else "OK",
             message=error.message if error else "",
             source_tokens=sum(item.num_source_tokens for item in batch.translations),
@@ -113,7 +115,7 @@ class GrpcCall:
             compute_seconds=batch.compute_seconds,
         )
 
-    async def _stream(self, text: str) -> Reply:
+    async def _stream(self, text: str) -> ReplySample:
         plan = self._plan
         request = pb.StreamTranslateRequest(
             content=text,
@@ -131,9 +133,9 @@ class GrpcCall:
                 continue
             end = conversions.stream_end(response.summary)
         if end is None:
-            return Reply("INTERNAL", "the stream ended without its summary")
+            return ReplySample("INTERNAL", "the stream ended without its summary")
         gaps = tuple(later - before for before, later in itertools.pairwise(times))
-        return Reply(
+        return ReplySample(
             first=times[0] if times else None,
             gaps=gaps,
             source_tokens=end.num_source_tokens,

@@ -12,7 +12,7 @@ UNFINISHED = "UNFINISHED"
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class ReplySample:
     """How a call ended.
 
     Attributes:
@@ -52,7 +52,7 @@ class Sample:
     scheduled: float
     sent: float
     ended: float
-    reply: Reply
+    reply: ReplySample
 
     @property
     def ok(self) -> bool:
@@ -75,7 +75,7 @@ class Sample:
         return None if self.reply.first is None else self.reply.first - self.scheduled
 
 
-_REPLY_FIELDS = tuple(field.name for field in dataclasses.fields(Reply))
+_REPLY_FIELDS = tuple(field.name for field in dataclasses.fields(ReplySample))
 COLUMNS = ("number", "scheduled", "sent", "ended", *_REPLY_FIELDS)
 
 
@@ -96,7 +96,7 @@ def from_row(columns: list[str], row: list[Any]) -> Sample:
     reply = {name: values[name] for name in _REPLY_FIELDS if name in values}
     reply["gaps"] = tuple(reply.get("gaps", ()))
     return Sample(
-        values["number"], values["scheduled"], values["sent"], values["ended"], Reply(**reply)
+        values["number"], values["scheduled"], values["sent"], values["ended"], ReplySample(**reply)
     )
 
 

@@ -19,7 +19,7 @@ from service.batching.jobs import Job
 from service.decoding.requests import FinishReason, GenerationRequest, GenerationResult
 from service.engine.generation import Generation
 from service.engine.observer import EngineObserver, SilentObserver
-from service.engine.quota import Admission, Places
+from service.engine.quota import AdmittedCall, Quota
 from service.errors import (
     DeadlineExceededError,
     DragomanError,
@@ -104,7 +104,7 @@ class BatchEngine:
         self._observer: EngineObserver = observer or SilentObserver()
         self._clock = clock
         in_work = policy.max_batch * policy.num_workers
-        self._places = Places(in_work + policy.max_waiting, policy.max_waiting // 2)
+        self._places = Quota(in_work + policy.max_waiting, policy.max_waiting // 2)
         self._waiting: dict[Job, None] = {}
         self._num_running = 0
         self._num_batches = 0
@@ -173,7 +173,7 @@ class BatchEngine:
         await self._ended.wait()
         return False
 
-    def admit(self, max_in_flight: int, first: GenerationRequest | None = None) -> Admission:
+    def admit(self, max_in_flight: int, first: GenerationRequest | None = None) -> AdmittedCall:
         """Let a call in, as `Engine.admit`.
 
         Raises:
@@ -186,7 +186,7 @@ class BatchEngine:
             raise ResourceExhaustedError(
                 f"{self._places.num_taken} sequences wait or run, which is the limit", 1.0
             )
-        return Admission(self._places, max_in_flight, self._enqueue)
+        return AdmittedCall(self._places, max_in_flight, self._enqueue)
 
     # --- what generations ask --------------------------------------------------------------------
 

@@ -21,7 +21,7 @@ from service.decoding.requests import (
 )
 from service.errors import InvalidArgumentError
 from service.translation.alignments import Alignment, SourceToken, TargetToken
-from service.translation.cooperative_yield import Turns
+from service.translation.cooperative_yield import CooperativeYield
 from service.translation.options import TranslateOptions
 from service.translation.pair_scorer import PairResult, ScoreOptions
 from service.translation.results import SentenceHypothesis, TextResult
@@ -154,7 +154,7 @@ def _refuse_unknown(message: Message, name: str) -> None:
 
 
 async def add_translation(
-    response: pb.TranslateResponse, result: TextResult, request_id: str, turns: Turns
+    response: pb.TranslateResponse, result: TextResult, request_id: str, turns: CooperativeYield
 ) -> None:
     """Add one text's answer; `request_id` is for the message of an internal error."""
     message = response.translations.add(
@@ -194,7 +194,7 @@ def _hypothesis(hypothesis: SentenceHypothesis) -> pb.Hypothesis:
 
 
 async def add_score(
-    response: pb.ScoreResponse, result: PairResult, request_id: str, turns: Turns
+    response: pb.ScoreResponse, result: PairResult, request_id: str, turns: CooperativeYield
 ) -> None:
     """Add one pair's answer; `request_id` is for the message of an internal error."""
     await turns.offer()

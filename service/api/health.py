@@ -16,7 +16,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from service.api.interceptor import host_of
 from service.api.status import clipped
-from service.engine.quota import Places
+from service.engine.quota import Quota
 
 _Response = health_pb2.HealthCheckResponse
 
@@ -36,7 +36,7 @@ class HealthService(health_pb2_grpc.HealthServicer):
     """
 
     def __init__(self, services: tuple[str, ...], max_watches: int) -> None:
-        self.watches = Places(max_watches, reserve=0)
+        self.watches = Quota(max_watches, reserve=0)
         self._services = frozenset(("", *services))
         self._serving = False
         self._stalled = False

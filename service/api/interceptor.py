@@ -23,7 +23,7 @@ from dragoman.conversions import CLIENT_ID, REQUEST_ID, VALID_ID
 from service import errors
 from service.api.request_parsing import RequestParser, UndecodableError
 from service.api.status import code_of, status_of
-from service.engine.quota import Places
+from service.engine.quota import Quota
 from service.observability import logs
 from service.observability.metrics import ServerMetrics
 
@@ -46,7 +46,7 @@ Context = grpc.aio.ServicerContext[Any, Any]
 Handler = Any  # grpc.RpcMethodHandler: its callables are typed for threads, ours are coroutines
 
 
-class Call:
+class CallContext:
     """One call in progress.
 
     Attributes:
@@ -78,7 +78,7 @@ class Call:
         return host_of(self.peer)
 
 
-class Boundary(grpc.aio.ServerInterceptor):
+class Interceptor(grpc.aio.ServerInterceptor):
     """Wraps every method of our own service. Others (health, reflection) pass through.
 
     Args:
@@ -104,8 +104,8 @@ class Boundary(grpc.aio.ServerInterceptor):
     ) -> None:
         self.metrics = metrics
         self.parser = parser
-        self.calls = Places(max_calls, reserve=0)
-        self.bytes = Places(_MAX_LARGEST_MESSAGES * max_message_bytes, reserve=0)
+        self.calls = Quota(max_calls, reserve=0)
+        self.bytes = Quota(_MAX_LARGEST_MESSAGES * max_message_bytes, reserve=0)
         self.started = asyncio.Event()
         self._prefix = f"/{parser.service}/"
         self._handlers: dict[str, Handler] = {}  # by path; of our own methods only
@@ -195,12 +195,14 @@ class _RunningCall:
     garbage collector, which counts objects, does not see that such a cycle holds megabytes.
     """
 
-    def __init__(self, boundary: Boundary, method: str, context: Context, num_bytes: int) -> None:
+    def __init__(
+        self, boundary: Interceptor, method: str, context: Context, num_bytes: int
+    ) -> None:
         self._boundary = boundary
         self._method = method
         self._context: Context | None = context
         self._num_bytes = num_bytes
-        self._call = call = Call(context)
+        self._call = call = CallContext(context)
         # Asking what models there are ends at once, whoever else has calls in progress.
         self._client = "" if method in _METADATA else call.client
         self._has_place = self._has_bytes = False
@@ -320,9 +322,9 @@ def time_remaining(context: Context) -> float | None:
     return remaining
 
 
-def current_call() -> Call:
+def current_call() -> CallContext:
     """The call that the running task answers."""
     return _current.get()
 
 
-_current: contextvars.ContextVar[Call] = contextvars.ContextVar("call")
+_current: contextvars.ContextVar[CallContext] = contextvars.ContextVar("call")

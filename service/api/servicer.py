@@ -25,7 +25,7 @@ from service.api.registry import Registry, ServedModel
 from service.api.status import code_of
 from service.errors import InvalidArgumentError, UnavailableError
 from service.observability.metrics import ServerMetrics
-from service.translation.cooperative_yield import Turns
+from service.translation.cooperative_yield import CooperativeYield
 from service.translation.pair_scorer import PairResult
 from service.translation.results import TextResult
 
@@ -73,7 +73,7 @@ class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
         self._count(results)
         response = pb.TranslateResponse(model=model.name)
         _set_timing(response.timing, results)
-        turns = Turns()
+        turns = CooperativeYield()
         for result in results:
             await add_translation(response, result, call.request_id, turns)
         return response
@@ -119,7 +119,7 @@ class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
         self._count(results)
         response = pb.ScoreResponse(model=model.name)
         _set_timing(response.timing, results)
-        turns = Turns()
+        turns = CooperativeYield()
         for result in results:
             await add_score(response, result, call.request_id, turns)
         return response

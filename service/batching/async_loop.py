@@ -7,7 +7,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
 
-from service.batching.async_scheduler import LookaheadScheduler
+from service.batching.async_scheduler import AsyncScheduler
 from service.batching.scheduler import Schedule
 from service.batching.step_loop import (
     NOTHING_EXECUTED,
@@ -17,11 +17,11 @@ from service.batching.step_loop import (
     outcome_of,
     take_in,
 )
-from service.runtime.plan import PipelinedRunner, Scorer, StepOutput
+from service.runtime.plan import AsyncRunner, Scorer, StepOutput
 
 
 @dataclass(frozen=True)
-class StepUnderWay:
+class SubmittedStep:
     """A step that has been submitted.
 
     Attributes:
@@ -45,12 +45,12 @@ class Pipeline:
     """
 
     def __init__(
-        self, runner: PipelinedRunner, scheduler: LookaheadScheduler, clock: Callable[[], float]
+        self, runner: AsyncRunner, scheduler: AsyncScheduler, clock: Callable[[], float]
     ) -> None:
         self._runner = runner
         self._scheduler = scheduler
         self._clock = clock
-        self._steps: deque[StepUnderWay] = deque()
+        self._steps: deque[SubmittedStep] = deque()
 
     @property
     def is_busy(self) -> bool:
@@ -71,15 +71,15 @@ class Pipeline:
             schedules.append(schedule)
             if schedule.plan is None:
                 break
-            self._steps.append(StepUnderWay(schedule, now, self._runner.submit(schedule.plan)))
+            self._steps.append(SubmittedStep(schedule, now, self._runner.submit(schedule.plan)))
         return schedules
 
-    def take_oldest(self) -> StepUnderWay:
+    def take_oldest(self) -> SubmittedStep:
         """The step that was submitted first; its output is for the scheduler to take in next."""
         return self._steps.popleft()
 
 
-class PipelineLoop(StepLoop):
+class AsyncLoop(StepLoop):
     """The step loop of a runner that takes a plan while it works on another.
 
     Args:
@@ -89,8 +89,8 @@ class PipelineLoop(StepLoop):
 
     def __init__(
         self,
-        runner: PipelinedRunner,
-        scheduler: LookaheadScheduler,
+        runner: AsyncRunner,
+        scheduler: AsyncScheduler,
         clock: Callable[[], float],
         listener: Listener,
         scorer: Scorer | None = None,

@@ -50,7 +50,7 @@ class _Flight:
     newcomers: list[Job]
 
 
-class LookaheadScheduler(Scheduler):
+class AsyncScheduler(Scheduler):
     """A scheduler that can also plan ahead. `update` takes in the outputs in the plans' order.
 
     Args:

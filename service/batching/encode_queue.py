@@ -12,12 +12,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from service.batching.fair_queue import WaitingQueue
+from service.batching.fair_queue import FairQueue
 from service.batching.jobs import Job
 from service.runtime.plan import EncodedSource
 
 
-class Anteroom:
+class EncodeQueue:
     """The queue as lanes see it: those who may join now, and all who have not joined.
 
     Args:
@@ -28,7 +28,7 @@ class Anteroom:
         is_passed: whether newcomers join without having been encoded, at present.
     """
 
-    def __init__(self, waiting: WaitingQueue, token_budget: int) -> None:
+    def __init__(self, waiting: FairQueue, token_budget: int) -> None:
         self.is_passed = True
         self._waiting = waiting
         self._token_budget = token_budget

@@ -79,7 +79,7 @@ class JobQueue(Protocol):
         ...
 
 
-class WaitingQueue:
+class FairQueue:
     """Translations that wait for rows, and scores that wait for their part."""
 
     def __init__(self) -> None:

@@ -20,20 +20,20 @@ from dataclasses import dataclass
 
 from service.batching.failures import ENCODING, error_of
 from service.batching.jobs import Job, request_ids
-from service.batching.lane_scheduler import LanedScheduler
+from service.batching.lane_scheduler import LaneScheduler
 from service.batching.scheduler import Finished, Schedule
 from service.batching.step_loop import (
     NOTHING_EXECUTED,
     NOTHING_HAPPENED,
+    Events,
     Iteration,
     Listener,
-    News,
     StepLoop,
     outcome_of,
     take_in,
 )
 from service.runtime.plan import EncodedBatch, LanedRunner, Scorer, StepOutput, TargetScore
-from service.runtime.serial_executor import Worker
+from service.runtime.serial_executor import SerialExecutor
 
 logger = logging.getLogger(__name__)
 
@@ -65,7 +65,7 @@ class LaneLoop(StepLoop):
     def __init__(
         self,
         runner: LanedRunner,
-        scheduler: LanedScheduler,
+        scheduler: LaneScheduler,
         clock: Callable[[], float],
         listener: Listener,
         scorer: Scorer | None = None,
@@ -73,8 +73,8 @@ class LaneLoop(StepLoop):
         super().__init__(self._close, scheduler, clock, listener, scorer)
         self._runner = runner
         self._scheduler = scheduler
-        self._workers = [Worker(f"lane-{number}") for number in range(len(runner.lanes))]
-        self._encoder = Worker("encoder")
+        self._workers = [SerialExecutor(f"lane-{number}") for number in range(len(runner.lanes))]
+        self._encoder = SerialExecutor("encoder")
         self._has_stepped = False  # in the last iteration, on this thread
 
     def start(self) -> None:
@@ -161,7 +161,7 @@ class LaneLoop(StepLoop):
             )
         )
         if failed or self._scheduler.is_idle:  # or else the next step tells it
-            self._listener.told(News(finished=failed, iterations=self._untold))
+            self._listener.told(Events(finished=failed, iterations=self._untold))
             self._untold = []
 
     # --- one lane, on this thread ----------------------------------------------------------------

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from service.batching.encode_queue import Anteroom
-from service.batching.fair_queue import WaitingQueue
+from service.batching.encode_queue import EncodeQueue
+from service.batching.fair_queue import FairQueue
 from service.batching.jobs import Job
 from service.batching.scheduler import Finished, Schedule, Scheduler
 from service.errors import DragomanError
@@ -27,7 +27,7 @@ _AHEAD_PART = 8
 _MOST_LANES_ENCODED_FOR = 2
 
 
-class LanedScheduler:
+class LaneScheduler:
     """Decides for every lane; a lane is named by its number.
 
     Between `schedule` and `release` a lane is busy: its step is under way, or what it scores.
@@ -48,7 +48,7 @@ class LanedScheduler:
         together: int,
     ) -> None:
         self._together = together
-        self._waiting = Anteroom(WaitingQueue(), encode_token_budget)
+        self._waiting = EncodeQueue(FairQueue(), encode_token_budget)
         self._lanes = [
             Scheduler(
                 one,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from service.batching.fair_queue import JobQueue, WaitingQueue
+from service.batching.fair_queue import FairQueue, JobQueue
 from service.batching.jobs import Job
 from service.decoding.linked_sources import linked_sources
 from service.decoding.requests import FinishReason, GenerationResult, Hypothesis, ScoringRequest
@@ -101,7 +101,7 @@ class Scheduler:
             limits.max_rows, limits.max_target_positions, bos_id=bos_id, eos_id=eos_id
         )
         self._states = self._decoding.states
-        self._waiting: JobQueue = WaitingQueue() if waiting is None else waiting
+        self._waiting: JobQueue = FairQueue() if waiting is None else waiting
         # Who is in each row of the last plan; None where somebody has left since.
         self._owners: list[Job | None] = []
         self._holes: list[int] = []

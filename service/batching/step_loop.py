@@ -84,7 +84,7 @@ class Iteration:
 
 
 @dataclass(frozen=True)
-class News:
+class Events:
     """What the event loop is told.
 
     Attributes:
@@ -101,7 +101,7 @@ class News:
 class Listener(Protocol):
     """Who is told. Called on the step loop's thread: must pass it on and return."""
 
-    def told(self, news: News) -> None:
+    def told(self, news: Events) -> None:
         """Something happened."""
         ...
 
@@ -311,13 +311,13 @@ class StepLoop(abc.ABC):
             num_scored=len(jobs),
             score_seconds=self._clock() - started,
         )
-        self._listener.told(News(finished=finished, iterations=[*self._untold, iteration]))
+        self._listener.told(Events(finished=finished, iterations=[*self._untold, iteration]))
         self._untold = []
 
     def _tell_dropped(self, schedule: Schedule) -> None:
         """Tell who was dropped at once: they need not wait for the step."""
         if schedule.dropped:
-            self._listener.told(News(finished=schedule.dropped))
+            self._listener.told(Events(finished=schedule.dropped))
 
     def _tell(
         self,
@@ -348,12 +348,12 @@ class StepLoop(abc.ABC):
         # to the metrics alone can wait until there is something for a client.
         is_awaited = update.streamed or update.finished or scheduler.is_idle
         if is_awaited or len(self._untold) >= MAX_UNTOLD:
-            self._listener.told(News(update.streamed, update.finished, self._untold))
+            self._listener.told(Events(update.streamed, update.finished, self._untold))
             self._untold = []
 
     def _stream(self, job: Job) -> None:
         if token_ids := self._orderly.stream(job):
-            self._listener.told(News(streamed=[(job, token_ids)]))
+            self._listener.told(Events(streamed=[(job, token_ids)]))
 
     def _close_runner(self) -> None:
         self._scorer = None  # it shares the runner's sessions

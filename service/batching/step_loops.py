@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from service.batching.async_loop import PipelineLoop
-from service.batching.async_scheduler import LookaheadScheduler
+from service.batching.async_loop import AsyncLoop
+from service.batching.async_scheduler import AsyncScheduler
 from service.batching.config import EngineConfig
 from service.batching.lane_loop import LaneLoop
-from service.batching.lane_scheduler import LanedScheduler
+from service.batching.lane_scheduler import LaneScheduler
 from service.batching.plain_loop import PlainLoop
 from service.batching.scheduler import Scheduler
 from service.batching.step_loop import Listener, StepLoop
-from service.runtime.plan import LanedRunner, ModelRunner, PipelinedRunner, RunnerLimits, Scorer
+from service.runtime.plan import AsyncRunner, LanedRunner, ModelRunner, RunnerLimits, Scorer
 
 
 def step_loop(
@@ -33,7 +33,7 @@ def step_loop(
     """
     bos_id, eos_id, budget = config.bos_id, config.eos_id, config.encode_token_budget
     if isinstance(runner, LanedRunner):
-        lanes = LanedScheduler(
+        lanes = LaneScheduler(
             [lane.alone.limits for lane in runner.lanes],
             bos_id=bos_id,
             eos_id=eos_id,
@@ -41,11 +41,11 @@ def step_loop(
             together=config.rows_together * len(runner.lanes),
         )
         return LaneLoop(runner, lanes, clock, listener, scorer)
-    if isinstance(runner, PipelinedRunner) and runner.depth > 1:
-        ahead = LookaheadScheduler(
+    if isinstance(runner, AsyncRunner) and runner.depth > 1:
+        ahead = AsyncScheduler(
             runner.limits, bos_id=bos_id, eos_id=eos_id, encode_token_budget=budget
         )
-        return PipelineLoop(runner, ahead, clock, listener, scorer)
+        return AsyncLoop(runner, ahead, clock, listener, scorer)
     scheduler = Scheduler(runner.limits, bos_id=bos_id, eos_id=eos_id, encode_token_budget=budget)
     return PlainLoop(runner, scheduler, clock, listener, scorer)
 

@@ -31,9 +31,9 @@ from collections.abc import Callable, Iterable
 
 from service.batching.jobs import Job
 from service.decoding.requests import FinishReason, GenerationRequest, GenerationResult
-from service.engine.latency_model import Pace
-from service.engine.queue_estimate import Backlog
-from service.engine.quota import Places
+from service.engine.latency_model import LatencyModel
+from service.engine.queue_estimate import QueueEstimate
+from service.engine.quota import Quota
 from service.errors import DeadlineExceededError, DragomanError, ResourceExhaustedError
 
 # How long a burst may queue: for so many times what a sequence takes, but no less than that.
@@ -57,7 +57,7 @@ class Refusal(enum.Enum):
     DEADLINE = "deadline"
 
 
-class Gate:
+class AdmissionController:
     """Decides who gets in.
 
     Args:
@@ -66,7 +66,7 @@ class Gate:
         max_queue_seconds: how long a call may wait for its first text to begin; None for the
             automatic limit.
         clock: seconds, in which deadlines are measured.
-        on_held_back: as for `Places`.
+        on_held_back: as for `Quota`.
         on_refused: told of every refusal.
 
     Attributes:
@@ -84,9 +84,9 @@ class Gate:
         on_held_back: Callable[[int], None] = lambda _: None,
         on_refused: Callable[[Refusal], None] = lambda _: None,
     ) -> None:
-        self.pace = Pace(max_rows)
-        self.backlog = Backlog()
-        self.places = Places(
+        self.pace = LatencyModel(max_rows)
+        self.backlog = QueueEstimate()
+        self.places = Quota(
             max_rows + max_waiting, max_waiting // 2, on_held_back, self._spare_limit
         )
         self._max_rows = max_rows

@@ -17,7 +17,7 @@ from typing import Protocol
 from model.limits import default_max_new_tokens
 from service.batching.config import EngineConfig
 from service.batching.jobs import Job
-from service.batching.step_loop import MAX_UNTOLD, Iteration, News
+from service.batching.step_loop import MAX_UNTOLD, Events, Iteration
 from service.batching.step_loops import step_loop, widest_sequence
 from service.decoding.requests import (
     FinishReason,
@@ -25,11 +25,11 @@ from service.decoding.requests import (
     GenerationResult,
     ScoringRequest,
 )
-from service.engine.admission import Gate
+from service.engine.admission import AdmissionController
 from service.engine.generation import Generation
-from service.engine.interface import Pulse
+from service.engine.interface import EngineProgress
 from service.engine.observer import EngineObserver, SilentObserver
-from service.engine.quota import Admission
+from service.engine.quota import AdmittedCall
 from service.engine.scoring_preparation import ScoringPreparation, in_a_thread
 from service.errors import (
     DragomanError,
@@ -127,7 +127,7 @@ class Engine:
             self._steps = step_loop(runner, self.config, clock, self, scorer)
             if scorer is not None:
                 self._scoring = ScoringPreparation(in_a_thread(scorer), clock)
-        self._gate = Gate(
+        self._gate = AdmissionController(
             runner.limits.max_rows,
             self.config.max_waiting,
             self.config.max_queue_seconds,
@@ -239,14 +239,14 @@ class Engine:
         self._steps.abandon()
         self._end(failed=True)
 
-    def pulse(self) -> Pulse | None:
+    def pulse(self) -> EngineProgress | None:
         """Its progress; None while it has no work.
 
         A request counts as work until the step loop has answered it, cancelled or not.
         """
         if not self._generations:
             return None
-        return Pulse(self._num_reports, self._silence_seconds())
+        return EngineProgress(self._num_reports, self._silence_seconds())
 
     def _silence_seconds(self) -> float:
         """How long the step loop may be silent: so many steps, an encode and a score.
@@ -287,7 +287,7 @@ class Engine:
         self._enqueue(generations)
         return generations
 
-    def admit(self, max_in_flight: int, first: GenerationRequest | None = None) -> Admission:
+    def admit(self, max_in_flight: int, first: GenerationRequest | None = None) -> AdmittedCall:
         """Let a call in that has many sequences to submit; close what is returned.
 
         Args:
@@ -304,7 +304,7 @@ class Engine:
         client = "" if first is None else first.client
         num_rows = 1 if first is None else _num_places(first)
         self._gate.enter(first, num_rows, client)
-        return Admission(
+        return AdmittedCall(
             self._gate.places,
             max_in_flight,
             self._submit_admitted,
@@ -393,7 +393,7 @@ class Engine:
 
     # --- what the step loop tells, from any thread (step_loop.Listener) --------------------------
 
-    def told(self, news: News) -> None:
+    def told(self, news: Events) -> None:
         """Pass on what happened."""
         self._on_loop(lambda: self._hand_out(news))
 
@@ -410,7 +410,7 @@ class Engine:
         with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(call)
 
-    def _hand_out(self, news: News) -> None:
+    def _hand_out(self, news: Events) -> None:
         if self._ended.is_set():  # of a step that hung, and whose jobs have been answered
             return
         self._num_reports += 1

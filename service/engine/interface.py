@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from service.decoding.requests import GenerationRequest
-from service.engine.quota import Admission
+from service.engine.quota import AdmittedCall
 from service.runtime.plan import RunnerLimits
 
 
 @dataclass(frozen=True)
-class Pulse:
+class EngineProgress:
     """The progress of an engine that has work.
 
     Attributes:
@@ -65,7 +65,7 @@ class ServableEngine(Protocol):
         """Begin to serve."""
         ...
 
-    def admit(self, max_in_flight: int, first: GenerationRequest | None = None) -> Admission:
+    def admit(self, max_in_flight: int, first: GenerationRequest | None = None) -> AdmittedCall:
         """Let a call in, with at most `max_in_flight` sequences at a time.
 
         Args:
@@ -79,7 +79,7 @@ class ServableEngine(Protocol):
         """
         ...
 
-    def pulse(self) -> Pulse | None:
+    def pulse(self) -> EngineProgress | None:
         """Its progress; None while it has no work."""
         ...
 

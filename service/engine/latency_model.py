@@ -21,7 +21,7 @@ _PRIOR_TOKENS = 100.0
 # The shortest answers: so many lie below.
 _QUANTILE = 0.1
 _QUANTILE_STEP = 0.02
-# How much of the widest batch's throughput is enough. See `Pace.enough_rows`.
+# How much of the widest batch's throughput is enough. See `LatencyModel.enough_rows`.
 _ENOUGH = 0.95
 
 
@@ -39,7 +39,7 @@ class _Mean:
     num_steps: float = 1.0
 
 
-class Pace:
+class LatencyModel:
     """Estimates of one engine.
 
     A step of n rows is taken to last a + b n seconds: weights have to be read however few rows

@@ -14,7 +14,7 @@ from service.decoding.requests import (
 )
 from service.engine.admission import Refusal
 from service.observability.metrics import ServerMetrics
-from service.runtime.cuda.batch_sizes import Ladder
+from service.runtime.cuda.batch_sizes import BatchSizeBuckets
 
 if TYPE_CHECKING:
     from service.runtime.cuda.runner import DeviceRunner
@@ -51,7 +51,7 @@ class ModelMetrics:
         self._padding_tokens = metrics.padding_tokens.labels(model)
         self._wasted_tokens = metrics.wasted_tokens.labels(model)
         # Of a model on a GPU, and only then.
-        self._ladder: Ladder | None = None
+        self._ladder: BatchSizeBuckets | None = None
         self._padded_rows = metrics.padded_rows.labels(model)
         self._graph_captures = metrics.graph_captures.labels(model)
         self._device_memory = functools.partial(metrics.device_memory.labels, model=model)

@@ -20,7 +20,7 @@ _FlowKey = tuple[str, Priority]
 
 
 @dataclass
-class _Flow:
+class _FlowEstimate:
     """What waits of one client with one priority.
 
     Attributes:
@@ -37,7 +37,7 @@ class _Flow:
         return self.work / self.num_jobs
 
 
-class Backlog:
+class QueueEstimate:
     """Work that waits, by flow, in expected steps over all rows.
 
     Attributes:
@@ -51,7 +51,7 @@ class Backlog:
         self.num_rows_running = 0
         self._inside: set[Job] = set()
         self._works: dict[Job, float] = {}  # of those who wait
-        self._flows: dict[_FlowKey, _Flow] = {}
+        self._flows: dict[_FlowKey, _FlowEstimate] = {}
         self.total = 0.0
         self._turns = 0.0  # one of each flow
 
@@ -115,7 +115,7 @@ class Backlog:
         key = job.request.client, job.request.priority
         flow = self._flows.get(key)
         if flow is None:
-            flow = self._flows[key] = _Flow()
+            flow = self._flows[key] = _FlowEstimate()
         else:
             self._turns -= flow.turn
         flow.num_jobs += count

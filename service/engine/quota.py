@@ -21,7 +21,7 @@ from service.engine.generation import Generation
 _LAST = 8
 
 
-class Places:
+class Quota:
     """Counts who holds how much: rows inside the engine, or calls in progress.
 
     Args:
@@ -112,7 +112,7 @@ class Places:
             self.empty.clear()
 
 
-class Admission:
+class AdmittedCall:
     """A call that was let in: from now on it is slowed down at worst, not refused.
 
     It holds the places of one sequence until it is closed, and those of each further sequence in
@@ -128,7 +128,7 @@ class Admission:
 
     def __init__(
         self,
-        places: Places,
+        places: Quota,
         max_in_flight: int,
         enqueue: Callable[[GenerationRequest, Callable[[Generation], None]], Generation],
         *,

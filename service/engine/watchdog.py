@@ -13,7 +13,7 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
-from service.engine.interface import Pulse, ServableEngine
+from service.engine.interface import EngineProgress, ServableEngine
 
 _log = logging.getLogger(__name__)
 
@@ -44,9 +44,9 @@ class Watchdog:
         self._hang_seconds = hang_seconds
         self._limit = stall_seconds
         self._looked_at = 0.0
-        self._last: Pulse | None = None
+        self._last: EngineProgress | None = None
 
-    def look(self, pulse: Pulse | None, now: float) -> None:
+    def look(self, pulse: EngineProgress | None, now: float) -> None:
         """Compare with the last look.
 
         Args:

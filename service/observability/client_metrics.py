@@ -8,7 +8,9 @@ from prometheus_client import CollectorRegistry, Counter
 
 NUM_CLIENTS = 50
 
-_NAMED = "id:"  # as `service.api.interceptor.Call.client` begins for a client that names itself
+_NAMED = (
+    "id:"  # as `service.api.interceptor.CallContext.client` begins for a client that names itself
+)
 _ADDRESS, _OTHER = "address", "other"
 
 
@@ -38,7 +40,7 @@ class ClientMetrics:
         self._requests = functools.cache(requests.labels)  # which takes longer than to count
 
     def call_finished(self, client: str, code: str) -> None:
-        """A call of `client` (`service.api.interceptor.Call.client`) ended with a gRPC status."""
+        """A call of a client (`CallContext.client` of the interceptor) ended with a gRPC status."""
         self._requests(self._label(client), code).inc()
 
     def _label(self, client: str) -> str:

@@ -150,7 +150,7 @@ class StepPlan:
             the runner's own choice. Whatever it is, the first of them are the same.
         chained: [num_rows] rows that go on with the best token of the step before this one, which
             the host need not have seen: their `token_ids` and `positions` don't count. A row that
-            ended in that step goes nowhere. Only for a `PipelinedRunner`; None where there is no
+            ended in that step goes nowhere. Only for a `AsyncRunner`; None where there is no
             such row.
 
     With num_rows == 0 there is no step.
@@ -254,7 +254,7 @@ class LanedRunner(Protocol):
 
 
 @runtime_checkable
-class PipelinedRunner(ModelRunner, Protocol):
+class AsyncRunner(ModelRunner, Protocol):
     """A runner that takes a plan while it still works on the one before.
 
     Plans are carried out in the order in which they are submitted. One that fails fails alone: what

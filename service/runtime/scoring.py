@@ -16,7 +16,7 @@ from service.runtime.plan import ScoreItem, TargetScore
 from service.runtime.source_batches import padded, similar_lengths
 
 
-class Encoder(Protocol):
+class SourceEncoder(Protocol):
     """What runs a bundle's encoder: an `onnxruntime.InferenceSession`, or who has one."""
 
     def run(self, names: Sequence[str], feeds: dict[str, Any], /) -> list[Any]:
@@ -43,7 +43,9 @@ class OnnxScorer:
         OSError: a file can't be opened.
     """
 
-    def __init__(self, bundle: Bundle, settings: SessionSettings, encoder: Encoder | None) -> None:
+    def __init__(
+        self, bundle: Bundle, settings: SessionSettings, encoder: SourceEncoder | None
+    ) -> None:
         assert bundle.scoring_path is not None, "a bundle without a scoring graph has no scorer"
         self._bundle = bundle
         self._settings = settings

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable
 
 
-class Worker:
+class SerialExecutor:
     """Carries out what it is given, in order.
 
     Args:

@@ -9,7 +9,7 @@ import time
 _TURN_SECONDS = 0.002
 
 
-class Turns:
+class CooperativeYield:
     """Gives the event loop a turn whenever its owner has computed for some milliseconds.
 
     Args:

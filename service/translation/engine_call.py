@@ -13,7 +13,7 @@ from service.decoding.requests import (
 )
 from service.engine.generation import Generation
 from service.engine.interface import ServableEngine
-from service.engine.quota import Admission
+from service.engine.quota import AdmittedCall
 from service.translation.preparation import Piece
 
 
@@ -32,7 +32,7 @@ class Part:
     scorings: list[Generation] = field(default_factory=list)
 
 
-class Call:
+class EngineCall:
     """Submits the pieces of a call. `close` it, whatever happens, to free what is left of it.
 
     It asks the engine for admission with the first piece that needs the model: texts without one
@@ -64,7 +64,7 @@ class Call:
         self._priority = priority
         # Twice the rows: as many wait as run, so that no row is idle while the call goes on.
         self._max_in_flight = max(2, 2 * engine.limits.max_rows // options.beam_size)
-        self._admission: Admission | None = None
+        self._admission: AdmittedCall | None = None
 
     async def submit(self, piece: Piece, *, opens: bool = False) -> Part:
         """Submit a piece as soon as there is a place for it.
@@ -119,7 +119,7 @@ class Call:
         if self._admission is not None:
             self._admission.close()
 
-    def _admitted(self, request: GenerationRequest) -> Admission:
+    def _admitted(self, request: GenerationRequest) -> AdmittedCall:
         if self._admission is None:
             self._admission = self._engine.admit(self._max_in_flight, request)
         return self._admission

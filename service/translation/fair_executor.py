@@ -12,7 +12,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-class SharedThread:
+class FairExecutor:
     """Does one thing after another, of each client by turns: in order among its own.
 
     So who has one thing to do waits for one of each other client, however many they have.

@@ -20,8 +20,8 @@ from service.translation.alignments import (
     given_tokens,
     source_tokens,
 )
-from service.translation.cooperative_yield import Turns
-from service.translation.engine_call import Call
+from service.translation.cooperative_yield import CooperativeYield
+from service.translation.engine_call import EngineCall
 from service.translation.limits import NORMALISED, TranslatorLimits
 from service.translation.preparation import TextError, TextPreparer
 
@@ -127,7 +127,7 @@ class PairScorer:
         options = options or ScoreOptions()
         await self._check(pairs, client)
         await self._engine.prepare_scoring()
-        call = Call(
+        call = EngineCall(
             self._engine,
             SearchOptions(),
             deadline=deadline,
@@ -148,7 +148,7 @@ class PairScorer:
                 else:
                     submitted.append(await call.score(*item, options.return_alignments))
             results: list[PairResult] = []
-            turns = Turns()
+            turns = CooperativeYield()
             for pair, answer in zip(pairs, submitted, strict=True):
                 await turns.offer()
                 results.append(await self._answered(pair, answer, options, call.started_at))

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from model.tokenizer import Tokenizer
-from service.translation.fair_executor import SharedThread
+from service.translation.fair_executor import FairExecutor
 from service.translation.segmentation import Segment, split_long, split_text, whole_text
 from service.translation.verbatim import is_translatable
 
@@ -95,7 +95,7 @@ class TextPreparer:
         self._tokenizer = tokenizer
         self._language = language
         self._max_tokens = max_source_positions - 1
-        self._thread = SharedThread("prepare")
+        self._thread = FairExecutor("prepare")
 
     async def lengths(self, texts: Sequence[str], *, client: str = "") -> list[int]:
         """The `normalised_length` of each text."""

@@ -13,9 +13,9 @@ from service.decoding.requests import AlignmentKind, Hypothesis
 from service.engine.interface import ServableEngine
 from service.errors import InternalError, InvalidArgumentError
 from service.translation.alignments import SoftWeights
-from service.translation.cooperative_yield import Turns
+from service.translation.cooperative_yield import CooperativeYield
 from service.translation.detokenizer import Detokenizer
-from service.translation.engine_call import Call, Part
+from service.translation.engine_call import EngineCall, Part
 from service.translation.limits import NORMALISED, TranslatorLimits
 from service.translation.options import TranslateOptions
 from service.translation.pair_scorer import PairScorer
@@ -120,7 +120,7 @@ class Translator:
                     drafts.append(prepared)
             if options.return_alignments:
                 await self._submit_alignments(drafts, call, options.return_alignments)
-            turns = Turns()
+            turns = CooperativeYield()
             return [
                 await self._finished(draft, f"contents[{index}]", options, turns)
                 for index, draft in enumerate(drafts)
@@ -171,7 +171,7 @@ class Translator:
         finally:
             call.close()
 
-    async def _submitted(self, prepared: PreparedText, call: Call) -> list[Part]:
+    async def _submitted(self, prepared: PreparedText, call: EngineCall) -> list[Part]:
         """Submit every piece of a text."""
         parts: list[Part] = []
         opening = prepared.opening
@@ -182,7 +182,7 @@ class Translator:
         return parts
 
     async def _submit_alignments(
-        self, drafts: Sequence[Draft | TextError], call: Call, kind: AlignmentKind
+        self, drafts: Sequence[Draft | TextError], call: EngineCall, kind: AlignmentKind
     ) -> None:
         """Have each hypothesis scored once its search has ended, and beside the other searches."""
         weights = SoftWeights()
@@ -201,9 +201,9 @@ class Translator:
 
     def _call(
         self, options: TranslateOptions, deadline: float | None, request_id: str, client: str
-    ) -> Call:
+    ) -> EngineCall:
         """What the sentences of one request share; refuses bad options, naming the field."""
-        return Call(
+        return EngineCall(
             self._engine,
             self._search_options(options),
             deadline=deadline,
@@ -212,7 +212,9 @@ class Translator:
             priority=options.priority,
         )
 
-    async def _deltas(self, prepared: PreparedText, call: Call, draft: Draft) -> AsyncIterator[str]:
+    async def _deltas(
+        self, prepared: PreparedText, call: EngineCall, draft: Draft
+    ) -> AsyncIterator[str]:
         """The text while it grows; fills `draft` with what is known about it."""
         waiting, opening = deque(prepared.pieces), prepared.opening
         in_flight: deque[Part] = deque()
@@ -243,7 +245,11 @@ class Translator:
                 yield delta
 
     async def _finished(
-        self, draft: Draft | TextError, field: str, options: TranslateOptions, turns: Turns
+        self,
+        draft: Draft | TextError,
+        field: str,
+        options: TranslateOptions,
+        turns: CooperativeYield,
     ) -> TextResult:
         """Wait for all parts of a text and put them together."""
         if isinstance(draft, TextError):

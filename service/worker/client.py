@@ -21,7 +21,7 @@ from typing import Any
 from service.batching.config import EngineConfig
 from service.batching.jobs import Job
 from service.batching.scheduler import Finished
-from service.batching.step_loop import Listener, News
+from service.batching.step_loop import Events, Listener
 from service.errors import DragomanError, StartupError, UnavailableError
 from service.runtime.plan import RunnerLimits
 from service.worker.messages import (
@@ -359,7 +359,7 @@ class ProcessLoop:
         self._numbers[job] = number
         return NewJob(number, job.request, job.max_new_tokens, job.submitted_at)
 
-    def _news(self, told: Told) -> News:
+    def _news(self, told: Told) -> Events:
         jobs = self._jobs
         iterations = [
             # Who has ended before it is told of joining is of no interest any more.
@@ -374,7 +374,7 @@ class ProcessLoop:
             job = jobs.pop(number)
             del self._numbers[job]
             finished.append(Finished(job, result))
-        return News(streamed, finished, iterations)
+        return Events(streamed, finished, iterations)
 
     def _prepared(self, message: Prepared) -> None:
         """Answer everybody who waits: one answer is as good as another."""

@@ -23,7 +23,7 @@ from typing import Any
 
 from service.batching.failures import LOADING_SCORER, error_of
 from service.batching.jobs import Job
-from service.batching.step_loop import News, StepLoop
+from service.batching.step_loop import Events, StepLoop
 from service.batching.step_loops import step_loop, widest_sequence
 from service.decoding.requests import GenerationResult
 from service.errors import DragomanError, StartupError
@@ -242,7 +242,7 @@ class ModelHost:
 
     # --- what the step loop tells, from its thread -----------------------------------------------
 
-    def told(self, news: News) -> None:
+    def told(self, news: Events) -> None:
         """Pass on what happened."""
         self._channel.send(
             Told(

@@ -119,7 +119,7 @@ class NotOpened:
 
 @dataclass(frozen=True)
 class Told:
-    """`service.batching.step_loop.News`, with numbers for jobs.
+    """`service.batching.step_loop.Events`, with numbers for jobs.
 
     Attributes:
         streamed, finished: as there.

@@ -22,7 +22,7 @@ from export.bundle_writer import ExportOptions
 from export.exporter import export_checkpoint
 from model.bundle import Bundle
 from model.checkpoint import load_checkpoint
-from model.search import Hypothesis, greedy_search
+from model.search import ReferenceHypothesis, greedy_search
 from model.sessions import SessionSettings
 from model.transformer import Transformer
 from service.runtime.cuda.runner import DeviceOptions, DeviceRunner
@@ -76,9 +76,9 @@ class Case:
         options = DeviceOptions(max_rows, captures, depth)
         return DeviceRunner(self.bundle, SessionSettings(device()), options)
 
-    def reference(self, sources: list[tuple[int, ...]]) -> list[Hypothesis]:
+    def reference(self, sources: list[tuple[int, ...]]) -> list[ReferenceHypothesis]:
         """Greedy search in float32 by PyTorch, on the same device."""
-        found: list[Hypothesis] = []
+        found: list[ReferenceHypothesis] = []
         for start in range(0, len(sources), 100):
             some = sources[start : start + 100]
             source_ids = torch.full((len(some), max(map(len, some))), self.model.config.pad_id)

@@ -13,7 +13,7 @@ from concurrent.futures import Future
 import numpy as np
 import pytest
 
-from service.runtime.cuda.in_flight_steps import Flight, Flights
+from service.runtime.cuda.in_flight_steps import InFlightStep, InFlightSteps
 from service.runtime.cuda.runner import DeviceRunner
 from service.runtime.plan import EncodeItem, StepOutput, StepPlan
 
@@ -108,13 +108,13 @@ def test_steps_are_launched_while_the_device_is_busy(
     runner.execute(first)
 
     launched = threading.Semaphore(0)
-    add = Flights.add
+    add = InFlightSteps.add
 
-    def count(flights: Flights, flight: Flight) -> None:
+    def count(flights: InFlightSteps, flight: InFlightStep) -> None:
         add(flights, flight)
         launched.release()
 
-    monkeypatch.setattr(Flights, "add", count)
+    monkeypatch.setattr(InFlightSteps, "add", count)
     is_free = threading.Event()
     block = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(lambda _: is_free.wait(120) and None)
     stream = runner._model.stream

@@ -21,7 +21,7 @@ from dragoman.v1 import translation_pb2 as pb
 from model.tokenizer import Tokenizer
 from service.api.registry import Registry
 from service.engine.engine import Engine
-from service.engine.interface import Pulse
+from service.engine.interface import EngineProgress
 from service.observability.metrics import ServerMetrics
 from tests.integration.servers import (
     Running,
@@ -269,7 +269,7 @@ async def test_a_watchdog_that_fails_is_logged_and_the_server_is_not_live(
     tokenizer: Tokenizer, caplog: pytest.LogCaptureFixture
 ) -> None:
     class Broken(Engine):
-        def pulse(self) -> Pulse | None:
+        def pulse(self) -> EngineProgress | None:
             raise ValueError("no pulse")
 
     runner, settings, metrics = fake_runner(tokenizer), any_ports(), ServerMetrics()

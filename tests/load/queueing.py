@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from bench.load.sample import Reply
+from bench.load.sample import ReplySample
 
 
 class OneAtATime:
@@ -16,11 +16,11 @@ class OneAtATime:
         self._stall = (stall_at, stall_at + stall)
         self._free_at = 0.0
 
-    async def __call__(self, texts: Sequence[str]) -> Reply:
+    async def __call__(self, texts: Sequence[str]) -> ReplySample:
         loop = asyncio.get_running_loop()
         begin = max(loop.time(), self._free_at)
         if self._stall[0] <= begin < self._stall[1]:
             begin = self._stall[1]
         self._free_at = begin + self._service
         await asyncio.sleep(self._free_at - loop.time())
-        return Reply(target_tokens=len(texts))
+        return ReplySample(target_tokens=len(texts))

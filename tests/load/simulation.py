@@ -24,7 +24,7 @@ from service.decoding.requests import (
     Priority,
     SearchOptions,
 )
-from service.engine.admission import Gate
+from service.engine.admission import AdmissionController
 from service.errors import DragomanError
 from service.runtime.plan import RunnerLimits
 from tests.fake_runner import FakeRunner
@@ -134,7 +134,7 @@ class Simulation:
     ) -> None:
         self.cost = cost
         self.now = 0.0
-        self.gate = Gate(max_rows, max_waiting, max_queue_seconds, lambda: self.now)
+        self.gate = AdmissionController(max_rows, max_waiting, max_queue_seconds, lambda: self.now)
         limits = RunnerLimits(max_rows, 512, MAX_TARGET, 2, 512)
         self.runner = FakeRunner(limits, lambda source_ids: [5] * (source_ids[0] - _FIRST_ID))
         self.scheduler = Scheduler(

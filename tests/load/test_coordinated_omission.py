@@ -15,7 +15,7 @@ import pytest
 from bench.load.arrivals import arrival_times
 from bench.load.generator import Generator, heartbeat
 from bench.load.plan import LoadPlan
-from bench.load.sample import UNFINISHED, Reply, Sample
+from bench.load.sample import UNFINISHED, ReplySample, Sample
 from bench.load.statistics import Run, Summary, summarise
 from tests.load.queueing import OneAtATime
 from tests.load.virtual_time import run_virtual
@@ -115,9 +115,9 @@ def test_users_of_a_closed_loop_wait_for_their_answers() -> None:
 def test_breaking_off_records_what_is_in_flight() -> None:
     samples: list[Sample] = []
 
-    async def never(texts: object) -> Reply:
+    async def never(texts: object) -> ReplySample:
         await asyncio.sleep(3600)
-        return Reply()
+        return ReplySample()
 
     async def main() -> None:
         generator = Generator(never, texts_of, samples.append, start=0.0)
@@ -135,8 +135,8 @@ def test_breaking_off_records_what_is_in_flight() -> None:
 def test_errors_slow_a_closed_loop_down() -> None:
     samples: list[Sample] = []
 
-    async def refuse(texts: object) -> Reply:
-        return Reply("UNAVAILABLE", "nobody there")
+    async def refuse(texts: object) -> ReplySample:
+        return ReplySample("UNAVAILABLE", "nobody there")
 
     async def main() -> None:
         generator = Generator(refuse, texts_of, samples.append, start=0.0)

@@ -30,9 +30,9 @@ from service.runtime.cuda.step import CAPTURE_SECONDS, DeviceStep
 from service.runtime.cuda.stream import DeviceStream, HostStream
 from service.runtime.plan import (
     Adjustments,
+    AsyncRunner,
     EncodeItem,
     ModelRunner,
-    PipelinedRunner,
     RowCopy,
     StepOutput,
     StepPlan,
@@ -275,8 +275,8 @@ def test_a_plan_that_fails_fails_alone(
 def test_both_are_runners(runners: tuple[DeviceRunner, OnnxRunner]) -> None:
     device, plain = runners
     runner: ModelRunner = device
-    assert isinstance(runner, PipelinedRunner)
-    assert not isinstance(plain, PipelinedRunner)
+    assert isinstance(runner, AsyncRunner)
+    assert not isinstance(plain, AsyncRunner)
     assert device.limits == plain.limits
     assert device.depth == 2
     assert device.ladder.top == 32  # with room for rows that nobody uses

@@ -16,7 +16,7 @@ import torch
 import transformers
 
 from dragoman.client import Search
-from model.search import Beam, BeamOptions, best_tokens
+from model.search import BeamOptions, ReferenceBeam, best_tokens
 from service.decoding.candidates import Candidates
 from service.decoding.constraints import Constraints
 from service.decoding.requests import SearchOptions
@@ -59,7 +59,7 @@ def marian() -> Any:
 
 def ours(model: Any, source: torch.Tensor, options: BeamOptions) -> list[list[int]]:
     encoded = model.get_encoder()(source)[0]
-    beam = Beam(options, MAX_NEW_TOKENS, EOS)
+    beam = ReferenceBeam(options, MAX_NEW_TOKENS, EOS)
     sequences = [[BOS]]
     while not beam.done:
         rows = len(sequences)

@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from model.bundle import Bundle
-from model.search import BeamOptions, Hypothesis, beam_search, greedy_search
+from model.search import BeamOptions, ReferenceHypothesis, beam_search, greedy_search
 from model.transformer import Transformer
 from service.decoding.requests import (
     FinishReason,
@@ -75,7 +75,7 @@ async def search(
 
 def reference(
     model: Transformer, sources: Sequence[tuple[int, ...]], options: SearchOptions
-) -> list[list[Hypothesis]]:
+) -> list[list[ReferenceHypothesis]]:
     beam = BeamOptions(
         options.beam_size,
         options.num_hypotheses,
@@ -83,7 +83,7 @@ def reference(
         options.length_penalty_kind,
         options.early_stopping,
     )
-    found: list[list[Hypothesis]] = []
+    found: list[list[ReferenceHypothesis]] = []
     for start in range(0, len(sources), 100):
         some = sources[start : start + 100]
         source_ids = torch.zeros(len(some), max(map(len, some)), dtype=torch.long)

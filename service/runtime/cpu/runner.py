@@ -239,7 +239,7 @@ class _Choices:
 
 
 @dataclass
-class _Binding:
+class _StepBinding:
     """The session's inputs and outputs on the first n rows of all arrays."""
 
     io: ort.IOBinding
@@ -282,7 +282,7 @@ class _DecoderStep:
             )
         # One a row count and k, kept: rows come and go at any step, and binding all arrays of a big
         # model takes longer than a step of a small one. A binding holds pointers, no data.
-        self._bindings: dict[tuple[int, int], _Binding] = {}
+        self._bindings: dict[tuple[int, int], _StepBinding] = {}
 
     def run(self, plan: StepPlan) -> tuple[Array, Array, Array]:
         rows = plan.num_rows
@@ -308,7 +308,7 @@ class _DecoderStep:
         self._choices[k] = choices
         return choices
 
-    def _bind(self, rows: int, choices: _Choices) -> _Binding:
+    def _bind(self, rows: int, choices: _Choices) -> _StepBinding:
         io = self._session.io_binding()
         constants = {**self._constants, "top_k": choices.top_k}
         if self._token_groups:
@@ -321,13 +321,13 @@ class _DecoderStep:
             for name, array in arrays.items():
                 shape = (rows, *array.shape[1:])
                 bind(name, "cpu", 0, array.dtype, shape, array.ctypes.data)
-        binding = _Binding(io, has_adjustments=False)
+        binding = _StepBinding(io, has_adjustments=False)
         _bind_adjustments(binding, Adjustments.none())
         self._bindings[rows, int(choices.top_k[0])] = binding
         return binding
 
 
-def _bind_adjustments(binding: _Binding, adjustments: Adjustments) -> None:
+def _bind_adjustments(binding: _StepBinding, adjustments: Adjustments) -> None:
     binding.io.bind_cpu_input("adjust_rows", adjustments.rows)
     binding.io.bind_cpu_input("adjust_token_ids", adjustments.token_ids)
     binding.io.bind_cpu_input("adjust_values", adjustments.values)

@@ -12,7 +12,7 @@ RUNGS = (1, 2, 4, 8, 16, 32, 48, 64, 96, 128, 192, 256, 384, 512)
 MAX_ROWS = RUNGS[-1]
 
 
-class Ladder:
+class BatchSizeBuckets:
     """The rungs for up to `max_rows` rows; the last of them has a place for every row.
 
     Attributes:

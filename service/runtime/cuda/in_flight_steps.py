@@ -17,11 +17,11 @@ import numpy as np
 from service.runtime.cuda.staging import Staging, StagingRing
 from service.runtime.cuda.stream import DeviceStream
 from service.runtime.plan import Float32, Int64, StepOutput
-from service.runtime.serial_executor import Worker
+from service.runtime.serial_executor import SerialExecutor
 
 
 @dataclass
-class Flight:
+class InFlightStep:
     """One step.
 
     Attributes:
@@ -50,7 +50,7 @@ class Flight:
 
 
 @dataclass(frozen=True)
-class Landing:
+class StepCompletion:
     """What became of a step.
 
     Attributes:
@@ -62,7 +62,7 @@ class Landing:
     chosen: Int64 | None
 
 
-class Flights:
+class InFlightSteps:
     """Waits for steps in the order in which they were launched, on a thread of its own.
 
     Args:
@@ -80,18 +80,18 @@ class Flights:
         self._stream = stream
         self._ring = ring
         self._clock = clock
-        self._landings: queue.SimpleQueue[Landing] = queue.SimpleQueue()
+        self._landings: queue.SimpleQueue[StepCompletion] = queue.SimpleQueue()
         self._last_end = 0.0
         self._lost: Exception | None = None  # why nothing of the device can be waited for
-        self._worker = Worker("device-results")
+        self._worker = SerialExecutor("device-results")
         self._worker.start()
         self._worker.submit(self._use_device)
 
-    def add(self, flight: Flight) -> None:
+    def add(self, flight: InFlightStep) -> None:
         """A step was launched, or could not be."""
         self._worker.submit(lambda: self._land(flight))
 
-    def landings(self) -> Iterator[Landing]:
+    def landings(self) -> Iterator[StepCompletion]:
         """Of those that have ended since this was last asked. All that anybody was told of."""
         while True:
             try:
@@ -110,7 +110,7 @@ class Flights:
         except Exception as exc:
             self._lost = exc
 
-    def _land(self, flight: Flight) -> None:
+    def _land(self, flight: InFlightStep) -> None:
         flight.error = flight.error or self._lost
         is_awaited = flight.future.set_running_or_notify_cancel()
         try:
@@ -119,18 +119,18 @@ class Flights:
         except BaseException as exc:
             self._last_end = self._clock()
             if flight.error is None:  # else who launched knows
-                self._landings.put(Landing(flight.number, None))
+                self._landings.put(StepCompletion(flight.number, None))
             self._ring.give_back(flight.staging)
             if is_awaited:
                 flight.future.set_exception(exc)
             return
         if chosen is not None:
-            self._landings.put(Landing(flight.number, chosen))
+            self._landings.put(StepCompletion(flight.number, chosen))
         self._ring.give_back(flight.staging)
         if is_awaited:
             flight.future.set_result(output)
 
-    def _output(self, flight: Flight) -> StepOutput:
+    def _output(self, flight: InFlightStep) -> StepOutput:
         """Wait for it. Times are those that it had the device for itself, as they pass here."""
         start = max(flight.launched_at, self._last_end)
         encoded = start
@@ -156,7 +156,7 @@ class Flights:
         )
 
 
-def _parts(flight: Flight) -> tuple[Int64, Float32, Float32]:
+def _parts(flight: InFlightStep) -> tuple[Int64, Float32, Float32]:
     """Ids, logits and log-sum-exp, copied: what was fetched belongs to another step soon."""
     k, most = flight.k, flight.num_candidates
     if not flight.num_rows:

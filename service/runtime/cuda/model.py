@@ -17,17 +17,17 @@ from model.out_of_memory import is_out_of_memory
 from model.sessions import Device, SessionSettings, check_device, load_cuda_libraries
 from service.errors import StartupError
 from service.runtime.cpu.runner import cache_shape
-from service.runtime.cuda.batch_sizes import Ladder, rungs_that_fit
+from service.runtime.cuda.batch_sizes import BatchSizeBuckets, rungs_that_fit
 from service.runtime.cuda.caches import DeviceCaches, most_rows
 from service.runtime.cuda.encoder import DeviceEncoder
-from service.runtime.cuda.in_flight_steps import Flight, Landing
+from service.runtime.cuda.in_flight_steps import InFlightStep, StepCompletion
 from service.runtime.cuda.memory import (
     DeviceMemory,
     bytes_beside_rows,
     rows_for,
     step_bytes_per_row,
 )
-from service.runtime.cuda.row_states import FedRows
+from service.runtime.cuda.row_states import DeviceRowStates
 from service.runtime.cuda.staging import Staging, StagingRing
 from service.runtime.cuda.step import DeviceStep
 from service.runtime.cuda.stream import DeviceStream
@@ -112,7 +112,7 @@ class DeviceModel:
                 raise
             raise StartupError(self._too_little(exc)) from exc
 
-    def launch(self, plan: StepPlan, flight: Flight) -> None:
+    def launch(self, plan: StepPlan, flight: InFlightStep) -> None:
         """Launch `plan`, and note in `flight` what will come of it."""
         try:
             self._carry_out(plan, flight)
@@ -120,7 +120,7 @@ class DeviceModel:
             self._fed.forget()  # how far it came is unknown
             raise
 
-    def learn(self, landing: Landing) -> None:
+    def learn(self, landing: StepCompletion) -> None:
         """Take note of what a step has chosen."""
         if landing.chosen is None:
             self._fed.forget()
@@ -172,11 +172,11 @@ class DeviceModel:
             )
             max_rows = rungs_that_fit(min(max_rows, most_rows(one)))
         self.limits = dataclasses.replace(self.limits, max_rows=max_rows)
-        self.ladder = Ladder(max_rows)
+        self.ladder = BatchSizeBuckets(max_rows)
         room = dataclasses.replace(self.limits, max_rows=self.ladder.top)
         self._caches = DeviceCaches(self._bundle, self._settings, cache_shape(self._bundle, room))
         self.cache_bytes = self._caches.num_bytes
-        self._fed = FedRows(
+        self._fed = DeviceRowStates(
             self.ladder.top, self.limits.max_target_positions, self._bundle.config.eos_id
         )
         # One more than there may be under way: it is filled while the first is being read.
@@ -238,7 +238,7 @@ class DeviceModel:
 
     # --- a step ----------------------------------------------------------------------------------
 
-    def _carry_out(self, plan: StepPlan, flight: Flight) -> None:
+    def _carry_out(self, plan: StepPlan, flight: InFlightStep) -> None:
         staging = flight.staging
         goes_on = self._fed.goes_on(plan)
         if plan.copies:

@@ -20,7 +20,7 @@ SetRows = Callable[[Int64, Int64], None]
 """`DeviceCaches.set_rows`, with the staging of the step."""
 
 
-class FedRows:
+class DeviceRowStates:
     """The states of rows, as far as they are known, and the lengths of their sources.
 
     Args:

@@ -24,14 +24,14 @@ from typing import Any, TypeVar
 from model.bundle import Bundle
 from model.sessions import Device, SessionSettings
 from service.runtime.cpu.runner import limits_of
-from service.runtime.cuda.batch_sizes import Ladder
-from service.runtime.cuda.in_flight_steps import Flight, Flights
+from service.runtime.cuda.batch_sizes import BatchSizeBuckets
+from service.runtime.cuda.in_flight_steps import InFlightStep, InFlightSteps
 from service.runtime.cuda.memory import DeviceMemory, read_memory
 from service.runtime.cuda.model import DeviceModel, DeviceOptions
 from service.runtime.cuda.stream import DeviceStream, open_stream
 from service.runtime.plan import RunnerLimits, StepOutput, StepPlan
-from service.runtime.scoring import Encoder
-from service.runtime.serial_executor import Worker
+from service.runtime.scoring import SourceEncoder
+from service.runtime.serial_executor import SerialExecutor
 
 __all__ = ["DeviceOptions", "DeviceRunner"]
 
@@ -77,9 +77,9 @@ class DeviceRunner:
         max_rows = self._options.max_rows or 0  # known in a moment
         limits = limits_of(bundle, max_rows, max_source_positions, max_target_positions, top_k)
         self._model = DeviceModel(bundle, sessions, self._options, limits, memory, stream)
-        self._flights: Flights | None = None
+        self._flights: InFlightSteps | None = None
         self._is_closed = False
-        self._worker = Worker("device")
+        self._worker = SerialExecutor("device")
         self._worker.start()
         start = time.monotonic()
         try:
@@ -108,7 +108,7 @@ class DeviceRunner:
         return self._options.depth
 
     @property
-    def ladder(self) -> Ladder:
+    def ladder(self) -> BatchSizeBuckets:
         """The batch sizes at which it steps."""
         return self._model.ladder
 
@@ -132,7 +132,7 @@ class DeviceRunner:
         return self._model.arena_bytes
 
     @property
-    def encoder_session(self) -> Encoder:
+    def encoder_session(self) -> SourceEncoder:
         """The encoder, for whoever else encodes while steps run."""
         return _EncoderBetweenSteps(self)
 
@@ -169,7 +169,7 @@ class DeviceRunner:
 
     def _open(self) -> None:
         self._model.open()
-        self._flights = Flights(self._model.stream, self._model.ring)
+        self._flights = InFlightSteps(self._model.stream, self._model.ring)
 
     def _call(self, function: Callable[[], T]) -> Future[T]:
         future: Future[T] = Future()
@@ -197,7 +197,7 @@ class DeviceRunner:
         except BaseException as exc:
             future.set_exception(exc)
             return
-        flight = Flight(future, staging, time.perf_counter())
+        flight = InFlightStep(future, staging, time.perf_counter())
         try:
             for landing in self._flights.landings():
                 model.learn(landing)

@@ -13,7 +13,7 @@ import onnxruntime as ort
 from model.bundle import Bundle
 from model.sessions import Device, SessionSettings, launch_options, open_session
 from service.runtime.cuda.array import DeviceArray
-from service.runtime.cuda.batch_sizes import Ladder
+from service.runtime.cuda.batch_sizes import BatchSizeBuckets
 from service.runtime.cuda.caches import DeviceCaches
 from service.runtime.cuda.staging import Staging
 from service.runtime.plan import Adjustments, RunnerLimits
@@ -31,7 +31,7 @@ _NO_GRAPH = "-1"  # ONNX Runtime's word for a run that is neither captured nor r
 
 
 @dataclass
-class _Binding:
+class _BufferBinding:
     """The session on the first rows of everything.
 
     Attributes:
@@ -70,7 +70,7 @@ class DeviceStep:
         bundle: Bundle,
         settings: SessionSettings,
         caches: DeviceCaches,
-        ladder: Ladder,
+        ladder: BatchSizeBuckets,
         limits: RunnerLimits,
         *,
         captures: bool,
@@ -86,7 +86,7 @@ class DeviceStep:
         if captures:
             sizes = [(rung, k) for k in self.captured_top_k for rung in ladder.rungs]
             self._graphs = {size: str(number) for number, size in enumerate(sizes, 1)}
-        self._bindings: dict[tuple[int, int], _Binding] = {}
+        self._bindings: dict[tuple[int, int], _BufferBinding] = {}
         # Adding 0 to a logit is no adjustment, and an operator on nothing may not be captured.
         # These stay where they are, as everything does that a captured graph reads.
         self._nothing = {
@@ -152,14 +152,14 @@ class DeviceStep:
         self._run(binding)
         return binding.chosen
 
-    def _run(self, binding: _Binding) -> None:
+    def _run(self, binding: _BufferBinding) -> None:
         options = self._no_graph if binding.has_adjustments else binding.options
         self._session.run_with_iobinding(binding.io, options)
 
-    def _binding(self, rung: int, k: int) -> _Binding:
+    def _binding(self, rung: int, k: int) -> _BufferBinding:
         return self._bindings.get((rung, k)) or self._bind(rung, k)
 
-    def _bind(self, rung: int, k: int) -> _Binding:
+    def _bind(self, rung: int, k: int) -> _BufferBinding:
         io = self._session.io_binding()
         caches, shape = self._caches, self._caches.shape
         constants = {
@@ -189,7 +189,7 @@ class DeviceStep:
         options = self._no_graph
         if (rung, k) in self._graphs:
             options = launch_options(self._graphs[rung, k])
-        binding = _Binding(io, chosen, options)
+        binding = _BufferBinding(io, chosen, options)
         self._bindings[rung, k] = binding
         return binding
 

@@ -13,7 +13,7 @@ from bench.engine.run import Part, choose, run_parts
 from bench.load.errors import LoadError
 from bench.load.html_report import render
 from bench.load.results import Results, ResultsWriter
-from bench.load.sample import Reply
+from bench.load.sample import ReplySample
 from bench.load.scrape import Snapshot
 from bench.load.statistics import Run
 from bench.load.units import Slo
@@ -65,7 +65,7 @@ class Report:
         where = f"runs/{model}-int8/{load}/{system}/{repetition}"
         run = open_run(latencies, rate, **fields)
         refused = [
-            dataclasses.replace(one, ended=one.sent, reply=Reply(code="RESOURCE_EXHAUSTED"))
+            dataclasses.replace(one, ended=one.sent, reply=ReplySample(code="RESOURCE_EXHAUSTED"))
             for one in run.samples[:num_refused]
         ]
         run = dataclasses.replace(run, samples=[*refused, *run.samples[num_refused:]])

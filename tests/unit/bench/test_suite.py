@@ -11,7 +11,7 @@ from bench.load.errors import LoadError
 from bench.load.html_report import render
 from bench.load.plan import LoadPlan
 from bench.load.results import Results, ResultsWriter
-from bench.load.sample import Reply
+from bench.load.sample import ReplySample
 from bench.load.statistics import Run, summarise
 from bench.speed_model import speed_config
 from bench.suite import recompute
@@ -37,7 +37,7 @@ def store(
 ) -> Path:
     run = open_run([latency] * 1000)
     refused = [
-        dataclasses.replace(sample, reply=Reply(code="RESOURCE_EXHAUSTED"))
+        dataclasses.replace(sample, reply=ReplySample(code="RESOURCE_EXHAUSTED"))
         for sample in run.samples[:num_refused]
     ]
     run = dataclasses.replace(run, samples=[*refused, *run.samples[num_refused:]])
@@ -310,7 +310,7 @@ def test_a_short_mean_with_a_long_tail_does_not_win() -> None:
 def test_errors_lose_and_do_not_choose_the_yardstick() -> None:
     good = open_run([0.3] * 1000)
     bad_run = open_run([0.1] * 20)
-    refused = dataclasses.replace(bad_run.samples[0], reply=Reply(code="RESOURCE_EXHAUSTED"))
+    refused = dataclasses.replace(bad_run.samples[0], reply=ReplySample(code="RESOURCE_EXHAUSTED"))
     bad = dataclasses.replace(bad_run, samples=[refused, *bad_run.samples[1:]])
     by = yardstick([summarise(good), summarise(bad)], OPEN)
     assert by is Yardstick.P99

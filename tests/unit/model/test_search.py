@@ -15,10 +15,10 @@ from torch import Tensor
 from model.config import ModelConfig
 from model.limits import default_max_new_tokens
 from model.search import (
-    Beam,
     BeamOptions,
     EarlyStopping,
-    Hypothesis,
+    ReferenceBeam,
+    ReferenceHypothesis,
     beam_search,
     best_tokens,
     greedy_search,
@@ -68,7 +68,7 @@ def token_log_probs(model: Transformer, source: Tensor, tokens: list[int]) -> li
     return picked
 
 
-def close(found: Hypothesis, expected: Hypothesis) -> bool:
+def close(found: ReferenceHypothesis, expected: ReferenceHypothesis) -> bool:
     """Equal tokens, and log-probabilities equal up to float32."""
     return (
         found.token_ids == expected.token_ids
@@ -157,7 +157,7 @@ def test_a_huge_beam_is_exhaustive_search(
         score = sum(log_probs) / divisor**length_penalty
         ended = tokens[-1] == EOS
         ids = tuple(tokens[:-1] if ended else tokens)
-        expected.append(Hypothesis(ids, tuple(log_probs), score, ended))
+        expected.append(ReferenceHypothesis(ids, tuple(log_probs), score, ended))
     expected.sort(key=lambda hypothesis: -hypothesis.score)
     assert len(found) == 30
     for ours, theirs in zip(found, expected, strict=False):
@@ -283,7 +283,7 @@ def test_an_ending_does_not_take_a_place_in_the_beam() -> None:
 A, B, C = 4, 5, 6
 
 
-def play(beam: Beam, choose: Callable[[tuple[int, ...]], dict[int, float]]) -> int:
+def play(beam: ReferenceBeam, choose: Callable[[tuple[int, ...]], dict[int, float]]) -> int:
     """Steps `beam` until it is done; `choose` gives the log-probabilities after some tokens."""
     steps = 0
     while not beam.done:
@@ -313,14 +313,14 @@ def test_search_is_what_the_rules_give_on_all_the_vocabulary(
         with torch.no_grad():
             return dict(enumerate(model(source, target)[0, -1].log_softmax(-1).tolist()))
 
-    beam = Beam(options, 8, EOS)
+    beam = ReferenceBeam(options, 8, EOS)
     play(beam, choose)
     (found,) = beam_search(model, source, None, options, 8)
     assert all(map(close, found, beam.finished))
 
 
 def test_equal_candidates_go_by_beam_and_then_by_token() -> None:
-    beam = Beam(BeamOptions(2), 9, EOS)
+    beam = ReferenceBeam(BeamOptions(2), 9, EOS)
     assert beam.advance([[A, B, C]], [[-1.0, -1.0, -1.0]]) == [(0, A), (0, B)]
     grown = beam.advance([[B, C], [A, C]], [[-2.0, -2.0], [-2.0, -2.0]])
     assert grown == [(0, B), (0, C)]
@@ -328,10 +328,10 @@ def test_equal_candidates_go_by_beam_and_then_by_token() -> None:
 
 
 def test_an_end_outside_the_best_k_does_not_count() -> None:
-    beam = Beam(BeamOptions(2), 9, EOS)
+    beam = ReferenceBeam(BeamOptions(2), 9, EOS)
     assert beam.advance([[A, B, EOS, C]], [[-1.0, -2.0, -3.0, -4.0]]) == [(0, A), (0, B)]
     assert beam.finished == []
-    beam = Beam(BeamOptions(2), 9, EOS)
+    beam = ReferenceBeam(BeamOptions(2), 9, EOS)
     assert beam.advance([[A, EOS, B, C]], [[-1.0, -2.0, -3.0, -4.0]]) == [(0, A), (0, B)]
     assert [hypothesis.token_ids for hypothesis in beam.finished] == [()]
 
@@ -351,7 +351,7 @@ def test_when_a_sentence_stops(
         return {B: -0.1, EOS: -9.0} if len(tokens) == 1 else {EOS: -0.1, C: -9.0}
 
     options = BeamOptions(1, length_penalty=length_penalty, early_stopping=early_stopping)
-    beam = Beam(options, 4, EOS)
+    beam = ReferenceBeam(options, 4, EOS)
     assert play(beam, choose) == steps
     best = beam.finished[0]
     assert best.token_ids == ((A, B) if steps == 3 else ())
@@ -362,7 +362,7 @@ def test_when_a_sentence_stops(
 def test_a_sentence_stops_when_the_best_running_one_is_only_as_good(
     early_stopping: EarlyStopping,
 ) -> None:
-    beam = Beam(BeamOptions(1, 1, 0.0, "power", early_stopping), 9, EOS)
+    beam = ReferenceBeam(BeamOptions(1, 1, 0.0, "power", early_stopping), 9, EOS)
     assert beam.advance([[EOS, A]], [[-1.0, -1.0]]) == []
     assert beam.done
 
@@ -377,6 +377,6 @@ def test_heuristic_goes_on_while_a_running_hypothesis_is_better() -> None:
 
     stops: list[tuple[EarlyStopping, int]] = [("first", 2), ("heuristic", 3)]
     for early_stopping, expected in stops:
-        beam = Beam(BeamOptions(2, 2, 0.0, "power", early_stopping), 9, EOS)
+        beam = ReferenceBeam(BeamOptions(2, 2, 0.0, "power", early_stopping), 9, EOS)
         assert play(beam, choose) == expected
     assert beam.finished[0].token_ids == (A, C)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.batching.fair_queue import WaitingQueue
+from service.batching.fair_queue import FairQueue
 from service.batching.jobs import Job
 from service.decoding.requests import Priority
-from service.engine.queue_estimate import Backlog
+from service.engine.queue_estimate import QueueEstimate
 from tests.searches import search_job
 
 LARGEST = 30
@@ -26,7 +26,7 @@ def job(flow: tuple[str, Priority], work: int) -> Job:
 def test_what_is_ahead_is_what_comes_first(
     waiting: list[tuple[tuple[str, Priority], int]], newcomer: tuple[str, Priority]
 ) -> None:
-    backlog, queue = Backlog(), WaitingQueue()
+    backlog, queue = QueueEstimate(), FairQueue()
     for flow, work in waiting:
         one = job(flow, work)
         backlog.added(one, one.work)
@@ -42,7 +42,7 @@ def test_what_is_ahead_is_what_comes_first(
 
 
 def test_one_who_sends_much_is_not_ahead_of_others() -> None:
-    backlog = Backlog()
+    backlog = QueueEstimate()
     for _ in range(1000):
         backlog.added(job(("many", Priority.NORMAL), 10), 10.0)
     assert backlog.ahead("one", Priority.NORMAL) == 10.0
@@ -50,7 +50,7 @@ def test_one_who_sends_much_is_not_ahead_of_others() -> None:
 
 
 def test_who_gave_up_and_then_ended_has_left_once() -> None:
-    backlog = Backlog()
+    backlog = QueueEstimate()
     waits, runs = (job(("one", Priority.NORMAL), 10) for _ in range(2))
     stays = job(("one", Priority.NORMAL), 10)
     for one in (waits, runs, stays):
@@ -64,7 +64,7 @@ def test_who_gave_up_and_then_ended_has_left_once() -> None:
 
 
 def test_very_many_clients_are_summed_up() -> None:
-    backlog = Backlog()
+    backlog = QueueEstimate()
     jobs = [job((f"client {number}", Priority.NORMAL), 10) for number in range(1000)]
     for one in jobs:
         backlog.added(one, 10.0)

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from model.search import Beam, BeamOptions
-from model.search import Hypothesis as Expected
+from model.search import BeamOptions, ReferenceBeam
+from model.search import ReferenceHypothesis as Expected
 from service.decoding.requests import (
     FinishReason,
     GenerationResult,
@@ -30,7 +30,7 @@ def reference(
     scores = moody(VOCAB_SIZE)
     fields = dataclasses.asdict(options)
     names = [field.name for field in dataclasses.fields(BeamOptions)]
-    beam = Beam(BeamOptions(**{name: fields[name] for name in names}), max_new_tokens, EOS)
+    beam = ReferenceBeam(BeamOptions(**{name: fields[name] for name in names}), max_new_tokens, EOS)
     while not beam.done:
         ids, log_probs = [], []
         for running in beam.running:

@@ -19,7 +19,7 @@ from dragoman.client import AsyncClient, TranslationBatch, TranslationError
 from dragoman.v1 import translation_pb2 as pb
 from dragoman.v1 import translation_pb2_grpc
 from service import errors
-from service.api.interceptor import Boundary
+from service.api.interceptor import Interceptor
 from service.api.request_parsing import RequestParser
 from service.observability.logs import JsonFormatter
 from service.observability.metrics import ServerMetrics
@@ -92,7 +92,7 @@ class Setup:
 @contextlib.asynccontextmanager
 async def serving(max_calls: int, max_message_bytes: int = 10**6) -> AsyncIterator[Setup]:
     metrics = ServerMetrics()
-    boundary = Boundary(metrics, RequestParser(SERVICE, {}), max_calls, max_message_bytes)
+    boundary = Interceptor(metrics, RequestParser(SERVICE, {}), max_calls, max_message_bytes)
     server = grpc.aio.server(interceptors=[boundary])
     made = Setup(server, server.add_insecure_port("127.0.0.1:0"), metrics)
     translation_pb2_grpc.add_TranslationServiceServicer_to_server(made.service, server)
@@ -322,7 +322,7 @@ async def test_a_call_that_is_ended_is_counted_as_late_once_its_deadline_has_pas
 
     metrics = ServerMetrics()
     details: Any = Details()
-    boundary = Boundary(metrics, RequestParser(SERVICE, {}), 4)
+    boundary = Interceptor(metrics, RequestParser(SERVICE, {}), 4)
     handler = await boundary.intercept_service(continuation, details)
     with pytest.raises(asyncio.CancelledError):
         await handler.unary_unary(b"", EndedContext(remaining))

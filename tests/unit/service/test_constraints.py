@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from model.search import Beam, BeamOptions
-from model.search import Hypothesis as Expected
+from model.search import BeamOptions, ReferenceBeam
+from model.search import ReferenceHypothesis as Expected
 from model.search import _Running as Running
 from service.decoding.requests import GenerationResult, Sampling, SearchOptions
 from service.decoding.sampling import draw, uniform
@@ -60,7 +60,7 @@ def ruled(
 def reference(source: tuple[int, ...], options: SearchOptions) -> list[Expected]:
     fields = dataclasses.asdict(options)
     names = [field.name for field in dataclasses.fields(BeamOptions)]
-    beam = Beam(
+    beam = ReferenceBeam(
         BeamOptions(**{name: fields[name] for name in names}),
         options.max_new_tokens or MAX_TOKENS,
         EOS,

@@ -8,7 +8,7 @@ from collections import deque
 import numpy as np
 import pytest
 
-from service.runtime.cuda.row_states import FedRows
+from service.runtime.cuda.row_states import DeviceRowStates
 from service.runtime.plan import EncodeItem, Int64, StepPlan
 
 EOS = 3
@@ -37,7 +37,7 @@ class Device:
         return chosen
 
 
-def fed(rows: FedRows, device: Device, plan: StepPlan, rung: int = ROWS) -> list[int]:
+def fed(rows: DeviceRowStates, device: Device, plan: StepPlan, rung: int = ROWS) -> list[int]:
     """The rows that were told of for `plan`."""
     device.told = []
     if not rows.goes_on(plan):
@@ -52,8 +52,8 @@ def greedy(num_rows: int, chained: bool = True) -> StepPlan:
     )  # fmt: skip
 
 
-def new_rows() -> tuple[FedRows, Device]:
-    rows, device = FedRows(ROWS, PLACES, EOS), Device()
+def new_rows() -> tuple[DeviceRowStates, Device]:
+    rows, device = DeviceRowStates(ROWS, PLACES, EOS), Device()
     rows.feed(ROWS, None, device.set_rows)
     return rows, device
 

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from service.batching.jobs import Job
 from service.decoding.requests import FinishReason, GenerationResult, ScoringRequest, SearchOptions
-from service.engine.admission import Gate
-from service.engine.quota import Places
+from service.engine.admission import AdmissionController
+from service.engine.quota import Quota
 from service.errors import DeadlineExceededError, DragomanError, ResourceExhaustedError
 from tests.searches import NoReply, search_job
 
@@ -25,7 +25,7 @@ class Beside:
 
     def __init__(self, max_waiting: int = 1024) -> None:
         self.now = 0.0
-        self.gate = Gate(MAX_ROWS, max_waiting, None, lambda: self.now)
+        self.gate = AdmissionController(MAX_ROWS, max_waiting, None, lambda: self.now)
 
     def step(self, seconds: float, num_rows: int = 1, times: int = 200) -> None:
         for _ in range(times):
@@ -134,7 +134,7 @@ def test_calls_beyond_what_is_in_use_keep_up_an_overload() -> None:
 
 @given(capacity=st.integers(1, 128), share=st.floats(0.0, 1.0))
 def test_a_client_s_first_may_be_as_wide_as_what_is_left(capacity: int, share: float) -> None:
-    places = Places(capacity, 0)
+    places = Quota(capacity, 0)
     taken = round(share * (capacity - 1))
     for number in range(taken):
         assert places.take(1, f"client {number}")

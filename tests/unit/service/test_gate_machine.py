@@ -9,7 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from service.batching.jobs import Job
 from service.decoding.requests import Priority, SearchOptions
-from service.engine.admission import Gate, Refusal
+from service.engine.admission import AdmissionController, Refusal
 from service.errors import (
     DeadlineExceededError,
     DragomanError,
@@ -36,7 +36,7 @@ class GateMachine(RuleBasedStateMachine):
         self.now = 0.0
         self.refusals: list[Refusal] = []
         self.limit = max_queue_seconds
-        self.gate = Gate(
+        self.gate = AdmissionController(
             self.max_rows,
             self.max_waiting,
             max_queue_seconds,

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import invariant, precondition, rule
 
 from service.batching.jobs import Job
-from service.batching.lane_scheduler import LanedScheduler
+from service.batching.lane_scheduler import LaneScheduler
 from service.batching.scheduler import Finished
 from service.decoding.requests import Priority, ScoringRequest, SearchOptions
 from service.errors import InternalError, RequestCancelledError
@@ -33,7 +33,7 @@ class LaneMachine(ArrivalsMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.scheduler = LanedScheduler(
+        self.scheduler = LaneScheduler(
             [LIMITS] * self.num_lanes,
             bos_id=2,
             eos_id=EOS,
@@ -236,13 +236,13 @@ SelfEncodingLanes.TestCase.settings = LaneMachine.TestCase.settings
 TestSelfEncodingLanes = pytest.mark.timeout(300)(SelfEncodingLanes.TestCase)
 
 
-def scheduler(num_lanes: int = 2, together: int = 4) -> LanedScheduler:
-    return LanedScheduler(
+def scheduler(num_lanes: int = 2, together: int = 4) -> LaneScheduler:
+    return LaneScheduler(
         [LIMITS] * num_lanes, bos_id=2, eos_id=EOS, encode_token_budget=100, together=together
     )
 
 
-def rows_by_lane(lanes: LanedScheduler) -> list[int]:
+def rows_by_lane(lanes: LaneScheduler) -> list[int]:
     """Let whoever is ready begin, and leave it under way; encodes end at once."""
     while (ready := lanes.ready()) or lanes.can_encode:
         if jobs := lanes.to_encode():
@@ -385,7 +385,7 @@ def test_however_many_scores_wait_the_next_translation_is_encoded() -> None:
     assert lanes.to_encode() == [translated]
 
 
-def begin_to_score(lanes: LanedScheduler) -> None:
+def begin_to_score(lanes: LaneScheduler) -> None:
     """Fill two lanes with four rows each, and let the first one score, with more that wait."""
     lanes.add([search_job([10]) for _ in range(8)])
     assert rows_by_lane(lanes) == [4, 4]
@@ -394,7 +394,7 @@ def begin_to_score(lanes: LanedScheduler) -> None:
     assert len(lanes.schedule(0, 0.0).scoring) == 1
 
 
-def add_encoded(lanes: LanedScheduler) -> Job:
+def add_encoded(lanes: LaneScheduler) -> Job:
     newcomer = search_job([10])
     lanes.add([newcomer])
     assert lanes.to_encode() == [newcomer]
@@ -439,7 +439,7 @@ def test_more_than_two_lanes_encode_for_themselves() -> None:
 
 def test_a_lane_is_alone_if_the_others_have_neither_rows_nor_anybody_to_drop() -> None:
     one_row = dataclasses.replace(LIMITS, max_rows=1)
-    lanes = LanedScheduler([one_row] * 2, bos_id=2, eos_id=EOS, encode_token_budget=9, together=8)
+    lanes = LaneScheduler([one_row] * 2, bos_id=2, eos_id=EOS, encode_token_budget=9, together=8)
     first, second, third = (search_job([10]) for _ in range(3))
     lanes.add([first, second])
     assert rows_by_lane(lanes) == [1, 0]

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from service.batching.async_loop import Pipeline
-from service.batching.async_scheduler import JOIN_EVERY, LookaheadScheduler
+from service.batching.async_scheduler import JOIN_EVERY, AsyncScheduler
 from service.batching.jobs import Job
 from service.decoding.requests import FinishReason, GenerationResult, SearchOptions
 from service.errors import InternalError, RequestCancelledError
@@ -75,7 +75,7 @@ class Loop:
 
     def __init__(self, depth: int, many_rows: int = 64) -> None:
         self.runner = DeviceLike(FakeRunner(LIMITS, script=babble), depth)
-        self.scheduler = LookaheadScheduler(
+        self.scheduler = AsyncScheduler(
             LIMITS, bos_id=2, eos_id=EOS, encode_token_budget=40, many_rows=many_rows
         )
         self.pipeline = Pipeline(self.runner, self.scheduler, lambda: FREE)

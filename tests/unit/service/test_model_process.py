@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 from model.limits import default_max_new_tokens
 from service import errors
 from service.batching.jobs import Job
-from service.batching.step_loop import News
+from service.batching.step_loop import Events
 from service.decoding.requests import (
     FinishReason,
     GenerationRequest,
@@ -215,10 +215,10 @@ class Listening:
     """Remembers what a loop tells."""
 
     def __init__(self) -> None:
-        self.news: list[News] = []
+        self.news: list[Events] = []
         self.end = asyncio.Event()
 
-    def told(self, news: News) -> None:
+    def told(self, news: Events) -> None:
         self.news.append(news)
 
     def ended(self, failed: bool) -> None:
@@ -353,7 +353,7 @@ class Ending:
     def __init__(self) -> None:
         self.ends: list[bool] = []
 
-    def told(self, news: News) -> None:
+    def told(self, news: Events) -> None:
         raise AssertionError("there is no news")
 
     def ended(self, failed: bool) -> None:

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.engine.latency_model import Pace
+from service.engine.latency_model import LatencyModel
 
 
 def test_who_knows_nothing_expects_no_wait() -> None:
-    pace = Pace(64)
+    pace = LatencyModel(64)
     assert pace.rows_per_second() == math.inf
     assert pace.step_seconds(64) == pace.sequence_seconds() == 0.0
 
@@ -25,7 +25,7 @@ def test_who_knows_nothing_expects_no_wait() -> None:
     widths=st.lists(st.floats(0.0, 1.0), min_size=20, max_size=60),
 )
 def test_a_line_is_found(start: float, slope: float, max_rows: int, widths: list[float]) -> None:
-    pace = Pace(max_rows)
+    pace = LatencyModel(max_rows)
     rows = [1 + round(width * (max_rows - 1)) for width in widths]
     for num_rows in [*rows, *[1] * 20, *[max_rows] * 20]:
         pace.stepped(num_rows, start + slope * num_rows)
@@ -41,7 +41,7 @@ def test_a_line_is_found(start: float, slope: float, max_rows: int, widths: list
 
 def test_the_widest_steps_count_most() -> None:
     """Where time doesn't grow along a line, the estimate is right where the queue stands."""
-    pace = Pace(64)
+    pace = LatencyModel(64)
     for num_rows in [*[1] * 20, *[8] * 20, *[64] * 200]:
         pace.stepped(num_rows, 1e-3 + 1e-6 * num_rows**2)
     assert pace.rows_per_second() == pytest.approx(64 / 5.096e-3, rel=0.01)
@@ -50,7 +50,7 @@ def test_the_widest_steps_count_most() -> None:
 @pytest.mark.parametrize("num_stalls", [1, 2, 4])
 def test_an_engine_s_first_steps_are_not_its_pace(num_stalls: int) -> None:
     """They read the weights from the disk."""
-    pace = Pace(8)
+    pace = LatencyModel(8)
     pace.stepped(8, 10.0)
     assert pace.step_seconds(8) == 0.0, "nothing is known yet"
     for _ in range(num_stalls - 1):
@@ -61,7 +61,7 @@ def test_an_engine_s_first_steps_are_not_its_pace(num_stalls: int) -> None:
 
 
 def test_a_stall_in_the_first_step_of_a_width_is_soon_forgotten() -> None:
-    pace = Pace(8)
+    pace = LatencyModel(8)
     for _ in range(100):
         pace.stepped(1, 0.01)
     pace.stepped(8, 10.0)
@@ -71,7 +71,7 @@ def test_a_stall_in_the_first_step_of_a_width_is_soon_forgotten() -> None:
 
 
 def test_a_stall_is_no_new_pace() -> None:
-    pace = Pace(8)
+    pace = LatencyModel(8)
     for _ in range(500):
         pace.stepped(8, 0.01)
     pace.stepped(8, 60.0)
@@ -79,7 +79,7 @@ def test_a_stall_is_no_new_pace() -> None:
 
 
 def test_a_slower_machine_is() -> None:
-    pace = Pace(8)
+    pace = LatencyModel(8)
     for seconds in (0.01, 0.03):
         for _ in range(1000):
             pace.stepped(8, seconds)
@@ -87,7 +87,7 @@ def test_a_slower_machine_is() -> None:
 
 
 def test_lengths_follow_the_source() -> None:
-    pace, rng = Pace(8), np.random.default_rng(0)
+    pace, rng = LatencyModel(8), np.random.default_rng(0)
     for _ in range(2000):
         source = int(rng.integers(5, 60))
         pace.came(source)
@@ -99,7 +99,7 @@ def test_lengths_follow_the_source() -> None:
 
 
 def test_those_that_end_first_are_not_taken_for_all() -> None:
-    pace = Pace(64)
+    pace = LatencyModel(64)
     for source in [10, 20, 30, 40, 50, 60] * 20:
         pace.came(source)
     pace.ended(10, 10)
@@ -108,7 +108,7 @@ def test_those_that_end_first_are_not_taken_for_all() -> None:
 
 def test_lanes_of_different_speed_add_up() -> None:
     """16 rows whose turns take 10 ms beside one whose turns take 2 ms: 2.1 rows a millisecond."""
-    pace = Pace(17)
+    pace = LatencyModel(17)
     for turn in range(2000):
         pace.stepped(17, 0.002, share=1 / 17)
         if turn % 5 == 0:
@@ -117,7 +117,7 @@ def test_lanes_of_different_speed_add_up() -> None:
 
 
 def test_encodes_beside_the_steps_limit_what_they_can_bring() -> None:
-    pace = Pace(64)
+    pace = LatencyModel(64)
     for _ in range(100):
         pace.came(10)
         pace.ended(10, 20)  # twice as many steps

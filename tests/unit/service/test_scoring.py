@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from model.tokenizer import Tokenizer
-from service.batching.async_scheduler import LookaheadScheduler
+from service.batching.async_scheduler import AsyncScheduler
 from service.batching.jobs import Job
 from service.batching.scheduler import Schedule, Scheduler
 from service.decoding.linked_sources import linked_sources
@@ -217,7 +217,7 @@ def test_what_a_score_costs_beyond_its_part_later_iterations_pay() -> None:
 
 
 def test_what_waits_to_be_paid_for_does_not_keep_a_device_from_planning_ahead() -> None:
-    scheduler = LookaheadScheduler(LIMITS, bos_id=2, eos_id=EOS, encode_token_budget=40)
+    scheduler = AsyncScheduler(LIMITS, bos_id=2, eos_id=EOS, encode_token_budget=40)
     runner = FakeRunner(LIMITS, lambda source_ids: [11] * 30)
     scheduler.add([Job(GenerationRequest((10, EOS)), NoReply(), 31, 0.0)])
     first = scheduler.schedule(0.0)
@@ -292,7 +292,7 @@ def test_newcomers_at_every_iteration_keep_no_score_from_its_part() -> None:
 
 
 def test_a_newcomer_passes_them_beside_a_step_under_way() -> None:
-    scheduler = LookaheadScheduler(LIMITS, bos_id=2, eos_id=EOS, encode_token_budget=40)
+    scheduler = AsyncScheduler(LIMITS, bos_id=2, eos_id=EOS, encode_token_budget=40)
     runner = FakeRunner(LIMITS, lambda source_ids: [11] * 30)
     arrivals = [
         [Job(GenerationRequest((10, EOS)), NoReply(), 31, 0.0)],

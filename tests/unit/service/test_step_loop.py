@@ -12,10 +12,10 @@ import pytest
 
 from service.batching.jobs import Job
 from service.batching.lane_loop import LaneLoop
-from service.batching.lane_scheduler import LanedScheduler
+from service.batching.lane_scheduler import LaneScheduler
 from service.batching.plain_loop import PlainLoop
 from service.batching.scheduler import Schedule, Scheduler
-from service.batching.step_loop import Iteration, News, StepLoop
+from service.batching.step_loop import Events, Iteration, StepLoop
 from service.decoding.requests import GenerationResult, ScoringRequest
 from service.errors import RequestCancelledError
 from service.runtime.plan import RunnerLimits, ScoreItem, StepOutput, StepPlan, TargetScore
@@ -39,7 +39,7 @@ class Audience:
         self.results: dict[Job, GenerationResult] = {}
         self._changed = threading.Condition()
 
-    def told(self, news: News) -> None:
+    def told(self, news: Events) -> None:
         with self._changed:
             self.iterations += news.iterations
             self.results.update((finished.job, finished.result) for finished in news.finished)
@@ -81,7 +81,7 @@ class CountingScheduler(Scheduler):
         return super().schedule(now, may_join)
 
 
-class CountingLanes(LanedScheduler):
+class CountingLanes(LaneScheduler):
     """Counts what it is asked."""
 
     num_schedules = num_looks = 0

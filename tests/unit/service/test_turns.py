@@ -7,7 +7,7 @@ import math
 
 import pytest
 
-from service.translation.cooperative_yield import Turns
+from service.translation.cooperative_yield import CooperativeYield
 
 
 @pytest.mark.parametrize(("seconds", "expected"), [(0.0, 10), (math.inf, 0)])
@@ -20,7 +20,7 @@ async def test_others_run_when_a_turn_is_due(seconds: float, expected: int) -> N
             seen += 1
             await asyncio.sleep(0)
 
-    turns = Turns(seconds)
+    turns = CooperativeYield(seconds)
     task = asyncio.ensure_future(other())
     for _ in range(10):
         await turns.offer()

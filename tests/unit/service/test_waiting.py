@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.batching.fair_queue import WaitingQueue
+from service.batching.fair_queue import FairQueue
 from service.batching.jobs import Job
 from service.decoding.requests import Priority, ScoringRequest, SearchOptions
 from tests.searches import EOS, NoReply, moody_runner, run_all, search_job
@@ -41,7 +41,7 @@ operations = st.lists(
 def test_everybody_comes_out_once_and_in_the_order_of_his_flow(
     operations: list[tuple[str, int]],
 ) -> None:
-    queue = WaitingQueue()
+    queue = FairQueue()
     waiting: list[Job] = []
     taken: list[Job] = []
 
@@ -98,7 +98,7 @@ kinds = st.booleans()
 def test_each_kind_comes_out_in_order_whatever_becomes_of_the_other(
     operations: list[tuple[Any, ...]],
 ) -> None:
-    queue = WaitingQueue()
+    queue = FairQueue()
     waiting: list[Job] = []
 
     def take(scored: bool) -> None:
@@ -140,7 +140,7 @@ sizes = st.lists(st.integers(1, 30), min_size=1, max_size=5)
 def test_scores_are_shared_by_themselves_and_count_among_translations(
     works: dict[str, tuple[list[int], list[int]]], turns: list[bool]
 ) -> None:
-    queue = WaitingQueue()
+    queue = FairQueue()
     for client, (translated, scored) in works.items():
         for number in range(len(turns) + 1):
             queue.push(job(client, translated[number % len(translated)]))
@@ -161,7 +161,7 @@ def test_scores_are_shared_by_themselves_and_count_among_translations(
 
 
 def test_a_score_waits_for_one_turn_of_other_scores_whatever_its_client_translates() -> None:
-    queue = WaitingQueue()
+    queue = FairQueue()
     for _ in range(1000):
         queue.push(job("translates", work=30))
         queue.push(score("scores"))
@@ -176,7 +176,7 @@ def test_a_score_waits_for_one_turn_of_other_scores_whatever_its_client_translat
 
 
 def test_whose_scores_are_passed_saves_nothing_up() -> None:
-    queue = WaitingQueue()
+    queue = FairQueue()
     queue.push(score("passed"))
     for _ in range(1000):
         queue.push(job("busy"))
@@ -190,7 +190,7 @@ def test_whose_scores_are_passed_saves_nothing_up() -> None:
 
 @pytest.mark.parametrize("waits_before", [True, False])
 def test_where_translations_wait_scores_count(waits_before: bool) -> None:
-    queue = WaitingQueue()
+    queue = FairQueue()
     both = [job("both") for _ in range(100)]
     for _ in range(100):
         queue.push(job("plain"))
@@ -208,7 +208,7 @@ def test_where_translations_wait_scores_count(waits_before: bool) -> None:
 
 
 def test_what_was_scored_while_no_translation_waited_was_at_nobody_s_cost() -> None:
-    queue = WaitingQueue()
+    queue = FairQueue()
     for _ in range(50):
         queue.push(score("scored", work=30))
         queue.take(scored=True)
@@ -223,7 +223,7 @@ def test_what_was_scored_while_no_translation_waited_was_at_nobody_s_cost() -> N
     st.dictionaries(clients, st.lists(st.integers(1, 30), min_size=1, max_size=40), min_size=2),
 )
 def test_those_who_always_wait_get_the_same_work(works: dict[str, list[int]]) -> None:
-    queue = WaitingQueue()
+    queue = FairQueue()
     for client, sizes in works.items():
         for size in sizes:
             queue.push(job(client, size))
@@ -242,7 +242,7 @@ def test_those_who_always_wait_get_the_same_work(works: dict[str, list[int]]) ->
 
 def test_tokens_that_are_asked_for_count_as_work() -> None:
     """A word that must be translated by 20 tokens is as much as 20 words."""
-    queue = WaitingQueue()
+    queue = FairQueue()
     wordy = SearchOptions(min_new_tokens=20)
     led = SearchOptions(prefix_ids=(5,) * 20)
     for _ in range(40):
@@ -259,7 +259,7 @@ def test_tokens_that_are_asked_for_count_as_work() -> None:
 @pytest.mark.parametrize("priority", list(Priority))
 def test_what_a_job_took_beyond_its_work_counts_in_the_end(priority: Priority) -> None:
     """Words that go on for 30 steps each are as much as 30 words, whatever they seemed to be."""
-    queue = WaitingQueue()
+    queue = FairQueue()
     for _ in range(40):
         queue.push(job("plain", 30, priority))
         queue.push(job("endless", 1, priority))
@@ -272,7 +272,7 @@ def test_what_a_job_took_beyond_its_work_counts_in_the_end(priority: Priority) -
 
 
 def test_what_ended_while_nobody_waited_was_at_nobody_s_cost() -> None:
-    queue = WaitingQueue()
+    queue = FairQueue()
     for _ in range(100):
         queue.push(job("alone"))
         queue.settle(queue.take(), 30)
@@ -300,7 +300,7 @@ def test_a_scheduler_settles_what_its_rows_took() -> None:
 
 
 def test_one_text_overtakes_ten_thousand() -> None:
-    queue = WaitingQueue()
+    queue = FairQueue()
     for _ in range(10_000):
         queue.push(job("many"))
     for _ in range(17):
@@ -310,7 +310,7 @@ def test_one_text_overtakes_ten_thousand() -> None:
 
 
 def test_a_beam_counts_as_its_rows() -> None:
-    queue = WaitingQueue()
+    queue = FairQueue()
     for _ in range(100):
         queue.push(job("beams", beam_size=4))
         queue.push(job("greedy"))
@@ -319,7 +319,7 @@ def test_a_beam_counts_as_its_rows() -> None:
 
 
 def test_priorities_are_shares() -> None:
-    queue = WaitingQueue()
+    queue = FairQueue()
     for _ in range(2000):
         for priority in Priority:
             queue.push(job("same client", priority=priority))
@@ -330,7 +330,7 @@ def test_priorities_are_shares() -> None:
 
 
 def test_who_was_idle_has_saved_nothing_up() -> None:
-    queue = WaitingQueue()
+    queue = FairQueue()
     queue.push(job("late"))
     assert queue.take().request.client == "late"
     for _ in range(1000):
@@ -345,7 +345,7 @@ def test_who_was_idle_has_saved_nothing_up() -> None:
 
 def test_coming_one_at_a_time_is_no_advantage() -> None:
     """A client whose queue is empty now and then is not served again before the others' turns."""
-    queue = WaitingQueue()
+    queue = FairQueue()
     for _ in range(300):
         for client in "abc":
             queue.push(job(client))
@@ -361,7 +361,7 @@ def test_coming_one_at_a_time_is_no_advantage() -> None:
 
 
 def test_giving_up_costs_nothing() -> None:
-    queue = WaitingQueue()
+    queue = FairQueue()
     given_up = [job("impatient", work=30) for _ in range(1000)]
     for one in given_up:
         queue.push(one)

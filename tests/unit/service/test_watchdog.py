@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from service.decoding.requests import GenerationRequest, ScoringRequest
 from service.engine.engine import Engine, EngineConfig
-from service.engine.interface import Pulse, ServableEngine
+from service.engine.interface import EngineProgress, ServableEngine
 from service.engine.watchdog import Watch, Watchdog
 from service.errors import UnavailableError
 from service.runtime.plan import RunnerLimits
@@ -43,7 +43,7 @@ class Time:
         self.watchdog = watchdog
         self.now = start
 
-    def look(self, pulse: Pulse | None, after: float = 1.0) -> Watchdog:
+    def look(self, pulse: EngineProgress | None, after: float = 1.0) -> Watchdog:
         self.now += after
         self.watchdog.look(pulse, self.now)
         return self.watchdog
@@ -53,7 +53,7 @@ class Time:
 def test_silence_is_a_stall_after_the_limit_and_a_hang_after_the_next(
     steps: list[float], expected: float
 ) -> None:
-    time, pulse = Time(watchdog()), Pulse(7, expected)
+    time, pulse = Time(watchdog()), EngineProgress(7, expected)
     limit, began = max(STALL, 4 * expected), time.now + 1.0
     time.look(pulse)
     for step in steps:
@@ -63,7 +63,7 @@ def test_silence_is_a_stall_after_the_limit_and_a_hang_after_the_next(
         assert made.is_stalled == (made.silent_seconds >= limit)
         assert made.is_hung == (made.silent_seconds >= limit + HANG)
     if made.is_stalled:
-        assert not time.look(Pulse(8, expected)).is_stalled
+        assert not time.look(EngineProgress(8, expected)).is_stalled
 
 
 @given(st.lists(st.tuples(st.one_of(on_time, late), st.integers(0, 2)), max_size=300))
@@ -74,7 +74,7 @@ def test_a_model_that_reports_in_time_never_stalls(looks: list[tuple[float, int]
         silent += elapsed
         if num_new or silent >= STALL:
             num_reports, silent = num_reports + max(1, num_new), 0.0
-        pulse = None if num_new == 2 else Pulse(num_reports)
+        pulse = None if num_new == 2 else EngineProgress(num_reports)
         assert not time.look(pulse, elapsed).is_stalled
 
 
@@ -84,7 +84,7 @@ def test_time_in_which_the_watchdog_did_not_run_is_no_evidence(
 ) -> None:
     time = Time(watchdog())
     for elapsed in (1.0, *[1.0] * num_looks, *suspensions):
-        assert not time.look(Pulse(1), elapsed).is_stalled
+        assert not time.look(EngineProgress(1), elapsed).is_stalled
 
 
 @given(st.lists(st.one_of(on_time, late), max_size=50))
@@ -95,14 +95,14 @@ def test_a_model_without_work_never_stalls_and_its_first_step_has_all_its_time(
     for elapsed in idle:
         assert not time.look(None, elapsed).is_stalled
     for _ in range(int(STALL)):
-        assert not time.look(Pulse(1)).is_stalled
-    assert time.look(Pulse(1)).is_stalled
+        assert not time.look(EngineProgress(1)).is_stalled
+    assert time.look(EngineProgress(1)).is_stalled
 
 
 def test_a_hang_can_be_left_to_others() -> None:
     time = Time(Watchdog(STALL, 0.0))
     for _ in range(10_000):
-        assert not time.look(Pulse(1)).is_hung
+        assert not time.look(EngineProgress(1)).is_hung
     assert time.watchdog.is_stalled
 
 
@@ -271,7 +271,7 @@ async def test_what_is_expected_of_a_model_follows_its_pace() -> None:
     engine = Engine(SlowRunner(LIMITS), clock=lambda: now)
     await engine.start()
     first = engine.submit(GenerationRequest((10, EOS)))
-    assert engine.pulse() == Pulse(0, 0.0)
+    assert engine.pulse() == EngineProgress(0, 0.0)
     await first.result()
     await settled()
     assert engine.pulse() is None
@@ -292,7 +292,7 @@ async def test_before_anything_was_seen_a_trial_says_how_slow_a_model_is() -> No
     await engine.start()
     watching = Watching(engine)
     engine.submit(GenerationRequest((10, EOS)))
-    assert engine.pulse() == Pulse(0, 128 * 0.5)
+    assert engine.pulse() == EngineProgress(0, 128 * 0.5)
     watching.pass_time(4 * 64)
     assert not watching.watch.stalled
     watching.pass_time(1)
