@@ -16,7 +16,7 @@ from typing import Any
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from service.settings import environment_name, load_settings
+from service.settings_sources import environment_name, load_settings
 
 _EVERY_INTERFACE = {"0.0.0.0": "127.0.0.1", "::": "[::1]", "[::]": "[::1]"}
 
