@@ -71,7 +71,7 @@ def export(
         precision, name, model_version, top_k, model_card, alignment_layer=alignment_layer
     )
     try:
-        lines = None if sentences is None else _read_lines(sentences)
+        lines = None if sentences is None else read_lines(sentences)
         log_to_standard_error("%(message)s")
         with stages("sentences") as tell:
             proof = export_checkpoint(
@@ -81,10 +81,11 @@ def export(
         fail(str(exc))
     except OSError as exc:
         fail(f"{exc.filename}: {exc.strerror}")
-    typer.echo(f"{output}: {precision}; {_describe(proof)}")
+    typer.echo(f"{output}: {precision}; {describe(proof)}")
 
 
-def _describe(proof: Proof) -> str:
+def describe(proof: Proof) -> str:
+    """What a proof showed, in words."""
     total = proof.num_sentences
     if proof.num_identical == total:
         same = f"all {total} sentences are translated token by token as by the checkpoint"
@@ -107,7 +108,8 @@ def _describe(proof: Proof) -> str:
     )
 
 
-def _read_lines(file: Path) -> list[str]:
+def read_lines(file: Path) -> list[str]:
+    """The lines of a text file that aren't blank; ends the command where there are none."""
     try:
         lines = [line.strip() for line in file.read_text(encoding="utf-8").splitlines()]
     except UnicodeDecodeError:

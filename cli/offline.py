@@ -150,7 +150,7 @@ def _translate_with_bundle(
         fail(str(exc))
     translations = list(sentences)
     for index, ids in zip(asked, outputs, strict=True):
-        translations[index] = tokenizer.decode(ids)
+        translations[index] = tokenizer.target.decode(ids)
     num_cut = _num_longer(tokenizer, sentences, longest)
     return Translated("bundle", bundle.target_language, translations, num_cut)
 

@@ -19,8 +19,16 @@ from export.errors import ExportError
 from export.scoring_graph import build_scoring, default_alignment_layer
 from export.shared_weights import SharedWeights
 from export.weights import Weights
-from model.bundle import RESIDENT_GRAPHS, WEIGHTS_FILE, installed_runtime_version, write_manifest
+from model.bundle import (
+    PIECES,
+    RESIDENT_GRAPHS,
+    SENTENCEPIECE,
+    WEIGHTS_FILE,
+    installed_runtime_version,
+    write_manifest,
+)
 from model.config import ModelConfig
+from model.piece_tokenizer import TOKENIZER_FILES, PieceTokenizer
 from model.tokenizer import TOKENIZER_FILE
 
 DEFAULT_TOP_K = 8
@@ -37,14 +45,15 @@ class ExportSource:
     Attributes:
         config: the architecture.
         arrays: the state dict of `model.transformer.Transformer` as arrays.
-        tokenizer_file: a SentencePiece model with `config.vocab_size` pieces.
+        tokenizer: a SentencePiece model with `config.vocab_size` pieces (its file), or the source
+            language's tokenizer of an imported model.
         source_language, target_language: BCP-47 codes.
         provenance: where the weights came from; stored in the bundle as it is.
     """
 
     config: ModelConfig
     arrays: Mapping[str, npt.NDArray[Any]]
-    tokenizer_file: Path
+    tokenizer: Path | PieceTokenizer
     source_language: str
     target_language: str
     provenance: Mapping[str, Any] = field(default_factory=dict)
@@ -94,10 +103,26 @@ def write_bundle(source: ExportSource, options: ExportOptions, directory: Path) 
         shared.take_from(model)
         (directory / name).write_bytes(model.SerializeToString(deterministic=True))
     shared.write()
-    shutil.copyfile(source.tokenizer_file, directory / TOKENIZER_FILE)
+    tokenizer = _write_tokenizer(source.tokenizer, directory)
     if options.model_card is not None:
         shutil.copyfile(options.model_card, directory / "MODEL_CARD.md")
-    write_manifest(directory, _manifest(source, options))
+    write_manifest(directory, {**_manifest(source, options), "tokenizer": tokenizer})
+
+
+def _write_tokenizer(tokenizer: Path | PieceTokenizer, directory: Path) -> dict[str, Any]:
+    """The manifest's entry about the files that it writes."""
+    if isinstance(tokenizer, Path):
+        shutil.copyfile(tokenizer, directory / TOKENIZER_FILE)
+        return {"kind": SENTENCEPIECE, "files": [TOKENIZER_FILE]}
+    for name, content in tokenizer.files().items():
+        (directory / name).write_bytes(content)
+    vocabulary = tokenizer.vocabulary
+    return {
+        "kind": PIECES,
+        "files": list(TOKENIZER_FILES),
+        "prefix_ids": list(vocabulary.prefix_ids),
+        "special_ids": sorted(vocabulary.special_ids),
+    }
 
 
 def _graphs(source: ExportSource, options: ExportOptions) -> Iterator[tuple[str, onnx.ModelProto]]:
@@ -174,7 +199,7 @@ def _manifest(source: ExportSource, options: ExportOptions) -> dict[str, Any]:
         "top_k": options.top_k,
         "graphs": graphs,
         "scoring": {"alignment_layer": _alignment_layer(config, options)},
-        "tokenizer": {"kind": "sentencepiece", "files": [TOKENIZER_FILE]},
+        "tokenizer": {},
         # Contrib operators carry no version of their own: only what was tried is promised.
         "onnxruntime": {"min": f"{major}.{minor}", "below": f"{major}.{int(minor) + 1}"},
         "provenance": dict(source.provenance),

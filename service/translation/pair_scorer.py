@@ -185,7 +185,7 @@ class PairScorer:
             log_probability=scored.log_probability,
             num_source_tokens=len(answer.request.source_ids) - 1,
             num_target_tokens=len(scored.token_ids),
-            tokens=given_tokens(pair[1], scored, self._tokenizer) if shows_tokens else (),
+            tokens=given_tokens(pair[1], scored, self._tokenizer.target) if shows_tokens else (),
             source_tokens=source_tokens(pair[0], self._tokenizer) if kind else (),
             alignment=alignment_of(scored) if kind else None,
             queue_seconds=answer.submitted_at - started_at + result.queue_seconds,
@@ -202,7 +202,7 @@ class PairScorer:
         error: InvalidArgumentError | None = None
         texts = [text for pair in pairs for text in pair]
         number = 0
-        async for ids in self._preparer.encode_all(texts, client=client):
+        async for ids in self._preparer.encode_pairs(texts, client=client):
             index, side = divmod(number, 2)
             number += 1
             try:

@@ -147,26 +147,23 @@ class TextPreparer:
                 was_split = True
         return PreparedText(list(_merged(pieces)), was_split)
 
-    async def encode_all(
+    async def encode_pairs(
         self, texts: Sequence[str], *, client: str = ""
     ) -> AsyncIterator[list[int] | TextError]:
-        """Each text's token ids, in one piece and without EOS, or what is wrong with it."""
+        """Each text's token ids, in one piece and without EOS, or what is wrong with it.
+
+        Texts in the source language and in the target language alternate.
+        """
+        sides = itertools.cycle((self._tokenizer, self._tokenizer.target))
 
         def encode(portion: Sequence[str]) -> list[list[int] | TextError]:
-            return [self._ids_or_error(text) for text in portion]
+            return [_ids_or_error(text, side) for text, side in zip(portion, sides, strict=False)]
 
         on_loop = _are_small(texts)
         for portion in _portions(texts):
             work = functools.partial(encode, portion)
             for ids in work() if on_loop else await self._thread.run(work, client):
                 yield ids
-
-    def _ids_or_error(self, text: str) -> list[int] | TextError:
-        try:
-            _check_characters(text)
-        except TextError as exc:
-            return exc
-        return self._tokenizer.encode(text)
 
     async def _prepare_portion(
         self, texts: Sequence[str], split_sentences: bool, on_loop: bool, client: str
@@ -205,6 +202,14 @@ class TextPreparer:
     def _piece(self, segment: Segment, ids: list[int]) -> Piece:
         source_ids = (*ids, self._tokenizer.eos_id) if ids else None
         return Piece(segment.separator, segment.text, source_ids)
+
+
+def _ids_or_error(text: str, tokenizer: Tokenizer) -> list[int] | TextError:
+    try:
+        _check_characters(text)
+    except TextError as exc:
+        return exc
+    return tokenizer.encode(text)
 
 
 def _check_characters(text: str) -> None:

@@ -64,10 +64,10 @@ class Translator:
         self._preparer = TextPreparer(
             tokenizer, source_language, engine.limits.max_source_positions
         )
-        self._detokenizer = Detokenizer(tokenizer)
+        self._detokenizer = Detokenizer(tokenizer.target)
         self._search_options = functools.lru_cache(_MAX_OPTIONS_KEPT)(
             functools.partial(
-                TranslateOptions.search_options, limits=engine.widest, tokenizer=tokenizer
+                TranslateOptions.search_options, limits=engine.widest, tokenizer=tokenizer.target
             )
         )
         self.scorer = PairScorer(engine, tokenizer, self._preparer, self.limits)
@@ -274,7 +274,7 @@ class Translator:
                     draft.sentences.append(
                         sentence_result(part.piece, result, self._tokenizer, options, scored)
                     )
-            texts.append(self._tokenizer.decode(result.token_ids))
+            texts.append(self._tokenizer.target.decode(result.token_ids))
         return draft.result("" if error else "".join(texts), error)
 
     async def _check_texts(self, texts: Sequence[str], client: str) -> None:
