@@ -120,8 +120,15 @@ def test_old_weights_of_pytorch(model: Path, tmp_path: Path) -> None:
     only_pickled(path, tensors)
     result = CliRunner().invoke(
         app,
-        ["import", str(path), "--output", str(tmp_path / "bundle"), "--precision", "fp32"]
-        + "--languages en,zh-Hant --name mine --threads 1".split(),
+        [
+            "import",
+            str(path),
+            "--output",
+            str(tmp_path / "bundle"),
+            "--precision",
+            "fp32",
+            *["--languages", "en,zh-Hant", "--name", "mine", "--threads", "1"],
+        ],
     )
     assert result.exit_code == 0, result.output
     assert "tokens and logits are those of transformers" in " ".join(result.output.split())
