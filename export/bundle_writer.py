@@ -121,6 +121,7 @@ def _write_tokenizer(tokenizer: Path | PieceTokenizer, directory: Path) -> dict[
         "kind": PIECES,
         "files": list(TOKENIZER_FILES),
         "prefix_ids": list(vocabulary.prefix_ids),
+        "start_ids": list(tokenizer.target.start_ids),
         "special_ids": sorted(vocabulary.special_ids),
     }
 

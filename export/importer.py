@@ -16,7 +16,7 @@ from export.exporter import new_directory
 from export.huggingface.architectures import family_of, read_config, read_model
 from export.huggingface.comparison import Agreement, can_compare, compare_with_transformers
 from export.huggingface.directory import ModelDirectory
-from export.huggingface.vocabularies import read_marian
+from export.huggingface.vocabularies import read_vocabularies
 from export.proof import SENTENCES, OnProgress, Proof, prove
 from model.bundle import MANIFEST_FILE, Bundle, BundleError, file_sha256
 
@@ -68,7 +68,7 @@ def import_directory(
     directory = ModelDirectory.read(path)
     family = family_of(directory)
     source, target = languages or _languages(directory)
-    vocabularies = read_marian(directory)
+    vocabularies = read_vocabularies(directory, source, target)
     config = read_config(directory, vocabularies.num_pieces, vocabularies.unk_id)
     tokenizer = vocabularies.tokenizer(config)
     model = read_model(directory, config)
@@ -105,6 +105,11 @@ def _record(manifest: Path, proof: Proof) -> None:
 def _languages(directory: ModelDirectory) -> tuple[str, str]:
     """What the files say of the languages."""
     fields = directory.tokenizer
+    if directory.config.get("model_type") != "marian":
+        raise ExportError(
+            f"{directory.path} translates between many languages: choose two of them, the source "
+            f"first, with --languages en,de (for example)"
+        )
     source, target = fields.get("source_lang"), fields.get("target_lang")
     if isinstance(source, str) and isinstance(target, str):
         return source.replace("_", "-"), target.replace("_", "-")

@@ -37,6 +37,7 @@ RESIDENT_GRAPHS = ("blank", "copy_rows", "set_rows", "store_sources")
 """The graphs, by their names in the manifest, that only a bundle for GPUs has."""
 SENTENCEPIECE, PIECES = "sentencepiece", "pieces"
 """Kinds of tokenizers: `model.tokenizer.Tokenizer` and `model.piece_tokenizer.PieceTokenizer`."""
+_TOKEN_LISTS = ("prefix_ids", "start_ids", "special_ids")  # of a tokenizer of pieces
 _PRECISIONS = ("fp32", "fp16", "int8")
 # Beyond these a size is a mistake, whose consequences would be hard to understand.
 _LARGEST = {
@@ -239,8 +240,8 @@ class Bundle:
         file = files[0]
         try:
             if entry["kind"] == PIECES:
-                special = entry["prefix_ids"], entry["special_ids"]
-                return PieceTokenizer.load_files(files, self.config, *special)
+                ids = {name: entry[name] for name in _TOKEN_LISTS}
+                return PieceTokenizer.load_files(files, self.config, **ids)
             tokenizer = Tokenizer.load(file)
         except TokenizerError as exc:
             raise TokenizerError(f"{exc}: copy the bundle again, or export it again") from exc
@@ -319,7 +320,7 @@ class Bundle:
             raise broken_manifest(self.path, f"tokenizer.files does not hold {num_files} names")
         if entry["kind"] == SENTENCEPIECE:
             return
-        for name in ("prefix_ids", "special_ids"):
+        for name in _TOKEN_LISTS:
             ids = entry.get(name)
             if not isinstance(ids, list) or any(
                 type(i) is not int or not 0 <= i < self.config.vocab_size for i in ids

@@ -30,13 +30,15 @@ class PieceVocabulary:
     Attributes:
         model: a serialized SentencePiece model.
         pieces: by token id.
-        prefix_ids: put before every text; a token that names the target language, say.
+        prefix_ids: put before every text that is translated; tokens that name languages, say.
+        start_ids: every translation into this language begins with these.
         special_ids: tokens that stand for no text, beside those of `ModelConfig`.
     """
 
     model: bytes
     pieces: Sequence[str]
     prefix_ids: tuple[int, ...] = ()
+    start_ids: tuple[int, ...] = ()
     special_ids: Collection[int] = ()
 
 
@@ -79,6 +81,11 @@ class PieceTokenizer(Tokenizer):
         }
 
     @property
+    def start_ids(self) -> tuple[int, ...]:
+        """What every translation into this language begins with."""
+        return self.vocabulary.start_ids
+
+    @property
     def target(self) -> PieceTokenizer:
         """The tokenizer of the target language."""
         return self if self._target is None else self._target
@@ -94,8 +101,8 @@ class PieceTokenizer(Tokenizer):
     def encoded_spans(self, text: str) -> list[Span]:
         """Where each token of `encode(text)` stands in `text`; the spans of a prefix are empty."""
         found = self._processor.encode(text, return_type="offset_mapping")
-        prefix = [Span(0, 0)] * len(self.vocabulary.prefix_ids)
-        return [*prefix, *text_spans(text, found["offsets"])]
+        spans = text_spans(text, found["offsets"])
+        return [*[Span(0, 0)] * len(self.vocabulary.prefix_ids), *spans] if spans else []
 
     def id_to_piece(self, token_id: int) -> str:
         """The piece with this id; "" for one that only fills up the vocabulary."""
@@ -117,7 +124,9 @@ class PieceTokenizer(Tokenizer):
         cls,
         files: Sequence[Path],
         config: ModelConfig,
+        *,
         prefix_ids: Sequence[int] = (),
+        start_ids: Sequence[int] = (),
         special_ids: Collection[int] = (),
     ) -> PieceTokenizer:
         """The source language's tokenizer, from what `files()` gave, in that order.
@@ -127,17 +136,25 @@ class PieceTokenizer(Tokenizer):
         """
         source_model, target_model, source_pieces, target_pieces = files[: len(TOKENIZER_FILES)]
         target = PieceVocabulary(
-            _read(target_model), _read_pieces(target_pieces), special_ids=special_ids
+            _read(target_model),
+            _read_pieces(target_pieces),
+            start_ids=tuple(start_ids),
+            special_ids=special_ids,
         )
         source = PieceVocabulary(
-            _read(source_model), _read_pieces(source_pieces), tuple(prefix_ids), special_ids
+            _read(source_model),
+            _read_pieces(source_pieces),
+            tuple(prefix_ids),
+            special_ids=special_ids,
         )
         try:
             return cls(source, config, cls(target, config))
         except TokenizerError as exc:
             raise TokenizerError(f"{source_model} or {target_model}: {exc}") from exc
 
-    def _with_prefix(self, pieces: Iterable[str]) -> list[int]:
+    def _with_prefix(self, pieces: Sequence[str]) -> list[int]:
+        if not pieces:  # a blank text stays recognisable
+            return []
         return [*self.vocabulary.prefix_ids, *map(self.piece_to_id, pieces)]
 
     def decode(self, token_ids: Iterable[int]) -> str:

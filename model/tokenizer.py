@@ -64,6 +64,11 @@ class Tokenizer:
             raise TokenizerError(f"{path} is not a SentencePiece model") from exc
 
     @property
+    def start_ids(self) -> tuple[int, ...]:
+        """What every text begins with in this, the target language: given to the search."""
+        return ()
+
+    @property
     def target(self) -> Tokenizer:
         """The tokenizer of the target language: this one, where both languages share it."""
         return self

@@ -133,6 +133,75 @@ def marian(directory: Path, **changes: Any) -> Any:
     return save(model, directory)
 
 
+def write_m2m_vocabulary(directory: Path) -> int:
+    """The tokenizer's files of M2M-100; the number of tokens."""
+    model = sentencepiece_model(list(TEXTS), 400, "bpe")
+    (directory / "sentencepiece.bpe.model").write_bytes(model)
+    pieces = {"<s>": 0, "<pad>": 1, "</s>": 2, "<unk>": 3}
+    processor = sentencepiece.SentencePieceProcessor()
+    processor.LoadFromSerializedProto(model)
+    for token_id in range(3, processor.get_piece_size()):
+        pieces[processor.id_to_piece(token_id)] = len(pieces)
+    (directory / "vocab.json").write_text(json.dumps(pieces), encoding="utf-8")
+    tokenizer = transformers.M2M100Tokenizer(
+        str(directory / "vocab.json"), str(directory / "sentencepiece.bpe.model")
+    )
+    tokenizer.save_pretrained(directory)
+    return len(pieces) + 100 + 8
+
+
+def write_fairseq_vocabulary(directory: Path, kind: str, languages: list[str], cls: str) -> int:
+    """The tokenizer's files of NLLB and mBART-50; the number of tokens."""
+    model = sentencepiece_model(list(TEXTS), 400, kind)
+    (directory / "sentencepiece.bpe.model").write_bytes(model)
+    names = {"additional_special_tokens": languages}
+    (directory / "special_tokens_map.json").write_text(json.dumps(names), encoding="utf-8")
+    config = {"tokenizer_class": cls, **names}
+    (directory / "tokenizer_config.json").write_text(json.dumps(config), encoding="utf-8")
+    processor = sentencepiece.SentencePieceProcessor()
+    processor.LoadFromSerializedProto(model)
+    if cls == "NllbTokenizer":  # which is published with a tokenizer.json
+        transformers.AutoTokenizer.from_pretrained(directory).save_pretrained(directory)
+    return int(processor.get_piece_size()) + 1 + len(languages) + 1
+
+
+def multilingual(directory: Path, family: str, **changes: Any) -> Any:
+    """An M2M-100, NLLB or mBART-50 model with its vocabulary, saved into `directory`."""
+    directory.mkdir(parents=True, exist_ok=True)
+    config: Any = transformers.M2M100Config
+    model: Any = transformers.M2M100ForConditionalGeneration
+    languages: list[str]
+    if family == "m2m":
+        num_tokens = write_m2m_vocabulary(directory)
+    elif family == "nllb":
+        from transformers.models.nllb.tokenization_nllb import FAIRSEQ_LANGUAGE_CODES as languages
+
+        num_tokens = write_fairseq_vocabulary(directory, "bpe", languages, "NllbTokenizer")
+    else:
+        from transformers.models.mbart50.tokenization_mbart50 import (
+            FAIRSEQ_LANGUAGE_CODES as languages,
+        )
+
+        num_tokens = write_fairseq_vocabulary(directory, "unigram", languages, "MBart50Tokenizer")
+        config, model = transformers.MBartConfig, transformers.MBartForConditionalGeneration
+    fields: dict[str, Any] = {
+        "vocab_size": num_tokens,
+        "d_model": 32,
+        "encoder_layers": 2,
+        "decoder_layers": 2,
+        "encoder_attention_heads": 4,
+        "decoder_attention_heads": 4,
+        "encoder_ffn_dim": 48,
+        "decoder_ffn_dim": 48,
+        "max_position_embeddings": 128,
+        "scale_embedding": True,
+        "decoder_start_token_id": 2,
+        "forced_eos_token_id": None,
+        **changes,
+    }
+    return save(model(config(**fields)), directory)
+
+
 def save(model: Any, directory: Path) -> Any:
     """Draws all weights so that greedy outputs vary and end now and then, and saves the model."""
     draw_weights(model)

@@ -40,7 +40,8 @@ class EngineCall:
 
     Args:
         engine: runs the model.
-        options: of the piece that opens a text; the others' translations begin freely.
+        options: of the piece that opens a text.
+        start_ids: what the others' translations begin with.
         deadline, request_id, client, priority: of every request (`GenerationRequest`).
     """
 
@@ -53,11 +54,13 @@ class EngineCall:
         request_id: str,
         client: str,
         priority: Priority,
+        start_ids: tuple[int, ...] = (),
     ) -> None:
         self.started_at = engine.now()
         self._engine = engine
         self._opening = options
-        self._options = replace(options, prefix_ids=()) if options.prefix_ids else options
+        same = options.prefix_ids == start_ids
+        self._options = options if same else replace(options, prefix_ids=start_ids)
         self._deadline = deadline
         self._request_id = request_id
         self._client = client

@@ -57,7 +57,7 @@ class TranslateOptions:
     def search_options(self, limits: RunnerLimits, tokenizer: Tokenizer) -> SearchOptions:
         """What to ask of the engine for the first sentence of a text.
 
-        Later ones have no `prefix_ids`.
+        Later ones have the tokenizer's `start_ids` alone as `prefix_ids`.
 
         Raises:
             InvalidArgumentError: a value is out of range; names the client's field and the limit.
@@ -103,7 +103,7 @@ class TranslateOptions:
         _PREFIX_LIMITS.check_length("target_prefix", len(self.target_prefix))
         length = normalised_length(self.target_prefix)
         _PREFIX_LIMITS.check_length("target_prefix", length, NORMALISED)
-        return tuple(tokenizer.encode(self.target_prefix))
+        return (*tokenizer.start_ids, *tokenizer.encode(self.target_prefix))
 
     def check_streamable(self) -> None:
         """Whether a translation can be given out while it grows.

@@ -221,11 +221,13 @@ class PairScorer:
             raise ids
         if is_source and not ids:
             raise TextError("is blank: there is nothing that a translation could be compared with")
-        if len(ids) + 1 > most:
+        start = () if is_source else self._tokenizer.target.start_ids
+        length = len(start) + len(ids) + 1
+        if length > most:
             raise TextError(
-                f"{len(ids) + 1:,} tokens, end-of-sentence included; the model's limit is {most:,}"
+                f"{length:,} tokens, end-of-sentence included; the model's limit is {most:,}"
             )
-        return (*ids, self._tokenizer.eos_id)
+        return (*start, *ids, self._tokenizer.eos_id)
 
 
 async def _weighed(pairs: AsyncIterator[_Tokenized]) -> AsyncIterator[_Tokenized]:

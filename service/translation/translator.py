@@ -210,6 +210,7 @@ class Translator:
             request_id=request_id,
             client=client,
             priority=options.priority,
+            start_ids=self._tokenizer.target.start_ids,
         )
 
     async def _deltas(
