@@ -49,6 +49,7 @@ class ExportSource:
             language's tokenizer of an imported model.
         source_language, target_language: BCP-47 codes.
         provenance: where the weights came from; stored in the bundle as it is.
+        search: an imported model's default search, fields of `SearchOptions` by name; likewise.
     """
 
     config: ModelConfig
@@ -57,6 +58,7 @@ class ExportSource:
     source_language: str
     target_language: str
     provenance: Mapping[str, Any] = field(default_factory=dict)
+    search: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -205,4 +207,5 @@ def _manifest(source: ExportSource, options: ExportOptions) -> dict[str, Any]:
         "onnxruntime": {"min": f"{major}.{minor}", "below": f"{major}.{int(minor) + 1}"},
         "provenance": dict(source.provenance),
         **resident,
+        **({"search": dict(source.search)} if source.search else {}),
     }

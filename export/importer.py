@@ -16,6 +16,7 @@ from export.exporter import new_directory
 from export.huggingface.architectures import family_of, read_config, read_model
 from export.huggingface.comparison import Agreement, can_compare, compare_with_transformers
 from export.huggingface.directory import ModelDirectory
+from export.huggingface.generation import default_search
 from export.huggingface.vocabularies import read_vocabularies
 from export.proof import SENTENCES, OnProgress, Proof, prove
 from model.bundle import MANIFEST_FILE, Bundle, BundleError, file_sha256
@@ -71,6 +72,7 @@ def import_directory(
     vocabularies = read_vocabularies(directory, source, target)
     config = read_config(directory, vocabularies.num_pieces, vocabularies.unk_id)
     tokenizer = vocabularies.tokenizer(config)
+    search = default_search(directory)
     model = read_model(directory, config)
     sentences = sentences or SENTENCES
     agreement = None
@@ -83,9 +85,8 @@ def import_directory(
     }
     arrays = {name: tensor.numpy() for name, tensor in model.state_dict().items()}
     with new_directory(output) as temporary:
-        write_bundle(
-            ExportSource(config, arrays, tokenizer, source, target, provenance), options, temporary
-        )
+        made_from = ExportSource(config, arrays, tokenizer, source, target, provenance, search)
+        write_bundle(made_from, options, temporary)
         try:
             bundle = Bundle.load(temporary)
         except BundleError as exc:  # a name or language that the user gave

@@ -71,6 +71,7 @@ _FIELDS: dict[str, type] = {
 # Fields that came later: bundles from before have none of them.
 _OPTIONAL_ENTRIES: dict[str, dict[str, type]] = {
     "scoring": {"alignment_layer": int},
+    "search": {"beam_size": int},
 }
 _ENTRIES: dict[str, dict[str, type]] = {
     "languages": {"source": str, "target": str},
@@ -187,6 +188,14 @@ class Bundle:
     def max_target_positions(self) -> int:
         """Longest target in tokens, end-of-sentence included."""
         return int(self.manifest["limits"]["max_target_positions"])
+
+    @property
+    def search(self) -> dict[str, Any]:
+        """The search that an imported model's authors chose; empty if there is none.
+
+        By the names of `service.decoding.requests.SearchOptions`; `beam_size` is always there.
+        """
+        return dict(self.manifest.get("search", {}))
 
     @property
     def encoder_path(self) -> Path:

@@ -125,6 +125,11 @@ def test_an_import_tells_what_was_proved(case: Case) -> None:
     assert provenance["imported_from"]["architecture"] == FAMILIES[case.family]
     assert provenance["agreement"]["transformers"] == transformers.__version__
     assert provenance["proof"]["num_sentences"] == case.imported.proof.num_sentences
+    search = case.bundle.search
+    if case.family == "marian":
+        assert search.pop("max_new_tokens") == 127
+        assert (search["beam_size"], search["early_stopping"]) == (4, "heuristic")
+    SearchOptions(**search)  # all of it is understood
     assert (case.bundle.source_language, case.bundle.target_language) == ("en", "de")
 
 

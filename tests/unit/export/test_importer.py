@@ -76,6 +76,10 @@ BAD: list[tuple[str, Callable[[Path], object]]] = [
         p, lambda t: t.update({"lm_head.weight": t["model.shared.weight"] + 1}))),
     ("nothing of it was run", lambda p: only_pickled(p, Malicious())),
     ("is not a tensor", lambda p: only_pickled(p, {"weight": 1})),
+    ("bad_words_ids of several", lambda p: edit(
+        p / "generation_config.json", bad_words_ids=[[1, 2]])),
+    ("early_stopping 'soon'", lambda p: edit(
+        p / "generation_config.json", early_stopping="soon")),
     ("which languages", lambda p: edit(p / "tokenizer_config.json", source_lang=None)),
 ]  # fmt: skip
 
