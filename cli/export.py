@@ -11,6 +11,7 @@ from cli.exits import fail, fail_without
 from cli.progress import log_to_standard_error, stages
 
 if TYPE_CHECKING:
+    from export.huggingface.comparison import Agreement
     from export.proof import Proof
 
 
@@ -21,6 +22,14 @@ def export(
         str,
         typer.Option(help="fp32 or int8 for processors, fp16 for GPUs."),
     ] = "fp32",
+    output_format: Annotated[
+        str,
+        typer.Option(
+            "--format",
+            help="bundle, which is served; or huggingface, a directory for transformers, for which "
+            "the options below mean nothing.",
+        ),
+    ] = "bundle",
     name: Annotated[
         str | None, typer.Option(help="The model's name in requests.", show_default="en-de, say")
     ] = None,
@@ -62,16 +71,23 @@ def export(
         from export.bundle_writer import ExportOptions
         from export.errors import ExportError
         from export.exporter import export_checkpoint
+        from export.huggingface.writer import write_huggingface
         from model.checkpoint import CheckpointError
         from model.tokenizer import TokenizerError
     except ModuleNotFoundError as exc:
         fail_without(str(exc.name), "train,cpu")
 
+    if output_format not in ("bundle", "huggingface"):
+        fail(f"--format must be bundle or huggingface, not {output_format!r}")
     options = ExportOptions(
         precision, name, model_version, top_k, model_card, alignment_layer=alignment_layer
     )
     try:
         lines = None if sentences is None else read_lines(sentences)
+        if output_format == "huggingface":
+            agreement = write_huggingface(checkpoint, output)
+            typer.echo(f"{output}: {describe_agreement(agreement)}")
+            return
         log_to_standard_error("%(message)s")
         with stages("sentences") as tell:
             proof = export_checkpoint(
@@ -82,6 +98,16 @@ def export(
     except OSError as exc:
         fail(f"{exc.filename}: {exc.strerror}")
     typer.echo(f"{output}: {precision}; {describe(proof)}")
+
+
+def describe_agreement(agreement: Agreement | None) -> str:
+    """How a network and that of `transformers` agree, in words."""
+    if agreement is None:
+        return "not compared with transformers, which is not installed"
+    return (
+        f"tokens and logits are those of transformers {agreement.transformers} (which differ by at "
+        f"most {agreement.largest_difference:.2g})"
+    )
 
 
 def describe(proof: Proof) -> str:

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from cli.exits import fail, fail_without
-from cli.export import describe, read_lines
+from cli.export import describe, describe_agreement, read_lines
 from cli.progress import log_to_standard_error, stages
 
 
@@ -90,13 +90,7 @@ def import_model(
         fail(str(exc))
     except OSError as exc:
         fail(f"{exc.filename}: {exc.strerror}")
-    agreement = imported.agreement
-    compared = "not compared with transformers, which is not installed"
-    if agreement is not None:
-        compared = (
-            f"tokens and logits are those of transformers {agreement.transformers} (which differ "
-            f"by at most {agreement.largest_difference:.2g})"
-        )
+    compared = describe_agreement(imported.agreement)
     typer.echo(f"{output}: {precision}; {compared}; {describe(imported.proof)}")
 
 

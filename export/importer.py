@@ -106,7 +106,7 @@ def _record(manifest: Path, proof: Proof) -> None:
 def _languages(directory: ModelDirectory) -> tuple[str, str]:
     """What the files say of the languages."""
     fields = directory.tokenizer
-    if directory.config.get("model_type") != "marian":
+    if directory.config.get("model_type") in ("m2m_100", "mbart"):
         raise ExportError(
             f"{directory.path} translates between many languages: choose two of them, the source "
             f"first, with --languages en,de (for example)"

@@ -21,7 +21,7 @@ from model.config import Activation, ConfigError, EmbeddingTying, ModelConfig, N
 from model.transformer import Transformer
 
 # Finite in float16, and so far below any logit that its probability is zero.
-_NEVER = -30_000.0
+NEVER = -30_000.0
 # Vocabularies are filled up to a multiple of it: a two-stage top-k needs equal groups of tokens.
 _VOCABULARY_MULTIPLE = 128
 
@@ -58,7 +58,7 @@ FAMILIES: Mapping[str, Family] = {
     "bart": Family("BART", "post", embedding_norm=True, position_offset=2),
 }
 
-_RENAMED = {
+RENAMED = {
     "self_attn.q_proj": "self_attention.query",
     "self_attn.k_proj": "self_attention.key",
     "self_attn.v_proj": "self_attention.value",
@@ -73,7 +73,7 @@ _RENAMED = {
     "fc1": "feed_forward.inner",
     "fc2": "feed_forward.outer",
 }
-_LAYER = re.compile(r"(encoder|decoder)\.layers\.(\d+)\.(.+)\.(weight|bias)")
+LAYER = re.compile(r"(encoder|decoder)\.layers\.(\d+)\.(.+)\.(weight|bias)")
 _SIDES = {"encoder": "source", "decoder": "target"}
 
 
@@ -198,9 +198,9 @@ class _Weights:
     def _add(self, name: str, tensor: Tensor) -> None:
         stack, _, rest = name.partition(".")
         side = _SIDES.get(stack, "")
-        if layer := _LAYER.fullmatch(name):
+        if layer := LAYER.fullmatch(name):
             stack, number, block, kind = layer.groups()
-            ours = _RENAMED.get(block, block)
+            ours = RENAMED.get(block, block)
             self._states[f"{stack}.layers.{number}.{ours}.{kind}"] = tensor
         elif side and rest.startswith("layer_norm."):
             self._states[f"{stack}.final_norm.{rest.removeprefix('layer_norm.')}"] = tensor
@@ -264,7 +264,7 @@ class _Weights:
         return torch.cat((matrix, matrix.new_zeros(missing, matrix.size(1))))
 
     def _output_bias(self, num_tokens: int) -> Tensor:
-        bias = torch.full((self._config.vocab_size,), _NEVER)
+        bias = torch.full((self._config.vocab_size,), NEVER)
         bias[:num_tokens] = 0.0
         if self._bias.numel():
             if self._bias.numel() != num_tokens:
@@ -273,7 +273,7 @@ class _Weights:
                     f"for {num_tokens} tokens"
                 )
             bias[:num_tokens] = self._bias
-        bias[never_chosen(self._directory.generation)] = _NEVER
+        bias[never_chosen(self._directory.generation)] = NEVER
         return bias
 
     def _add_positions(self) -> None:

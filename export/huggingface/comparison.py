@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from export.errors import ExportError
+from export.huggingface.architectures import NEVER
 from model.limits import default_max_new_tokens
 from model.piece_tokenizer import PieceTokenizer
 from model.search import greedy_search
@@ -96,12 +97,11 @@ def _compare(model: Transformer, theirs: Any, ids: Sequence[int], sentence: str)
             input_ids=source, attention_mask=mask.long(), decoder_input_ids=fed, use_cache=False
         ).logits
     # Tokens that ours never chooses have no probability, whatever logits they had.
-    bias = model.output_projection.bias[: expected.size(-1)]
-    possible = bias > bias.min() / 2 if bias.min() < -1e4 else torch.ones_like(bias).bool()
-    own["output"], other["output"] = (
-        logits[..., : len(bias)][..., possible],
-        expected[..., possible],
-    )
+    num_tokens = expected.size(-1)
+    bias: Tensor | None = model.output_projection.bias
+    possible = torch.ones(num_tokens).bool() if bias is None else bias[:num_tokens] > NEVER
+    own["output"] = logits[..., :num_tokens][..., possible]
+    other["output"] = expected[..., possible]
     for stage, states in own.items():
         difference = float((states - other[stage]).abs().max())
         if not difference <= _TOLERANCE * max(1.0, float(other[stage].abs().max())):

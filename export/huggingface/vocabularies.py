@@ -79,7 +79,7 @@ def read_vocabularies(directory: ModelDirectory, source: str, target: str) -> Vo
     """
     kind = directory.config.get("model_type")
     try:
-        if kind == "marian":
+        if (directory.path / "source.spm").is_file() or kind == "marian":
             return _read_marian(directory, target)
         if kind == "m2m_100" and (directory.path / "vocab.json").is_file():
             return _read_m2m(directory, source, target)

@@ -16,14 +16,17 @@ import transformers
 from export.bundle_writer import ExportOptions
 from export.huggingface.directory import ModelDirectory
 from export.huggingface.vocabularies import read_vocabularies
+from export.huggingface.writer import write_huggingface
 from export.importer import Imported, import_directory
 from model.bundle import Bundle
+from model.checkpoint import save_checkpoint
 from model.config import ModelConfig
 from model.piece_tokenizer import PieceTokenizer
 from service.decoding.requests import GenerationRequest, GenerationResult, SearchOptions
 from service.engine.engine import Engine, EngineConfig
 from service.runtime.cpu.runner import OnnxRunner
 from tests import foreign_models
+from tests.factories import random_model, tiny_config, tiny_tokenizer
 from tests.integration.servers import running_bundle
 
 # Real OPUS-MT vocabularies, a directory each, as they are published; not part of the project.
@@ -205,3 +208,27 @@ def test_real_vocabularies(name: str) -> None:
     )  # fmt: skip
     theirs = transformers.AutoTokenizer.from_pretrained(path)
     check_tokenizer(theirs, vocabularies.tokenizer(config), foreign_models.lines(10_000), 2000)
+
+
+@pytest.mark.parametrize("norm", ["pre", "post"])
+def test_the_way_back(tmp_path: Path, norm: str) -> None:
+    """A checkpoint of ours becomes a directory of the library, and a bundle again."""
+    model = random_model(tiny_config(norm=norm, positions="sinusoidal", activation="gelu"))
+    tokenizer = tiny_tokenizer(tmp_path / "tokenizer")
+    languages = {"source": "en", "target": "de"}
+    save_checkpoint(tmp_path / "checkpoint", model, tokenizer, languages=languages)
+    agreement = write_huggingface(tmp_path / "checkpoint", tmp_path / "library")
+    assert agreement is not None
+    assert agreement.largest_difference < 1e-4
+    theirs: Any = transformers.AutoTokenizer.from_pretrained(tmp_path / "library")
+    options = ExportOptions("fp32")
+    import_directory(tmp_path / "library", tmp_path / "bundle", options, threads=1)
+    bundle = Bundle.load(tmp_path / "bundle")
+    assert bundle.config.norm == norm
+    again = bundle.tokenizer()
+    texts = [text.strip() for text in foreign_models.lines(200)]
+    assert again.encode_batch(texts) == tokenizer.encode_batch(texts)
+    for text in texts:
+        ids = tokenizer.encode(text)
+        assert again.target.decode(ids) == tokenizer.decode(ids)
+        assert theirs.decode(ids, skip_special_tokens=True) == tokenizer.decode(ids).strip()
