@@ -55,12 +55,16 @@ class PieceTokenizer(Tokenizer):
         target: of the target language; None if this is it.
 
     Raises:
-        TokenizerError: the SentencePiece model can't be read.
+        TokenizerError: the SentencePiece model can't be read, or there are too many pieces.
     """
 
     def __init__(
         self, vocabulary: PieceVocabulary, config: ModelConfig, target: PieceTokenizer | None = None
     ) -> None:
+        if len(vocabulary.pieces) > config.vocab_size:
+            raise TokenizerError(
+                f"{len(vocabulary.pieces)} pieces, but the model has {config.vocab_size}"
+            )
         self._processor = sentencepiece.SentencePieceProcessor()
         try:
             self._processor.LoadFromSerializedProto(vocabulary.model)
@@ -150,7 +154,7 @@ class PieceTokenizer(Tokenizer):
         try:
             return cls(source, config, cls(target, config))
         except TokenizerError as exc:
-            raise TokenizerError(f"{source_model} or {target_model}: {exc}") from exc
+            raise TokenizerError(f"one of {', '.join(map(str, files))}: {exc}") from exc
 
     def _with_prefix(self, pieces: Sequence[str]) -> list[int]:
         if not pieces:  # a blank text stays recognisable

@@ -218,7 +218,7 @@ class _Weights:
             self._states[name] = tensor  # which is no name of ours, and is reported as such
 
     def _add_embeddings(self) -> None:
-        config, width = self._config, self._config.d_model
+        config, width, fields = self._config, self._config.d_model, self._directory.config
         tied = config.embedding_tying
         shared = ("shared.weight",) if tied != "target" else ()
         source = (*shared, "encoder.embed_tokens.weight")
@@ -245,10 +245,14 @@ class _Weights:
                     f"one matrix, but they differ"
                 )
             matrix = found[0]
-            if matrix.dim() != 2 or matrix.size(1) != width:
+            # Only a model without tied languages has a vocabulary of its own for the target.
+            size = int(fields["vocab_size"])
+            if tied != "all" and name != "source_embedding":
+                size = int(fields.get("decoder_vocab_size") or size)
+            if list(matrix.shape) != [size, width]:
                 raise ExportError(
                     f"{self._directory.path}: the weight {candidates[0]!r} has shape "
-                    f"{list(matrix.shape)}, {CONFIG_FILE} says [vocabulary, {width}]"
+                    f"{list(matrix.shape)}, {CONFIG_FILE} says {[size, width]}"
                 )
             if matrix is not found_before:  # a tied matrix is filled up once
                 found_before, filled = matrix, self._filled(matrix)
@@ -305,7 +309,12 @@ def position_table(family: Family, length: int, config: ModelConfig) -> Tensor:
 
 def _vocab_size(directory: ModelDirectory, num_pieces: int) -> int:
     fields = directory.config
-    size = max(int(fields["vocab_size"]), int(fields.get("decoder_vocab_size") or 0), num_pieces)
+    size = max(int(fields["vocab_size"]), int(fields.get("decoder_vocab_size") or 0))
+    if num_pieces > size:
+        raise ExportError(
+            f"{directory.path}: the tokenizer has {num_pieces} tokens, vocab_size in {CONFIG_FILE} "
+            f"is {size}"
+        )
     return -(-size // _VOCABULARY_MULTIPLE) * _VOCABULARY_MULTIPLE
 
 

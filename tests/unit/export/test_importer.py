@@ -72,6 +72,9 @@ BAD: list[tuple[str, Callable[[Path], object]]] = [
     ("is missing", lambda p: change_tensors(p, lambda t: t.pop(NORM))),
     ("is unknown", lambda p: change_tensors(p, lambda t: t.update(extra=torch.zeros(1)))),
     ("has shape", lambda p: change_tensors(p, lambda t: t.update({NORM: torch.zeros(3)}))),
+    ("vocab_size in config.json is 100", lambda p: edit(
+        p / "config.json", vocab_size=100, decoder_vocab_size=100)),
+    ("says .210, 32.", lambda p: edit(p / "config.json", vocab_size=210)),
     ("one matrix, but they differ", lambda p: change_tensors(
         p, lambda t: t.update({"lm_head.weight": t["model.shared.weight"] + 1}))),
     ("nothing of it was run", lambda p: only_pickled(p, Malicious())),
