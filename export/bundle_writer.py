@@ -100,11 +100,11 @@ def write_bundle(source: ExportSource, options: ExportOptions, directory: Path) 
         ExportError: the model can't be exported; names the field or weight.
     """
     _check_exportable(source.config, options)
-    shared = SharedWeights(directory / WEIGHTS_FILE)
-    for name, model in _graphs(source, options):
-        shared.take_from(model)
-        (directory / name).write_bytes(model.SerializeToString(deterministic=True))
-    shared.write()
+    with SharedWeights(directory / WEIGHTS_FILE) as shared:
+        for name, model in _graphs(source, options):
+            shared.take_from(model)
+            (directory / name).write_bytes(model.SerializeToString(deterministic=True))
+            del model  # before the next one is made
     tokenizer = _write_tokenizer(source.tokenizer, directory)
     if options.model_card is not None:
         shutil.copyfile(options.model_card, directory / "MODEL_CARD.md")

@@ -113,8 +113,11 @@ class ModelConfig:
             raise ConfigError(f"special ids {ids} must lie in [0, vocab_size={self.vocab_size})")
 
     def to_dict(self) -> dict[str, Any]:
-        """The fields as plain JSON values."""
-        return dataclasses.asdict(self)
+        """The fields as plain JSON values; one that came later only where it says something."""
+        fields = dataclasses.asdict(self)
+        if not self.embedding_norm:  # so that older programs read all other models
+            del fields["embedding_norm"]
+        return fields
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> ModelConfig:
