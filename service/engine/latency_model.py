@@ -99,13 +99,13 @@ class LatencyModel:
         rate = max(_RATE, 1 / self._num_encodes)
         self._encode_seconds += rate * (seconds / num_rows - self._encode_seconds)
 
-    def came(self, num_source_tokens: int) -> None:
+    def submitted(self, num_source_tokens: int) -> None:
         """A sequence was submitted."""
         self._num_sources += 1
         rate = max(_RATE, 1 / self._num_sources)
         self._mean_source_tokens += rate * (num_source_tokens - self._mean_source_tokens)
 
-    def ended(self, num_source_tokens: int, num_steps: int) -> None:
+    def finished(self, num_source_tokens: int, num_steps: int) -> None:
         """A sequence has come to its end by itself, after so many steps."""
         share = num_steps / self.expected_steps(num_source_tokens)
         # Robbins and Monro (1951): in balance where the quantile lies below.
