@@ -6,8 +6,8 @@ A lane is a group of rows that steps at its own time, on caches of its own.
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
 
+from service.batching.output import Update
 from service.batching.records import Finished, RequestEntry
 from service.decoding.requests import FinishReason
 from service.decoding.token_choice import Decoding
@@ -23,21 +23,6 @@ from service.runtime.plan import (
 
 NEVER = float("inf")
 _NO_ADJUSTMENTS = Adjustments.none()
-
-
-@dataclass(frozen=True)
-class Update:
-    """What a step brought.
-
-    Attributes:
-        first_tokens: requests that got their first token.
-        streamed: ids and new tokens of the requests that stream, EOS never among them.
-        finished: requests that reached EOS or their length.
-    """
-
-    first_tokens: list[RequestEntry]
-    streamed: list[tuple[int, list[int]]]
-    finished: list[Finished]
 
 
 class Lane:

@@ -12,41 +12,16 @@ other, and a request joins the one with the fewest.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 
 from service.batching.encode_queue import EncodeQueue
 from service.batching.fair_queue import FairQueue
-from service.batching.lane import NEVER, Lane, Update
+from service.batching.lane import NEVER, Lane
+from service.batching.output import Schedule, Update
 from service.batching.records import EngineRequest, Finished, RequestEntry, RequestState
 from service.batching.score_scheduler import ScoreScheduler
 from service.decoding.requests import FinishReason
 from service.errors import DeadlineExceededError, DragomanError
-from service.runtime.plan import EncodedSource, RunnerLimits, StepOutput, StepPlan, TargetScore
-
-# In a full batch, sources for such a part of the rows are encoded before there is a row for them:
-# of as many rows in the model that ships, one comes free while an encode takes its time.
-_AHEAD_PART = 8
-
-
-@dataclass(frozen=True)
-class Schedule:
-    """What a lane does next.
-
-    Attributes:
-        lane: its number.
-        scheduled_at: when this was decided.
-        plan: for the runner; None if no row is in use.
-        admitted: requests that join the batch with this plan.
-        dropped: requests that were cancelled or expired before it.
-        scoring: requests with a target to score, after the plan; end it with `scored`.
-    """
-
-    lane: int
-    scheduled_at: float
-    plan: StepPlan | None
-    admitted: list[RequestEntry]
-    dropped: list[Finished]
-    scoring: list[RequestEntry] = field(default_factory=list)
+from service.runtime.plan import EncodedSource, RunnerLimits, StepOutput, TargetScore
 
 
 class Scheduler:
@@ -78,12 +53,11 @@ class Scheduler:
         self._encodes_ahead = encodes_ahead
         self._encode_token_budget = encode_token_budget
         self._lanes = self._make_lanes(limits, bos_id, eos_id)
-        self._max_rows = sum(lane.max_rows for lane in self._lanes)
         self._fair_queue = FairQueue()
-        self._queue = EncodeQueue(self._fair_queue, encode_token_budget)
+        max_rows = sum(lane.max_rows for lane in self._lanes)
+        self._queue = EncodeQueue(self._fair_queue, encode_token_budget, max_rows)
         self._scores = ScoreScheduler(encode_token_budget, self._fair_queue, eos_id)
         self._entries: dict[int, RequestEntry] = {}
-        self._encoding: list[RequestEntry] = []
         self._stepping: set[int] = set()
         self._scoring: int | None = None  # the lane that scores
         self._last_lane = 0
@@ -119,7 +93,7 @@ class Scheduler:
     @property
     def is_idle(self) -> bool:
         """Whether there is nothing to schedule and nothing under way."""
-        return not (self._entries or self.num_busy or self._encoding)
+        return not (self._entries or self.num_busy or self.is_encoding)
 
     @property
     def takes_turns(self) -> bool:
@@ -170,44 +144,33 @@ class Scheduler:
     @property
     def is_encoding(self) -> bool:
         """Whether an encode is under way."""
-        return bool(self._encoding)
+        return self._queue.is_encoding
 
     @property
     def can_encode(self) -> bool:
         """Whether `to_encode` would return anything."""
-        if not self._encodes_ahead or self._encoding or not len(self._fair_queue):
+        if not self._encodes_ahead or not len(self._fair_queue):
             return False
         self._choose_way(self._demand())
-        return self._queue.can_begin(self._num_free())
+        return self._queue.can_begin(self.num_running)
 
     def to_encode(self) -> list[RequestEntry]:
         """Requests to encode now; end it with `encoded` or `encode_failed` if there are any."""
-        if not self._encodes_ahead or self._encoding or not len(self._fair_queue):
-            return []
-        self._choose_way(self._demand())
-        self._encoding = self._queue.begin(self._num_free())
-        return list(self._encoding)
+        return self._queue.begin(self.num_running) if self.can_encode else []
 
     def encoded(self, sources: Sequence[EncodedSource]) -> None:
         """The sources of `to_encode` have been encoded, in its order."""
-        self._queue.encoded(self._encoding, sources)
-        self._encoding = []
+        self._queue.end(sources)
 
     def encode_failed(self, error: DragomanError, now: float) -> list[Finished]:
         """Finish the requests of `to_encode` with an error."""
-        entries, self._encoding = self._encoding, []
-        return self._fail(entries, error, now)
+        return self._fail(self._queue.end(None), error, now)
 
     def _choose_way(self, demand: int) -> bool:
         """Whether lanes take turns, with so much to do; requests join accordingly."""
         takes_turns = demand <= self._together
         self._queue.is_bypassed = takes_turns or not self._encodes_ahead
         return takes_turns
-
-    def _num_free(self) -> int:
-        """Rows to encode for: a few more than are free, lest one that comes free has to wait."""
-        ahead = max(1, self._max_rows // _AHEAD_PART)
-        return self._max_rows + ahead - self.num_running - self._queue.num_promised
 
     # --- an iteration ----------------------------------------------------------------------------
 

@@ -19,8 +19,9 @@ from hypothesis import strategies as st
 
 from model.tokenizer import Tokenizer
 from service.batching.async_scheduler import AsyncScheduler
+from service.batching.output import Schedule
 from service.batching.records import EngineRequest, RequestEntry
-from service.batching.scheduler import Schedule, Scheduler
+from service.batching.scheduler import Scheduler
 from service.decoding.linked_sources import linked_sources
 from service.decoding.requests import (
     AlignmentKind,
