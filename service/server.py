@@ -24,7 +24,7 @@ from service.api.registry import Registry
 from service.api.request_parsing import RequestParser
 from service.api.servicer import SERVICE, TranslationServicer
 from service.decoding.requests import MAX_SUPPRESSED
-from service.engine.watchdog import Watch
+from service.engine.watchdog import Watchdog
 from service.errors import InternalError, StartupError
 from service.observability.metrics import ServerMetrics
 from service.settings import Settings
@@ -79,7 +79,7 @@ class Server:
         self._boundary: Interceptor
         self._grpc: grpc.aio.Server
         self._servicer: TranslationServicer
-        self._stalls: Watch
+        self._stalls: Watchdog
         self._watching: list[asyncio.Task[None]] = []
         self._cut_short = asyncio.Event()
         self._draining = False
@@ -105,7 +105,7 @@ class Server:
             self.probes.watch(asyncio.get_running_loop())
             await self._grpc.start()
             registry = self._registry = await self._loaded()
-            self._stalls = Watch(
+            self._stalls = Watchdog(
                 registry, settings.stall_seconds, settings.hang_seconds, self._stall_changed
             )
             await registry.start()
