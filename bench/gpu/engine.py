@@ -14,14 +14,14 @@ from bench.gpu.results import Results
 from model.sessions import Device, SessionSettings
 from service.decoding.requests import FinishReason, GenerationRequest, SearchOptions
 from service.engine.engine import Engine, EngineConfig
-from service.engine.observer import SilentObserver
+from service.engine.interface import EngineObserver
 from service.runtime.cuda.runner import DeviceOptions, DeviceRunner
 
 _MAX_ROWS = 512
 
 
 @dataclass
-class _Work(SilentObserver):
+class _Work(EngineObserver):
     """What the device did."""
 
     seconds: float = 0.0

@@ -279,7 +279,7 @@ def test_both_are_runners(runners: tuple[DeviceRunner, OnnxRunner]) -> None:
     assert not isinstance(plain, AsyncRunner)
     assert device.limits == plain.limits
     assert device.depth == 2
-    assert device.ladder.top == 32  # with room for rows that nobody uses
+    assert device.buckets.largest == 32  # with room for rows that nobody uses
     assert device.num_captures == 0  # there is no GPU
     assert device.arena_bytes == 0
     no_rows = device.execute(StepPlan((), (), *NOTHING))
@@ -470,9 +470,9 @@ def test_capturing_ends_in_time(runners: tuple[DeviceRunner, OnnxRunner], bundle
     model = device._model
 
     def step() -> DeviceStep:
-        return DeviceStep(bundle, CPU, model._caches, device.ladder, device.limits, captures=True)
+        return DeviceStep(bundle, CPU, model._caches, device.buckets, device.limits, captures=True)
 
-    every = len(step().captured_top_k) * len(device.ladder.rungs)
+    every = len(step().captured_top_k) * len(device.buckets.sizes)
     assert step().capture() == every
     times = iter([0.0, *[1.0] * 4, *[CAPTURE_SECONDS + 1] * every])
     slow = step()

@@ -12,7 +12,7 @@ from typing import Any
 
 from model.bundle import Bundle
 from service.errors import StartupError
-from service.runtime.cuda.batch_sizes import MAX_ROWS, rungs_that_fit
+from service.runtime.batch_sizes import MAX_ROWS, largest_batch_size
 from service.runtime.cuda.encoder import ENCODE_TOKEN_BUDGET
 from service.runtime.cuda.runtime_library import load_runtime
 
@@ -62,7 +62,7 @@ def rows_for(memory: DeviceMemory | None, bytes_per_row: int, beside: int = 0) -
             "make room for with --max-rows"
         )
     room = int(memory.free * (1 - MARGIN)) - beside
-    rows = rungs_that_fit(min(MAX_ROWS, room // bytes_per_row))
+    rows = largest_batch_size(min(MAX_ROWS, room // bytes_per_row))
     if not rows:
         model = f" beside the model's {beside:,}" if beside else ""
         raise StartupError(

@@ -16,8 +16,8 @@ from model.bundle import Bundle, BundleError
 from model.out_of_memory import is_out_of_memory
 from model.sessions import Device, SessionSettings, check_device, load_cuda_libraries
 from service.errors import StartupError
+from service.runtime.batch_sizes import BatchSizeBuckets, largest_batch_size
 from service.runtime.cpu.runner import cache_shape
-from service.runtime.cuda.batch_sizes import BatchSizeBuckets, rungs_that_fit
 from service.runtime.cuda.caches import DeviceCaches, most_rows
 from service.runtime.cuda.encoder import DeviceEncoder
 from service.runtime.cuda.in_flight_steps import InFlightStep, StepCompletion
@@ -64,7 +64,7 @@ class DeviceModel:
         device: where it is.
         stream: on which everything is launched.
         ring: the memory through which steps exchange arrays with the host.
-        limits, ladder, cache_bytes, num_captures: known once it is open.
+        limits, buckets, cache_bytes, num_captures: known once it is open.
     """
 
     def __init__(
@@ -170,19 +170,19 @@ class DeviceModel:
                 one.num_bytes + step_bytes_per_row(self._bundle),
                 bytes_beside_rows(self._bundle),
             )
-            max_rows = rungs_that_fit(min(max_rows, most_rows(one)))
+            max_rows = largest_batch_size(min(max_rows, most_rows(one)))
         self.limits = dataclasses.replace(self.limits, max_rows=max_rows)
-        self.ladder = BatchSizeBuckets(max_rows)
-        room = dataclasses.replace(self.limits, max_rows=self.ladder.top)
+        self.buckets = BatchSizeBuckets(max_rows)
+        room = dataclasses.replace(self.limits, max_rows=self.buckets.largest)
         self._caches = DeviceCaches(self._bundle, self._settings, cache_shape(self._bundle, room))
         self.cache_bytes = self._caches.num_bytes
         self._fed = DeviceRowStates(
-            self.ladder.top, self.limits.max_target_positions, self._bundle.config.eos_id
+            self.buckets.largest, self.limits.max_target_positions, self._bundle.config.eos_id
         )
         # One more than there may be under way: it is filled while the first is being read.
         self.ring = StagingRing(self.stream, self.device, self._options.depth + 1)
         staging = self.ring.take()
-        self._feed(self.ladder.top, None, staging)
+        self._feed(self.buckets.largest, None, staging)
         self.stream.synchronize()
         self.ring.give_back(staging)
 
@@ -213,7 +213,7 @@ class DeviceModel:
             self._bundle,
             self._settings,
             self._caches,
-            self.ladder,
+            self.buckets,
             self.limits,
             captures=captures,
         )
@@ -256,16 +256,16 @@ class DeviceModel:
         num_rows = plan.num_rows
         if not num_rows:
             return
-        rung = self.ladder.rung(num_rows)
+        batch_size = self.buckets.size(num_rows)
         if not goes_on:
-            self._feed(rung, plan, staging)
+            self._feed(batch_size, plan, staging)
         flight.num_candidates = self._step.num_candidates(flight.k)
-        chosen = self._step.launch(rung, flight.num_candidates, plan.adjustments, staging)
+        chosen = self._step.launch(batch_size, flight.num_candidates, plan.adjustments, staging)
         staging.fetch(chosen, num_rows)
         flight.num_rows = num_rows
         flight.number = self._fed.stepped(plan)
 
-    def _feed(self, rung: int, plan: StepPlan | None, staging: Staging) -> None:
+    def _feed(self, batch_size: int, plan: StepPlan | None, staging: Staging) -> None:
         self._fed.feed(
-            rung, plan, lambda rows, values: self._caches.set_rows(rows, values, staging)
+            batch_size, plan, lambda rows, values: self._caches.set_rows(rows, values, staging)
         )

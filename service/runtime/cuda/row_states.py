@@ -74,17 +74,19 @@ class DeviceRowStates:
             and self._most_positions[: self._num_stepped].max() < self._max_positions
         )
 
-    def feed(self, rung: int, plan: StepPlan | None, set_rows: SetRows) -> None:
-        """Tell the device what it doesn't know of its first `rung` rows.
+    def feed(self, batch_size: int, plan: StepPlan | None, set_rows: SetRows) -> None:
+        """Tell the device what it doesn't know of its first `batch_size` rows.
 
         Args:
-            rung: rows that step; those beyond the plan's are nobody's.
+            batch_size: rows that step; those beyond the plan's are nobody's.
             plan: what is wanted; None if nobody steps.
             set_rows: tells it.
         """
-        wanted = np.zeros((len(STATES), rung), np.int64)  # token 0 at position 0: nobody's row
-        wanted[3] = self.source_lengths[:rung]
-        chained = np.zeros(rung, np.bool_)
+        wanted = np.zeros(
+            (len(STATES), batch_size), np.int64
+        )  # token 0 at position 0: nobody's row
+        wanted[3] = self.source_lengths[:batch_size]
+        chained = np.zeros(batch_size, np.bool_)
         if plan is not None:
             rows = plan.num_rows
             wanted[0, :rows] = plan.token_ids
@@ -95,11 +97,11 @@ class DeviceRowStates:
                 wanted[:3, chained] = 0
         # One that ended by its length, which the host may not know yet, has no place left: it
         # waits at its last. After a failure rows become nobody's: who had them has been told.
-        ended = chained & self._is_followed[:rung]
-        goes_on = ended & (self._most_positions[:rung] < self._max_positions)
+        ended = chained & self._is_followed[:batch_size]
+        goes_on = ended & (self._most_positions[:batch_size] < self._max_positions)
         ended &= ~goes_on
         wanted[1, ended] = self._max_positions - 1
-        differs = (wanted != self._known[:, :rung]).any(axis=0) & ~goes_on
+        differs = (wanted != self._known[:, :batch_size]).any(axis=0) & ~goes_on
         told = np.flatnonzero(differs)
         if len(told):
             set_rows(told, wanted[:, told])

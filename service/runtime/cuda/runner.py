@@ -23,8 +23,8 @@ from typing import Any, TypeVar
 
 from model.bundle import Bundle
 from model.sessions import Device, SessionSettings
+from service.runtime.batch_sizes import BatchSizeBuckets
 from service.runtime.cpu.runner import limits_of
-from service.runtime.cuda.batch_sizes import BatchSizeBuckets
 from service.runtime.cuda.in_flight_steps import InFlightStep, InFlightSteps
 from service.runtime.cuda.memory import DeviceMemory, read_memory
 from service.runtime.cuda.model import DeviceModel, DeviceOptions
@@ -108,9 +108,9 @@ class DeviceRunner:
         return self._options.depth
 
     @property
-    def ladder(self) -> BatchSizeBuckets:
+    def buckets(self) -> BatchSizeBuckets:
         """The batch sizes at which it steps."""
-        return self._model.ladder
+        return self._model.buckets
 
     @property
     def num_captures(self) -> int:

@@ -12,8 +12,8 @@ import onnxruntime as ort
 
 from model.bundle import Bundle
 from model.sessions import Device, SessionSettings, launch_options, open_session
+from service.runtime.batch_sizes import BatchSizeBuckets
 from service.runtime.cuda.array import DeviceArray
-from service.runtime.cuda.batch_sizes import BatchSizeBuckets
 from service.runtime.cuda.caches import DeviceCaches
 from service.runtime.cuda.staging import Staging
 from service.runtime.plan import Adjustments, RunnerLimits
@@ -36,7 +36,7 @@ class _BufferBinding:
 
     Attributes:
         io: the bindings.
-        chosen: what the host reads: [rung, 2k + 1]. The next step writes it again.
+        chosen: what the host reads: [batch_size, 2k + 1]. The next step writes it again.
         options: names the graph to replay, or none.
         has_adjustments: whether the bound ones are other than nothing.
     """
@@ -56,8 +56,8 @@ class DeviceStep:
     Args:
         bundle: a resident one.
         settings: of the session.
-        caches: of at least `ladder.top` rows; bound by address.
-        ladder: batch sizes.
+        caches: of at least `buckets.largest` rows; bound by address.
+        buckets: batch sizes.
         limits: the runner's.
         captures: use CUDA graphs, on a GPU.
 
@@ -70,13 +70,13 @@ class DeviceStep:
         bundle: Bundle,
         settings: SessionSettings,
         caches: DeviceCaches,
-        ladder: BatchSizeBuckets,
+        buckets: BatchSizeBuckets,
         limits: RunnerLimits,
         *,
         captures: bool,
     ) -> None:
         self._device = Device.parse(settings.device)
-        self._top = ladder.top
+        self._top = buckets.largest
         self._caches = caches
         self._num_arrays = 2 * bundle.config.num_decoder_layers
         self._token_groups = bundle.token_groups
@@ -84,7 +84,7 @@ class DeviceStep:
         self.captured_top_k = sorted({min(k, limits.vocab_size) for k in CAPTURED_TOP_K})
         self._graphs: dict[tuple[int, int], str] = {}
         if captures:
-            sizes = [(rung, k) for k in self.captured_top_k for rung in ladder.rungs]
+            sizes = [(batch_size, k) for k in self.captured_top_k for batch_size in buckets.sizes]
             self._graphs = {size: str(number) for number, size in enumerate(sizes, 1)}
         self._bindings: dict[tuple[int, int], _BufferBinding] = {}
         # Adding 0 to a logit is no adjustment, and an operator on nothing may not be captured.
@@ -108,7 +108,7 @@ class DeviceStep:
         """
         end = clock() + CAPTURE_SECONDS
         wanted = sorted(self._graphs, reverse=True)
-        for number, (rung, k) in enumerate(wanted):
+        for number, (batch_size, k) in enumerate(wanted):
             if clock() > end:
                 for size in wanted[number:]:
                     del self._graphs[size]
@@ -117,7 +117,7 @@ class DeviceStep:
                     extra={"graphs": number, "wanted": len(wanted), "seconds": CAPTURE_SECONDS},
                 )
                 break
-            self._run(self._binding(rung, k))
+            self._run(self._binding(batch_size, k))
         return len(self._graphs)
 
     def warm_up(self) -> None:
@@ -127,19 +127,21 @@ class DeviceStep:
         """
         self._run(self._binding(self._top, self.captured_top_k[-1]))
 
-    def launch(self, rung: int, k: int, adjustments: Adjustments, staging: Staging) -> DeviceArray:
+    def launch(
+        self, batch_size: int, k: int, adjustments: Adjustments, staging: Staging
+    ) -> DeviceArray:
         """Launch a step.
 
         Args:
-            rung: rows that step.
+            batch_size: rows that step.
             k: candidates of each.
             adjustments: of their logits.
             staging: of this step.
 
         Returns:
-            [rung, 2k + 1], on the device: the candidates' ids, their logits, and the log-sum-exp.
+            [batch_size, 2k + 1], on the device: candidates' ids, their logits, the log-sum-exp.
         """
-        binding = self._binding(rung, k)
+        binding = self._binding(batch_size, k)
         if len(adjustments.rows):
             binding.has_adjustments = True
             names = ("rows", "token_ids", "values")
@@ -156,10 +158,10 @@ class DeviceStep:
         options = self._no_graph if binding.has_adjustments else binding.options
         self._session.run_with_iobinding(binding.io, options)
 
-    def _binding(self, rung: int, k: int) -> _BufferBinding:
-        return self._bindings.get((rung, k)) or self._bind(rung, k)
+    def _binding(self, batch_size: int, k: int) -> _BufferBinding:
+        return self._bindings.get((batch_size, k)) or self._bind(batch_size, k)
 
-    def _bind(self, rung: int, k: int) -> _BufferBinding:
+    def _bind(self, batch_size: int, k: int) -> _BufferBinding:
         io = self._session.io_binding()
         caches, shape = self._caches, self._caches.shape
         constants = {
@@ -172,9 +174,9 @@ class DeviceStep:
         for name, array in constants.items():
             io.bind_cpu_input(name, array)
         for name, state in caches.states.items():
-            state.bind(io.bind_input, name, (rung,))
+            state.bind(io.bind_input, name, (batch_size,))
             if name != "source_lengths":
-                state.bind(io.bind_output, f"next_{name}", (rung,))
+                state.bind(io.bind_output, f"next_{name}", (batch_size,))
         for number in range(self._num_arrays):
             name = f"{('key', 'value')[number % 2]}_{number // 2}"
             for cache, names in (
@@ -182,15 +184,15 @@ class DeviceStep:
                 (caches.cross_attention, (f"cross_{name}", f"present_cross_{name}")),
                 (caches.cross_last, (f"cross_last_{name}",)),
             ):
-                self._bind_cache(io, cache, number, rung, *names)
-        chosen = self._chosen(rung, k)
+                self._bind_cache(io, cache, number, batch_size, *names)
+        chosen = self._chosen(batch_size, k)
         chosen.bind(io.bind_output, "chosen")
         self._bind_nothing(io)
         options = self._no_graph
-        if (rung, k) in self._graphs:
-            options = launch_options(self._graphs[rung, k])
+        if (batch_size, k) in self._graphs:
+            options = launch_options(self._graphs[batch_size, k])
         binding = _BufferBinding(io, chosen, options)
-        self._bindings[rung, k] = binding
+        self._bindings[batch_size, k] = binding
         return binding
 
     def _bind_nothing(self, io: ort.IOBinding) -> None:
@@ -198,22 +200,22 @@ class DeviceStep:
             array.bind(io.bind_input, name)
 
     def _bind_cache(
-        self, io: ort.IOBinding, cache: DeviceArray, number: int, rung: int, *names: str
+        self, io: ort.IOBinding, cache: DeviceArray, number: int, batch_size: int, *names: str
     ) -> None:
-        """Its array `number`, first `rung` rows, as an input and, if named, as an output."""
+        """Its array `number`, first `batch_size` rows, as an input and, if named, as an output."""
         row_shape = cache.shape[2:]
         start = number * int(np.prod(cache.shape[1:]))
         for name, bind in zip(names, (io.bind_input, io.bind_output), strict=False):
-            cache.bind(bind, name, (rung, *row_shape), start)
+            cache.bind(bind, name, (batch_size, *row_shape), start)
 
     def _zeros(self, dtype: type[np.generic]) -> DeviceArray:
         device, zeros = self._device, np.zeros(1, dtype)
         value = ort.OrtValue.ortvalue_from_numpy(zeros, device.kind, device.index)
         return DeviceArray.of(value, device, zeros.shape, dtype)
 
-    def _chosen(self, rung: int, k: int) -> DeviceArray:
+    def _chosen(self, batch_size: int, k: int) -> DeviceArray:
         # Not copied from the host: that copy would not wait for its turn.
-        shape, device = (rung, 2 * k + 1), self._device
+        shape, device = (batch_size, 2 * k + 1), self._device
         value = ort.OrtValue.ortvalue_from_shape_and_type(
             shape, np.float32, device.kind, device.index
         )

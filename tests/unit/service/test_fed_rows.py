@@ -27,21 +27,21 @@ class Device:
         self.states[:, rows] = values
         self.told += rows.tolist()
 
-    def step(self, rung: int, chance: random.Random) -> Int64:
-        token_ids, positions, running, _ = self.states[:, :rung]
+    def step(self, batch_size: int, chance: random.Random) -> Int64:
+        token_ids, positions, running, _ = self.states[:, :batch_size]
         assert (positions < PLACES).all()  # what lies behind is another row's
-        chosen = np.array([chance.choice([EOS, 5, 6, 7, 8, 9]) for _ in range(rung)])
+        chosen = np.array([chance.choice([EOS, 5, 6, 7, 8, 9]) for _ in range(batch_size)])
         running[chosen == EOS] = 0
         positions += running
         token_ids[:] = chosen
         return chosen
 
 
-def fed(rows: DeviceRowStates, device: Device, plan: StepPlan, rung: int = ROWS) -> list[int]:
+def fed(rows: DeviceRowStates, device: Device, plan: StepPlan, batch_size: int = ROWS) -> list[int]:
     """The rows that were told of for `plan`."""
     device.told = []
     if not rows.goes_on(plan):
-        rows.feed(rung, plan, device.set_rows)
+        rows.feed(batch_size, plan, device.set_rows)
     return device.told
 
 
@@ -150,7 +150,7 @@ def test_after_a_failure_nothing_is_known() -> None:
     number = rows.stepped(greedy(2, chained=False))
     rows.forget()
     rows.seen(number, np.array([5, 5]))
-    assert fed(rows, device, greedy(2), rung=4) == [0, 1, 2, 3]
+    assert fed(rows, device, greedy(2), batch_size=4) == [0, 1, 2, 3]
     assert device.states[:3, :2].tolist() == [[0, 0]] * 3  # nobody waits for them any more
     rows.stepped(greedy(2))
     assert not fed(rows, device, greedy(2))
