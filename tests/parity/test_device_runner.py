@@ -397,7 +397,7 @@ def test_caches_stay_within_what_the_runtime_can_fill(
     """ONNX Runtime counts the elements that it fills on a GPU in 32 bits."""
     bundle = tiny_bundle(tmp_path / "bundle", resident=True)
     # Of eight bytes each: keys and values of 2 layers, 64 positions of width 32, 20 rows.
-    monkeypatch.setattr(device_caches, "_MOST_BLANK", 2 * 2 * 64 * 32 * 20 // 2)
+    monkeypatch.setattr(device_caches, "_MAX_BLANK", 2 * 2 * 64 * 32 * 20 // 2)
     room = DeviceMemory(free=10**12, total=10**12)
     runner = DeviceRunner(bundle, CPU, DeviceOptions(), memory=lambda _: room)
     assert runner.limits.max_rows == 16

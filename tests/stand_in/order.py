@@ -88,13 +88,13 @@ def many(bundle: Bundle, captures: bool, depth: int) -> dict[str, Any]:
     )
     numbered(runner, cuda, 6)
     sent = Counter[str]()
-    put = Staging.put
+    upload = Staging.upload
 
     def counted(staging: Staging, *arrays: np.ndarray[Any, Any]) -> list[DeviceArray]:
         sent["copies"] += 1
-        return put(staging, *arrays)
+        return upload(staging, *arrays)
 
-    Staging.put = counted  # type: ignore[assignment,method-assign]
+    Staging.upload = counted  # type: ignore[assignment,method-assign]
     numbers: list[int] = []
     futures: deque[Future[StepOutput]] = deque()
     num_rows = 6
@@ -107,7 +107,7 @@ def many(bundle: Bundle, captures: bool, depth: int) -> dict[str, Any]:
             numbers.append(int(futures.popleft().result().top_ids[0, 0]))
         futures.append(runner.submit(plan(num_rows, newcomers, chance)))
     numbers += [int(future.result().top_ids[0, 0]) for future in futures]
-    Staging.put = put  # type: ignore[method-assign]
+    Staging.upload = upload  # type: ignore[method-assign]
     journal = cuda.journal()
     cuda.write_to(0)
     runner.close()
