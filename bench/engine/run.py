@@ -22,7 +22,7 @@ from bench.load.errors import LoadError
 from bench.load.units import Slo
 from bench.suite import estimate
 from bench.suite.artifacts import SHIPPED_CHECKPOINT, SHIPPED_TEXTS
-from bench.suite.cells import read_cells
+from bench.suite.cells import read_runs
 from bench.suite.points import ENGINE, MAIN_SHARE, OWN, Load, SuitePlan, own_system
 from bench.suite.reference import find_capacity, near_capacity, peer_capacity, reference_name
 from bench.suite.run import WORK, Models, report_directory, reporting
@@ -186,7 +186,7 @@ def run_parts(chosen: list[Part]) -> list[str]:
 
 def main(
     output: Annotated[
-        Path | None, typer.Option(help="Default: bench/reports/<date>-<machine>-engine.")
+        Path | None, typer.Option(help="Default: runs/bench/<date>-<machine>-engine.")
     ] = None,
     parts: Annotated[str, typer.Option(help="Only these, with commas between. Default: all.")] = "",
     work: Annotated[Path, typer.Option(help="Where models are made.")] = WORK,
@@ -206,7 +206,7 @@ def main(
     end_in_order_on_sigterm()
 
     def rows() -> list[table.Row]:
-        return table.rows(directory, read_cells(directory))
+        return table.rows(directory, read_runs(directory))
 
     def is_whole() -> bool:
         return not problems and all(row.ratio is not None for row in rows())
@@ -214,7 +214,7 @@ def main(
     with reporting(directory, table.SUITE, is_whole):
         benchmark = EngineBenchmark(SMOKE if smoke else ENGINE, directory, models)
         problems += run_parts(choose(benchmark.parts(), parts))
-    for line in table.render(directory, read_cells(directory)):
+    for line in table.render(rows()):
         typer.echo(line)
     if problems or not table.floors_held(rows()):
         raise typer.Exit(1)

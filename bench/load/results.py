@@ -92,8 +92,7 @@ def _versions() -> dict[str, str]:
         with contextlib.suppress(metadata.PackageNotFoundError):
             found[name] = metadata.version(name)
     with contextlib.suppress(OSError, subprocess.SubprocessError):
-        # What is written into reports meanwhile changes nothing of what is measured.
-        changed = _git("status", "--porcelain", "--", ":/", ":!/bench/reports")
+        changed = _git("status", "--porcelain", "--", ":/")
         found["revision"] = _git("rev-parse", "--short", "HEAD") + ("-dirty" if changed else "")
     return found
 

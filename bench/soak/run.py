@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
-import json
 import shutil
 import signal
 import sys
@@ -30,9 +29,10 @@ from bench.load.results import Results, about_machine, read_results
 from bench.load.scrape import scrape
 from bench.load.source import read_texts
 from bench.load.units import Slo, format_seconds, parse_duration, parse_slo
+from bench.recompute import write_report, write_summary
 from bench.soak import ageing, report
 from bench.soak.canceller import Canceller
-from bench.soak.minutes import errors, high_percentile, spans
+from bench.soak.minutes import errors, high_percentile, time_slices
 from bench.suite.artifacts import Artifacts, longest_speed_text, prepare_speed_model
 from bench.suite.points import ENGINE, OWN, own_system
 from bench.suite.reference import find_capacity
@@ -42,7 +42,6 @@ from bench.suite.systems import Running, end_in_order_on_sigterm, environment, r
 from dragoman.client import Client
 from dragoman.results import Search, TranslationError
 
-SOAK_FILE = "soak.json"
 UNARY, STREAMS, BEAMS, CANCELS = "unary", "streams", "beams", "cancels"
 
 # Of the requests. A beam of 4 computes four rows, so a few are a good part of the work.
@@ -79,8 +78,8 @@ class Plan:
     num_pairs: int = 24
 
     @property
-    def span_seconds(self) -> float:
-        """A minute; less of a short soak, which has to have some spans, too."""
+    def slice_seconds(self) -> float:
+        """A minute; less of a short soak, so that it has 20 slices."""
         return min(60.0, self.seconds / 20)
 
     @property
@@ -214,14 +213,14 @@ def collect(
             if kind == UNARY:
                 raise
             problems.append(f"{kind}: {exc}")
-    percentile = high_percentile(0.9 * _SHARES[UNARY] * plan.rate * plan.span_seconds)
+    percentile = high_percentile(0.9 * _SHARES[UNARY] * plan.rate * plan.slice_seconds)
     # A call that was to be cancelled is refused like any other, and is counted like any other.
     failed = Counter(errors(list(parts.values()))) + canceller.errors
     said = "; ".join(f"{code}: {message}" for code, message in canceller.messages.items())
     num_ended = canceller.num_answered + canceller.errors.total()
     return report.Soak(
         facts=facts | ({"calls to be cancelled failed with": said} if said else {}),
-        spans=spans(parts[UNARY], plan.span_seconds, percentile),
+        slices=time_slices(parts[UNARY], plan.slice_seconds, percentile),
         percentile=percentile,
         errors=dict(sorted(failed.items())),
         num_requests=num_ended + sum(len(results.run.samples) for results in parts.values()),
@@ -232,21 +231,9 @@ def collect(
 
 
 def write(directory: Path, soak: report.Soak) -> None:
-    """The report, and the series to draw it anew."""
-    content = {
-        "facts": dict(soak.facts),
-        "percentile": soak.percentile,
-        "errors": dict(soak.errors),
-        "num_requests": soak.num_requests,
-        "num_cancelled": soak.num_cancelled,
-        "left_over": dict(soak.left_over),
-        "problems": list(soak.problems),
-        "verdicts": {one.what: one.kept for one in report.verdicts(soak)},
-        "pairs": [pair.to_dict() for pair in soak.pairs],
-        "spans": [span.to_dict() for span in soak.spans],
-    }
-    (directory / SOAK_FILE).write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
-    (directory / "report.md").write_text(report.render(soak), encoding="utf-8")
+    """Store the summary and the report."""
+    write_summary(directory, soak.to_dict())
+    write_report(directory)
 
 
 def capacity_rate(directory: Path, artifacts: Artifacts, slo: Slo) -> float:
@@ -302,7 +289,7 @@ def main(
         float | None, typer.Option(help="Requests a second, instead of a share of the capacity.")
     ] = None,
     output: Annotated[
-        Path | None, typer.Option(help="Default: bench/reports/<date>-<machine>-soak.")
+        Path | None, typer.Option(help="Default: runs/bench/<date>-<machine>-soak.")
     ] = None,
     work: Annotated[Path, typer.Option(help="Where models are made.")] = WORK,
     size: Annotated[str, typer.Option(help="Of the speed model: base, or small.")] = "base",
@@ -338,7 +325,7 @@ def main(
         raise typer.Exit(1) from None
     typer.echo(report.render(found))
     typer.echo(str(directory / "report.md"))
-    if not all(one.kept for one in report.verdicts(found)):
+    if not all(one.kept for one in report.criteria(found)):
         raise typer.Exit(1)
 
 

@@ -11,7 +11,7 @@ from bench.load.errors import LoadError
 from bench.load.results import RUN_FILE, Results, pack
 from bench.load.statistics import Summary
 from bench.load.units import Slo, min_samples
-from bench.suite.cells import Cell
+from bench.suite.cells import pooled_latency
 from bench.suite.points import OWN, PEER, Load, SuitePlan, own_system
 from bench.suite.suite import CAPACITY, Interrupted, Suite, console, remembered
 from bench.suite.systems import System, running
@@ -92,7 +92,7 @@ def _single_user(suite: Suite, beam_size: int) -> tuple[Summary, float]:
     runs: list[Results] = []
     while len(runs) < _MOST_SINGLE_RUNS:
         runs.append(suite.repeat(system, alone, 0.0, len(runs)))
-        median = Cell(alone.name, PEER, runs).latency.at(50)
+        median = pooled_latency(runs).at(50)
         if median is not None:
             return runs[0].summary(), median
     raise LoadError(

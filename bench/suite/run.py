@@ -18,6 +18,7 @@ import typer
 
 from bench.load.errors import LoadError
 from bench.load.results import about_machine
+from bench.recompute import REPORT_FILE, read_summary, write_report
 from bench.suite import estimate
 from bench.suite.artifacts import (
     SHIPPED_CHECKPOINT,
@@ -26,11 +27,10 @@ from bench.suite.artifacts import (
     prepare_checkpoint,
     prepare_speed_model,
 )
-from bench.suite.cells import read_cells
-from bench.suite.overload import verdicts
+from bench.suite.overload import criteria
 from bench.suite.points import FULL, PEER, PLANS, THOROUGH, Load, SuitePlan
-from bench.suite.recompute import REPORT, SUITE_FILE, write_report
 from bench.suite.reference import reference_rate
+from bench.suite.report import SUITE_FILE, SuiteFigures
 from bench.suite.suite import Interrupted, Suite, console
 from bench.suite.systems import ROOT, end_in_order_on_sigterm
 from dragoman.results import TranslationError
@@ -193,19 +193,19 @@ class Progress:
 
 
 def report_directory(name: str) -> Path:
-    """bench/reports/<date>-<machine>-<name>: the newest that is not finished, or a new one.
+    """runs/bench/<date>-<machine>-<name>: the newest that is not finished, or a new one.
 
-    The machine goes by its processor: a container's host name is another one every day.
+    The machine is named after its processor: a container's host name changes every day.
     """
     facts = about_machine()
     machine = re.sub(r"[^a-z0-9]+", "-", f"{facts['processor']} {facts['cpus']}cpu".lower())
     machine = machine.strip("-")
-    reports = ROOT / "bench" / "reports"
-    for directory in sorted(reports.glob(f"*-{machine}-{name}"), reverse=True):
+    runs = ROOT / "runs" / "bench"
+    for directory in sorted(runs.glob(f"*-{machine}-{name}"), reverse=True):
         file = directory / SUITE_FILE
         if file.exists() and not json.loads(file.read_text())["finished"]:
             return directory
-    return reports / f"{time.strftime('%Y-%m-%d')}-{machine}-{name}"
+    return runs / f"{time.strftime('%Y-%m-%d')}-{machine}-{name}"
 
 
 @contextlib.contextmanager
@@ -239,7 +239,7 @@ def reporting(
         raise typer.Exit(1) from None
     finally:
         write_report(directory)
-        console.print(f"Report: {directory / REPORT}", soft_wrap=True)
+        console.print(f"Report: {directory / REPORT_FILE}", soft_wrap=True)
 
 
 def _mark(directory: Path, name: str, finished: bool, problems: Sequence[str] = ()) -> None:
@@ -250,7 +250,7 @@ def _mark(directory: Path, name: str, finished: bool, problems: Sequence[str] = 
 def main(
     name: Annotated[str, typer.Argument(help=f"One of {', '.join(PLANS)}.")] = "quick",
     output: Annotated[
-        Path | None, typer.Option(help="Default: bench/reports/<date>-<machine>-<name>.")
+        Path | None, typer.Option(help="Default: runs/bench/<date>-<machine>-<name>.")
     ] = None,
     work: Annotated[Path, typer.Option(help="Where models are made.")] = WORK,
     checkpoint: Annotated[
@@ -281,10 +281,11 @@ def main(
         typer.echo(f"{len(problems)} things could not be measured: see the report.", err=True)
         raise typer.Exit(1)
     if name == "overload":
-        found = [one for cells in read_cells(directory).values() for one in verdicts(cells)]
-        for verdict in found:
-            typer.echo(str(verdict))
-        if not all(verdict.kept for verdict in found):
+        models = SuiteFigures.from_dict(read_summary(directory)).models.values()
+        found = [one for model in models for one in criteria(model.cells)]
+        for one in found:
+            typer.echo(str(one))
+        if not all(one.kept for one in found):
             raise typer.Exit(1)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from bench import recompute
 from bench.engine import table
 from bench.engine.run import Part, choose, run_parts
 from bench.load.errors import LoadError
@@ -17,8 +18,7 @@ from bench.load.sample import ReplySample
 from bench.load.scrape import Snapshot
 from bench.load.statistics import Run
 from bench.load.units import Slo
-from bench.suite import recompute
-from bench.suite.cells import read_cells
+from bench.suite.cells import read_runs
 from tests.unit.bench.samples import open_run
 
 
@@ -93,7 +93,7 @@ class Report:
         file.write_text(json.dumps({"steps": steps, "closed": closed}))
 
     def rows(self) -> list[table.Row]:
-        return table.rows(self.path, read_cells(self.path))
+        return table.rows(self.path, read_runs(self.path))
 
 
 @pytest.fixture
