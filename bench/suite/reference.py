@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from bench.benchmark import Interrupted, console
 from bench.load import capacity_report
 from bench.load.capacity import CapacityTest
 from bench.load.errors import LoadError
@@ -13,7 +14,7 @@ from bench.load.statistics import Summary
 from bench.load.units import Slo, min_samples
 from bench.suite.cells import pooled_latency
 from bench.suite.points import OWN, PEER, Load, SuitePlan, own_system
-from bench.suite.suite import CAPACITY, Interrupted, Suite, console, remembered
+from bench.suite.suite import CAPACITY, Suite, remembered
 from bench.suite.systems import System, running
 
 _SLO_TIMES_MEDIAN = 4.0

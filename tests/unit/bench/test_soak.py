@@ -19,7 +19,7 @@ from bench.soak.ageing import PERCENTILES, Pair, compare, growth
 from bench.soak.canceller import Canceller
 from bench.soak.drift import MIN_POINTS, interval, quarters, trend
 from bench.soak.minutes import TimeSlice, high_percentile, time_slices
-from bench.soak.run import BEAMS, STREAMS, UNARY, Plan, collect, mean_weight
+from bench.soak.run import BEAMS, STREAMS, UNARY, SoakPlan, collect, mean_weight
 from tests.load.fake_server import FakeServer
 from tests.unit.bench.samples import open_run
 
@@ -341,7 +341,7 @@ def test_a_refused_call_to_be_cancelled_is_a_refusal_like_any_other(
     canceller.num_answered, canceller.num_cancelled = 996, 7
     canceller.errors[code] = count
     canceller.messages[code] = "why"
-    soak = collect(Plan(100.0, 10.0), tmp_path, canceller, {}, {"name": "x"})
+    soak = collect(SoakPlan(100.0, 10.0), tmp_path, canceller, {}, {"name": "x"})
     assert soak.num_requests == 3000 + 996 + count
     assert soak.num_cancelled == 7
     assert soak.errors == {code: count}

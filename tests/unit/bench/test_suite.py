@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from bench import recompute
+from bench.benchmark import Measurement
 from bench.load.errors import LoadError
 from bench.load.html_report import render
 from bench.load.plan import LoadPlan
@@ -17,9 +18,10 @@ from bench.load.statistics import Run, summarise
 from bench.speed_model import speed_config
 from bench.suite import report as suite_report
 from bench.suite.agreement import compare_translations, read, write
-from bench.suite.artifacts import Artifacts, speed_texts
-from bench.suite.estimate import Step, load_seconds, steps, total
+from bench.suite.artifacts import Artifacts, Models, speed_texts
+from bench.suite.estimate import load_seconds
 from bench.suite.points import ENGINE, FULL, PLANS, QUICK, THOROUGH, Load, SuitePlan, own_system
+from bench.suite.run import measurements
 from bench.suite.scoring import Yardstick, score, yardstick
 from bench.suite.suite import completed
 from bench.suite.sweep import workers_and_threads
@@ -229,20 +231,23 @@ def on_two_cores(plan: SuitePlan) -> SuitePlan:
 
 
 def test_the_quick_benchmark_takes_less_than_fifteen_minutes() -> None:
-    assert total(steps(on_two_cores(QUICK), ("base", "int8"))) < 15 * 60
+    models = Models(checkpoint=None)
+    assert total(measurements(on_two_cores(QUICK), Path(), models)) < 15 * 60
 
 
-def all_steps(plan: SuitePlan) -> list[Step]:
-    cells = [(model, precision) for precision in plan.precisions for model in ("base", "shipped")]
-    plan = on_two_cores(plan)
-    return [step for cell in cells for step in steps(plan, cell, is_first=cell == cells[0])]
+def total(made: list[Measurement]) -> float:
+    return sum(one.seconds for one in made)
+
+
+def all_of(plan: SuitePlan) -> list[Measurement]:
+    return measurements(on_two_cores(plan), Path(), Models())
 
 
 def test_the_full_benchmark_fits_its_budget_if_need_be_by_measuring_some_loads_once() -> None:
-    made = all_steps(FULL)
+    made = all_of(FULL)
     assert FULL.budget_seconds < 78 * 60
-    assert total(made) - sum(step.spare for step in made) < FULL.budget_seconds - 5 * 60
-    assert 4 * 3600 < total(all_steps(THOROUGH)) < 6 * 3600
+    assert total(made) - sum(one.spare for one in made) < FULL.budget_seconds - 5 * 60
+    assert 4 * 3600 < total(all_of(THOROUGH)) < 6 * 3600
 
 
 def test_other_shares_do_not_sweep_from_the_start() -> None:
