@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Sequence
 
 from bench.load.results import Results
-from bench.load.sample import Sample
+from bench.load.sample import RequestSample
 from bench.load.scrape import Snapshot
 from bench.suite.cells import Cell, memory_growth, recovery_seconds
 from bench.suite.overload import criteria, judge, touch_rows
@@ -14,7 +14,7 @@ from tests.load.fake_server import FakeServer
 from tests.unit.bench.samples import open_run, sample
 
 
-def results(latency: float, extra: Sequence[Sample] = (), growth: float = 0.0) -> Results:
+def results(latency: float, extra: Sequence[RequestSample] = (), growth: float = 0.0) -> Results:
     run = open_run([latency] * 2000)
     run = dataclasses.replace(run, samples=[*run.samples, *extra])
     snapshots = [
@@ -24,11 +24,13 @@ def results(latency: float, extra: Sequence[Sample] = (), growth: float = 0.0) -
     return Results(run, snapshots=snapshots)
 
 
-def cell(load: str, latency: float, extra: Sequence[Sample] = (), growth: float = 0.0) -> Cell:
+def cell(
+    load: str, latency: float, extra: Sequence[RequestSample] = (), growth: float = 0.0
+) -> Cell:
     return Cell.of(load, "dragoman", [results(latency, extra, growth)])
 
 
-def refused(code: str = "RESOURCE_EXHAUSTED", hint: float | None = 0.5) -> list[Sample]:
+def refused(code: str = "RESOURCE_EXHAUSTED", hint: float | None = 0.5) -> list[RequestSample]:
     return [sample(5000 + n, 5.0, 0.001, code=code, retry_after=hint) for n in range(100)]
 
 
