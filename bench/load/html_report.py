@@ -168,16 +168,16 @@ def _batch_over_time(snapshots: Sequence[Snapshot]) -> Chart:
         if steps:
             mean = _growth(before, after, "dragoman_step_rows_sum") / steps
             rows.append((after.seconds, mean))
-    slots = _gauge(snapshots, "dragoman_slots")
+    max_rows = _gauge(snapshots, "dragoman_rows")
     return Chart(
         "Batch size against time",
         "time, s",
         "rows",
         [
             Series("rows per step, mean between scrapes", rows, "line", 2),
-            Series("slots used", _gauge(snapshots, "dragoman_slots_used"), "steps", 4),
+            Series("rows used", _gauge(snapshots, "dragoman_rows_used"), "steps", 4),
         ],
-        lines_at=[("slots", slots[-1][1])] if slots else [],
+        lines_at=[("rows", max_rows[-1][1])] if max_rows else [],
     )
 
 

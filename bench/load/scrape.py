@@ -79,8 +79,8 @@ _SERIES = {
     f"{_ROWS}_count",
     "dragoman_step_duration_seconds_sum",
     "dragoman_encode_duration_seconds_sum",
-    "dragoman_slots",
-    "dragoman_slots_used",
+    "dragoman_rows",
+    "dragoman_rows_used",
     "dragoman_waiting_sentences",
     "dragoman_requests_in_flight",
     "dragoman_source_tokens_total",
@@ -150,13 +150,13 @@ class ServerFigures:
 
     Attributes:
         seconds: between the two scrapes that bound it.
-        queue_mean, queue_p50, queue_p99: seconds that a sentence waited for a slot; percentiles
+        queue_mean, queue_p50, queue_p99: seconds that a sentence waited for a row; percentiles
             are interpolated within the histogram's buckets, so rough.
         rows_per_step: mean.
         steps_per_second: decoder steps.
         step_share, encode_share: share of the time spent in the two graphs.
-        slots: rows that could step at the same time.
-        slot_use: mean share of them in use during a step.
+        max_rows: rows that could step at the same time.
+        row_use: mean share of them in use during a step.
         max_waiting: most sentences seen waiting.
         target_tokens_per_second: written.
         wasted_tokens: written for nobody.
@@ -175,8 +175,8 @@ class ServerFigures:
     steps_per_second: float | None
     step_share: float | None
     encode_share: float | None
-    slots: float | None
-    slot_use: float | None
+    max_rows: float | None
+    row_use: float | None
     max_waiting: float | None
     target_tokens_per_second: float | None
     wasted_tokens: float | None
@@ -215,7 +215,7 @@ def server_figures(snapshots: Sequence[Snapshot], begin: float, end: float) -> S
 
     queue = _difference(first.queue_buckets, last.queue_buckets)
     rows = _ratio(grown(f"{_ROWS}_sum"), grown(f"{_ROWS}_count"))
-    slots = last.values.get("dragoman_slots")
+    max_rows = last.values.get("dragoman_rows")
     return ServerFigures(
         seconds=seconds,
         queue_mean=_ratio(grown(f"{_QUEUE}_sum"), grown(f"{_QUEUE}_count")),
@@ -225,8 +225,8 @@ def server_figures(snapshots: Sequence[Snapshot], begin: float, end: float) -> S
         steps_per_second=_ratio(grown(f"{_ROWS}_count"), seconds),
         step_share=_ratio(grown("dragoman_step_duration_seconds_sum"), seconds),
         encode_share=_ratio(grown("dragoman_encode_duration_seconds_sum"), seconds),
-        slots=slots,
-        slot_use=_ratio(rows, slots),
+        max_rows=max_rows,
+        row_use=_ratio(rows, max_rows),
         max_waiting=highest("dragoman_waiting_sentences"),
         target_tokens_per_second=_ratio(grown(_TOKENS), seconds),
         wasted_tokens=grown("dragoman_wasted_tokens_total"),

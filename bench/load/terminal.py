@@ -63,7 +63,7 @@ def _live_table(progress: Progress, title: str) -> Table:
         ("latency p99", _or_dash(ok.at(99))),
         ("latency max", _or_dash(ok.max)),
         ("server: waiting", f"{values.get('dragoman_waiting_sentences', 0):,.0f}"),
-        ("server: slots used", f"{values.get('dragoman_slots_used', 0):,.0f}"),
+        ("server: rows used", f"{values.get('dragoman_rows_used', 0):,.0f}"),
     ]
     table.add_column(f"last {_RECENT_SECONDS:g} s")
     table.add_column("", justify="right", min_width=16)

@@ -59,7 +59,7 @@ _PATIENCE_SECONDS = 0.5
 _SETTLE_TRIES = 50
 _FILL_TEXTS, _FILL_BEAMS, _FILL_SECONDS = 1000, 100, 300.0  # of one call
 _ABOUT = ("started_at", "processor", "cpus", "onnxruntime", "revision")
-_HELD = ("dragoman_slots_used", "dragoman_waiting_sentences", "dragoman_requests_in_flight")
+_HELD = ("dragoman_rows_used", "dragoman_waiting_sentences", "dragoman_requests_in_flight")
 
 
 @dataclass(frozen=True)
@@ -164,7 +164,7 @@ def fill_rows(server: Running, texts: Sequence[str], num_rounds: int) -> None:
     Raises:
         LoadError: the server fails.
     """
-    num_rows = round(scrape(server.metrics_url, 0.0).values["dragoman_slots"])
+    num_rows = round(scrape(server.metrics_url, 0.0).values["dragoman_rows"])
     longest = longest_speed_text()
     flood = [*[longest] * (2 * num_rows), *texts]
     calls = [

@@ -125,7 +125,7 @@ def memory_growth(results: Results) -> float:
 
 
 def recovery_seconds(results: Results) -> float:
-    """How long after the end of the load the last sentence still waited for its slot."""
+    """How long after the end of the load the last sentence still waited for its row."""
     return max([0.0, *(_began(s) - results.run.seconds for s in results.run.samples if s.ok)])
 
 

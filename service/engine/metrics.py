@@ -39,8 +39,8 @@ class ModelMetrics:
         self._score_duration = metrics.score_duration.labels(model)
         self._score_queue_duration = metrics.score_queue_duration.labels(model)
         self._scored = metrics.scored.labels(model)
-        self._slots = metrics.slots.labels(model)
-        self._slots_used = metrics.slots_used.labels(model)
+        self._rows = metrics.rows.labels(model)
+        self._rows_used = metrics.rows_used.labels(model)
         self._waiting = metrics.waiting.labels(model)
         self._held_back = metrics.held_back.labels(model)
         metrics.stalled.labels(model).set(0)
@@ -76,9 +76,9 @@ class ModelMetrics:
         """Say that the model runs in a process of its own, and in which."""
         self._processes.add(self._model, pid)
 
-    def set_capacity(self, slots: int, max_waiting: int, cache_bytes: int) -> None:
+    def set_capacity(self, rows: int, max_waiting: int, cache_bytes: int) -> None:
         """Say what the engine can hold."""
-        self._slots.set(slots)
+        self._rows.set(rows)
         self._max_waiting.set(max_waiting)
         self._cache_bytes.set(cache_bytes)
 
@@ -87,7 +87,7 @@ class ModelMetrics:
         self._refused[reason].inc()
 
     def on_admitted(self, queue_seconds: float) -> None:
-        """A sentence got a slot."""
+        """A sentence got its rows."""
         self._queue_duration.observe(queue_seconds)
 
     def on_step(self, rows: int, encodes: int, encode_seconds: float, step_seconds: float) -> None:
@@ -111,9 +111,9 @@ class ModelMetrics:
         self._score_duration.observe(seconds)
 
     def on_queue(self, waiting: int, running: int) -> None:
-        """How many wait and how many hold a slot."""
+        """How many wait and how many hold rows."""
         self._waiting.set(waiting)
-        self._slots_used.set(running)
+        self._rows_used.set(running)
 
     def on_held_back(self, calls: int) -> None:
         """How many calls wait with sentences that are not in the queue yet."""
@@ -126,7 +126,7 @@ class ModelMetrics:
     def on_finished(self, result: GenerationResult, request: GenerationRequest) -> None:
         """A sentence ended, or the scoring of one."""
         if isinstance(request, ScoringRequest):
-            # No slot is waited for, so that it says nothing of whether there are too few.
+            # They wait for no row, so that it says nothing of whether there are too few.
             self._score_queue_duration.observe(result.queue_seconds)
             if result.was_admitted:
                 self._source_tokens.inc(len(request.source_ids))

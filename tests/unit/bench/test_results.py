@@ -30,7 +30,7 @@ def made() -> Results:
     samples = [*run.samples, failed, streamed]
     counts = {"dragoman_step_rows_sum": 10.0, "dragoman_step_rows_count": 5.0}
     later = {"dragoman_step_rows_sum": 40.0, "dragoman_step_rows_count": 15.0}
-    gauges = {"dragoman_slots": 8.0, "dragoman_slots_used": 3.0, "dragoman_waiting_sentences": 1.0}
+    gauges = {"dragoman_rows": 8.0, "dragoman_rows_used": 3.0, "dragoman_waiting_sentences": 1.0}
     values, more = {**counts, **gauges}, {**later, **gauges}
     snapshots = [Snapshot(0.0, values, {}, {}), Snapshot(2.5, more, {}, {})]
     run = dataclasses.replace(run, samples=samples, num_scheduled=202)

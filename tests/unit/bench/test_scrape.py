@@ -27,7 +27,7 @@ def test_the_figures_of_a_run_from_the_servers_own_metrics() -> None:
     """Against the server's own class, so that a renamed metric is noticed here."""
     metrics = ServerMetrics()
     observer = ModelMetrics(metrics, "m")
-    observer.set_capacity(slots=8, max_waiting=10, cache_bytes=1)
+    observer.set_capacity(rows=8, max_waiting=10, cache_bytes=1)
     observer.on_step(8, 1, 0.1, 0.1)  # before the run
     before = Snapshot.parse(page(metrics), 10.0)
     for _ in range(10):
@@ -44,7 +44,7 @@ def test_the_figures_of_a_run_from_the_servers_own_metrics() -> None:
     assert figures is not None
     assert figures.seconds == 10.0
     assert figures.rows_per_step == pytest.approx(2.0)
-    assert figures.slot_use == pytest.approx(0.25)
+    assert figures.row_use == pytest.approx(0.25)
     assert figures.steps_per_second == pytest.approx(1.0)
     assert figures.step_share == pytest.approx(0.05)
     assert figures.encode_share == pytest.approx(0.01)

@@ -258,7 +258,7 @@ def test_failures_and_what_is_left_behind_break_it() -> None:
         ({"RESOURCE_EXHAUSTED": 71}, False),
     ):
         assert (broken(dataclasses.replace(soak, errors=errors)) == []) is passes
-    (left,) = broken(dataclasses.replace(soak, left_over={"dragoman_slots_used": 1.0}))
+    (left,) = broken(dataclasses.replace(soak, left_over={"dragoman_rows_used": 1.0}))
     assert "left behind" in left
     assert len(broken(dataclasses.replace(soak, problems=["broken off"]))) == 1
     assert len(broken(dataclasses.replace(soak, spans=soak.spans[:5]))) == 3

@@ -31,7 +31,7 @@ def metrics() -> ServerMetrics:
     metrics.call_finished("Translate", "OK", 0.5, "id:someone")
     metrics.text_finished("OK")
     observer = ModelMetrics(metrics, "m")
-    observer.set_capacity(slots=64, max_waiting=100, cache_bytes=1_000_000)
+    observer.set_capacity(rows=64, max_waiting=100, cache_bytes=1_000_000)
     observer.on_admitted(0.01)
     observer.on_step(rows=8, encodes=2, encode_seconds=0.004, step_seconds=0.002)
     observer.on_padding(5)
@@ -71,8 +71,8 @@ def test_an_engine_s_figures_come_out(page: str) -> None:
     assert values["dragoman_step_rows_sum", "m"] == 8
     assert values["dragoman_step_rows_count", "m"] == 1
     assert values["dragoman_encoded_sentences_total", "m"] == 2
-    assert values["dragoman_slots", "m"] == 64
-    assert values["dragoman_slots_used", "m"] == 8
+    assert values["dragoman_rows", "m"] == 64
+    assert values["dragoman_rows_used", "m"] == 8
     assert values["dragoman_waiting_sentences", "m"] == 3
     assert values["dragoman_source_tokens_total", "m"] == 8
     assert values["dragoman_target_tokens_total", "m"] == 3
@@ -82,7 +82,7 @@ def test_an_engine_s_figures_come_out(page: str) -> None:
     assert values["dragoman_finished_sentences_total", "m", "deadline"] == 1
     assert values["dragoman_queue_duration_seconds_count", "m"] == 2  # who gave up waited too,
     assert values["dragoman_queue_duration_seconds_sum", "m"] == 2.01
-    # Scores waited for no slot: autoscaling must not count them.
+    # Scores waited for no row: autoscaling must not count them.
     assert values["dragoman_score_queue_duration_seconds_count", "m"] == 2
     assert values["dragoman_score_queue_duration_seconds_sum", "m"] == 0.5
     assert values["dragoman_compute_duration_seconds_count", "m"] == 2  # but was never computed

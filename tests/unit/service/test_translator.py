@@ -319,7 +319,7 @@ async def test_stopping_the_engine_ends_the_call(tokenizer: Tokenizer) -> None:
             await call
 
 
-async def test_cancelling_a_call_frees_all_its_slots(tokenizer: Tokenizer) -> None:
+async def test_cancelling_a_call_frees_all_its_rows(tokenizer: Tokenizer) -> None:
     async with translating(tokenizer) as setup:
         setup.runner.hold()
         call = asyncio.create_task(setup.translator.translate(["A dog runs. It barks."] * 100))
@@ -332,7 +332,7 @@ async def test_cancelling_a_call_frees_all_its_slots(tokenizer: Tokenizer) -> No
         assert len(setup.runner.plans) == 1
 
 
-async def test_closing_a_stream_frees_all_its_slots(tokenizer: Tokenizer) -> None:
+async def test_closing_a_stream_frees_all_its_rows(tokenizer: Tokenizer) -> None:
     async with translating(tokenizer) as setup:
         stream = setup.translator.stream("A dog runs. It barks. " * 50)
         async for _ in stream:
