@@ -127,7 +127,7 @@ class Engine:
             self._steps = step_loop(runner, self.config, clock, self, scorer)
             if scorer is not None:
                 self._scoring = ScoringPreparation(in_a_thread(scorer), clock)
-        self._gate = AdmissionController(
+        self._admission = AdmissionController(
             runner.limits.max_rows,
             self.config.max_waiting,
             self.config.max_queue_seconds,
@@ -150,8 +150,8 @@ class Engine:
 
     @property
     def num_inside(self) -> int:
-        """Places taken: by rows that wait or run, and by calls that have been let in."""
-        return self._gate.places.num_taken
+        """Rows that wait or run, and those reserved by admitted calls."""
+        return self._admission.num_taken
 
     def now(self) -> float:
         """The time on its clock, in seconds."""
@@ -201,7 +201,7 @@ class Engine:
             self._state = _State.DRAINING
         try:
             async with asyncio.timeout(timeout_seconds):
-                await self._gate.places.empty.wait()
+                await self._admission.wait_until_empty()
         except TimeoutError:
             return False
         return True
@@ -249,15 +249,9 @@ class Engine:
         return EngineProgress(self._num_reports, self._silence_seconds())
 
     def _silence_seconds(self) -> float:
-        """How long the step loop may be silent: so many steps, an encode and a score.
-
-        Each position that is encoded or scored costs less than a step of one row.
-        """
-        pace, limits = self._gate.pace, self.limits
-        num_rows = min(limits.max_rows, max(1, self._gate.backlog.num_rows_inside))
-        num_positions = limits.max_source_positions + limits.max_target_positions
-        step_seconds = max(self.config.step_seconds, pace.step_seconds(1))
-        return MAX_UNTOLD * pace.step_seconds(num_rows) + num_positions * step_seconds
+        """How long the step loop may be silent: so many steps, an encode and a score."""
+        num_positions = self.limits.max_source_positions + self.limits.max_target_positions
+        return self._admission.expected_seconds(MAX_UNTOLD, num_positions, self.config.step_seconds)
 
     async def wait_until_ended(self) -> bool:
         """Wait until it has ended, by `stop` or by itself; whether it failed."""
@@ -282,8 +276,7 @@ class Engine:
         self._check_serving()
         generations = [self._generation(request, self._release) for request in requests]
         if generations:
-            first = requests[0]
-            self._gate.enter(first, sum(map(_num_places, requests)), first.client)
+            self._admission.enter(requests)
         self._enqueue(generations)
         return generations
 
@@ -301,16 +294,7 @@ class Engine:
             UnavailableError: the engine does not serve.
         """
         self._check_serving()
-        client = "" if first is None else first.client
-        num_rows = 1 if first is None else _num_places(first)
-        self._gate.enter(first, num_rows, client)
-        return AdmittedCall(
-            self._gate.places,
-            max_in_flight,
-            self._submit_admitted,
-            num_rows=num_rows,
-            client=client,
-        )
+        return self._admission.admit(first, max_in_flight, self._submit_admitted)
 
     def _submit_admitted(
         self, request: GenerationRequest, on_end: Callable[[Generation], None]
@@ -327,8 +311,7 @@ class Engine:
             raise UnavailableError(f"the engine {self._state.value}")
 
     def _release(self, generation: Generation) -> None:
-        request = generation.request
-        self._gate.places.release(_num_places(request), request.client)
+        self._admission.release(generation.request)
 
     def _max_new_tokens(self, request: GenerationRequest) -> int:
         limits = self.limits
@@ -362,7 +345,7 @@ class Engine:
     ) -> Generation:
         def ended(generation: Generation) -> None:
             self._generations.discard(generation)
-            self._gate.backlog.ended(generation.job)
+            self._admission.ended(generation.job)
             on_end(generation)
 
         return Generation(
@@ -376,7 +359,8 @@ class Engine:
     def _enqueue(self, generations: Sequence[Generation]) -> None:
         self._generations.update(generations)
         for generation in generations:
-            self._gate.submitted(generation.job)
+            job = generation.job
+            self._admission.submitted(job, job.request, job.max_new_tokens)
         self._steps.add([generation.job for generation in generations])
 
     # --- what generations ask (generation.JobControl) --------------------------------------------
@@ -388,7 +372,7 @@ class Engine:
     def cancel(self, job: Job, error: DragomanError) -> None:
         """End the job before the next step."""
         # Who comes in the meantime doesn't wait for it.
-        self._gate.backlog.ended(job)
+        self._admission.ended(job)
         self._steps.cancel(job, error)
 
     # --- what the step loop tells, from any thread (step_loop.Listener) --------------------------
@@ -418,7 +402,7 @@ class Engine:
         for job, token_ids in news.streamed:
             job.reply.push(token_ids)
         for finished in news.finished:
-            self._gate.answered(finished.job, finished.result)
+            self._admission.answered(finished.job.request, finished.result)
             finished.job.reply.finish(finished.result)
         for iteration in news.iterations:
             self._observe(iteration)
@@ -428,9 +412,11 @@ class Engine:
     def _observe(self, iteration: Iteration) -> None:
         num_rows = iteration.num_rows and iteration.num_rows + iteration.num_beside
         share = iteration.num_rows / num_rows if num_rows else 1.0
-        self._gate.iterated(num_rows, iteration.seconds, iteration.joined, share)
+        self._admission.stepped(num_rows, iteration.seconds, share)
+        for job in iteration.joined:
+            self._admission.joined(job)
         if iteration.num_rows_encoded:
-            self._gate.pace.encoded(iteration.num_rows_encoded, iteration.encode_seconds)
+            self._admission.encoded(iteration.num_rows_encoded, iteration.encode_seconds)
         observer = self._observer
         for seconds in iteration.queue_seconds:
             observer.on_admitted(seconds)
@@ -458,8 +444,3 @@ class Engine:
         if self._scoring is not None:
             self._scoring.forget()
         self._ended.set()
-
-
-def _num_places(request: GenerationRequest) -> int:
-    """What is scored needs no row, but has to be counted somehow."""
-    return max(1, request.num_rows)

@@ -1,4 +1,4 @@
-"""An engine in virtual time: the real gate and scheduler, and a model that costs seconds.
+"""An engine in virtual time: real admission control and scheduler, and a model that costs seconds.
 
 What `service.engine.engine` and `service.batching.step_loop` do in two threads is done here in one,
 call by call, so that minutes of load take seconds and give the same figures on every machine.
@@ -69,7 +69,7 @@ class Arrival:
         source, target: tokens; the model gives so many.
         seconds: its latency, once it is answered.
         refused: what it was told in place of an answer.
-        would_refuse: likewise, in a simulation that lets everybody in nevertheless.
+        would_refuse: likewise, in a simulation that admits them nevertheless.
     """
 
     at: float
@@ -119,7 +119,7 @@ class Simulation:
     Args:
         cost: of the model.
         max_rows, max_waiting, max_queue_seconds: as for the engine.
-        lets_in: the share of those whom the gate refuses that is let in nevertheless.
+        lets_in: the share of refused requests that is admitted nevertheless.
     """
 
     def __init__(
@@ -134,7 +134,9 @@ class Simulation:
     ) -> None:
         self.cost = cost
         self.now = 0.0
-        self.gate = AdmissionController(max_rows, max_waiting, max_queue_seconds, lambda: self.now)
+        self.admission = AdmissionController(
+            max_rows, max_waiting, max_queue_seconds, lambda: self.now
+        )
         limits = RunnerLimits(max_rows, 512, MAX_TARGET, 2, 512)
         self.runner = FakeRunner(limits, lambda source_ids: [5] * (source_ids[0] - _FIRST_ID))
         self.scheduler = Scheduler(
@@ -175,20 +177,20 @@ class Simulation:
         )
         now, self.now = self.now, arrival.at  # it came during the last step
         try:
-            self.gate.enter(request, request.num_rows, request.client)
+            self.admission.enter([request])
         except DragomanError as error:
             if self._chance.random() >= self._lets_in:
                 arrival.refused = error
                 return
             arrival.would_refuse = error
-            assert self.gate.places.take(request.num_rows, request.client)
+            assert self.admission._quota.take(request.num_rows, request.client)
         finally:
             self.now = now
-        arrival.job = Job(request, NoReply(), MAX_TARGET, arrival.at)
-        self._arrivals[arrival.job] = arrival
-        self.gate.submitted(arrival.job)
-        self.scheduler.add([arrival.job])
-        self.most_inside = max(self.most_inside, self.gate.places.num_taken)
+        job = arrival.job = Job(request, NoReply(), MAX_TARGET, arrival.at)
+        self._arrivals[job] = arrival
+        self.admission.submitted(job, request, MAX_TARGET)
+        self.scheduler.add([job])
+        self.most_inside = max(self.most_inside, self.admission.num_taken)
 
     def _iterate(self) -> None:
         started = self.now
@@ -206,16 +208,18 @@ class Simulation:
             self.steps.append((self.now, num_rows, self.now - started))
         for finished in ended:
             self._end(finished)
-        self.gate.iterated(num_rows, self.now - started, schedule.admitted)
+        self.admission.stepped(num_rows, self.now - started)
+        for job in schedule.admitted:
+            self.admission.joined(job)
 
     def _end(self, finished: Finished) -> None:
         job, result = finished.job, finished.result
         arrival = self._arrivals.pop(job)
         arrival.result = result
         arrival.seconds = self.now - arrival.at
-        self.gate.answered(job, result)
-        self.gate.backlog.ended(job)
-        self.gate.places.release(job.num_rows, job.request.client)
+        self.admission.answered(job.request, result)
+        self.admission.ended(job)
+        self.admission.release(job.request)
         if self._next:
             following = self._next.pop()
             following.at = self.now
