@@ -54,6 +54,14 @@ class Layers:
             return Linear(hidden, *weights, non_negative=True)
         return Linear(self._activation(hidden), *weights)
 
+    def logits(self, states: str) -> str:
+        """The float32 logits [..., V] of hidden states [..., D]."""
+        logits = self.arithmetic.project_to_vocabulary(states, self.weights.output_projection())
+        bias = self.weights.output_bias()
+        if bias is not None:
+            logits = self.graph.op("Add", logits, self.arithmetic.constant(bias))
+        return logits if self.arithmetic.dtype == "float32" else self.graph.cast(logits, "float32")
+
     def norm(self, name: str) -> Norm:
         """The layer normalisation of this name."""
         return Norm(*self.weights.norm(name), self.config.layer_norm_eps)

@@ -73,13 +73,7 @@ def _shifted(graph: GraphBuilder, target_ids: str, bos_id: int) -> str:
 
 def _log_probabilities(layers: Layers, states: str, target_ids: str) -> None:
     graph = layers.graph
-    logits = layers.arithmetic.project_to_vocabulary(states, layers.weights.output_projection())
-    bias = layers.weights.output_bias()
-    if bias is not None:
-        logits = graph.op("Add", logits, layers.arithmetic.constant(bias))
-    if layers.arithmetic.dtype != "float32":
-        logits = graph.cast(logits, "float32")
-    everything = graph.op("LogSoftmax", logits, axis=-1)  # [T, V]
+    everything = graph.op("LogSoftmax", layers.logits(states), axis=-1)  # [T, V]
     column = graph.constant([1], np.int64)
     chosen = graph.op(
         "GatherElements", everything, graph.op("Unsqueeze", target_ids, column), axis=1

@@ -28,15 +28,9 @@ def choose_tokens(layers: Layers, states: str, *, resident: bool = False) -> Non
     GatherND does). It then also has the input `top_groups`, min(top_k, `token_groups`), if there
     are groups.
     """
-    graph, config = layers.graph, layers.config
-    logits = layers.arithmetic.project_to_vocabulary(states, layers.weights.output_projection())
-    bias = layers.weights.output_bias()
-    if bias is not None:
-        logits = graph.op("Add", logits, layers.arithmetic.constant(bias))
-    if layers.arithmetic.dtype != "float32":
-        logits = graph.cast(logits, "float32")
-    logits = _adjust(graph, logits, config.vocab_size)
-    _top_k(graph, logits, config.vocab_size, resident)
+    graph, vocab_size = layers.graph, layers.config.vocab_size
+    logits = _adjust(graph, layers.logits(states), vocab_size)
+    _top_k(graph, logits, vocab_size, resident)
     _log_sum_exp(graph, logits)
     graph.output("top_ids", "int64", ["rows", "k"])
     graph.output("top_logits", "float32", ["rows", "k"])
