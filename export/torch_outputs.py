@@ -1,4 +1,4 @@
-"""What the checkpoint says: its greedy translations, and their log-probabilities and attention."""
+"""Outputs of a checkpoint: greedy translations with their log-probabilities and attention."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from model.evaluation import translate_ids
 from model.limits import default_max_new_tokens
 from model.transformer import AttentionWeights, Transformer
 
-# In tokens, padding counted: so small that a large model's attention weights fit into memory.
+# In tokens, padding included. Small, so that a large model's attention weights fit into memory.
 _BATCH_TOKENS = 512
 
 
 @dataclass(frozen=True)
-class Forced:
-    """A translation that is to be forced through both, target tokens T.
+class ForcedTranslation:
+    """A translation that is forced through both models.
 
     Attributes:
-        index: of its sentence.
+        index: number of its sentence.
         source_ids: end-of-sentence included.
         target_ids: end-of-sentence included, unless the translation was cut at the length limit.
     """
@@ -34,8 +34,8 @@ class Forced:
 
 
 @dataclass(frozen=True)
-class Expected:
-    """What the checkpoint makes of a `Forced`.
+class TorchOutputs:
+    """Outputs for a `ForcedTranslation` of T target and S source tokens.
 
     Attributes:
         log_probabilities: [T, V] after each prefix of the target.
@@ -48,36 +48,38 @@ class Expected:
 
 def translate(
     model: Transformer, sources: Sequence[Sequence[int]], on_progress: Callable[[int], None]
-) -> list[Forced]:
-    """The greedy translation of every source.
+) -> list[ForcedTranslation]:
+    """Translate every source greedily.
 
     Args:
         model: in evaluation mode.
         sources: token ids, each ending with EOS.
-        on_progress: called with the number of sentences that another batch had.
+        on_progress: called after each batch with the number of its sentences.
     """
     config = model.config
     outputs = translate_ids(model, sources, on_progress=on_progress)
     found = []
     for index, (source, ids) in enumerate(zip(sources, outputs, strict=True)):
         limit = default_max_new_tokens(len(source), config.max_positions)
-        found.append(Forced(index, source, [*ids, config.eos_id][:limit]))
+        found.append(ForcedTranslation(index, source, [*ids, config.eos_id][:limit]))
     return found
 
 
-def in_batches(translations: Sequence[Forced]) -> Iterator[list[Forced]]:
-    """Translations of similar length together, so that little is padding."""
+def in_batches(translations: Sequence[ForcedTranslation]) -> Iterator[list[ForcedTranslation]]:
+    """Batches of translations of similar length, to save padding."""
     lengths = np.array([(len(t.source_ids), len(t.target_ids)) for t in translations], np.int64)
     for indices in plan_batches(lengths, _BATCH_TOKENS, None):
         yield [translations[index] for index in indices]
 
 
 @torch.inference_mode()
-def expect(model: Transformer, batch: Sequence[Forced], layer: int) -> Iterator[Expected]:
-    """What the checkpoint makes of each of a batch, `layer` being the one of the attention.
+def torch_outputs(
+    model: Transformer, batch: Sequence[ForcedTranslation], layer: int
+) -> Iterator[TorchOutputs]:
+    """Outputs for each translation of a batch, with the cross-attention of decoder layer `layer`.
 
-    All positions in one pass, without a cache and with the attention that is written out: another
-    path than that of the search.
+    Computed in one pass over all positions, without a cache and with explicit attention weights, so
+    independently of the search.
     """
     config = model.config
     source = torch.from_numpy(pad_right([t.source_ids for t in batch], config.pad_id))
@@ -92,7 +94,7 @@ def expect(model: Transformer, batch: Sequence[Forced], layer: int) -> Iterator[
     for row, forced in enumerate(batch):
         length = len(forced.target_ids)
         logits = model.project(states[row, :length])
-        yield Expected(
+        yield TorchOutputs(
             logits.double().log_softmax(-1).numpy(),
             weights[row, :length, : len(forced.source_ids)].numpy(),
         )

@@ -1,8 +1,8 @@
-"""The end of the decoder-step graph: from states to the best k tokens and their probabilities.
+"""The end of the decoder-step graph: from hidden states to the best k tokens and their logits.
 
-For 64 rows and 32,000 tokens the obvious operators would take longer than the vocabulary
-projection itself. In microseconds on one core: ReduceLogSumExp 8,016, LogSoftmax 688; TopK 857, in
-two stages 228; ScatterND 300 for copying what ScatterElements changes in place.
+For 64 rows and 32,000 tokens, the obvious operators take longer than the vocabulary projection.
+Microseconds on one core: ReduceLogSumExp 8,016, LogSoftmax 688; TopK 857, in two stages 228;
+ScatterND 300 to copy what ScatterElements changes in place.
 """
 
 from __future__ import annotations
@@ -20,23 +20,17 @@ _MIN_GROUPS = 32  # with fewer, two stages are not faster than one
 def choose_tokens(layers: Layers, states: str, *, resident: bool = False) -> None:
     """Adds the outputs `top_ids`, `top_logits` and `log_sum_exp` for states [rows, 1, D].
 
-    Also adds the inputs `top_k`, which is how many, and adjust_rows, adjust_token_ids and
-    adjust_values, which are sparse additions to the logits before the choice.
+    Also adds the inputs `top_k` (k) and adjust_rows, adjust_token_ids and adjust_values (sparse
+    additions to the logits before the choice).
 
-    With `resident`, the graph can be captured as a CUDA graph: nothing about `top_k` is computed in
-    it, so that its counts are read from the host once, and no operator keeps a pointer to host
-    memory (GatherND does). It then has the input `top_groups` too, min(top_k, `token_groups`), if
-    there are groups.
+    With `resident`, the graph can be captured as a CUDA graph: it computes nothing from `top_k`, so
+    that counts are read from the host once, and no operator keeps a pointer to host memory (as
+    GatherND does). It then also has the input `top_groups`, min(top_k, `token_groups`), if there
+    are groups.
     """
-    graph, config = layers.graph, layers.config
-    logits = layers.arithmetic.project_to_vocabulary(states, layers.weights.output_projection())
-    bias = layers.weights.output_bias()
-    if bias is not None:
-        logits = graph.op("Add", logits, layers.arithmetic.constant(bias))
-    if layers.arithmetic.dtype != "float32":
-        logits = graph.cast(logits, "float32")
-    logits = _adjust(graph, logits, config.vocab_size)
-    _top_k(graph, logits, config.vocab_size, resident)
+    graph, vocab_size = layers.graph, layers.config.vocab_size
+    logits = _adjust(graph, layers.logits(states), vocab_size)
+    _top_k(graph, logits, vocab_size, resident)
     _log_sum_exp(graph, logits)
     graph.output("top_ids", "int64", ["rows", "k"])
     graph.output("top_logits", "float32", ["rows", "k"])
@@ -44,7 +38,7 @@ def choose_tokens(layers: Layers, states: str, *, resident: bool = False) -> Non
 
 
 def _adjust(graph: GraphBuilder, logits: str, vocab_size: int) -> str:
-    """logits[rows[i], 0, token_ids[i]] += values[i], touching nothing else: [rows, V]."""
+    """logits[rows[i], 0, token_ids[i]] += values[i]: [rows, V]."""
     rows = graph.input("adjust_rows", "int64", ["adjustments"])
     token_ids = graph.input("adjust_token_ids", "int64", ["adjustments"])
     values = graph.input("adjust_values", "float32", ["adjustments"])
@@ -59,7 +53,7 @@ def _adjust(graph: GraphBuilder, logits: str, vocab_size: int) -> str:
 
 
 def token_groups(vocab_size: int) -> int:
-    """How many groups of neighbouring tokens the choice goes through first; 0 for none."""
+    """Number of groups of neighbouring tokens in the first stage; 0 if there is one stage only."""
     size = _group_size(vocab_size)
     return vocab_size // size if size else 0
 
@@ -72,10 +66,10 @@ def _group_size(vocab_size: int) -> int:
 def _top_k(graph: GraphBuilder, logits: str, vocab_size: int, resident: bool) -> None:
     """The best k logits of each row, best first.
 
-    Equal logits come in the order of their tokens, as TopK itself has it.
+    Equal logits come in the order of their tokens, as in TopK.
 
-    In two stages: the k groups of neighbouring tokens with the highest maxima hold the k best
-    tokens, since a token of any other group has k group maxima before it.
+    In two stages: the k groups of neighbouring tokens with the highest maxima contain the k best
+    tokens, since k group maxima are better than any token of another group.
     """
     k = graph.input("top_k", "int64", [1])
     size = _group_size(vocab_size)
@@ -90,7 +84,7 @@ def _top_k(graph: GraphBuilder, logits: str, vocab_size: int, resident: bool) ->
     else:
         num_groups = graph.op("Min", k, graph.constant([vocab_size // size], np.int64))
     _, best_groups = graph.multi_op("TopK", maxima, num_groups, outputs=[None, None], axis=-1)
-    # In the order of the vocabulary again, so that equal logits stay in it.
+    # Back to the order of the vocabulary, so that equal logits keep it.
     best_groups, _ = graph.multi_op(
         "TopK", best_groups, num_groups, outputs=[None, None], axis=-1, largest=0
     )
@@ -112,7 +106,7 @@ def _log_sum_exp(graph: GraphBuilder, logits: str) -> None:
     """log sum exp(x) = max(x) - max(log_softmax(x)).
 
     LogSoftmax takes one logarithm a row. The operator Log over the rows' probabilities would be a
-    little faster, but takes some of them eight at a time and the rest singly, with other bits.
+    little faster, but computes some of them eight at a time and the rest singly, with other bits.
     """
     first = [graph.constant([n], np.int64) for n in (0, 1)]
     axis = graph.constant([1], np.int64)

@@ -1,4 +1,4 @@
-"""What the bundle says: its graphs, run as simply as possible on translations that are given."""
+"""Outputs of a bundle's graphs for given translations, run in the simplest possible way."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import onnxruntime as ort
 
-from export.reference import Forced
+from export.torch_outputs import ForcedTranslation
 from model.bundle import Bundle
 from model.corpus import pad_right
 from model.sessions import SessionSettings, open_session
@@ -19,14 +19,14 @@ Array = npt.NDArray[Any]
 
 
 @dataclass(frozen=True)
-class Found:
-    """What the bundle makes of a `Forced` of T tokens.
+class OnnxOutputs:
+    """Outputs for a `ForcedTranslation` of T target and S source tokens.
 
     Attributes:
-        top_ids: [T, k] the best tokens after each prefix of the target.
-        top_log_probabilities: [T, k] theirs.
-        scores: [T] the scoring graph's log-probabilities of the target's tokens.
-        attention: [T, S] the scoring graph's.
+        top_ids: [T, k] best tokens after each prefix of the target.
+        top_log_probabilities: [T, k] of these tokens.
+        scores: [T] log-probabilities of the target's tokens, from the scoring graph.
+        attention: [T, S] attention weights, from the scoring graph.
     """
 
     top_ids: npt.NDArray[np.int64]
@@ -35,12 +35,12 @@ class Found:
     attention: npt.NDArray[np.float32]
 
 
-class Probe:
-    """The bundle's graphs on the CPU.
+class OnnxGraphs:
+    """A bundle's graphs on the CPU.
 
     Args:
-        bundle: with a scoring graph.
-        threads: that share one operator.
+        bundle: has a scoring graph.
+        threads: intra-operator threads.
     """
 
     def __init__(self, bundle: Bundle, threads: int) -> None:
@@ -57,20 +57,22 @@ class Probe:
             for kind in ("key", "value")
         ]
 
-    def run(self, batch: Sequence[Forced]) -> Iterator[Found]:
-        """What the bundle makes of each of a batch."""
+    def run(self, batch: Sequence[ForcedTranslation]) -> Iterator[OnnxOutputs]:
+        """Outputs for each translation of a batch."""
         crosses = self._encode(batch)
         top_ids, log_probabilities = self._steps(batch, crosses)
         for row, forced in enumerate(batch):
             length = len(forced.target_ids)
-            # The scoring graph takes one sentence, without padding.
+            # The scoring graph takes a single sentence without padding.
             own = slice(row, row + 1), slice(None), slice(len(forced.source_ids))
             feeds = {f"cross_{name}": crosses[name][own] for name in self._names}
             feeds["target_ids"] = np.array(forced.target_ids, np.int64)
             scores, attention = self._scoring.run(["log_probabilities", "attention"], feeds)
-            yield Found(top_ids[row, :length], log_probabilities[row, :length], scores, attention)
+            yield OnnxOutputs(
+                top_ids[row, :length], log_probabilities[row, :length], scores, attention
+            )
 
-    def _encode(self, batch: Sequence[Forced]) -> dict[str, Array]:
+    def _encode(self, batch: Sequence[ForcedTranslation]) -> dict[str, Array]:
         """Keys and values [B, H, S, Dh] by name."""
         sources = [forced.source_ids for forced in batch]
         feeds = {
@@ -80,7 +82,9 @@ class Probe:
         outputs = self._encoder.run([f"cross_{name}" for name in self._names], feeds)
         return dict(zip(self._names, outputs, strict=True))
 
-    def _steps(self, batch: Sequence[Forced], crosses: dict[str, Array]) -> tuple[Array, Array]:
+    def _steps(
+        self, batch: Sequence[ForcedTranslation], crosses: dict[str, Array]
+    ) -> tuple[Array, Array]:
         """The best k tokens [B, T, k] after each prefix, and their log-probabilities."""
         config = self._bundle.config
         fed = pad_right([[config.bos_id, *f.target_ids[:-1]] for f in batch], config.pad_id)
@@ -127,7 +131,7 @@ class Probe:
             binding.bind_cpu_input("token_ids", np.ascontiguousarray(token_ids))
             binding.bind_cpu_input("positions", np.full(len(token_ids), position, np.int32))
             self._step.run_with_iobinding(binding)
-            # Copied, since the next run writes here; without the caches, which come first.
+            # Copied, since the next run overwrites them. The caches come first and are left out.
             found = [value.numpy().copy() for value in binding.get_outputs()[-len(outputs) :]]
             ids.append(found[0])
             log_probabilities.append(found[1].astype(np.float64) - found[2][:, None])
