@@ -14,7 +14,7 @@ from typing import Any
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from service.api.interceptor import host_of
+from service.api.call_context import host_of
 from service.api.status import clipped
 from service.engine.quota import Quota
 
