@@ -23,7 +23,7 @@ from service.api.registry import Registry, ServedModel
 from service.api.status import code_of
 from service.errors import InvalidArgumentError, UnavailableError
 from service.observability.metrics import ServerMetrics
-from service.translation.cooperative_yield import CooperativeYield
+from service.translation.fairness import CooperativeYield
 from service.translation.pair_scorer import PairResult
 from service.translation.results import TextResult
 
@@ -121,9 +121,9 @@ class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
         """Fill in the response, a result at a time."""
         self._count(results, call)
         _set_timing(response.timing, results)
-        pause = CooperativeYield()
+        yielder = CooperativeYield()
         for result in results:
-            await add(response, result, call.request_id, pause)
+            await add(response, result, call.request_id, yielder)
 
     def _count(self, results: Sequence[_Result], call: CallContext) -> None:
         """Count the outcome of each text or pair, and its tokens for the log."""
