@@ -2,7 +2,7 @@
 
 A call is refused for one of these reasons, always before anything is computed for it:
 
-- *places*: the queue is full (`max_waiting` rows), or its last eighth is reserved for clients that
+- *quota*: the queue is full (`max_waiting` rows), or its last eighth is reserved for clients that
   hold little of it.
 - *wait*: its first sequence would wait longer than allowed.
 - *overload*: the engine is overloaded, and this client has its share of the rows.
@@ -49,7 +49,7 @@ _MAX_RETRY_SECONDS, _MIN_RETRY_SECONDS = 60.0, 0.1
 class Refusal(enum.Enum):
     """Why a call was refused."""
 
-    PLACES = "places"
+    QUOTA = "quota"
     WAIT = "wait"
     OVERLOAD = "overload"
     DEADLINE = "deadline"
@@ -130,10 +130,11 @@ class AdmissionController:
             self._check_deadline(request)
             self._check_wait(request)
         if not self._quota.take(num_rows, client):
+            taken, capacity = self._quota.num_taken, self._quota.capacity
             raise self._refusal(
-                Refusal.PLACES,
-                f"{self._quota.num_taken} of {self._quota.capacity} places are taken, and there "
-                f"are none for {num_rows} more of this client",
+                Refusal.QUOTA,
+                f"{taken} of {capacity} rows are taken, and there is no room for {num_rows} more "
+                "of this client",
                 self._drain_seconds(),
             )
 
