@@ -27,8 +27,8 @@ class EngineProgress:
 class ServableEngine(Protocol):
     """An engine as server, registry and translator see it.
 
-    Implemented by `service.engine.engine.Engine`, and in the benchmark by engines that batch
-    differently.
+    Implemented by `service.engine.engine.Engine`, which says what its methods raise, and in the
+    benchmark by engines that batch differently.
     """
 
     @property
@@ -52,13 +52,7 @@ class ServableEngine(Protocol):
         ...
 
     async def prepare_scoring(self) -> None:
-        """Get ready for scoring requests; before the first of them.
-
-        Raises:
-            FailedPreconditionError: the model can't score.
-            InternalError: the scoring graph could not be loaded.
-            ResourceExhaustedError: likewise, for want of memory.
-        """
+        """Get ready for scoring requests; before the first of them."""
         ...
 
     def now(self) -> float:
@@ -70,16 +64,11 @@ class ServableEngine(Protocol):
         ...
 
     def admit(self, max_in_flight: int, first: GenerationRequest | None = None) -> AdmittedCall:
-        """Admit a call with many sequences.
+        """Admit a call with many sequences, or refuse it.
 
         Args:
             max_in_flight: most of its sequences inside at a time.
             first: its first request.
-
-        Raises:
-            ResourceExhaustedError: the queue is full, or the wait would be too long.
-            DeadlineExceededError: the deadline cannot be met.
-            UnavailableError: it does not serve.
         """
         ...
 

@@ -49,7 +49,7 @@ def load_runtime(
 
 
 class CudaStream:
-    """A `service.runtime.cuda.stream.DeviceStream` on a GPU.
+    """A stream of a GPU.
 
     It does not synchronize with CUDA's default stream.
 
@@ -114,7 +114,7 @@ class CudaStream:
         self._call("cudaEventRecord", ctypes.c_void_p(event), ctypes.c_void_p(self.address))
 
     def wait(self, event: int) -> None:
-        """Wait for `event`, without Python's lock."""
+        """Wait for `event`, without Python's lock; from any thread."""
         self._call("cudaEventSynchronize", ctypes.c_void_p(event))
 
     def synchronize(self) -> None:

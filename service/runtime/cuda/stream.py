@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -16,72 +15,8 @@ from service.runtime.cuda.runtime_library import CudaError, CudaStream, load_run
 Memory = npt.NDArray[np.uint8]
 
 
-class DeviceStream(Protocol):
-    """Orders our copies with ONNX Runtime's launches, without waiting for either.
-
-    Any method may raise an error of the device, also of something that was launched before.
-    """
-
-    @property
-    def address(self) -> int:
-        """For ONNX Runtime; 0 where it needs none."""
-        ...
-
-    def use(self) -> None:
-        """Make this device current in the calling thread; before its first call."""
-        ...
-
-    def allocate(self, num_bytes: int) -> int:
-        """Allocate memory on the device; its address."""
-        ...
-
-    def free(self, address: int) -> None:
-        """Free memory on the device."""
-        ...
-
-    def allocate_pinned(self, num_bytes: int) -> Memory:
-        """Allocate pinned memory on the host, for asynchronous copies."""
-        ...
-
-    def free_pinned(self, memory: Memory) -> None:
-        """Free memory of `allocate_pinned`."""
-        ...
-
-    def copy_in(self, address: int, source: Memory) -> None:
-        """Enqueue a copy of pinned memory to the device. It must not change until then."""
-        ...
-
-    def copy_out(self, target: Memory, address: int) -> None:
-        """Enqueue a copy from the device into pinned memory."""
-        ...
-
-    def new_event(self) -> int:
-        """Create an event."""
-        ...
-
-    def record(self, event: int) -> None:
-        """Enqueue `event`: it happens when everything launched before has ended."""
-        ...
-
-    def wait(self, event: int) -> None:
-        """Wait for `event`. May be called from another thread."""
-        ...
-
-    def synchronize(self) -> None:
-        """Wait until the device is idle."""
-        ...
-
-    def end_capture(self) -> None:
-        """End a capture that has failed; until then, nothing can be launched."""
-        ...
-
-    def close(self) -> None:
-        """Free the stream and its events, after everything that uses them."""
-        ...
-
-
 class HostStream:
-    """A `DeviceStream` where the device is the CPU: every call completes before it returns."""
+    """The stream of a CPU as a device: every call completes before it returns."""
 
     address = 0
 
@@ -135,6 +70,13 @@ class HostStream:
     def close(self) -> None:
         """Free all memory."""
         self._blocks.clear()
+
+
+DeviceStream = HostStream | CudaStream
+"""Orders our copies with ONNX Runtime's launches, without waiting for either.
+
+Any method may raise an error of the device, also of something that was launched before.
+"""
 
 
 def open_stream(device: Device) -> DeviceStream:
