@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import weakref
 from collections.abc import Callable
+from typing import Protocol
 
 from service.decoding.requests import (
     FinishReason,
@@ -15,7 +16,31 @@ from service.decoding.requests import (
 from service.engine.admission import Refusal
 from service.engine.interface import EngineObserver
 from service.observability.metrics import ServerMetrics
-from service.runtime.plan import DeviceFigures
+from service.runtime.batch_sizes import BatchSizeBuckets
+
+
+class DeviceFigures(Protocol):
+    """What metrics show of a runner on a GPU: of `service.runtime.cuda.runner.DeviceRunner`."""
+
+    @property
+    def buckets(self) -> BatchSizeBuckets:
+        """The batch sizes at which it steps."""
+        ...
+
+    @property
+    def num_captures(self) -> int:
+        """CUDA graphs that were captured."""
+        ...
+
+    @property
+    def cache_bytes(self) -> int:
+        """Memory of the caches."""
+        ...
+
+    @property
+    def arena_bytes(self) -> int:
+        """Other memory that was taken since the start; 0 where it can't be read."""
+        ...
 
 
 class ModelMetrics(EngineObserver):
