@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
+from service.batching.events import Iteration
 from service.decoding.requests import GenerationRequest, GenerationResult
 from service.engine.admission import Refusal
 from service.engine.quota import AdmittedCall
@@ -95,32 +96,14 @@ class EngineObserver:
     Called on the event loop: methods must be quick and must not raise.
     """
 
-    def on_step(self, rows: int, encodes: int, encode_seconds: float, step_seconds: float) -> None:
-        """An iteration encoded `encodes` sources and stepped.
-
-        `rows` are all that stepped at that time, in other lanes too.
-        """
-
-    def on_scored(self, count: int, seconds: float) -> None:
-        """An iteration scored `count` targets."""
-
-    def on_padding(self, tokens: int) -> None:
-        """An iteration's encoder computed `tokens` positions of padding."""
-
-    def on_queue(self, waiting: int, running: int) -> None:
-        """After an iteration, `waiting` sequences wait and `running` rows are in use."""
+    def on_iteration(self, iteration: Iteration) -> None:
+        """The step loop reported an iteration."""
 
     def on_held_back(self, calls: int) -> None:
         """So many admitted calls have a sequence for which there is no room yet."""
 
     def on_refused(self, reason: Refusal) -> None:
         """A call was refused before anything was computed for it."""
-
-    def on_admitted(self, queue_seconds: float) -> None:
-        """A sequence joined the batch."""
-
-    def on_first_token(self, seconds: float) -> None:
-        """A sequence got its first token, so long after it was submitted."""
 
     def on_finished(self, result: GenerationResult, request: GenerationRequest) -> None:
         """A sequence ended, for whatever reason."""
