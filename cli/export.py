@@ -11,7 +11,7 @@ from cli.exits import fail, fail_without
 from cli.progress import log_to_standard_error, stages
 
 if TYPE_CHECKING:
-    from export.proof import Proof
+    from export.parity import ParityReport
 
 
 def export(
@@ -84,12 +84,12 @@ def export(
     typer.echo(f"{output}: {precision}; {_describe(proof)}")
 
 
-def _describe(proof: Proof) -> str:
+def _describe(proof: ParityReport) -> str:
     total = proof.num_sentences
     if proof.num_identical == total:
         same = f"all {total} sentences are translated token by token as by the checkpoint"
     else:
-        from export.confidence import share_bounds
+        from export.parity_check import share_bounds
 
         least, most = share_bounds(proof.num_identical, total)
         same = (

@@ -1,4 +1,4 @@
-"""Writes the files of a bundle. Free of torch."""
+"""Writes the files of a bundle. Does not import torch."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ import numpy.typing as npt
 import onnx
 
 from export.cache_graphs import build_cache_graphs
-from export.choice import token_groups
 from export.decoder_step_graph import build_decoder_step
 from export.encoder_graph import build_encoder
 from export.errors import ExportError
 from export.scoring_graph import build_scoring, default_alignment_layer
 from export.shared_weights import SharedWeights
+from export.token_choice import token_groups
 from export.weights import Weights
 from model.bundle import RESIDENT_GRAPHS, WEIGHTS_FILE, installed_runtime_version, write_manifest
 from model.config import ModelConfig
@@ -27,19 +27,19 @@ DEFAULT_TOP_K = 8
 ENCODER_FILE = "encoder.onnx"
 DECODER_STEP_FILE = "decoder_step.onnx"
 SCORING_FILE = "scoring.onnx"
-_MAX_RESIDENT_VOCABULARY = 2**24  # a float32, which carries ids to the host, holds every integer
+_MAX_RESIDENT_VOCABULARY = 2**24  # ids are copied to the host as float32, exact up to here
 
 
 @dataclass(frozen=True)
 class ExportSource:
-    """What a bundle is made from.
+    """The model that is exported.
 
     Attributes:
         config: the architecture.
         arrays: the state dict of `model.transformer.Transformer` as arrays.
         tokenizer_file: a SentencePiece model with `config.vocab_size` pieces.
         source_language, target_language: BCP-47 codes.
-        provenance: where the weights came from; stored in the bundle as it is.
+        provenance: where the weights came from; stored in the bundle unchanged.
     """
 
     config: ModelConfig
@@ -52,16 +52,17 @@ class ExportSource:
 
 @dataclass(frozen=True)
 class ExportOptions:
-    """How the bundle is made.
+    """Options of an export.
 
     Attributes:
         precision: fp32, fp16 or int8.
-        name, version: how the model is called; the name defaults to "<source>-<target>".
-        top_k: tokens that a step returns for each row unless the server is told otherwise. Beam
-            search needs twice its beam size.
-        model_card: a file to put into the bundle as MODEL_CARD.md.
-        resident: graphs with which everything stays on a GPU between two steps; None makes them
-            for fp16, which alone a GPU runs. (Another precision's serve to test it on a CPU.)
+        name, version: of the model; the name defaults to "<source>-<target>".
+        top_k: tokens that a step returns for each row by default. Beam search needs twice its beam
+            size.
+        model_card: a file that becomes MODEL_CARD.md in the bundle.
+        resident: whether to add the graphs that keep all state on a GPU between steps; None adds
+            them for fp16, the only precision that GPUs run. (For other precisions they are used in
+            tests on a CPU.)
         alignment_layer: the decoder layer, from 0, whose cross-attention is the alignment; None
             for `export.scoring_graph.default_alignment_layer`.
     """
@@ -81,7 +82,7 @@ class ExportOptions:
 
 
 def write_bundle(source: ExportSource, options: ExportOptions, directory: Path) -> None:
-    """Write an unproven bundle into the existing, empty `directory`.
+    """Write a bundle, without a parity check, into the existing, empty `directory`.
 
     The same source and options give the same bytes.
 
@@ -101,7 +102,7 @@ def write_bundle(source: ExportSource, options: ExportOptions, directory: Path) 
 
 
 def _graphs(source: ExportSource, options: ExportOptions) -> Iterator[tuple[str, onnx.ModelProto]]:
-    """One after another: a big model's graphs need not be in memory together."""
+    """Build one graph after another: a large model's graphs need not fit into memory together."""
     config, precision, resident = source.config, options.precision, options.is_resident
     weights = Weights(source.arrays, config)
     yield ENCODER_FILE, build_encoder(config, weights, precision, resident=resident)
@@ -136,7 +137,8 @@ def _check_exportable(config: ModelConfig, options: ExportOptions) -> None:
         raise ExportError(f"top_k must be between 1 and vocab_size, not {options.top_k}")
     if options.is_resident and config.vocab_size > _MAX_RESIDENT_VOCABULARY:
         raise ExportError(
-            f"vocab_size is {config.vocab_size}, but a GPU takes {_MAX_RESIDENT_VOCABULARY} at most"
+            f"vocab_size is {config.vocab_size}, but a GPU bundle can have at most "
+            f"{_MAX_RESIDENT_VOCABULARY}"
         )
 
 
@@ -175,7 +177,7 @@ def _manifest(source: ExportSource, options: ExportOptions) -> dict[str, Any]:
         "graphs": graphs,
         "scoring": {"alignment_layer": _alignment_layer(config, options)},
         "tokenizer": {"kind": "sentencepiece", "files": [TOKENIZER_FILE]},
-        # Contrib operators carry no version of their own: only what was tried is promised.
+        # Contrib operators have no versions of their own: promise only the runtime that was tested.
         "onnxruntime": {"min": f"{major}.{minor}", "below": f"{major}.{int(minor) + 1}"},
         "provenance": dict(source.provenance),
         **resident,

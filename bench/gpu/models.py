@@ -94,8 +94,8 @@ def _write_speed_model(name: str, directory: Path, partial: Path) -> None:
 
 
 def _english() -> list[str]:
-    """Sentences as long as real ones: those of the proof, one to three together."""
-    from export.proof import SENTENCES
+    """Sentences as long as real ones: those of the parity check, one to three together."""
+    from export.parity import SENTENCES
 
     count = len(SENTENCES)
     return [

@@ -8,8 +8,8 @@ from concurrent.futures import Future
 
 from service.batching.async_scheduler import AsyncScheduler
 from service.batching.events import Listener
-from service.batching.scheduler import Schedule
-from service.batching.step_loop import StepLoop, outcome_of
+from service.batching.output import Schedule
+from service.batching.step_loop import Step, StepLoop, outcome_of
 from service.runtime.plan import AsyncRunner, Scorer, StepOutput
 
 
@@ -45,19 +45,16 @@ class AsyncLoop(StepLoop):
             schedule = self._schedule()
             if schedule.plan is not None:
                 self._in_flight.append((schedule, self._runner.submit(schedule.plan)))
-            if schedule.scoring:
-                self._score(schedule.scoring)
+            self._score(schedule)
             if schedule.plan is None:
                 break
         if self._in_flight:
-            self._update_with_oldest()
+            schedule, future = self._in_flight.popleft()
+            self._update(schedule, [self._result(schedule, future)])
 
-    def _update_with_oldest(self) -> None:
-        schedule, future = self._in_flight.popleft()
+    def _result(self, schedule: Schedule, future: Future[StepOutput]) -> Step:
+        """Wait for a step. Steps overlap; added up, they take no longer than the time passed."""
         outcome = outcome_of(future.result)
-        # Steps overlap; their times, added up, shall not exceed the time that has passed.
-        started_at, self._last_step_end = (
-            max(schedule.scheduled_at, self._last_step_end),
-            self._clock(),
-        )
-        self._update(schedule, outcome, started_at, self._last_step_end)
+        started_at = max(schedule.scheduled_at, self._last_step_end)
+        self._last_step_end = self._clock()
+        return Step(outcome, started_at, self._last_step_end)

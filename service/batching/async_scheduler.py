@@ -21,7 +21,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from service.batching.lane import Lane, Update
+from service.batching.lane import Lane
+from service.batching.output import Update
 from service.batching.records import Finished, RequestEntry, RequestState
 from service.batching.scheduler import Scheduler
 from service.decoding.row_states import Indices

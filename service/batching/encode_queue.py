@@ -15,6 +15,10 @@ from service.batching.fair_queue import FairQueue
 from service.batching.records import RequestEntry
 from service.runtime.plan import EncodedSource
 
+# In a full batch, sources for such a part of the rows are encoded before there is a row for them:
+# of as many rows in the model that ships, one comes free while an encode takes its time.
+_AHEAD_PART = 8
+
 
 class EncodeQueue:
     """Translations without rows: those to encode, those being encoded, and those that may join.
@@ -22,17 +26,20 @@ class EncodeQueue:
     Args:
         waiting: those that are neither encoded nor being encoded.
         token_budget: most source tokens to encode at once; a longer source is encoded alone.
+        max_rows: rows that there are.
 
     Attributes:
         is_bypassed: whether requests join without having been encoded, at present.
         num_promised: rows that are kept for requests that have left `waiting`.
     """
 
-    def __init__(self, waiting: FairQueue, token_budget: int) -> None:
+    def __init__(self, waiting: FairQueue, token_budget: int, max_rows: int) -> None:
         self.is_bypassed = True
         self.num_promised = 0
         self._waiting = waiting
         self._token_budget = token_budget
+        self._max_promised = max_rows + max(1, max_rows // _AHEAD_PART)
+        self._batch: list[RequestEntry] = []  # being encoded, whatever becomes of them
         self._encoding: dict[RequestEntry, None] = {}
         self._encoded: dict[RequestEntry, None] = {}
 
@@ -75,34 +82,44 @@ class EncodeQueue:
 
     # --- encoding --------------------------------------------------------------------------------
 
-    def can_begin(self, num_free: int) -> bool:
-        """Whether `begin` would return anything."""
-        head = None if self.is_bypassed else self._waiting.peek()
-        return head is not None and head.num_rows <= num_free
+    @property
+    def is_encoding(self) -> bool:
+        """Whether an encode is under way."""
+        return bool(self._batch)
 
-    def begin(self, num_free: int) -> list[RequestEntry]:
-        """Requests to encode together now, in the queue's order; end it with `encoded`.
+    def can_begin(self, num_running: int) -> bool:
+        """Whether `begin` would return anything, while so many rows are in use."""
+        if self._batch or self.is_bypassed or (head := self._waiting.peek()) is None:
+            return False
+        return num_running + self.num_promised + head.num_rows <= self._max_promised
 
-        Args:
-            num_free: rows that may be promised to them.
-        """
-        begun: list[RequestEntry] = []
+    def begin(self, num_running: int) -> list[RequestEntry]:
+        """Requests to encode together now, in the queue's order; end it with `end`."""
         budget = self._token_budget
-        while not self.is_bypassed and (entry := self._waiting.peek()) is not None:
-            num_tokens = entry.num_encoded_tokens
-            if entry.num_rows > num_free or (begun and num_tokens > budget):
+        batch: list[RequestEntry] = []
+        while self.can_begin(num_running) and (entry := self._waiting.peek()) is not None:
+            if batch and entry.num_encoded_tokens > budget:
                 break
-            budget -= num_tokens
-            num_free -= entry.num_rows
+            budget -= entry.num_encoded_tokens
             self.num_promised += entry.num_rows
             self._encoding[self._waiting.take()] = None
-            begun.append(entry)
-        return begun
+            batch.append(entry)
+        self._batch = batch
+        return list(batch)
 
-    def encoded(self, entries: Sequence[RequestEntry], sources: Sequence[EncodedSource]) -> None:
-        """Let those of `begin` join that have not been discarded meanwhile."""
-        for entry, source in zip(entries, sources, strict=True):
+    def end(self, sources: Sequence[EncodedSource] | None) -> list[RequestEntry]:
+        """Let the requests of `begin` join that have not been discarded meanwhile.
+
+        Args:
+            sources: theirs, encoded; None if the encode failed, and they stay as they are.
+
+        Returns:
+            The requests of `begin`.
+        """
+        batch, self._batch = self._batch, []
+        for entry, source in zip(batch, sources or [], strict=sources is not None):
             if entry in self._encoding:
                 del self._encoding[entry]
                 entry.encoded = source
                 self._encoded[entry] = None
+        return batch

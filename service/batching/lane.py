@@ -6,8 +6,8 @@ A lane is a group of rows that steps at its own time, on caches of its own.
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
 
+from service.batching.output import Update
 from service.batching.records import Finished, RequestEntry
 from service.decoding.requests import FinishReason
 from service.decoding.token_choice import Decoding
@@ -25,21 +25,6 @@ NEVER = float("inf")
 _NO_ADJUSTMENTS = Adjustments.none()
 
 
-@dataclass(frozen=True)
-class Update:
-    """What a step brought.
-
-    Attributes:
-        first_tokens: requests that got their first token.
-        streamed: ids and new tokens of the requests that stream, EOS never among them.
-        finished: requests that reached EOS or their length.
-    """
-
-    first_tokens: list[RequestEntry]
-    streamed: list[tuple[int, list[int]]]
-    finished: list[Finished]
-
-
 class Lane:
     """Rows are dense: a step runs on rows 0 .. n-1, so that rows move when others come free.
 
@@ -49,11 +34,12 @@ class Lane:
         bos_id, eos_id: ids that begin and end a target.
 
     Attributes:
-        max_rows: rows that there are.
+        max_rows, num_running: rows that there are, and those in use.
     """
 
     def __init__(self, number: int, limits: RunnerLimits, *, bos_id: int, eos_id: int) -> None:
         self.max_rows = limits.max_rows
+        self.num_running = 0
         self._number = number
         self._eos_id = eos_id
         self._decoding = Decoding(
@@ -68,11 +54,6 @@ class Lane:
         self._cancelled: dict[RequestEntry, DragomanError] = {}
         # No deadline lies before this time. It may be too early, never too late.
         self._next_deadline = NEVER
-
-    @property
-    def num_running(self) -> int:
-        """Rows in use."""
-        return len(self._owners) - len(self._free_rows)
 
     def running(self) -> list[RequestEntry]:
         """The requests in its rows."""
@@ -140,6 +121,7 @@ class Lane:
                     self._owners.append(entry)
                 entry.rows.append(row)
             entry.lane = self._number
+            self.num_running += entry.num_rows
             self._decoding.begin(entry.rows, entry.request.options, entry.max_new_tokens)
             if entry.streams:
                 self._streaming[entry] = None
@@ -215,6 +197,7 @@ class Lane:
         self._free_rows += entry.rows
         entry.rows = []
         entry.lane = None
+        self.num_running -= entry.num_rows
         self._streaming.pop(entry, None)
         self._cancelled.pop(entry, None)
         return entry.finish(now, hypotheses, reason, error)

@@ -16,25 +16,24 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from functools import partial
 
 from service.batching.events import Iteration, Listener
 from service.batching.failures import ENCODING, error_of
+from service.batching.output import Schedule
 from service.batching.records import Finished, RequestEntry, request_ids
-from service.batching.scheduler import Schedule, Scheduler
-from service.batching.step_loop import MAX_UNREPORTED, StepLoop, outcome_of
+from service.batching.scheduler import Scheduler
+from service.batching.step_loop import MAX_UNREPORTED, Step, StepLoop, outcome_of
 from service.runtime.plan import (
     EncodedBatch,
     LanedRunner,
     ModelRunner,
     Scorer,
     StepOutput,
-    StepPlan,
 )
 from service.runtime.serial_executor import SerialExecutor
 
 logger = logging.getLogger(__name__)
-
-_Step = tuple[StepOutput | Exception, float]  # and when it ended
 
 
 class LaneLoop(StepLoop):
@@ -75,58 +74,51 @@ class LaneLoop(StepLoop):
         return not (self._has_stepped or self._scheduler.can_encode or self._scheduler.ready())
 
     def iterate(self) -> None:
-        """Schedule every lane that is ready, execute, update."""
+        """Schedule the lanes that are ready, execute their plans, update."""
         self._encode_ahead()
         schedules = self._schedule_lanes()
         self._has_stepped = len(schedules) == self._scheduler.num_busy == 1
         if self._has_stepped:
-            self._step(schedules[0])
-        else:
-            for schedule in schedules:
-                self._step_beside(schedule)
+            [schedule] = schedules
+            steps = self._execute(schedule)
+            self._update(schedule, steps)
+            self._score(schedule)
+            return
+        for schedule in schedules:
+            self._execute_beside(schedule)  # its end is a command, which updates
 
     def _schedule_lanes(self) -> list[Schedule]:
         schedules = []
         # What one lane leaves in the queue may be for another that had nothing to do before.
         while lanes := self._scheduler.ready():
             schedules += [self._schedule(lane) for lane in lanes]
+            if len(self._lanes) == 1:
+                break
         return [one for one in schedules if one.plan is not None or one.scoring]
 
     # --- one lane, on this thread ----------------------------------------------------------------
 
-    def _step(self, schedule: Schedule) -> None:
-        current, started_at = schedule, schedule.scheduled_at
-        for outcome, now in self._execute(schedule):
-            self._update(current, outcome, started_at, now)
-            current, started_at = schedule.continued(), now
-        if schedule.scoring:
-            self._score(schedule.scoring)
-
-    def _execute(self, schedule: Schedule) -> list[_Step]:
+    def _execute(self, schedule: Schedule) -> list[Step]:
         """Execute a plan, and at once the steps after it in which nothing is to be decided.
 
         A step that reads the weights displaces from the processor's caches what Python needs, which
         takes three times as long then. So what can wait is done once for several steps.
         """
         plan, lane = schedule.plan, schedule.lane
+        steps: list[Step] = []
         if plan is None:
-            return []
-        runner = self._runner_alone(lane)
-
-        def execute(plan: StepPlan) -> _Step:
-            return outcome_of(lambda: runner.execute(plan)), self._clock()
-
-        steps = [execute(plan)]
-        num_foreseen = min(
-            self._scheduler.num_foreseen(lane), MAX_UNREPORTED - len(self._unreported)
-        )
-        while len(steps) < num_foreseen and self._commands.empty():
-            output, now = steps[-1]
-            if isinstance(output, Exception) or not self._scheduler.goes_on(output, now, lane):
-                break
-            plan = plan.followed_by(output)
-            steps.append(execute(plan))
-        return steps
+            return steps
+        runner, started_at = self._runner_alone(lane), schedule.scheduled_at
+        most = MAX_UNREPORTED - len(self._unreported)
+        num_foreseen = min(self._scheduler.num_foreseen(lane), most)
+        while True:
+            outcome, now = outcome_of(partial(runner.execute, plan)), self._clock()
+            steps.append(Step(outcome, started_at, now))
+            if len(steps) >= num_foreseen or not self._commands.empty():
+                return steps
+            if isinstance(outcome, Exception) or not self._scheduler.goes_on(outcome, now, lane):
+                return steps
+            plan, started_at = plan.followed_by(outcome), now
 
     def _runner_alone(self, lane: int) -> ModelRunner:
         """With the whole processor, or beside an encode with this lane's share of it.
@@ -140,7 +132,8 @@ class LaneLoop(StepLoop):
 
     # --- several lanes, each on its own thread ---------------------------------------------------
 
-    def _step_beside(self, schedule: Schedule) -> None:
+    def _execute_beside(self, schedule: Schedule) -> None:
+        """Execute a plan, and score after it, on the lane's thread."""
         plan = schedule.plan
         if plan is None:
             self._score_beside(schedule)
@@ -149,12 +142,12 @@ class LaneLoop(StepLoop):
 
         def execute() -> None:
             outcome = outcome_of(lambda: runner.execute(plan))
-            self._commands.put(lambda: self._stepped(schedule, outcome))
+            self._commands.put(lambda: self._executed(schedule, outcome))
 
         self._threads[schedule.lane].submit(execute)
 
-    def _stepped(self, schedule: Schedule, outcome: StepOutput | Exception) -> None:
-        self._update(schedule, outcome, schedule.scheduled_at, self._clock())
+    def _executed(self, schedule: Schedule, outcome: StepOutput | Exception) -> None:
+        self._update(schedule, [Step(outcome, schedule.scheduled_at, self._clock())])
         if schedule.scoring:
             self._score_beside(schedule)
 

@@ -12,45 +12,16 @@ other, and a request joins the one with the fewest.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 
 from service.batching.encode_queue import EncodeQueue
 from service.batching.fair_queue import FairQueue
-from service.batching.lane import NEVER, Lane, Update
+from service.batching.lane import NEVER, Lane
+from service.batching.output import Schedule, Update
 from service.batching.records import EngineRequest, Finished, RequestEntry, RequestState
 from service.batching.score_scheduler import ScoreScheduler
 from service.decoding.requests import FinishReason
 from service.errors import DeadlineExceededError, DragomanError
-from service.runtime.plan import EncodedSource, RunnerLimits, StepOutput, StepPlan, TargetScore
-
-# In a full batch, sources for such a part of the rows are encoded before there is a row for them:
-# of as many rows in the model that ships, one comes free while an encode takes its time.
-_AHEAD_PART = 8
-
-
-@dataclass(frozen=True)
-class Schedule:
-    """What a lane does next.
-
-    Attributes:
-        lane: its number.
-        scheduled_at: when this was decided.
-        plan: for the runner; None if no row is in use.
-        admitted: requests that join the batch with this plan.
-        dropped: requests that were cancelled or expired before it.
-        scoring: requests with a target to score, after the plan; end it with `scored`.
-    """
-
-    lane: int
-    scheduled_at: float
-    plan: StepPlan | None
-    admitted: list[RequestEntry]
-    dropped: list[Finished]
-    scoring: list[RequestEntry] = field(default_factory=list)
-
-    def continued(self) -> Schedule:
-        """That of a step which follows the planned one at once."""
-        return Schedule(self.lane, self.scheduled_at, plan=None, admitted=[], dropped=[])
+from service.runtime.plan import EncodedSource, RunnerLimits, StepOutput, TargetScore
 
 
 class Scheduler:
@@ -82,12 +53,11 @@ class Scheduler:
         self._encodes_ahead = encodes_ahead
         self._encode_token_budget = encode_token_budget
         self._lanes = self._make_lanes(limits, bos_id, eos_id)
-        self._max_rows = sum(lane.max_rows for lane in self._lanes)
         self._fair_queue = FairQueue()
-        self._queue = EncodeQueue(self._fair_queue, encode_token_budget)
+        max_rows = sum(lane.max_rows for lane in self._lanes)
+        self._queue = EncodeQueue(self._fair_queue, encode_token_budget, max_rows)
         self._scores = ScoreScheduler(encode_token_budget, self._fair_queue, eos_id)
         self._entries: dict[int, RequestEntry] = {}
-        self._encoding: list[RequestEntry] = []
         self._stepping: set[int] = set()
         self._scoring: int | None = None  # the lane that scores
         self._last_lane = 0
@@ -112,7 +82,7 @@ class Scheduler:
     @property
     def num_running(self) -> int:
         """Rows in use, in all lanes."""
-        return sum(lane.num_running for lane in self._lanes)
+        return sum([lane.num_running for lane in self._lanes])
 
     @property
     def num_busy(self) -> int:
@@ -123,7 +93,7 @@ class Scheduler:
     @property
     def is_idle(self) -> bool:
         """Whether there is nothing to schedule and nothing under way."""
-        return not (self._entries or self.num_busy or self._encoding)
+        return not (self._entries or self.num_busy or self.is_encoding)
 
     @property
     def takes_turns(self) -> bool:
@@ -174,44 +144,33 @@ class Scheduler:
     @property
     def is_encoding(self) -> bool:
         """Whether an encode is under way."""
-        return bool(self._encoding)
+        return self._queue.is_encoding
 
     @property
     def can_encode(self) -> bool:
         """Whether `to_encode` would return anything."""
-        if self._encoding or not len(self._fair_queue):
+        if not self._encodes_ahead or not len(self._fair_queue):
             return False
         self._choose_way(self._demand())
-        return self._queue.can_begin(self._num_free())
+        return self._queue.can_begin(self.num_running)
 
     def to_encode(self) -> list[RequestEntry]:
         """Requests to encode now; end it with `encoded` or `encode_failed` if there are any."""
-        if self._encoding or not len(self._fair_queue):
-            return []
-        self._choose_way(self._demand())
-        self._encoding = self._queue.begin(self._num_free())
-        return list(self._encoding)
+        return self._queue.begin(self.num_running) if self.can_encode else []
 
     def encoded(self, sources: Sequence[EncodedSource]) -> None:
         """The sources of `to_encode` have been encoded, in its order."""
-        self._queue.encoded(self._encoding, sources)
-        self._encoding = []
+        self._queue.end(sources)
 
     def encode_failed(self, error: DragomanError, now: float) -> list[Finished]:
         """Finish the requests of `to_encode` with an error."""
-        entries, self._encoding = self._encoding, []
-        return self._fail(entries, error, now)
+        return self._fail(self._queue.end(None), error, now)
 
     def _choose_way(self, demand: int) -> bool:
         """Whether lanes take turns, with so much to do; requests join accordingly."""
         takes_turns = demand <= self._together
         self._queue.is_bypassed = takes_turns or not self._encodes_ahead
         return takes_turns
-
-    def _num_free(self) -> int:
-        """Rows to encode for: a few more than are free, lest one that comes free has to wait."""
-        ahead = max(1, self._max_rows // _AHEAD_PART)
-        return self._max_rows + ahead - self.num_running - self._queue.num_promised
 
     # --- an iteration ----------------------------------------------------------------------------
 
@@ -343,10 +302,12 @@ class Scheduler:
 
     def _takes(self, lane: int, entry: RequestEntry, rows: Sequence[int], demand: int) -> bool:
         """Whether a lane takes the queue's first request, given the rows in use in each."""
+        if rows[lane] + entry.num_rows > self._lanes[lane].max_rows:
+            return False
+        if len(rows) == 1:
+            return True
         lanes = enumerate(zip(self._lanes, rows, strict=True))
         fitting = [n for n, (one, used) in lanes if one.max_rows - used >= entry.num_rows]
-        if lane not in fitting or len(fitting) == 1:
-            return lane in fitting
         if demand <= self._together:
             return lane == max(fitting, key=lambda n: (rows[n], -n))
         # Its share of all that there is to do, or else the lane with the fewest: one that does not
@@ -359,7 +320,7 @@ class Scheduler:
         )
 
     def _choose_scores(self, now: float, lane: int) -> list[RequestEntry]:
-        if not self._may_score(lane):
+        if not (len(self._scores) or self._scores.has_debt) or not self._may_score(lane):
             return []
         scoring = self._scores.schedule(now, beside_rows=self.num_running > 0)
         if scoring:
@@ -379,9 +340,9 @@ class Scheduler:
             return True
         if len(self._scores) and self._may_score(lane):
             return True
-        head = self._queue.peek()
-        rows = [one.num_running for one in self._lanes]
-        return head is not None and self._takes(lane, head, rows, demand)
+        if (head := self._queue.peek()) is None:
+            return False
+        return self._takes(lane, head, [one.num_running for one in self._lanes], demand)
 
     def _demand(self) -> int:
         """Rows in use and rows that are waited for."""

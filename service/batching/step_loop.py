@@ -17,15 +17,15 @@ import logging
 import queue
 import threading
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
 from service.batching.events import Events, Iteration, Listener
 from service.batching.failures import SCORING, STEPPING, error_of
-from service.batching.lane import Update
+from service.batching.output import Schedule, Update
 from service.batching.records import EngineRequest, Finished, RequestEntry, request_ids
-from service.batching.scheduler import Schedule, Scheduler
+from service.batching.scheduler import Scheduler
 from service.decoding.requests import ScoringRequest
 from service.errors import DragomanError
 from service.runtime.plan import ScoreItem, Scorer, StepOutput, TargetScore
@@ -45,6 +45,14 @@ _NO_OUTPUT = StepOutput(
     encode_seconds=0.0,
     step_seconds=0.0,
 )
+
+
+class Step(NamedTuple):
+    """What a step brought, or raised, and its time."""
+
+    outcome: StepOutput | Exception
+    started_at: float
+    ended_at: float
 
 
 class StepLoop(abc.ABC):
@@ -126,7 +134,7 @@ class StepLoop(abc.ABC):
 
     def _carry_out_commands(self) -> bool:
         """Carry out all commands, waiting for one if there is nothing else to do; False to stop."""
-        while self._is_idle or not self._commands.empty():
+        while not self._commands.empty() or self._is_idle:
             command = self._commands.get()
             if command is None:
                 return False
@@ -157,28 +165,46 @@ class StepLoop(abc.ABC):
         self._report_dropped(schedule.dropped)
         return schedule
 
-    def _update(
-        self, schedule: Schedule, outcome: StepOutput | Exception, started_at: float, now: float
-    ) -> None:
-        """Update the scheduler with what a step brought, or raised, and report it.
+    def _update(self, schedule: Schedule, steps: Sequence[Step]) -> None:
+        """Update the scheduler with the planned step and those that followed it, and report them.
 
-        If the step failed, the requests in its lane fail, and only they: what the cache holds of
-        them cannot be trusted.
+        If a step failed, the requests in its lane fail, and only they: what the cache holds of them
+        cannot be trusted.
         """
         scheduler, lane = self._scheduler, schedule.lane
-        if not isinstance(outcome, Exception):
-            output, update = outcome, scheduler.update(outcome, now, lane)
-        else:
-            ids = request_ids(scheduler.running(lane))
-            logger.error("a step failed, and with it the requests %s", ids, exc_info=outcome)
-            finished = scheduler.fail_step(error_of(outcome, STEPPING), now, lane)
-            output, update = _NO_OUTPUT, Update([], [], finished)
-        self._report(schedule, output, update, now - started_at)
+        admitted = schedule.admitted
+        encodes = () if schedule.plan is None else schedule.plan.encodes
+        for outcome, started_at, now in steps:
+            if not isinstance(outcome, Exception):
+                output, update = outcome, scheduler.update(outcome, now, lane)
+            else:
+                ids = request_ids(scheduler.running(lane))
+                logger.error("a step failed, and with it the requests %s", ids, exc_info=outcome)
+                finished = scheduler.fail_step(error_of(outcome, STEPPING), now, lane)
+                output, update = _NO_OUTPUT, Update([], [], finished)
+            iteration = Iteration(
+                num_rows=len(output.top_ids),
+                num_encodes=sum([item.encoded is None for item in encodes]),
+                encode_seconds=output.encode_seconds,
+                step_seconds=output.step_seconds,
+                seconds=now - started_at,
+                admitted=[entry.id for entry in admitted],
+                num_waiting=scheduler.num_waiting,
+                num_running=scheduler.num_running,
+                queue_seconds=[entry.queue_seconds for entry in admitted],
+                first_token_seconds=[entry.first_token_seconds for entry in update.first_tokens],
+                num_padding=output.num_padding,
+                num_beside=scheduler.num_beside(lane),
+            )
+            self._emit(iteration, update.streamed, update.finished)
+            admitted, encodes = [], ()  # with the first step
 
-    def _score(self, entries: list[RequestEntry]) -> None:
-        """Score the targets of some requests, on this thread."""
-        started = self._clock()
-        self._update_scores(entries, outcome_of(lambda: self._scores(entries)), started)
+    def _score(self, schedule: Schedule) -> None:
+        """Score the schedule's targets, on this thread, and update."""
+        if schedule.scoring:
+            started = self._clock()
+            outcome = outcome_of(lambda: self._scores(schedule.scoring))
+            self._update_scores(schedule.scoring, outcome, started)
 
     def _scores(self, entries: list[RequestEntry]) -> list[TargetScore]:
         """The scores of some requests. Touches nothing but the scorer."""
@@ -211,27 +237,6 @@ class StepLoop(abc.ABC):
         if dropped:
             scheduler = self._scheduler
             self._emit(Iteration(scheduler.num_waiting, scheduler.num_running), finished=dropped)
-
-    def _report(
-        self, schedule: Schedule, output: StepOutput, update: Update, seconds: float
-    ) -> None:
-        scheduler = self._scheduler
-        encodes = () if schedule.plan is None else schedule.plan.encodes
-        iteration = Iteration(
-            num_rows=len(output.top_ids),
-            num_encodes=sum(item.encoded is None for item in encodes),
-            encode_seconds=output.encode_seconds,
-            step_seconds=output.step_seconds,
-            seconds=seconds,
-            admitted=[entry.id for entry in schedule.admitted],
-            num_waiting=scheduler.num_waiting,
-            num_running=scheduler.num_running,
-            queue_seconds=[entry.queue_seconds for entry in schedule.admitted],
-            first_token_seconds=[entry.first_token_seconds for entry in update.first_tokens],
-            num_padding=output.num_padding,
-            num_beside=scheduler.num_beside(schedule.lane),
-        )
-        self._emit(iteration, update.streamed, update.finished)
 
     def _emit(
         self,

@@ -25,7 +25,7 @@ from tests.runner_loops import greedy_steps
 from .conftest import Case, device
 
 # Half precision moves log-probabilities by a few hundredths: two tokens that float32 holds for
-# nearly equal may change places (`export.proof` allows as much).
+# nearly equal may change places (`export.parity` allows as much).
 NEAR_TIE = 0.1
 
 Record = Callable[[str, object], None]

@@ -10,8 +10,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import invariant, precondition, rule
 
+from service.batching.output import Schedule
 from service.batching.records import EngineRequest, Finished, RequestEntry, RequestState
-from service.batching.scheduler import Schedule, Scheduler
+from service.batching.scheduler import Scheduler
 from service.decoding.requests import Priority, ScoringRequest, SearchOptions
 from service.errors import InternalError, RequestCancelledError
 from service.runtime.plan import RunnerLimits, ScoreItem, StepOutput

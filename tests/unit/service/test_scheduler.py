@@ -8,7 +8,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from service.batching.lane import Update
+from service.batching.output import Update
 from service.batching.records import EngineRequest, Finished
 from service.batching.scheduler import Scheduler
 from service.decoding.requests import (

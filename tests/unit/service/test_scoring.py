@@ -19,8 +19,9 @@ from hypothesis import strategies as st
 
 from model.tokenizer import Tokenizer
 from service.batching.async_scheduler import AsyncScheduler
+from service.batching.output import Schedule
 from service.batching.records import EngineRequest, RequestEntry
-from service.batching.scheduler import Schedule, Scheduler
+from service.batching.scheduler import Scheduler
 from service.decoding.linked_sources import linked_sources
 from service.decoding.requests import (
     AlignmentKind,
@@ -42,8 +43,7 @@ from service.errors import (
 from service.runtime.plan import RunnerLimits, ScoreItem
 from service.translation import alignments
 from service.translation.alignments import alignment_of, given_tokens, source_tokens
-from service.translation.limits import TranslatorLimits
-from service.translation.options import TranslateOptions
+from service.translation.options import TranslateOptions, TranslatorLimits
 from service.translation.pair_scorer import ScoreOptions
 from service.translation.translator import Translator
 from tests.factories import tiny_tokenizer

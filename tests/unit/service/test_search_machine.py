@@ -7,8 +7,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import invariant, rule
 
+from service.batching.output import Schedule
 from service.batching.records import EngineRequest
-from service.batching.scheduler import Schedule
 from service.errors import InternalError
 from service.runtime.plan import StepPlan
 from tests.arrivals_machine import MAX_ROWS, SEARCHES, ArrivalsMachine

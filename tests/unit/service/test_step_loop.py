@@ -12,8 +12,9 @@ import pytest
 
 from service.batching.events import Events, Iteration
 from service.batching.lane_loop import LaneLoop
+from service.batching.output import Schedule
 from service.batching.records import EngineRequest
-from service.batching.scheduler import Schedule, Scheduler
+from service.batching.scheduler import Scheduler
 from service.batching.step_loop import StepLoop
 from service.batching.step_loops import SingleLane
 from service.decoding.requests import GenerationResult, ScoringRequest
