@@ -12,7 +12,8 @@ import typer
 
 from cli.exits import missing_runtime
 from service.errors import InternalError, StartupError
-from service.settings import Settings, environment_name, load_settings
+from service.settings import Settings
+from service.settings_sources import environment_name, load_settings
 
 if TYPE_CHECKING:
     from service.api.registry import Registry

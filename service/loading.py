@@ -1,4 +1,4 @@
-"""From bundle directories to models that are ready to translate."""
+"""Loads bundles into models that are ready to translate."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from service.errors import StartupError
 from service.observability.metrics import ServerMetrics
 from service.runtime.plan import LanedRunner
 from service.settings import Settings, shipped_models
-from service.translation.limits import TranslatorLimits
+from service.translation.options import TranslatorLimits
 from service.translation.translator import Translator
 from service.worker.client import ModelProcess
 from service.worker.opening import open_model
@@ -30,11 +30,11 @@ _log = logging.getLogger(__name__)
 
 
 def load_models(settings: Settings, metrics: ServerMetrics) -> Registry:
-    """Load every bundle that the settings name, or else those that were installed.
+    """Load the bundles of the settings, or else those of this installation.
 
     Args:
-        settings: which bundles, on what device, with how many rows and threads.
-        metrics: is told what is loaded, and given every engine's figures.
+        settings: bundles, device, rows, threads and limits.
+        metrics: for the models and their engines.
 
     Raises:
         StartupError: a bundle can't be used; the message says what to do.
@@ -59,9 +59,9 @@ def load_model(path: Path, settings: Settings, metrics: ServerMetrics) -> Served
         max_queue_seconds=settings.max_queue_seconds or None,
     )
     if _has_own_process(settings):
-        engine, facts = _engine_apart(bundle.name, path, settings, config, observer)
+        engine, facts = _engine_in_own_process(bundle.name, path, settings, config, observer)
     else:
-        engine, facts = _engine_within(path, settings, config, observer)
+        engine, facts = _engine_in_this_process(path, settings, config, observer)
     _log.info("loaded", extra={"model": bundle.name, **dataclasses.asdict(facts)})
     observer.set_capacity(facts.rows, settings.max_waiting, facts.cache_bytes)
     limits = engine.limits
@@ -97,21 +97,21 @@ def load_model(path: Path, settings: Settings, metrics: ServerMetrics) -> Served
 
 
 def _has_own_process(settings: Settings) -> bool:
-    """Whether a model gets a process of its own.
+    """Whether each model gets its own process.
 
-    On one core there is nothing to be won by it. A GPU's figures are read where its runner is.
+    On one core it would gain nothing. The metrics of a GPU are read where its runner is.
     """
     return settings.device == "cpu" and not settings.in_process and num_usable_cores() > 1
 
 
 @dataclass(frozen=True)
 class _Facts:
-    """What is logged of a model.
+    """Facts of a loaded model for the log.
 
     Attributes:
-        rows: that can step at once.
-        lanes: groups of them that step at their own times.
-        cache_bytes: all that its caches will ever take, however long the texts and wide the beams.
+        rows: that can step at the same time.
+        lanes: groups of rows that step independently, one per core.
+        cache_bytes: the limit of its caches.
         pid: of the process that it runs in.
     """
 
@@ -121,7 +121,7 @@ class _Facts:
     pid: int
 
 
-def _engine_apart(
+def _engine_in_own_process(
     name: str, path: Path, settings: Settings, config: EngineConfig, observer: ModelMetrics
 ) -> tuple[Engine, _Facts]:
     process = ModelProcess(
@@ -136,7 +136,7 @@ def _engine_apart(
     return Engine(process, config, observer), facts
 
 
-def _engine_within(
+def _engine_in_this_process(
     path: Path, settings: Settings, config: EngineConfig, observer: ModelMetrics
 ) -> tuple[Engine, _Facts]:
     model = open_model(path, settings)
@@ -144,7 +144,7 @@ def _engine_within(
     if settings.device != "cpu":
         from service.runtime.cuda.runner import DeviceRunner
 
-        assert isinstance(runner, DeviceRunner), "that is what opening makes"
+        assert isinstance(runner, DeviceRunner), "as `open_model` makes it"
         observer.set_device(runner)
     config = dataclasses.replace(config, step_seconds=model.step_seconds)
     if (budget := model.encode_token_budget) is not None:

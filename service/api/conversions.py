@@ -1,4 +1,4 @@
-"""Between the contract's messages and the domain: options in, translations out."""
+"""Converts between the contract's messages and the domain: options in, results out."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from service.decoding.requests import (
 )
 from service.errors import InvalidArgumentError
 from service.translation.alignments import Alignment, SourceToken, TargetToken
-from service.translation.cooperative_yield import CooperativeYield
+from service.translation.fairness import CooperativeYield
 from service.translation.options import TranslateOptions
 from service.translation.pair_scorer import PairResult, ScoreOptions
 from service.translation.results import SentenceHypothesis, TextResult
 
-_NO_OPTIONS = TranslateOptions()  # what most requests come with
+_NO_OPTIONS = TranslateOptions()  # of most requests
 _FINISH_REASONS = {
     FinishReason.EOS: pb.FINISH_REASON_EOS,
     FinishReason.LENGTH: pb.FINISH_REASON_LENGTH,
@@ -60,15 +60,15 @@ def options_of(options: pb.TranslateOptions) -> TranslateOptions:
     """The domain's options.
 
     Raises:
-        InvalidArgumentError: a value out of range, or an option of a newer contract, which would
-            otherwise be dropped in silence; names the field.
+        InvalidArgumentError: a value is out of range, or an option belongs to a newer contract and
+            would be ignored; names the field.
     """
     if not options.ByteSize():
         return _NO_OPTIONS
     _refuse_unknown(options, "options")
     _refuse_unknown(options.search, "options.search")
     _refuse_unknown(options.search.sampling, "options.search.sampling")
-    if (count := len(options.search.suppressed_tokens)) > MAX_SUPPRESSED:  # before it is unpacked
+    if (count := len(options.search.suppressed_tokens)) > MAX_SUPPRESSED:  # before unpacking
         raise InvalidArgumentError(
             "options.search.suppressed_tokens",
             f"{count:,} is more than {MAX_SUPPRESSED}, the limit",
@@ -142,7 +142,7 @@ def _sampling_of(sampling: pb.Sampling) -> Sampling:
 
 
 def _given(message: Message, *fields: str) -> dict[str, Any]:
-    """The optional fields that are set."""
+    """Optional fields that are set."""
     return {name: getattr(message, name) for name in fields if message.HasField(name)}
 
 
@@ -154,9 +154,9 @@ def _refuse_unknown(message: Message, name: str) -> None:
 
 
 async def add_translation(
-    response: pb.TranslateResponse, result: TextResult, request_id: str, turns: CooperativeYield
+    response: pb.TranslateResponse, result: TextResult, request_id: str, yielder: CooperativeYield
 ) -> None:
-    """Add one text's answer; `request_id` is for the message of an internal error."""
+    """Add the result of one text; `request_id` is for the message of an internal error."""
     message = response.translations.add(
         translated_text=result.text,
         finish_reason=finish_reason_of(result),
@@ -171,12 +171,12 @@ async def add_translation(
             source_tokens=[_source_token(token) for token in sentence.source_tokens],
         )
         for hypothesis in sentence.hypotheses:
-            await turns.offer()
+            await yielder.checkpoint()
             shown.hypotheses.append(_hypothesis(hypothesis))
 
 
 def finish_reason_of(result: TextResult) -> pb.FinishReason.ValueType:
-    """Why a text's translation ended."""
+    """The finish reason of a text."""
     if result.finish_reason is None:
         return pb.FINISH_REASON_UNSPECIFIED
     return _FINISH_REASONS[result.finish_reason]
@@ -194,10 +194,10 @@ def _hypothesis(hypothesis: SentenceHypothesis) -> pb.Hypothesis:
 
 
 async def add_score(
-    response: pb.ScoreResponse, result: PairResult, request_id: str, turns: CooperativeYield
+    response: pb.ScoreResponse, result: PairResult, request_id: str, yielder: CooperativeYield
 ) -> None:
-    """Add one pair's answer; `request_id` is for the message of an internal error."""
-    await turns.offer()
+    """Add the result of one pair; `request_id` is for the message of an internal error."""
+    await yielder.checkpoint()
     response.scores.add(
         log_probability=result.log_probability,
         source_token_count=result.num_source_tokens,

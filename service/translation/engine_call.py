@@ -1,4 +1,4 @@
-"""One client call inside the engine: its pieces go in as places allow, and all end with it."""
+"""The part of a call in the engine: submits pieces within the quota, and frees them at the end."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from service.translation.preparation import Piece
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
-    """A piece on its way.
+class SubmittedPiece:
+    """A piece of a text after its submission.
 
     Attributes:
-        piece: what goes.
-        generation: its translation; None if it is kept as it is.
+        piece: the piece.
+        generation: its translation; None if the piece is copied.
         scorings: of the translation's hypotheses, once they are submitted.
     """
 
@@ -31,16 +31,22 @@ class Part:
     generation: Generation | None
     scorings: list[Generation] = field(default_factory=list)
 
+    @property
+    def copied(self) -> str:
+        """The part of the result that is copied from the source."""
+        piece = self.piece
+        return piece.separator if self.generation else piece.separator + piece.text
+
 
 class EngineCall:
-    """Submits the pieces of a call. `close` it, whatever happens, to free what is left of it.
+    """Submits the pieces of a call. Always `close` it, to cancel unfinished pieces.
 
-    It asks the engine for admission with the first piece that needs the model: texts without one
-    are answered even if the engine is full.
+    It asks for admission with the first piece that needs the model: texts without such a piece are
+    answered even if the engine is full.
 
     Args:
         engine: runs the model.
-        options: of the piece that opens a text; the others' translations begin freely.
+        options: of the first translated piece of a text; only it has a target prefix.
         deadline, request_id, client, priority: of every request (`GenerationRequest`).
     """
 
@@ -62,12 +68,12 @@ class EngineCall:
         self._request_id = request_id
         self._client = client
         self._priority = priority
-        # Twice the rows: as many wait as run, so that no row is idle while the call goes on.
+        # Twice the rows: as many requests wait as run, so that no row is idle.
         self._max_in_flight = max(2, 2 * engine.limits.max_rows // options.beam_size)
         self._admission: AdmittedCall | None = None
 
-    async def submit(self, piece: Piece, *, opens: bool = False) -> Part:
-        """Submit a piece as soon as there is a place for it.
+    async def submit(self, piece: Piece, *, opens: bool = False) -> SubmittedPiece:
+        """Submit a piece, once the quota allows it.
 
         Raises:
             ResourceExhaustedError: the engine is full; only before the call was admitted.
@@ -76,19 +82,19 @@ class EngineCall:
         """
         request = self._request(piece, opens)
         if request is None:
-            return Part(piece, None)
-        return Part(piece, await self._admitted(request).submit(request))
+            return SubmittedPiece(piece, None)
+        return SubmittedPiece(piece, await self._admitted(request).submit(request))
 
-    def try_submit(self, piece: Piece, *, opens: bool = False) -> Part | None:
-        """Submit a piece now, or return None if there is no place. Raises what `submit` raises.
+    def try_submit(self, piece: Piece, *, opens: bool = False) -> SubmittedPiece | None:
+        """Submit a piece now, or return None if the quota is used up. Raises what `submit` raises.
 
-        There always is a place when everything submitted before has ended.
+        The quota always allows a piece when all submitted before have ended.
         """
         request = self._request(piece, opens)
         if request is None:
-            return Part(piece, None)
+            return SubmittedPiece(piece, None)
         generation = self._admitted(request).try_submit(request)
-        return None if generation is None else Part(piece, generation)
+        return None if generation is None else SubmittedPiece(piece, generation)
 
     async def score(
         self,
@@ -96,12 +102,12 @@ class EngineCall:
         target_ids: tuple[int, ...],
         alignment: AlignmentKind | None = None,
     ) -> Generation:
-        """Submit a target to score as soon as there is a place for it. Raises what `submit` raises.
+        """Submit a target to score, once the quota allows it. Raises what `submit` raises.
 
         Args:
             source_ids: the source's tokens, EOS included.
             target_ids: the target's tokens, EOS included if it counts.
-            alignment: what of it is wanted.
+            alignment: the kind of alignment to compute.
         """
         request = ScoringRequest(
             source_ids,
@@ -115,7 +121,7 @@ class EngineCall:
         return await self._admitted(request).submit(request)
 
     def close(self) -> None:
-        """Cancel what has not ended and leave the engine."""
+        """Cancel unfinished pieces, and release the admission."""
         if self._admission is not None:
             self._admission.close()
 

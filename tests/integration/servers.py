@@ -28,7 +28,7 @@ from service.observability.metrics import ServerMetrics
 from service.runtime.plan import ModelRunner, RunnerLimits
 from service.server import Server
 from service.settings import Settings
-from service.translation.limits import TranslatorLimits
+from service.translation.options import TranslatorLimits
 from service.translation.translator import Translator
 from tests.fake_runner import FakeRunner, Script, echo
 

@@ -17,7 +17,8 @@ from service.errors import ResourceExhaustedError, StartupError
 from service.loading import load_model
 from service.observability.metrics import ServerMetrics
 from service.runtime.cuda.runner import DeviceOptions, DeviceRunner
-from service.settings import Settings, load_settings
+from service.settings import Settings
+from service.settings_sources import load_settings
 from service.worker import opening as model_opening
 from tests.factories import tiny_bundle
 from tests.fake_runner import FakeRunner

@@ -42,8 +42,7 @@ from service.errors import (
 from service.runtime.plan import RunnerLimits, ScoreItem
 from service.translation import alignments
 from service.translation.alignments import alignment_of, given_tokens, source_tokens
-from service.translation.limits import TranslatorLimits
-from service.translation.options import TranslateOptions
+from service.translation.options import TranslateOptions, TranslatorLimits
 from service.translation.pair_scorer import ScoreOptions
 from service.translation.translator import Translator
 from tests.factories import tiny_tokenizer

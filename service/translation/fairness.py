@@ -1,21 +1,44 @@
-"""A thread for work that is too long for the event loop, in which clients take turns."""
+"""Fair use of the event loop and of a thread: a large call does not hold up other calls."""
 
 from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
+# Roughly the delay that other calls see. A yield costs some ten microseconds.
+_YIELD_SECONDS = 0.002
+
 T = TypeVar("T")
 
 
-class FairExecutor:
-    """Does one thing after another, of each client by turns: in order among its own.
+class CooperativeYield:
+    """Yields to the event loop whenever a coroutine has computed for some milliseconds.
 
-    So who has one thing to do waits for one of each other client, however many they have.
+    Args:
+        seconds: the time between yields.
+    """
+
+    def __init__(self, seconds: float = _YIELD_SECONDS) -> None:
+        self._seconds = seconds
+        self._since = time.perf_counter()
+
+    async def checkpoint(self) -> None:
+        """Yield if it is due. To be awaited often."""
+        if time.perf_counter() - self._since >= self._seconds:
+            await asyncio.sleep(0)
+            self._since = time.perf_counter()
+
+
+class FairExecutor:
+    """A thread that takes work from its clients round-robin; a client's work runs in order.
+
+    So a client with one piece of work waits for one piece of every other client, however many they
+    have.
 
     Args:
         name: of the thread.
@@ -24,11 +47,11 @@ class FairExecutor:
     def __init__(self, name: str) -> None:
         self._executor = ThreadPoolExecutor(1, thread_name_prefix=name)
         self._lock = threading.Lock()
-        # By client, who is next first.
+        # By client, the next one first.
         self._waiting: dict[str, deque[Callable[[], None]]] = {}
 
     async def run(self, work: Callable[[], T], client: str) -> T:
-        """What `work` returns, or raises. If cancelled before it begins, it is not done."""
+        """Run `work` in the thread; cancelled before it begins, it does not run."""
         future: Future[T] = Future()
 
         def execute() -> None:
@@ -43,7 +66,7 @@ class FairExecutor:
 
         with self._lock:
             self._waiting.setdefault(client, deque()).append(execute)
-        # Whose work it will be is decided when the thread comes to it.
+        # The thread chooses the client when it gets there.
         self._executor.submit(self._execute_next)
         return await asyncio.wrap_future(future)
 
@@ -52,6 +75,6 @@ class FairExecutor:
             client = next(iter(self._waiting))
             works = self._waiting.pop(client)
             execute = works.popleft()
-            if works:  # behind everybody else
+            if works:  # to the end of the line
                 self._waiting[client] = works
         execute()

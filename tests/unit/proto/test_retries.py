@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dragoman.patience import Patience
+from dragoman.base_client import Retries
 from dragoman.results import TranslationError
 
 FULL = grpc.StatusCode.RESOURCE_EXHAUSTED
@@ -23,10 +23,10 @@ def refused(hint: float | None, code: grpc.StatusCode = FULL) -> TranslationErro
     return TranslationError(code, "no room", retry_after_seconds=hint)
 
 
-def pause(patience: Patience, error: TranslationError) -> float | None:
+def pause(retries: Retries, error: TranslationError) -> float | None:
     """None if there is no other attempt."""
     try:
-        return patience.pause(error)
+        return retries.pause(error)
     except TranslationError:
         return None
 
@@ -34,14 +34,14 @@ def pause(patience: Patience, error: TranslationError) -> float | None:
 @given(hint=st.floats(-1.0, 30.0), timeout=st.floats(0.1, 60.0))
 def test_it_waits_as_asked_and_never_past_the_timeout(hint: float, timeout: float) -> None:
     clock = Clock()
-    patience = Patience(timeout, True, clock)
+    retries = Retries(timeout, True, clock)
     attempts = 1
     error = refused(hint)
     asked = max(0.05, hint)
-    while (seconds := pause(patience, error)) is not None:
+    while (seconds := pause(retries, error)) is not None:
         assert asked <= seconds <= 1.5 * asked
         clock.now += seconds
-        left = patience.left()
+        left = retries.left()
         assert left is not None
         assert left > 0.0
         attempts += 1
@@ -59,21 +59,21 @@ def test_it_waits_as_asked_and_never_past_the_timeout(hint: float, timeout: floa
 )
 def test_other_failures_are_final(error: TranslationError) -> None:
     with pytest.raises(TranslationError) as caught:
-        Patience(None, True).pause(error)
+        Retries(None, True).pause(error)
     assert caught.value is error
 
 
 def test_no_timeout_no_end() -> None:
-    patience = Patience(None, True)
-    assert patience.left() is None
-    assert patience.pause(refused(1e6)) >= 1e6
+    retries = Retries(None, True)
+    assert retries.left() is None
+    assert retries.pause(refused(1e6)) >= 1e6
 
 
 @pytest.mark.parametrize("hint", [0.0, -0.0, -1.0, 1e-9])
 def test_it_never_asks_without_a_pause(hint: float) -> None:
-    assert Patience(None, True).pause(refused(hint)) >= 0.05
+    assert Retries(None, True).pause(refused(hint)) >= 0.05
 
 
 def test_it_can_be_switched_off() -> None:
     with pytest.raises(TranslationError):
-        Patience(None, False).pause(refused(1.0))
+        Retries(None, False).pause(refused(1.0))

@@ -1,4 +1,4 @@
-"""The event loop gets its turns, and no more of them than are due."""
+"""A coroutine yields to the event loop when it is due, and only then."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import math
 
 import pytest
 
-from service.translation.cooperative_yield import CooperativeYield
+from service.translation.fairness import CooperativeYield
 
 
 @pytest.mark.parametrize(("seconds", "expected"), [(0.0, 10), (math.inf, 0)])
-async def test_others_run_when_a_turn_is_due(seconds: float, expected: int) -> None:
+async def test_others_run_when_a_yield_is_due(seconds: float, expected: int) -> None:
     seen = 0
 
     async def other() -> None:
@@ -20,9 +20,9 @@ async def test_others_run_when_a_turn_is_due(seconds: float, expected: int) -> N
             seen += 1
             await asyncio.sleep(0)
 
-    turns = CooperativeYield(seconds)
+    yielder = CooperativeYield(seconds)
     task = asyncio.ensure_future(other())
     for _ in range(10):
-        await turns.offer()
+        await yielder.checkpoint()
     assert seen == expected
     task.cancel()

@@ -1,4 +1,4 @@
-"""The boundary on a real server, around a service whose answers are scripted."""
+"""The interceptor on a real server, around a service whose answers are scripted."""
 
 import asyncio
 import contextlib
@@ -63,7 +63,7 @@ class ScriptedService(translation_pb2_grpc.TranslationServiceServicer):
 
 
 class Setup:
-    """A server with the boundary, and a client."""
+    """A server with the interceptor, and a client."""
 
     def __init__(self, server: grpc.aio.Server, port: int, metrics: ServerMetrics) -> None:
         self.server = server
@@ -83,7 +83,7 @@ class Setup:
     async def until_idle(self, method: str = "Translate") -> None:
         """Wait until every call has been counted.
 
-        An error is on its way to the client before the boundary has come to its end.
+        An error is on its way to the client before the interceptor has finished.
         """
         while self.in_flight(method):
             await asyncio.sleep(0)
@@ -92,8 +92,8 @@ class Setup:
 @contextlib.asynccontextmanager
 async def serving(max_calls: int, max_message_bytes: int = 10**6) -> AsyncIterator[Setup]:
     metrics = ServerMetrics()
-    boundary = Interceptor(metrics, RequestParser(SERVICE, {}), max_calls, max_message_bytes)
-    server = grpc.aio.server(interceptors=[boundary])
+    interceptor = Interceptor(metrics, RequestParser(SERVICE, {}), max_calls, max_message_bytes)
+    server = grpc.aio.server(interceptors=[interceptor])
     made = Setup(server, server.add_insecure_port("127.0.0.1:0"), metrics)
     translation_pb2_grpc.add_TranslationServiceServicer_to_server(made.service, server)
     await server.start()
@@ -275,7 +275,7 @@ async def test_a_cancelled_call_is_counted_as_such(setup: Setup) -> None:
     assert setup.in_flight() == 1
     call.cancel()
     await ended.wait()
-    while not setup.count("CANCELLED"):  # the boundary ends in the turns of the loop that follow
+    while not setup.count("CANCELLED"):  # the interceptor ends in later iterations of the loop
         await asyncio.sleep(0)
     assert setup.in_flight() == 0
 
@@ -322,8 +322,8 @@ async def test_a_call_that_is_ended_is_counted_as_late_once_its_deadline_has_pas
 
     metrics = ServerMetrics()
     details: Any = Details()
-    boundary = Interceptor(metrics, RequestParser(SERVICE, {}), 4)
-    handler = await boundary.intercept_service(continuation, details)
+    interceptor = Interceptor(metrics, RequestParser(SERVICE, {}), 4)
+    handler = await interceptor.intercept_service(continuation, details)
     with pytest.raises(asyncio.CancelledError):
         await handler.unary_unary(b"", EndedContext(remaining))
     labels = {"method": "Translate", "code": code}
