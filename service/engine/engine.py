@@ -16,8 +16,9 @@ from typing import Protocol
 
 from model.limits import default_max_new_tokens
 from service.batching.config import EngineConfig
-from service.batching.jobs import Job
-from service.batching.step_loop import MAX_UNTOLD, Events, Iteration
+from service.batching.events import Events, Iteration
+from service.batching.records import EngineRequest, Finished
+from service.batching.step_loop import MAX_UNREPORTED
 from service.batching.step_loops import step_loop, widest_sequence
 from service.decoding.requests import (
     FinishReason,
@@ -60,16 +61,16 @@ class Steps(Protocol):
         """Begin."""
         ...
 
-    def add(self, jobs: Sequence[Job]) -> None:
-        """Let the jobs take their turn."""
+    def add(self, requests: Sequence[EngineRequest]) -> None:
+        """Queue requests."""
         ...
 
-    def stream(self, job: Job) -> None:
-        """Report the job's tokens."""
+    def stream(self, request_id: int) -> None:
+        """Report the request's tokens."""
         ...
 
-    def cancel(self, job: Job, error: DragomanError) -> None:
-        """End the job before the next step."""
+    def cancel(self, request_id: int, error: DragomanError) -> None:
+        """Drop the request before the next step."""
         ...
 
     def stop(self) -> None:
@@ -135,7 +136,8 @@ class Engine:
             on_held_back=self._observer.on_held_back,
             on_refused=self._observer.on_refused,
         )
-        self._generations: set[Generation] = set()
+        self._generations: dict[int, Generation] = {}  # by id
+        self._last_id = 0
         self._state = _State.NEW
         self._loop: asyncio.AbstractEventLoop | None = None
         self._loop_thread = 0
@@ -251,7 +253,9 @@ class Engine:
     def _silence_seconds(self) -> float:
         """How long the step loop may be silent: so many steps, an encode and a score."""
         num_positions = self.limits.max_source_positions + self.limits.max_target_positions
-        return self._admission.expected_seconds(MAX_UNTOLD, num_positions, self.config.step_seconds)
+        return self._admission.expected_seconds(
+            MAX_UNREPORTED, num_positions, self.config.step_seconds
+        )
 
     async def wait_until_ended(self) -> bool:
         """Wait until it has ended, by `stop` or by itself; whether it failed."""
@@ -344,44 +348,41 @@ class Engine:
         self, request: GenerationRequest, on_end: Callable[[Generation], None]
     ) -> Generation:
         def ended(generation: Generation) -> None:
-            self._generations.discard(generation)
-            self._admission.ended(generation.job)
+            self._generations.pop(generation.submitted.id, None)
+            self._admission.ended(generation.submitted.id)
             on_end(generation)
 
-        return Generation(
-            request,
-            max_new_tokens=self._max_new_tokens(request),
-            submitted_at=self._clock(),
-            control=self,
-            on_end=ended,
-        )
+        max_new_tokens = self._max_new_tokens(request)
+        self._last_id += 1
+        submitted = EngineRequest(self._last_id, request, max_new_tokens, self._clock())
+        return Generation(submitted, self, ended)
 
     def _enqueue(self, generations: Sequence[Generation]) -> None:
-        self._generations.update(generations)
         for generation in generations:
-            job = generation.job
-            self._admission.submitted(job, job.request, job.max_new_tokens)
-        self._steps.add([generation.job for generation in generations])
+            request = generation.submitted
+            self._generations[request.id] = generation
+            self._admission.submitted(request.id, request.request, request.max_new_tokens)
+        self._steps.add([generation.submitted for generation in generations])
 
-    # --- what generations ask (generation.JobControl) --------------------------------------------
+    # --- what generations ask (generation.RequestControl) ----------------------------------------
 
-    def stream(self, job: Job) -> None:
-        """Push the job's tokens, those it has and each new one."""
-        self._steps.stream(job)
+    def stream(self, request_id: int) -> None:
+        """Push the request's tokens, those it has and each new one."""
+        self._steps.stream(request_id)
 
-    def cancel(self, job: Job, error: DragomanError) -> None:
-        """End the job before the next step."""
-        # Who comes in the meantime doesn't wait for it.
-        self._admission.ended(job)
-        self._steps.cancel(job, error)
+    def cancel(self, request_id: int, error: DragomanError) -> None:
+        """Drop the request before the next step."""
+        # Requests that come in the meantime don't wait for it.
+        self._admission.ended(request_id)
+        self._steps.cancel(request_id, error)
 
-    # --- what the step loop tells, from any thread (step_loop.Listener) --------------------------
+    # --- events of the step loop, from any thread (events.Listener) ------------------------------
 
-    def told(self, news: Events) -> None:
+    def on_events(self, events: Events) -> None:
         """Pass on what happened."""
-        self._on_loop(lambda: self._hand_out(news))
+        self._on_loop(lambda: self._hand_out(events))
 
-    def ended(self, failed: bool) -> None:
+    def on_end(self, failed: bool) -> None:
         """Pass on that no iteration will follow."""
         self._on_loop(lambda: self._end(failed))
 
@@ -394,27 +395,31 @@ class Engine:
         with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(call)
 
-    def _hand_out(self, news: Events) -> None:
-        if self._ended.is_set():  # of a step that hung, and whose jobs have been answered
+    def _hand_out(self, events: Events) -> None:
+        if self._ended.is_set():  # of a step that hung, and whose requests have been answered
             return
         self._num_reports += 1
-        # Answers first: an observer that raises must not cost anybody one.
-        for job, token_ids in news.streamed:
-            job.reply.push(token_ids)
-        for finished in news.finished:
-            self._admission.answered(finished.job.request, finished.result)
-            finished.job.reply.finish(finished.result)
-        for iteration in news.iterations:
+        # Answers first: an observer that raises must not cost a client one.
+        for request_id, token_ids in events.streamed:
+            self._generations[request_id].push(token_ids)
+        requests = [self._finish(finished) for finished in events.finished]
+        for iteration in events.iterations:
             self._observe(iteration)
-        for finished in news.finished:
-            self._observer.on_finished(finished.result, finished.job.request)
+        for request, finished in zip(requests, events.finished, strict=True):
+            self._observer.on_finished(finished.result, request)
+
+    def _finish(self, finished: Finished) -> GenerationRequest:
+        generation = self._generations[finished.id]
+        self._admission.answered(generation.request, finished.result)
+        generation.finish(finished.result)
+        return generation.request
 
     def _observe(self, iteration: Iteration) -> None:
         num_rows = iteration.num_rows and iteration.num_rows + iteration.num_beside
         share = iteration.num_rows / num_rows if num_rows else 1.0
         self._admission.stepped(num_rows, iteration.seconds, share)
-        for job in iteration.joined:
-            self._admission.joined(job)
+        for request_id in iteration.admitted:
+            self._admission.joined(request_id)
         if iteration.num_rows_encoded:
             self._admission.encoded(iteration.num_rows_encoded, iteration.encode_seconds)
         observer = self._observer
@@ -439,7 +444,7 @@ class Engine:
         if failed:
             self._state = _State.FAILED
         error = UnavailableError(f"the engine {self._state.value}")
-        for generation in list(self._generations):
+        for generation in list(self._generations.values()):
             generation.finish(GenerationResult([], FinishReason.CANCELLED, error=error))
         if self._scoring is not None:
             self._scoring.forget()

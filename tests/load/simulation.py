@@ -15,8 +15,8 @@ from pathlib import Path
 import numpy as np
 
 import bench.suite
-from service.batching.jobs import Job
-from service.batching.scheduler import Finished, Scheduler
+from service.batching.records import EngineRequest, Finished
+from service.batching.scheduler import Scheduler
 from service.decoding.requests import (
     FinishReason,
     GenerationRequest,
@@ -28,7 +28,7 @@ from service.engine.admission import AdmissionController
 from service.errors import DragomanError
 from service.runtime.plan import RunnerLimits
 from tests.fake_runner import FakeRunner
-from tests.searches import NoReply
+from tests.searches import submitted
 
 _LENGTHS = Path(bench.suite.__file__).parent / "lengths.csv"
 _FIRST_ID, EOS = 10, 3
@@ -83,7 +83,7 @@ class Arrival:
     result: GenerationResult | None = None
     refused: DragomanError | None = None
     would_refuse: DragomanError | None = None
-    job: Job | None = None
+    job: EngineRequest | None = None
 
     @property
     def in_time(self) -> bool:
@@ -140,14 +140,14 @@ class Simulation:
         limits = RunnerLimits(max_rows, 512, MAX_TARGET, 2, 512)
         self.runner = FakeRunner(limits, lambda source_ids: [5] * (source_ids[0] - _FIRST_ID))
         self.scheduler = Scheduler(
-            limits, bos_id=2, eos_id=EOS, encode_token_budget=encode_token_budget
+            [limits], bos_id=2, eos_id=EOS, encode_token_budget=encode_token_budget
         )
         self.most_inside = 0
         self.wasted_tokens = 0
         self.steps: list[tuple[float, int, float]] = []  # end, rows, seconds of each
         self._lets_in = lets_in
         self._chance = np.random.default_rng(0)
-        self._arrivals: dict[Job, Arrival] = {}
+        self._arrivals: dict[int, Arrival] = {}
         self._next: list[Arrival] = []
 
     def serve(self, arrivals: Iterable[Arrival]) -> None:
@@ -186,9 +186,9 @@ class Simulation:
             assert self.admission._quota.take(request.num_rows, request.client)
         finally:
             self.now = now
-        job = arrival.job = Job(request, NoReply(), MAX_TARGET, arrival.at)
-        self._arrivals[job] = arrival
-        self.admission.submitted(job, request, MAX_TARGET)
+        job = arrival.job = submitted(request, MAX_TARGET, arrival.at)
+        self._arrivals[job.id] = arrival
+        self.admission.submitted(job.id, request, MAX_TARGET)
         self.scheduler.add([job])
         self.most_inside = max(self.most_inside, self.admission.num_taken)
 
@@ -209,23 +209,24 @@ class Simulation:
         for finished in ended:
             self._end(finished)
         self.admission.stepped(num_rows, self.now - started)
-        for job in schedule.admitted:
-            self.admission.joined(job)
+        for entry in schedule.admitted:
+            self.admission.joined(entry.id)
 
     def _end(self, finished: Finished) -> None:
-        job, result = finished.job, finished.result
-        arrival = self._arrivals.pop(job)
-        arrival.result = result
+        arrival = self._arrivals.pop(finished.id)
+        assert arrival.job is not None
+        request = arrival.job.request
+        arrival.result = finished.result
         arrival.seconds = self.now - arrival.at
-        self.admission.answered(job.request, result)
-        self.admission.ended(job)
-        self.admission.release(job.request)
+        self.admission.answered(request, finished.result)
+        self.admission.ended(finished.id)
+        self.admission.release(request)
         if self._next:
             following = self._next.pop()
             following.at = self.now
             self._arrive(following)
         if not arrival.in_time:
-            self.wasted_tokens += len(result.token_ids)
+            self.wasted_tokens += len(finished.result.token_ids)
 
 
 def percentile(arrivals: Iterable[Arrival], q: float) -> float:

@@ -6,17 +6,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from service.batching.fair_queue import FairQueue
-from service.batching.jobs import Job
+from service.batching.records import RequestEntry
 from service.decoding.requests import Priority
 from service.engine.queue_estimate import QueueEstimate
-from tests.searches import search_job
+from tests.searches import search
 
 LARGEST = 30
 flows = st.tuples(st.sampled_from("abcde"), st.sampled_from(list(Priority)))
 
 
-def job(flow: tuple[str, Priority], work: int) -> Job:
-    return search_job(range(10, 9 + work), client=flow[0], priority=flow[1])
+def job(flow: tuple[str, Priority], work: int) -> RequestEntry:
+    return RequestEntry(search(range(10, 9 + work), client=flow[0], priority=flow[1]))
 
 
 @given(

@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.batching.jobs import Job
+from service.batching.records import EngineRequest
 from service.decoding.requests import FinishReason, GenerationResult, ScoringRequest, SearchOptions
 from service.engine.admission import AdmissionController
 from service.engine.quota import Quota
 from service.errors import DeadlineExceededError, DragomanError, ResourceExhaustedError
-from tests.searches import NoReply, search_job
+from tests.searches import search, submitted
 
 MAX_ROWS = 64
 
@@ -31,13 +31,15 @@ class EngineStub:
         for _ in range(times):
             self.admission.stepped(num_rows, seconds)
 
-    def submit(self, job: Job) -> None:
+    def submit(self, job: EngineRequest) -> None:
         self.admission.submitted(job, job.request, job.max_new_tokens)
 
-    def ask(self, beam_size: int = 1, patience: float | None = None, client: str = "") -> Job:
+    def ask(
+        self, beam_size: int = 1, patience: float | None = None, client: str = ""
+    ) -> EngineRequest:
         """What it lets in; raises what it raises."""
         deadline = None if patience is None else self.now + patience
-        job = search_job(
+        job = search(
             [10] * 20, SearchOptions(beam_size=beam_size), deadline=deadline, client=client
         )
         self.admission.enter([job.request])
@@ -54,14 +56,14 @@ class EngineStub:
         self.end(job)
         return None
 
-    def end(self, job: Job) -> None:
+    def end(self, job: EngineRequest) -> None:
         self.admission.answered(job.request, GenerationResult([5] * 19, FinishReason.EOS))
         self.admission.ended(job)
         self.admission.release(job.request)
 
-    def fill(self) -> list[Job]:
+    def fill(self) -> list[EngineRequest]:
         """Until somebody is refused; who was not."""
-        inside: list[Job] = []
+        inside: list[EngineRequest] = []
         while True:
             try:
                 inside.append(self.ask())
@@ -150,7 +152,7 @@ def test_a_length_that_was_asked_for_says_nothing_of_others() -> None:
     before = engine.admission._latency.expected_steps(20)
     options = SearchOptions(min_new_tokens=19)
     for tokens, learns in ((18, False), (30, True)):
-        job = search_job([10] * 20, options)
+        job = search([10] * 20, options)
         engine.submit(job)
         engine.admission.answered(job.request, GenerationResult([5] * tokens, FinishReason.EOS))
         engine.admission.ended(job)
@@ -170,7 +172,7 @@ def test_a_length_that_a_client_set_says_nothing_of_others(
 ) -> None:
     engine = EngineStub()
     before = engine.admission._latency.expected_steps(20)
-    job = search_job([10] * 20, options)
+    job = search([10] * 20, options)
     engine.submit(job)
     engine.admission.answered(job.request, GenerationResult([5] * 2, FinishReason.LENGTH))
     assert (engine.admission._latency.expected_steps(20) != before) == learns
@@ -181,12 +183,12 @@ def test_a_score_waits_for_no_row() -> None:
     engine = EngineStub()
     engine.step(0.064, num_rows=MAX_ROWS)
     for _ in range(5 * MAX_ROWS):  # as calls that were let in while there was room go on
-        engine.submit(search_job([10] * 20))
+        engine.submit(search([10] * 20))
     refusal = engine.error()
     assert isinstance(refusal, ResourceExhaustedError)
     assert refusal.reason == "wait"
     engine.calm_down()  # or else it would have to keep to its client's share
-    score = Job(ScoringRequest((10, 3), target_ids=(3,)), NoReply(), 1, 0.0)
+    score = submitted(ScoringRequest((10, 3), target_ids=(3,)), 1, 0.0)
     engine.admission.enter([score.request])
     assert engine.admission.wait_seconds(score.request) == 0.0
 
@@ -196,14 +198,14 @@ def test_scores_that_wait_change_no_estimate() -> None:
     engine.step(0.064, num_rows=MAX_ROWS)
     for _ in range(MAX_ROWS):
         engine.ask()
-    waits = search_job([10] * 20, client="waits")
+    waits = search([10] * 20, client="waits")
     engine.submit(waits)
     before = engine.admission.wait_seconds(waits.request)
     assert before > 0.0
     for _ in range(10):
-        job = Job(ScoringRequest((10, 3), target_ids=(3,), client="waits"), NoReply(), 1, 0.0)
+        job = submitted(ScoringRequest((10, 3), target_ids=(3,), client="waits"), 1, 0.0)
         engine.submit(job)
-    assert engine.admission.wait_seconds(search_job([10] * 20, client="new").request) == before
+    assert engine.admission.wait_seconds(search([10] * 20, client="new").request) == before
     assert engine.admission._queue.num_waiting == 1
 
 
@@ -211,6 +213,6 @@ def test_tokens_that_are_asked_for_take_their_time() -> None:
     engine = EngineStub()
     engine.step(0.01)
     engine.ask()
-    request = search_job([10], SearchOptions(min_new_tokens=300), 512, deadline=2.0).request
+    request = search([10], SearchOptions(min_new_tokens=300), 512, deadline=2.0).request
     with pytest.raises(DeadlineExceededError):
         engine.admission.enter([request])

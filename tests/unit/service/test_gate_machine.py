@@ -7,7 +7,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from service.batching.jobs import Job
+from service.batching.records import EngineRequest, Finished
 from service.decoding.requests import Priority, SearchOptions
 from service.engine.admission import AdmissionController, Refusal
 from service.errors import (
@@ -16,7 +16,7 @@ from service.errors import (
     RequestCancelledError,
     ResourceExhaustedError,
 )
-from tests.searches import moody_runner, search_job
+from tests.searches import moody_runner, search
 
 
 class AdmissionMachine(RuleBasedStateMachine):
@@ -29,7 +29,7 @@ class AdmissionMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.alive: dict[Job, None] = {}  # in the order in which they came
+        self.alive: dict[int, EngineRequest] = {}  # in the order in which they came
 
     @initialize(max_queue_seconds=st.sampled_from([None, 1.0, 20.0, float("inf")]))
     def start(self, max_queue_seconds: float | None) -> None:
@@ -64,7 +64,7 @@ class AdmissionMachine(RuleBasedStateMachine):
         priority: Priority,
     ) -> None:
         deadline = None if patience is None else self.now + patience
-        job = search_job(
+        job = search(
             source,
             SearchOptions(beam_size=self.beam_sizes[width]),
             self.max_new_tokens,
@@ -88,13 +88,13 @@ class AdmissionMachine(RuleBasedStateMachine):
                 assert patience is not None
             return
         assert self.limit is None or wait <= self.limit
-        assert self.admission.num_taken == before + job.num_rows
+        assert self.admission.num_taken == before + job.request.num_rows
         assert deadline is None or deadline > self.now
-        self.alive[job] = None
-        self.admission.submitted(job, job.request, job.max_new_tokens)
+        self.alive[job.id] = job
+        self.admission.submitted(job.id, job.request, job.max_new_tokens)
         self.scheduler.add([job])
 
-    def refusal(self, job: Job) -> DragomanError | None:
+    def refusal(self, job: EngineRequest) -> DragomanError | None:
         try:
             self.admission.enter([job.request])
         except (ResourceExhaustedError, DeadlineExceededError) as error:
@@ -104,8 +104,8 @@ class AdmissionMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.alive)
     @rule(data=st.data())
     def cancel(self, data: st.DataObject) -> None:
-        job = data.draw(st.sampled_from(list(self.alive)))
-        self.scheduler.cancel(job, RequestCancelledError("no more"))
+        number = data.draw(st.sampled_from(list(self.alive)))
+        self.end(self.scheduler.cancel(number, RequestCancelledError("no more"), self.now))
 
     @rule(seconds=st.floats(0.0, 30.0))
     def pass_time(self, seconds: float) -> None:
@@ -128,28 +128,32 @@ class AdmissionMachine(RuleBasedStateMachine):
                 output = self.runner.execute(schedule.plan)
                 ended += self.scheduler.update(output, self.now).finished
             # As in the engine: answers first.
-            for finished in ended:
-                del self.alive[finished.job]
-                self.admission.answered(finished.job.request, finished.result)
-                self.admission.ended(finished.job)
-                self.admission.release(finished.job.request)
+            self.end(ended)
             self.admission.stepped(num_rows, seconds)
-            for job in schedule.admitted:
-                self.admission.joined(job)
+            for entry in schedule.admitted:
+                self.admission.joined(entry.id)
+
+    def end(self, all_finished: list[Finished]) -> None:
+        for finished in all_finished:
+            request = self.alive.pop(finished.id).request
+            self.admission.answered(request, finished.result)
+            self.admission.ended(finished.id)
+            self.admission.release(request)
 
     @invariant()
     def it_knows_who_is_inside(self) -> None:
         if not hasattr(self, "admission"):
             return
         queue, quota = self.admission._queue, self.admission._quota
-        inside = sum(job.num_rows for job in self.alive)
+        inside = sum(job.request.num_rows for job in self.alive.values())
         assert queue.num_rows_inside == quota.num_taken == inside <= quota.capacity
-        assert queue.num_rows_running == sum(len(job.rows) for job in self.alive)
+        assert queue.num_rows_running == self.scheduler.num_running
         assert queue.num_waiting == self.scheduler.num_waiting
-        clients = {job.request.client for job in self.alive}
+        requests = [job.request for job in self.alive.values()]
+        clients = {request.client for request in requests}
         assert quota.num_clients == len(clients)
         for client in clients:
-            rows = sum(job.num_rows for job in self.alive if job.request.client == client)
+            rows = sum(one.num_rows for one in requests if one.client == client)
             assert quota.held_by(client) == rows
             for priority in Priority:
                 ahead = queue.ahead(client, priority)
