@@ -18,14 +18,13 @@ results have to be the same to the last bit, as fp32's.
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import platform
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -38,6 +37,7 @@ if TYPE_CHECKING:
     from model.transformer import Transformer
     from service.decoding.requests import GenerationResult
 
+NAME = "search-parity"
 NEAR_TIE = 1e-4
 LEAST_IDENTICAL = 0.998
 LOAD_ROWS = 64
@@ -48,23 +48,20 @@ Tokens = tuple[int, ...]
 
 
 @dataclass(frozen=True)
-class Difference:
-    """A sentence for which engine and reference came to different tokens.
+class TokenDifference:
+    """A sentence for which engine and reference found different tokens.
 
     Attributes:
         sentence: its number, from 0.
-        gap: how near the two are, in nats: see the module's description. None of int8.
-        found, expected: the engine's tokens and the reference's, EOS not among them.
+        gap: the distance of the two in nats: see the module's description. None of int8.
     """
 
     sentence: int
     gap: float | None
-    found: Tokens
-    expected: Tokens
 
 
 @dataclass(frozen=True)
-class Comparison:
+class SearchComparison:
     """One way to search with one bundle, compared with the reference.
 
     Attributes:
@@ -77,7 +74,7 @@ class Comparison:
     beam_size: int
     rows: int
     num_sentences: int
-    differences: Sequence[Difference]
+    differences: Sequence[TokenDifference]
 
     @property
     def share_identical(self) -> float:
@@ -91,6 +88,43 @@ class Comparison:
             difference.gap is not None and difference.gap < NEAR_TIE
             for difference in self.differences
         )
+
+
+@dataclass(frozen=True)
+class SearchParity:
+    """All that the report is made of.
+
+    Attributes:
+        what: the checkpoint and the sentences.
+        versions: of what computed.
+        same_bits: whether results alone and at load were the same to the last bit.
+        comparisons: one for each way to search.
+    """
+
+    what: str
+    versions: str
+    same_bits: bool
+    comparisons: Sequence[SearchComparison]
+
+    @classmethod
+    def from_dict(cls, fields: Mapping[str, Any]) -> SearchParity:
+        """The figures that `to_dict` gave."""
+        comparisons = [
+            SearchComparison(
+                **{**one, "differences": [TokenDifference(**d) for d in one["differences"]]}
+            )
+            for one in fields["comparisons"]
+        ]
+        return cls(fields["what"], fields["versions"], fields["same_bits"], comparisons)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON values."""
+        return {"benchmark": NAME, **asdict(self)}
+
+    @property
+    def holds(self) -> bool:
+        """Whether everything that is promised is so."""
+        return self.same_bits and all(c.holds for c in self.comparisons if c.precision == "fp32")
 
 
 async def search_with_engine(
@@ -146,7 +180,7 @@ def search_with_reference(
 def gap_between(
     model: Transformer, source: Tokens, found: Tokens, expected: Tokens, beam_size: int
 ) -> float:
-    """How near the reference holds two translations of a source: see `Difference.gap`.
+    """How near the reference holds two translations of a source: see `TokenDifference.gap`.
 
     Args:
         model: the reference's.
@@ -172,7 +206,7 @@ def compare(
     reference: Sequence[ReferenceHypothesis],
     beam_size: int,
     rows: int,
-) -> Comparison:
+) -> SearchComparison:
     """What differs, and by how much."""
     eos = model.config.eos_id
     differences = []
@@ -185,8 +219,8 @@ def compare(
         gap = None
         if bundle.precision == "fp32":
             gap = gap_between(model, source, found, expected, beam_size)
-        differences.append(Difference(index, gap, tuple(best.token_ids), wanted.token_ids))
-    return Comparison(bundle.precision, beam_size, rows, len(sources), differences)
+        differences.append(TokenDifference(index, gap))
+    return SearchComparison(bundle.precision, beam_size, rows, len(sources), differences)
 
 
 def _log_probabilities(model: Transformer, source: Tokens, target: Tokens) -> list[float]:
@@ -205,7 +239,7 @@ def measure(
     bundle: Bundle,
     sources: Sequence[Tokens],
     beam_sizes: Sequence[int] = BEAM_SIZES,
-) -> tuple[list[Comparison], bool]:
+) -> tuple[list[SearchComparison], bool]:
     """Every way to search with one bundle.
 
     Returns:
@@ -229,7 +263,7 @@ def main(
     sentences: Annotated[Path, typer.Option(help="Source sentences, one a line.")],
     limit: Annotated[int, typer.Option(help="Take the first so many.", min=1)] = 1000,
     output: Annotated[
-        Path | None, typer.Option(help="A directory for report.md and comparisons.json.")
+        Path | None, typer.Option(help="A directory for report.md and summary.json.")
     ] = None,
 ) -> None:
     """Compare the engine's searches with the reference's; exit status 1 if fp32's don't agree."""
@@ -241,7 +275,7 @@ def main(
     model = load_checkpoint(checkpoint).model.eval()
     lines = sentences.read_text(encoding="utf-8").splitlines()
     texts = [line for line in lines if line.strip()][:limit]
-    comparisons: list[Comparison] = []
+    comparisons: list[SearchComparison] = []
     same_bits = True
     with tempfile.TemporaryDirectory() as folder:
         for precision in ("fp32", "int8"):
@@ -253,29 +287,34 @@ def main(
             found, same = measure(model, bundle, sources)
             comparisons += found
             same_bits = same_bits and same
-    report = report_on(comparisons, same_bits, f"{checkpoint.name}, {sentences.name}")
-    typer.echo(report)
-    if output is not None:
-        output.mkdir(parents=True, exist_ok=True)
-        (output / "report.md").write_text(report + "\n", encoding="utf-8")
-        details = [asdict(comparison) for comparison in comparisons]
-        (output / "comparisons.json").write_text(json.dumps(details, indent=1) + "\n")
-    if not (same_bits and all(c.holds for c in comparisons if c.precision == "fp32")):
-        raise typer.Exit(1)
-
-
-def report_on(comparisons: Sequence[Comparison], same_bits: bool, what: str) -> str:
-    """The comparisons as a Markdown table."""
     import onnxruntime
     import torch
 
+    from bench.recompute import write_report, write_summary
+
+    versions = (
+        f"ONNX Runtime {onnxruntime.__version__}, PyTorch {torch.__version__}, "
+        f"{platform.machine()}, {platform.system()}; one thread"
+    )
+    parity = SearchParity(f"{checkpoint.name}, {sentences.name}", versions, same_bits, comparisons)
+    typer.echo(render(parity))
+    if output is not None:
+        output.mkdir(parents=True, exist_ok=True)
+        write_summary(output, parity.to_dict())
+        write_report(output)
+    if not parity.holds:
+        raise typer.Exit(1)
+
+
+def render(parity: SearchParity) -> str:
+    """The comparisons as a Markdown table."""
     lines = [
-        f"# The engine's searches against the reference's: {what}",
+        f"# The engine's searches against the reference's: {parity.what}",
         "",
         "| bundle | search | rows | sentences | same tokens | different | largest gap |",
         "| --- | --- | ---: | ---: | ---: | ---: | ---: |",
     ]
-    for c in comparisons:
+    for c in parity.comparisons:
         search = "greedy" if c.beam_size == 1 else f"beam {c.beam_size}"
         gap = max((d.gap for d in c.differences if d.gap is not None), default=0.0)
         lines.append(
@@ -283,7 +322,7 @@ def report_on(comparisons: Sequence[Comparison], same_bits: bool, what: str) -> 
             f"| {c.share_identical:.1%} | {len(c.differences)} "
             f"| {f'{gap:.1g}' if c.precision == 'fp32' else 'not judged'} |"
         )
-    fp32 = [c for c in comparisons if c.precision == "fp32"]
+    fp32 = [c for c in parity.comparisons if c.precision == "fp32"]
     return "\n".join(
         [
             *lines,
@@ -292,10 +331,10 @@ def report_on(comparisons: Sequence[Comparison], same_bits: bool, what: str) -> 
             f"other one a near-tie (gap under {NEAR_TIE:g}): "
             f"{'kept' if all(c.holds for c in fp32) else 'BROKEN'}.",
             "Alone and at load, tokens and log-probabilities are "
-            f"{'the same to the last bit' if same_bits else 'NOT THE SAME'}.",
+            f"{'the same to the last bit' if parity.same_bits else 'NOT THE SAME'}.",
             "",
-            f"ONNX Runtime {onnxruntime.__version__}, PyTorch {torch.__version__}, "
-            f"{platform.machine()}, {platform.system()}; one thread.",
+            f"{parity.versions}.",
+            "",
         ]
     )
 

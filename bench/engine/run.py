@@ -10,24 +10,23 @@ import dataclasses
 import math
 import subprocess
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from bench.benchmark import Conclusion, Interrupted, Measurement, console, run_benchmark
 from bench.engine import table
 from bench.load.errors import LoadError
 from bench.load.units import Slo
+from bench.recompute import read_summary
 from bench.suite import estimate
-from bench.suite.artifacts import SHIPPED_CHECKPOINT, SHIPPED_TEXTS
-from bench.suite.cells import read_cells
+from bench.suite.artifacts import SHIPPED_CHECKPOINT, SHIPPED_TEXTS, WORK, Models
 from bench.suite.points import ENGINE, MAIN_SHARE, OWN, Load, SuitePlan, own_system
 from bench.suite.reference import find_capacity, near_capacity, peer_capacity, reference_name
-from bench.suite.run import WORK, Models, report_directory, reporting
-from bench.suite.suite import Interrupted, Suite, console, remembered
-from bench.suite.systems import end_in_order_on_sigterm, environment
+from bench.suite.report import SuiteFigures
+from bench.suite.suite import Suite, remembered
+from bench.suite.systems import environment
 
 _IN_PROCESS_SECONDS = 45.0
 _OPEN_SECONDS = 400.0
@@ -45,21 +44,6 @@ SMOKE = dataclasses.replace(
     ),
     crowded_rounds=None,
 )
-
-
-@dataclass(frozen=True)
-class Part:
-    """Something to measure.
-
-    Attributes:
-        name: for the command line.
-        seconds: that it will take, roughly.
-        measure: does it.
-    """
-
-    name: str
-    seconds: float
-    measure: Callable[[], None]
 
 
 class EngineBenchmark:
@@ -81,12 +65,14 @@ class EngineBenchmark:
         self._base = Suite(plan, output, models.prepare(speed, "int8"))
         self._shipped_name = shipped
 
-    def parts(self) -> list[Part]:
+    def measurements(self) -> list[Measurement]:
         """In the order in which they are measured."""
         plan = self._plan
         inside = _IN_PROCESS_SECONDS * plan.repetitions
         closed = [self._closed(load) for load in (table.ALONE, table.FEW, table.BEAMS)]
-        many = Part(table.MANY.name, estimate.load_seconds(plan, table.MANY) + inside, self._many)
+        many = Measurement(
+            table.MANY.name, estimate.load_seconds(plan, table.MANY) + inside, self._many
+        )
         searches = estimate.capacity_seconds(plan) + estimate.capacity_seconds(plan, of_own=True)
         finals = estimate.sweep_seconds(plan, table.OPEN, skip=1)
         return [
@@ -94,19 +80,21 @@ class EngineBenchmark:
             closed[1],
             many,
             closed[2],
-            Part("shipped", estimate.load_seconds(self._shipped_plan, table.MANY), self._shipped),
-            Part("capacity", searches, self._capacity),
-            Part("open", _OPEN_SECONDS + finals, self._open),
+            Measurement(
+                "shipped", estimate.load_seconds(self._shipped_plan, table.MANY), self._shipped
+            ),
+            Measurement("capacity", searches, self._capacity),
+            Measurement("open", _OPEN_SECONDS + finals, self._open),
         ]
 
-    def _closed(self, load: Load) -> Part:
-        def measure() -> None:
+    def _closed(self, load: Load) -> Measurement:
+        def measure(once: bool) -> None:
             self._base.check_agreement(load.beam_size)
             self._base.measure(load, 0.0)
 
-        return Part(load.name, estimate.load_seconds(self._plan, load), measure)
+        return Measurement(load.name, estimate.load_seconds(self._plan, load), measure)
 
-    def _many(self) -> None:
+    def _many(self, once: bool) -> None:
         self._base.measure(table.MANY, 0.0, after=self._in_process)
 
     def _in_process(self, repetition: int) -> None:
@@ -127,7 +115,7 @@ class EngineBenchmark:
         if ended.returncode:
             raise LoadError(f"the engine in process: {ended.stderr[-2000:]}")
 
-    def _shipped(self) -> None:
+    def _shipped(self, once: bool) -> None:
         made = self._models.prepare(self._shipped_name, "int8")
         suite = Suite(self._shipped_plan, self._output, made)
         suite.check_agreement(1)
@@ -137,11 +125,11 @@ class EngineBenchmark:
         file = self._base.runs / reference_name(table.OPEN)
         return remembered(file, lambda: peer_capacity(self._base))
 
-    def _capacity(self) -> None:
+    def _capacity(self, once: bool) -> None:
         facts = self._reference()
         find_capacity(self._base, own_system(OWN), Slo(**facts["slo"]), 2 * facts["rate"])
 
-    def _open(self) -> None:
+    def _open(self, once: bool) -> None:
         facts = self._reference()
         rate = float(facts["rate"])
         # Where the capacity was looked for: near enough to take over who is left there.
@@ -154,39 +142,30 @@ class EngineBenchmark:
         dataclasses.replace(self._base, plan=plan).measure(table.OPEN, rate, peer)
 
 
-def choose(parts: list[Part], names: str) -> list[Part]:
-    """Those that are named, with commas between; all if none is.
+def choose(measurements: list[Measurement], names: str) -> list[Measurement]:
+    """The measurements that are named, with commas between; all if none is.
 
     Raises:
         LoadError: there is no such part.
     """
     wanted = [name for name in names.split(",") if name]
-    known = [part.name for part in parts]
+    known = [one.name for one in measurements]
     for name in wanted:
         if name not in known:
             raise LoadError(f"--parts: there is no {name!r}; there are {', '.join(known)}")
-    return [part for part in parts if not wanted or part.name in wanted]
+    return [one for one in measurements if not wanted or one.name in wanted]
 
 
-def run_parts(chosen: list[Part]) -> list[str]:
-    """Measure the parts; why some could not be."""
-    left = sum(part.seconds for part in chosen)
-    console.print(f"{len(chosen)} parts, about {estimate.format_duration(left)}.")
-    problems = []
-    for part in chosen:
-        try:
-            part.measure()
-        except LoadError as exc:
-            problems.append(f"{part.name}: {exc}")
-            console.print(f"{part.name}: {exc}", style="red", markup=False)
-        left -= part.seconds
-        console.print(f"Done: {part.name}. Left: {estimate.format_duration(left)}.")
-    return problems
+def conclude(directory: Path) -> Conclusion:
+    """The table; all floors have to be held."""
+    rows = SuiteFigures.from_dict(read_summary(directory)).engine
+    is_whole = all(row.ratio is not None for row in rows)
+    return Conclusion(table.render(rows), table.floors_held(rows), is_whole)
 
 
 def main(
     output: Annotated[
-        Path | None, typer.Option(help="Default: bench/reports/<date>-<machine>-engine.")
+        Path | None, typer.Option(help="Default: runs/bench/<date>-<machine>-engine.")
     ] = None,
     parts: Annotated[str, typer.Option(help="Only these, with commas between. Default: all.")] = "",
     work: Annotated[Path, typer.Option(help="Where models are made.")] = WORK,
@@ -200,24 +179,13 @@ def main(
     ] = False,
 ) -> None:
     """Measure the engine against CTranslate2 and print the table. Ctrl-C stops it; it can go on."""
-    directory = output or report_directory(table.SUITE)
     models = Models(work, size, checkpoint, source)
-    problems: list[str] = []
-    end_in_order_on_sigterm()
 
-    def rows() -> list[table.Row]:
-        return table.rows(directory, read_cells(directory))
-
-    def is_whole() -> bool:
-        return not problems and all(row.ratio is not None for row in rows())
-
-    with reporting(directory, table.SUITE, is_whole):
+    def prepare(directory: Path) -> list[Measurement]:
         benchmark = EngineBenchmark(SMOKE if smoke else ENGINE, directory, models)
-        problems += run_parts(choose(benchmark.parts(), parts))
-    for line in table.render(directory, read_cells(directory)):
-        typer.echo(line)
-    if problems or not table.floors_held(rows()):
-        raise typer.Exit(1)
+        return choose(benchmark.measurements(), parts)
+
+    run_benchmark(table.SUITE, output, prepare, conclude)
 
 
 if __name__ == "__main__":

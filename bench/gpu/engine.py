@@ -10,18 +10,18 @@ from dataclasses import dataclass
 from bench.gpu.busy import BusyShare
 from bench.gpu.models import MeasuredModel
 from bench.gpu.plan import GpuPlan
-from bench.gpu.results import Results
+from bench.gpu.results import PointLog
 from model.sessions import Device, SessionSettings
 from service.decoding.requests import FinishReason, GenerationRequest, SearchOptions
 from service.engine.engine import Engine, EngineConfig
-from service.engine.observer import SilentObserver
+from service.engine.interface import EngineObserver
 from service.runtime.cuda.runner import DeviceOptions, DeviceRunner
 
 _MAX_ROWS = 512
 
 
 @dataclass
-class _Work(SilentObserver):
+class _Work(EngineObserver):
     """What the device did."""
 
     seconds: float = 0.0
@@ -40,7 +40,7 @@ class _Count:
     tokens: int = 0  # EOS included: it takes a step, too
 
 
-def measure(model: MeasuredModel, device: str, plan: GpuPlan, results: Results) -> None:
+def measure(model: MeasuredModel, device: str, plan: GpuPlan, results: PointLog) -> None:
     """Greedy and beams, one text in flight to many, at depth 2 and, to compare, 1."""
     for beam_size in plan.beams:
         for concurrency in plan.concurrency:

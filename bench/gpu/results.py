@@ -11,7 +11,7 @@ from typing import Any
 
 
 @dataclass
-class Results:
+class PointLog:
     """What one part of the benchmark has found.
 
     Attributes:

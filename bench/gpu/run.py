@@ -11,7 +11,7 @@ from pathlib import Path
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
 from bench.gpu.plan import FULL, SMOKE, GpuPlan
-from bench.gpu.results import Results
+from bench.gpu.results import PointLog
 
 ROOT = Path(__file__).resolve().parents[2]
 PARTS = (
@@ -48,13 +48,13 @@ def main() -> int:
 
         print(write_report(given.output))
         return 0
-    results = Results(given.output / "results" / f"{given.part}.jsonl", given.seconds)
+    results = PointLog(given.output / "results" / f"{given.part}.jsonl", given.seconds)
     names = given.models.split() or plan.models
     failed = [name for name in names if not _run(given.part, name, given, plan, results)]
     return 1 if failed else 0
 
 
-def _run(part: str, name: str, given: argparse.Namespace, plan: GpuPlan, results: Results) -> bool:
+def _run(part: str, name: str, given: argparse.Namespace, plan: GpuPlan, results: PointLog) -> bool:
     from bench.gpu.models import prepare
 
     try:

@@ -18,7 +18,7 @@ from typing import Any
 from bench.load.errors import LoadError, PlanError, ResultsError
 from bench.load.plan import LoadPlan
 from bench.load.results import RUN_FILE, Results, read_results
-from bench.load.session import Progress, Session
+from bench.load.session import RunProgress, Session
 from bench.load.statistics import Summary
 from bench.load.units import Slo
 
@@ -214,7 +214,7 @@ class CapacityTest:
     def run(
         self,
         output: Path | None = None,
-        observer: Callable[[Progress], bool] = lambda progress: False,
+        observer: Callable[[RunProgress], bool] = lambda progress: False,
         on_trial: Callable[[Trial], None] = lambda trial: None,
     ) -> Capacity:
         """Search. Trials are stored under `output`/trials.
@@ -278,7 +278,7 @@ class CapacityTest:
         stage: Stage,
         number: int,
         output: Path | None,
-        observer: Callable[[Progress], bool],
+        observer: Callable[[RunProgress], bool],
     ) -> Results:
         slo = self.session.slo
         assert slo is not None, "checked"
@@ -300,7 +300,7 @@ class CapacityTest:
 class _Watch:
     """Ends a trial as soon as nothing can save it: no need to load a server that is lost."""
 
-    def __init__(self, plan: LoadPlan, slo: Slo, observer: Callable[[Progress], bool]) -> None:
+    def __init__(self, plan: LoadPlan, slo: Slo, observer: Callable[[RunProgress], bool]) -> None:
         self._plan = plan
         self._slo = slo
         self._observer = observer
@@ -311,7 +311,7 @@ class _Watch:
         most = expected + 4 * math.sqrt(expected)
         self._allowed = most * (1 - slo.percentile / 100)
 
-    def __call__(self, progress: Progress) -> bool:
+    def __call__(self, progress: RunProgress) -> bool:
         for sample in progress.samples[self._num_seen :]:
             if sample.scheduled >= self._plan.warmup:
                 self._num_late += sample.latency > self._slo.seconds

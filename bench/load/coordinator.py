@@ -15,8 +15,8 @@ from types import FrameType
 
 from bench.load.errors import LoadError
 from bench.load.plan import LoadPlan
-from bench.load.sample import Sample, rounded
-from bench.load.worker import Done, Progress, Ready, Share, run
+from bench.load.sample import RequestSample, rounded
+from bench.load.worker import Done, Ready, Share, WorkerProgress, run
 
 _START_DELAY_SECONDS = 0.2
 _POLL_SECONDS = 0.25
@@ -38,7 +38,7 @@ class Outcome:
         num_in_flight: calls in progress at the last report.
     """
 
-    samples: list[Sample] = field(default_factory=list)
+    samples: list[RequestSample] = field(default_factory=list)
     lags: list[float] = field(default_factory=list)
     seconds: float = 0.0
     broken_off: str = ""
@@ -46,7 +46,7 @@ class Outcome:
     num_in_flight: int = 0
 
 
-Observer = Callable[[Outcome, list[Sample], float], bool]
+Observer = Callable[[Outcome, list[RequestSample], float], bool]
 """Is told what there is, what is new, and the seconds since the start; True stops the run."""
 
 
@@ -137,9 +137,9 @@ class Coordinator:
         planned = self._plan.total_seconds
         self._outcome.seconds = planned if stopped_at is None else min(planned, stopped_at)
 
-    def _take(self, alive: list[Connection]) -> list[Sample]:
+    def _take(self, alive: list[Connection]) -> list[RequestSample]:
         """Wait a moment for messages and take them in; the new samples."""
-        new: list[Sample] = []
+        new: list[RequestSample] = []
         for ready in wait(alive, _POLL_SECONDS):
             assert isinstance(ready, Connection)
             try:
@@ -152,7 +152,7 @@ class Coordinator:
                 self._outcome.cpu_seconds.append(message.cpu_seconds)
                 alive.remove(ready)
                 continue
-            assert isinstance(message, Progress)
+            assert isinstance(message, WorkerProgress)
             new += [rounded(sample) for sample in message.samples]
             self._outcome.lags += [round(lag, 6) for lag in message.lags]
             self._in_flight[ready] = message.num_in_flight
@@ -160,7 +160,7 @@ class Coordinator:
         self._outcome.num_in_flight = sum(self._in_flight.values())
         return new
 
-    def _reason_to_stop(self, new: list[Sample], now: float) -> str:
+    def _reason_to_stop(self, new: list[RequestSample], now: float) -> str:
         """Why to break off; "" to go on."""
         if self._observer(self._outcome, new, now):
             return "stopped"

@@ -7,7 +7,7 @@ import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Protocol
 
-from bench.load.sample import UNFINISHED, ReplySample, Sample
+from bench.load.sample import UNFINISHED, ReplySample, RequestSample
 
 FAILURE_PAUSE_SECONDS = 0.1
 """How long a user of the closed loop waits after an error: a dead server answers in no time, and
@@ -16,7 +16,7 @@ thousands of refusals a second would say nothing."""
 HEARTBEAT_SECONDS = 0.02
 
 
-class GeneratedCall(Protocol):
+class RequestSender(Protocol):
     """Sends texts and waits for the answer. Errors are replies; only cancelling raises."""
 
     async def __call__(self, texts: Sequence[str]) -> ReplySample:
@@ -38,9 +38,9 @@ class Generator:
 
     def __init__(
         self,
-        call: GeneratedCall,
+        call: RequestSender,
         texts_of: Callable[[int], Sequence[str]],
-        record: Callable[[Sample], None],
+        record: Callable[[RequestSample], None],
         start: float,
     ) -> None:
         self._call = call
@@ -81,7 +81,7 @@ class Generator:
             if sample.failed:
                 await asyncio.sleep(FAILURE_PAUSE_SECONDS)
 
-    async def _send(self, number: int, scheduled: float | None) -> Sample:
+    async def _send(self, number: int, scheduled: float | None) -> RequestSample:
         texts = self._texts_of(number)
         sent = self._now()
         self.num_in_flight += 1
@@ -92,7 +92,7 @@ class Generator:
             self.num_in_flight -= 1
             if reply.first is not None:
                 reply = dataclasses.replace(reply, first=reply.first - self._start)
-            sample = Sample(
+            sample = RequestSample(
                 number=number,
                 scheduled=sent if scheduled is None else scheduled,
                 sent=sent,

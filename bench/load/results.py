@@ -27,7 +27,7 @@ from typing import Any
 
 from bench.load.errors import ResultsError
 from bench.load.plan import LoadPlan
-from bench.load.sample import COLUMNS, Sample, from_row, to_row
+from bench.load.sample import COLUMNS, RequestSample, from_row, to_row
 from bench.load.scrape import ServerFigures, Snapshot, server_figures, whose_metrics
 from bench.load.statistics import Run, Summary, summarise
 from bench.load.units import Slo
@@ -92,8 +92,7 @@ def _versions() -> dict[str, str]:
         with contextlib.suppress(metadata.PackageNotFoundError):
             found[name] = metadata.version(name)
     with contextlib.suppress(OSError, subprocess.SubprocessError):
-        # What is written into reports meanwhile changes nothing of what is measured.
-        changed = _git("status", "--porcelain", "--", ":/", ":!/bench/reports")
+        changed = _git("status", "--porcelain", "--", ":/")
         found["revision"] = _git("rev-parse", "--short", "HEAD") + ("-dirty" if changed else "")
     return found
 
@@ -147,7 +146,7 @@ class ResultsWriter:
         except OSError as exc:
             raise ResultsError(f"cannot write to {directory}: {exc.strerror or exc}") from exc
 
-    def add(self, samples: Sequence[Sample]) -> None:
+    def add(self, samples: Sequence[RequestSample]) -> None:
         """Store further samples: all there are, of which the first were stored before."""
         for sample in samples[self._num_written :]:
             self._write_line(to_row(sample))

@@ -37,7 +37,7 @@ class ReplySample:
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class RequestSample:
     """One request. Times are seconds from the beginning of the run, warm-up included.
 
     Attributes:
@@ -79,23 +79,23 @@ _REPLY_FIELDS = tuple(field.name for field in dataclasses.fields(ReplySample))
 COLUMNS = ("number", "scheduled", "sent", "ended", *_REPLY_FIELDS)
 
 
-def to_row(sample: Sample) -> list[Any]:
+def to_row(sample: RequestSample) -> list[Any]:
     """The sample as plain JSON values in the order of `COLUMNS`."""
     reply = [getattr(sample.reply, name) for name in _REPLY_FIELDS]
     return [sample.number, sample.scheduled, sample.sent, sample.ended, *reply]
 
 
-def rounded(sample: Sample) -> Sample:
+def rounded(sample: RequestSample) -> RequestSample:
     """The sample to the microsecond: what is computed from it and from its file is the same."""
     return from_row(list(COLUMNS), [_rounded(value) for value in to_row(sample)])
 
 
-def from_row(columns: list[str], row: list[Any]) -> Sample:
+def from_row(columns: list[str], row: list[Any]) -> RequestSample:
     """The sample that `to_row` gave; columns of other versions are left out or take defaults."""
     values = dict(zip(columns, row, strict=True))
     reply = {name: values[name] for name in _REPLY_FIELDS if name in values}
     reply["gaps"] = tuple(reply.get("gaps", ()))
-    return Sample(
+    return RequestSample(
         values["number"], values["scheduled"], values["sent"], values["ended"], ReplySample(**reply)
     )
 

@@ -15,7 +15,7 @@ from typing import Any
 from prometheus_client.parser import text_string_to_metric_families
 
 from bench.load.errors import ServerError
-from bench.load.sample import Sample
+from bench.load.sample import RequestSample
 
 SCRAPE_SECONDS = 1.0
 _TIMEOUT_SECONDS = 5.0
@@ -237,7 +237,7 @@ def server_figures(snapshots: Sequence[Snapshot], begin: float, end: float) -> S
     )
 
 
-def whose_metrics(snapshots: Sequence[Snapshot], samples: Sequence[Sample]) -> str:
+def whose_metrics(snapshots: Sequence[Snapshot], samples: Sequence[RequestSample]) -> str:
     """Why the scraped metrics can't be those of the server that answered; "" if they may be.
 
     That server has counted the tokens that it answered with. Another one, at the address where

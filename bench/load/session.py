@@ -15,14 +15,14 @@ from bench.load.host import HostTimes, read_times
 from bench.load.html_report import render
 from bench.load.plan import LoadPlan
 from bench.load.results import Results, ResultsWriter, about_machine
-from bench.load.sample import Sample
+from bench.load.sample import RequestSample
 from bench.load.scrape import Scraper, Snapshot, whose_metrics
 from bench.load.statistics import Run
 from bench.load.units import Slo
 
 
 @dataclass(frozen=True)
-class Progress:
+class RunProgress:
     """A run so far.
 
     Attributes:
@@ -35,12 +35,12 @@ class Progress:
 
     plan: LoadPlan
     seconds: float
-    samples: Sequence[Sample]
+    samples: Sequence[RequestSample]
     num_in_flight: int
     snapshots: Sequence[Snapshot]
 
 
-def _go_on(progress: Progress) -> bool:
+def _go_on(progress: RunProgress) -> bool:
     return False
 
 
@@ -64,7 +64,7 @@ class Session:
         self,
         plan: LoadPlan,
         output: Path | None = None,
-        observer: Callable[[Progress], bool] = _go_on,
+        observer: Callable[[RunProgress], bool] = _go_on,
     ) -> Results:
         """Run `plan`. What was measured is written whatever ends the run.
 
@@ -83,12 +83,12 @@ class Session:
         scrapers: list[Scraper] = []
         before: list[HostTimes | None] = []
 
-        def observe(outcome: Outcome, new: list[Sample], seconds: float) -> bool:
+        def observe(outcome: Outcome, new: list[RequestSample], seconds: float) -> bool:
             if writer and new:
                 writer.add(outcome.samples)
             snapshots = scrapers[0].snapshots if scrapers else []
             return observer(
-                Progress(plan, seconds, outcome.samples, outcome.num_in_flight, snapshots)
+                RunProgress(plan, seconds, outcome.samples, outcome.num_in_flight, snapshots)
             )
 
         # From here on: the start of the generator's processes is nobody's disturbance.

@@ -11,7 +11,7 @@ from typing import Any
 from hdrh.histogram import HdrHistogram
 
 from bench.load.plan import LoadPlan
-from bench.load.sample import UNFINISHED, Sample
+from bench.load.sample import UNFINISHED, RequestSample
 from bench.load.units import Slo, format_seconds, min_samples
 
 PERCENTILES = (50.0, 90.0, 95.0, 99.0, 99.9)
@@ -160,7 +160,7 @@ class Run:
     """
 
     plan: LoadPlan
-    samples: Sequence[Sample]
+    samples: Sequence[RequestSample]
     lags: Sequence[float]
     seconds: float
     broken_off: str = ""
@@ -172,12 +172,12 @@ class Run:
         """Without the warm-up."""
         return max(0.0, self.seconds - self.plan.warmup)
 
-    def measured(self) -> list[Sample]:
+    def measured(self) -> list[RequestSample]:
         """The requests that were to be sent in the measured time."""
         warmup = self.plan.warmup
         return [s for s in self.samples if warmup <= s.scheduled < self.seconds]
 
-    def answered(self) -> list[Sample]:
+    def answered(self) -> list[RequestSample]:
         """The requests that were answered in the measured time, whenever they were sent."""
         warmup = self.plan.warmup
         return [s for s in self.samples if s.ok and warmup <= s.ended < self.seconds]
@@ -234,7 +234,10 @@ def _slo_kept(slo: Slo, latencies: Sequence[float], num_errors: int) -> bool | N
 
 
 def _problems(
-    run: Run, measured: Sequence[Sample], latencies: Sequence[float], send_lags: Sequence[float]
+    run: Run,
+    measured: Sequence[RequestSample],
+    latencies: Sequence[float],
+    send_lags: Sequence[float],
 ) -> list[str]:
     """Why the figures are not to be believed."""
     problems = []

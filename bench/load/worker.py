@@ -17,7 +17,7 @@ from bench.load.errors import LoadError
 from bench.load.generator import Generator, heartbeat
 from bench.load.grpc_call import GrpcCall
 from bench.load.plan import LoadPlan
-from bench.load.sample import Sample
+from bench.load.sample import RequestSample
 from bench.load.source import TextOrder
 
 REPORT_SECONDS = 0.25
@@ -60,10 +60,10 @@ class Ready:
 
 
 @dataclass(frozen=True)
-class Progress:
+class WorkerProgress:
     """From a worker: what ended since the last message."""
 
-    samples: list[Sample] = field(default_factory=list)
+    samples: list[RequestSample] = field(default_factory=list)
     lags: list[float] = field(default_factory=list)
     num_in_flight: int = 0
 
@@ -107,7 +107,7 @@ async def _run(connection: Connection, share: Share) -> None:
 
 async def _load(connection: Connection, share: Share, call: GrpcCall, start: float) -> None:
     """Make the load, report several times a second, stop when told."""
-    samples: list[Sample] = []
+    samples: list[RequestSample] = []
     lags: list[float] = []
     plan = share.plan
     order = TextOrder(len(share.texts), plan.texts_per_request, plan.seed)
@@ -118,7 +118,7 @@ async def _load(connection: Connection, share: Share, call: GrpcCall, start: flo
     generator = Generator(call, texts_of, samples.append, start)
 
     def report() -> None:
-        connection.send(Progress(samples.copy(), lags.copy(), generator.num_in_flight))
+        connection.send(WorkerProgress(samples.copy(), lags.copy(), generator.num_in_flight))
         samples.clear()
         lags.clear()
 

@@ -18,7 +18,7 @@ from model.limits import default_max_new_tokens
 from service.batching.records import EngineRequest
 from service.decoding.requests import FinishReason, GenerationRequest, GenerationResult
 from service.engine.generation import Generation
-from service.engine.observer import EngineObserver, SilentObserver
+from service.engine.interface import EngineObserver
 from service.engine.quota import AdmittedCall, Quota
 from service.errors import (
     DeadlineExceededError,
@@ -121,7 +121,7 @@ class BatchEngine:
         self._limits = limits
         self._backend = backend
         self._policy = policy
-        self._observer: EngineObserver = observer or SilentObserver()
+        self._observer = observer or EngineObserver()
         self._clock = clock
         in_work = policy.max_batch * policy.num_workers
         self._places = Quota(in_work + policy.max_waiting, policy.max_waiting // 2)

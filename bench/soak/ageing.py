@@ -41,10 +41,6 @@ class Pair:
     aged: Sequence[float]
     fresh: Sequence[float]
 
-    def to_dict(self) -> dict[str, list[float]]:
-        """Plain JSON values."""
-        return {"aged": list(self.aged), "fresh": list(self.fresh)}
-
 
 def growth(pairs: Sequence[Pair], percentile: float) -> Interval | None:
     """By what share the aged server is slower, over all pairs; None from fewer than two."""

@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
-import json
 import shutil
 import signal
 import sys
@@ -25,24 +24,24 @@ from typing import Annotated, Any
 
 import typer
 
+from bench.benchmark import Conclusion, Measurement, console, run_benchmark
 from bench.load.errors import LoadError, ResultsError
 from bench.load.results import Results, about_machine, read_results
 from bench.load.scrape import scrape
 from bench.load.source import read_texts
 from bench.load.units import Slo, format_seconds, parse_duration, parse_slo
+from bench.recompute import SUMMARY_FILE, read_summary, write_report, write_summary
 from bench.soak import ageing, report
 from bench.soak.canceller import Canceller
-from bench.soak.minutes import errors, high_percentile, spans
-from bench.suite.artifacts import Artifacts, longest_speed_text, prepare_speed_model
+from bench.soak.minutes import errors, high_percentile, time_slices
+from bench.suite.artifacts import WORK, Artifacts, longest_speed_text, prepare_speed_model
 from bench.suite.points import ENGINE, OWN, own_system
 from bench.suite.reference import find_capacity
-from bench.suite.run import WORK, report_directory
-from bench.suite.suite import Interrupted, Suite, console, remembered
-from bench.suite.systems import Running, end_in_order_on_sigterm, environment, running
+from bench.suite.suite import Suite, remembered
+from bench.suite.systems import Running, environment, running
 from dragoman.client import Client
 from dragoman.results import Search, TranslationError
 
-SOAK_FILE = "soak.json"
 UNARY, STREAMS, BEAMS, CANCELS = "unary", "streams", "beams", "cancels"
 
 # Of the requests. A beam of 4 computes four rows, so a few are a good part of the work.
@@ -56,6 +55,7 @@ _ARGUMENTS = {
     BEAMS: ["--beam-size", str(_BEAM), "--early-stopping", "first"],
 }
 _PATIENCE_SECONDS = 0.5
+_AROUND_SECONDS = 600.0  # a search for the capacity, rounds of all texts, the comparison
 _SETTLE_TRIES = 50
 _FILL_TEXTS, _FILL_BEAMS, _FILL_SECONDS = 1000, 100, 300.0  # of one call
 _ABOUT = ("started_at", "processor", "cpus", "onnxruntime", "revision")
@@ -63,7 +63,7 @@ _HELD = ("dragoman_rows_used", "dragoman_waiting_sentences", "dragoman_requests_
 
 
 @dataclass(frozen=True)
-class Plan:
+class SoakPlan:
     """A soak.
 
     Attributes:
@@ -79,8 +79,8 @@ class Plan:
     num_pairs: int = 24
 
     @property
-    def span_seconds(self) -> float:
-        """A minute; less of a short soak, which has to have some spans, too."""
+    def slice_seconds(self) -> float:
+        """A minute; less of a short soak, so that it has 20 slices."""
         return min(60.0, self.seconds / 20)
 
     @property
@@ -99,7 +99,7 @@ class Loads:
         directory: where each process writes its results.
     """
 
-    def __init__(self, plan: Plan, server: Running, texts: Path, directory: Path) -> None:
+    def __init__(self, plan: SoakPlan, server: Running, texts: Path, directory: Path) -> None:
         self._plan = plan
         self._server = server
         self._texts = texts
@@ -197,7 +197,11 @@ def left_over(server: Running) -> dict[str, float]:
 
 
 def collect(
-    plan: Plan, directory: Path, canceller: Canceller, held: dict[str, float], facts: dict[str, Any]
+    plan: SoakPlan,
+    directory: Path,
+    canceller: Canceller,
+    held: dict[str, float],
+    facts: dict[str, Any],
 ) -> report.Soak:
     """The soak from the results of its parts.
 
@@ -214,14 +218,14 @@ def collect(
             if kind == UNARY:
                 raise
             problems.append(f"{kind}: {exc}")
-    percentile = high_percentile(0.9 * _SHARES[UNARY] * plan.rate * plan.span_seconds)
+    percentile = high_percentile(0.9 * _SHARES[UNARY] * plan.rate * plan.slice_seconds)
     # A call that was to be cancelled is refused like any other, and is counted like any other.
     failed = Counter(errors(list(parts.values()))) + canceller.errors
     said = "; ".join(f"{code}: {message}" for code, message in canceller.messages.items())
     num_ended = canceller.num_answered + canceller.errors.total()
     return report.Soak(
         facts=facts | ({"calls to be cancelled failed with": said} if said else {}),
-        spans=spans(parts[UNARY], plan.span_seconds, percentile),
+        slices=time_slices(parts[UNARY], plan.slice_seconds, percentile),
         percentile=percentile,
         errors=dict(sorted(failed.items())),
         num_requests=num_ended + sum(len(results.run.samples) for results in parts.values()),
@@ -232,21 +236,9 @@ def collect(
 
 
 def write(directory: Path, soak: report.Soak) -> None:
-    """The report, and the series to draw it anew."""
-    content = {
-        "facts": dict(soak.facts),
-        "percentile": soak.percentile,
-        "errors": dict(soak.errors),
-        "num_requests": soak.num_requests,
-        "num_cancelled": soak.num_cancelled,
-        "left_over": dict(soak.left_over),
-        "problems": list(soak.problems),
-        "verdicts": {one.what: one.kept for one in report.verdicts(soak)},
-        "pairs": [pair.to_dict() for pair in soak.pairs],
-        "spans": [span.to_dict() for span in soak.spans],
-    }
-    (directory / SOAK_FILE).write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
-    (directory / "report.md").write_text(report.render(soak), encoding="utf-8")
+    """Store the summary and the report."""
+    write_summary(directory, soak.to_dict())
+    write_report(directory)
 
 
 def capacity_rate(directory: Path, artifacts: Artifacts, slo: Slo) -> float:
@@ -266,7 +258,9 @@ def capacity_rate(directory: Path, artifacts: Artifacts, slo: Slo) -> float:
     return float(remembered(directory / "capacity.json", measure)["rate"])
 
 
-def soak(directory: Path, artifacts: Artifacts, plan: Plan, facts: dict[str, Any]) -> report.Soak:
+def soak(
+    directory: Path, artifacts: Artifacts, plan: SoakPlan, facts: dict[str, Any]
+) -> report.Soak:
     """Load the server, and look at what it did.
 
     Raises:
@@ -294,6 +288,47 @@ def soak(directory: Path, artifacts: Artifacts, plan: Plan, facts: dict[str, Any
     return found
 
 
+def measure(
+    directory: Path,
+    artifacts: Artifacts,
+    seconds: float,
+    slo: Slo,
+    share: float,
+    rate: float | None,
+) -> None:
+    """Find the capacity, unless `rate` is given, and soak the server at its share of that.
+
+    Raises:
+        LoadError: the server carries no rate, or failed.
+    """
+    facts: dict[str, Any] = {
+        "name": directory.name, "model": f"speed model, {artifacts.name}, {artifacts.precision}"
+    }  # fmt: skip
+    if rate is None:
+        capacity = capacity_rate(directory, artifacts, slo)
+        rate = share * capacity / mean_weight()
+        facts["capacity"] = (
+            f"{capacity:.4g} greedy requests/s at {slo}; of this mix "
+            f"{capacity / mean_weight():.4g}/s, since a beam of 4 counts as four (a mean "
+            f"request as {mean_weight():.3g}); the load is {share:.0%} of that"
+        )
+    facts |= {
+        "load": f"{rate:.4g} requests/s for {format_seconds(seconds)}: "
+        + ", ".join(f"{part:.1%} {kind}" for kind, part in _SHARES.items()),
+        **{name: value for name, value in about_machine().items() if name in _ABOUT},
+    }
+    console.print(f"{facts['load']}", soft_wrap=True)
+    soak(directory, artifacts, SoakPlan(rate, seconds), facts)
+
+
+def conclude(directory: Path) -> Conclusion:
+    """The report; all requirements have to be met."""
+    if not (directory / SUMMARY_FILE).exists():
+        return Conclusion(passed=False)
+    found = report.Soak.from_dict(read_summary(directory))
+    return Conclusion([report.render(found)], all(one.kept for one in report.criteria(found)))
+
+
 def main(
     duration: Annotated[str, typer.Option(help="How long, such as 2m or 1h.")] = "1h",
     share: Annotated[float, typer.Option(help="Of the capacity.", min=0.01, max=2.0)] = 0.9,
@@ -302,44 +337,25 @@ def main(
         float | None, typer.Option(help="Requests a second, instead of a share of the capacity.")
     ] = None,
     output: Annotated[
-        Path | None, typer.Option(help="Default: bench/reports/<date>-<machine>-soak.")
+        Path | None, typer.Option(help="Default: runs/bench/<date>-<machine>-soak.")
     ] = None,
     work: Annotated[Path, typer.Option(help="Where models are made.")] = WORK,
     size: Annotated[str, typer.Option(help="Of the speed model: base, or small.")] = "base",
 ) -> None:
     """Keep the server under load for long, and see whether memory or latency drifts."""
-    end_in_order_on_sigterm()
-    directory = output or report_directory("soak")
-    directory.mkdir(parents=True, exist_ok=True)
-    try:
+
+    def prepare(directory: Path) -> list[Measurement]:
         promise, seconds = parse_slo(slo), parse_duration(duration, "--duration")
         artifacts = prepare_speed_model(work, "int8", size)
-        facts: dict[str, Any] = {"name": directory.name, "model": f"speed model, {size}, int8"}
-        if rate is None:
-            capacity = capacity_rate(directory, artifacts, promise)
-            rate = share * capacity / mean_weight()
-            facts["capacity"] = (
-                f"{capacity:.4g} greedy requests/s at {promise}; of this mix "
-                f"{capacity / mean_weight():.4g}/s, since a beam of 4 counts as four (a mean "
-                f"request as {mean_weight():.3g}); the load is {share:.0%} of that"
+        return [
+            Measurement(
+                report.SOAK,
+                seconds + _AROUND_SECONDS,
+                lambda once: measure(directory, artifacts, seconds, promise, share, rate),
             )
-        plan = Plan(rate, seconds)
-        facts |= {
-            "load": f"{rate:.4g} requests/s for {format_seconds(seconds)}: "
-            + ", ".join(f"{part:.1%} {kind}" for kind, part in _SHARES.items()),
-            **{name: value for name, value in about_machine().items() if name in _ABOUT},
-        }
-        console.print(f"{facts['load']}", soft_wrap=True)
-        found = soak(directory, artifacts, plan, facts)
-    except (Interrupted, KeyboardInterrupt):
-        raise typer.Exit(130) from None
-    except LoadError as exc:
-        console.print(f"soak: {exc}", style="red", markup=False)
-        raise typer.Exit(1) from None
-    typer.echo(report.render(found))
-    typer.echo(str(directory / "report.md"))
-    if not all(one.kept for one in report.verdicts(found)):
-        raise typer.Exit(1)
+        ]
+
+    run_benchmark(report.SOAK, output, prepare, conclude)
 
 
 if __name__ == "__main__":

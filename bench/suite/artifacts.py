@@ -26,6 +26,9 @@ a joint vocabulary of 8,000 pieces: news, so longer than chat."""
 
 _ROOT = Path(__file__).resolve().parents[2]
 
+WORK = _ROOT / "build" / "bench"
+"""Where models are made."""
+
 SHIPPED_CHECKPOINT = _ROOT / "model" / "checkpoints" / "en-de"
 """The trained model that is measured beside the speed model."""
 
@@ -126,6 +129,35 @@ def prepare_checkpoint(
     made.texts.parent.mkdir(parents=True, exist_ok=True)
     made.texts.write_text("\n".join(texts) + "\n", encoding="utf-8")
     return made
+
+
+@dataclass(frozen=True)
+class Models:
+    """What is measured, and where it is made.
+
+    Attributes:
+        work: where models are made.
+        size: of the speed model: "base", or "small".
+        checkpoint: a trained model to measure as well; None for the speed model alone.
+        texts: for that, one a line.
+    """
+
+    work: Path = WORK
+    size: str = "base"
+    checkpoint: Path | None = SHIPPED_CHECKPOINT
+    texts: Path = SHIPPED_TEXTS
+
+    @property
+    def names(self) -> list[str]:
+        """Of the models, as results have them."""
+        return [self.size] + ["shipped"] * (self.checkpoint is not None)
+
+    def prepare(self, name: str, precision: str) -> Artifacts:
+        """Make one ready, or find it made."""
+        if name == self.size:
+            return prepare_speed_model(self.work, precision, self.size)
+        assert self.checkpoint is not None, "otherwise it has no name"
+        return prepare_checkpoint(self.work, name, self.checkpoint, precision, self.texts)
 
 
 def digest(files: Sequence[Path] = ()) -> str:

@@ -5,15 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from bench.benchmark import Interrupted, console
 from bench.load import capacity_report
 from bench.load.capacity import CapacityTest
 from bench.load.errors import LoadError
 from bench.load.results import RUN_FILE, Results, pack
 from bench.load.statistics import Summary
 from bench.load.units import Slo, min_samples
-from bench.suite.cells import Cell
+from bench.suite.cells import pooled_latency
 from bench.suite.points import OWN, PEER, Load, SuitePlan, own_system
-from bench.suite.suite import CAPACITY, Interrupted, Suite, console, remembered
+from bench.suite.suite import CAPACITY, Suite, remembered
 from bench.suite.systems import System, running
 
 _SLO_TIMES_MEDIAN = 4.0
@@ -92,7 +93,7 @@ def _single_user(suite: Suite, beam_size: int) -> tuple[Summary, float]:
     runs: list[Results] = []
     while len(runs) < _MOST_SINGLE_RUNS:
         runs.append(suite.repeat(system, alone, 0.0, len(runs)))
-        median = Cell(alone.name, PEER, runs).latency.at(50)
+        median = pooled_latency(runs).at(50)
         if median is not None:
             return runs[0].summary(), median
     raise LoadError(

@@ -15,8 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-
+from bench.benchmark import Interrupted, console
 from bench.load.errors import ResultsError
 from bench.load.results import REPORT_FILE, Results, pack, read_results
 from bench.load.session import Session, about_source
@@ -44,12 +43,6 @@ CAPACITY = "capacity"
 SWEEP_FILE = "sweep.json"
 _ROWS = 64  # of a server's widest batch, unless it is told otherwise
 _MOST_ANSWER_SECONDS = 6.0
-
-console = Console(stderr=True, highlight=False)
-
-
-class Interrupted(Exception):
-    """Ctrl-C in the middle of a run: end the suite, and measure that run again another time."""
 
 
 @dataclass(frozen=True)

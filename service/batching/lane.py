@@ -49,11 +49,12 @@ class Lane:
         bos_id, eos_id: ids that begin and end a target.
 
     Attributes:
-        max_rows: rows that there are.
+        max_rows, num_running: rows that there are, and those in use.
     """
 
     def __init__(self, number: int, limits: RunnerLimits, *, bos_id: int, eos_id: int) -> None:
         self.max_rows = limits.max_rows
+        self.num_running = 0
         self._number = number
         self._eos_id = eos_id
         self._decoding = Decoding(
@@ -68,11 +69,6 @@ class Lane:
         self._cancelled: dict[RequestEntry, DragomanError] = {}
         # No deadline lies before this time. It may be too early, never too late.
         self._next_deadline = NEVER
-
-    @property
-    def num_running(self) -> int:
-        """Rows in use."""
-        return len(self._owners) - len(self._free_rows)
 
     def running(self) -> list[RequestEntry]:
         """The requests in its rows."""
@@ -140,6 +136,7 @@ class Lane:
                     self._owners.append(entry)
                 entry.rows.append(row)
             entry.lane = self._number
+            self.num_running += entry.num_rows
             self._decoding.begin(entry.rows, entry.request.options, entry.max_new_tokens)
             if entry.streams:
                 self._streaming[entry] = None
@@ -215,6 +212,7 @@ class Lane:
         self._free_rows += entry.rows
         entry.rows = []
         entry.lane = None
+        self.num_running -= entry.num_rows
         self._streaming.pop(entry, None)
         self._cancelled.pop(entry, None)
         return entry.finish(now, hypotheses, reason, error)

@@ -90,15 +90,17 @@ class LaneLoop(StepLoop):
         # What one lane leaves in the queue may be for another that had nothing to do before.
         while lanes := self._scheduler.ready():
             schedules += [self._schedule(lane) for lane in lanes]
+            if len(self._lanes) == 1:
+                break
         return [one for one in schedules if one.plan is not None or one.scoring]
 
     # --- one lane, on this thread ----------------------------------------------------------------
 
     def _step(self, schedule: Schedule) -> None:
-        current, started_at = schedule, schedule.scheduled_at
-        for outcome, now in self._execute(schedule):
-            self._update(current, outcome, started_at, now)
-            current, started_at = schedule.continued(), now
+        started_at = schedule.scheduled_at
+        for number, (outcome, now) in enumerate(self._execute(schedule)):
+            self._update(schedule, outcome, started_at, now, follows=number > 0)
+            started_at = now
         if schedule.scoring:
             self._score(schedule.scoring)
 

@@ -48,10 +48,6 @@ class Schedule:
     dropped: list[Finished]
     scoring: list[RequestEntry] = field(default_factory=list)
 
-    def continued(self) -> Schedule:
-        """That of a step which follows the planned one at once."""
-        return Schedule(self.lane, self.scheduled_at, plan=None, admitted=[], dropped=[])
-
 
 class Scheduler:
     """Decides every iteration; owned by one thread.
@@ -112,7 +108,7 @@ class Scheduler:
     @property
     def num_running(self) -> int:
         """Rows in use, in all lanes."""
-        return sum(lane.num_running for lane in self._lanes)
+        return sum([lane.num_running for lane in self._lanes])
 
     @property
     def num_busy(self) -> int:
@@ -179,14 +175,14 @@ class Scheduler:
     @property
     def can_encode(self) -> bool:
         """Whether `to_encode` would return anything."""
-        if self._encoding or not len(self._fair_queue):
+        if not self._encodes_ahead or self._encoding or not len(self._fair_queue):
             return False
         self._choose_way(self._demand())
         return self._queue.can_begin(self._num_free())
 
     def to_encode(self) -> list[RequestEntry]:
         """Requests to encode now; end it with `encoded` or `encode_failed` if there are any."""
-        if self._encoding or not len(self._fair_queue):
+        if not self._encodes_ahead or self._encoding or not len(self._fair_queue):
             return []
         self._choose_way(self._demand())
         self._encoding = self._queue.begin(self._num_free())
@@ -343,10 +339,12 @@ class Scheduler:
 
     def _takes(self, lane: int, entry: RequestEntry, rows: Sequence[int], demand: int) -> bool:
         """Whether a lane takes the queue's first request, given the rows in use in each."""
+        if rows[lane] + entry.num_rows > self._lanes[lane].max_rows:
+            return False
+        if len(rows) == 1:
+            return True
         lanes = enumerate(zip(self._lanes, rows, strict=True))
         fitting = [n for n, (one, used) in lanes if one.max_rows - used >= entry.num_rows]
-        if lane not in fitting or len(fitting) == 1:
-            return lane in fitting
         if demand <= self._together:
             return lane == max(fitting, key=lambda n: (rows[n], -n))
         # Its share of all that there is to do, or else the lane with the fewest: one that does not
@@ -359,7 +357,7 @@ class Scheduler:
         )
 
     def _choose_scores(self, now: float, lane: int) -> list[RequestEntry]:
-        if not self._may_score(lane):
+        if not (len(self._scores) or self._scores.has_debt) or not self._may_score(lane):
             return []
         scoring = self._scores.schedule(now, beside_rows=self.num_running > 0)
         if scoring:
@@ -379,9 +377,9 @@ class Scheduler:
             return True
         if len(self._scores) and self._may_score(lane):
             return True
-        head = self._queue.peek()
-        rows = [one.num_running for one in self._lanes]
-        return head is not None and self._takes(lane, head, rows, demand)
+        if (head := self._queue.peek()) is None:
+            return False
+        return self._takes(lane, head, [one.num_running for one in self._lanes], demand)
 
     def _demand(self) -> int:
         """Rows in use and rows that are waited for."""

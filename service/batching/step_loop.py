@@ -126,7 +126,7 @@ class StepLoop(abc.ABC):
 
     def _carry_out_commands(self) -> bool:
         """Carry out all commands, waiting for one if there is nothing else to do; False to stop."""
-        while self._is_idle or not self._commands.empty():
+        while not self._commands.empty() or self._is_idle:
             command = self._commands.get()
             if command is None:
                 return False
@@ -158,12 +158,25 @@ class StepLoop(abc.ABC):
         return schedule
 
     def _update(
-        self, schedule: Schedule, outcome: StepOutput | Exception, started_at: float, now: float
+        self,
+        schedule: Schedule,
+        outcome: StepOutput | Exception,
+        started_at: float,
+        now: float,
+        *,
+        follows: bool = False,
     ) -> None:
         """Update the scheduler with what a step brought, or raised, and report it.
 
         If the step failed, the requests in its lane fail, and only they: what the cache holds of
         them cannot be trusted.
+
+        Args:
+            schedule: that the step belongs to.
+            outcome: of the step.
+            started_at: when it began.
+            now: when it ended.
+            follows: whether it followed the planned step at once.
         """
         scheduler, lane = self._scheduler, schedule.lane
         if not isinstance(outcome, Exception):
@@ -173,7 +186,23 @@ class StepLoop(abc.ABC):
             logger.error("a step failed, and with it the requests %s", ids, exc_info=outcome)
             finished = scheduler.fail_step(error_of(outcome, STEPPING), now, lane)
             output, update = _NO_OUTPUT, Update([], [], finished)
-        self._report(schedule, output, update, now - started_at)
+        admitted = () if follows else schedule.admitted
+        encodes = () if follows or schedule.plan is None else schedule.plan.encodes
+        iteration = Iteration(
+            num_rows=len(output.top_ids),
+            num_encodes=sum([item.encoded is None for item in encodes]),
+            encode_seconds=output.encode_seconds,
+            step_seconds=output.step_seconds,
+            seconds=now - started_at,
+            admitted=[entry.id for entry in admitted],
+            num_waiting=scheduler.num_waiting,
+            num_running=scheduler.num_running,
+            queue_seconds=[entry.queue_seconds for entry in admitted],
+            first_token_seconds=[entry.first_token_seconds for entry in update.first_tokens],
+            num_padding=output.num_padding,
+            num_beside=scheduler.num_beside(lane),
+        )
+        self._emit(iteration, update.streamed, update.finished)
 
     def _score(self, entries: list[RequestEntry]) -> None:
         """Score the targets of some requests, on this thread."""
@@ -211,27 +240,6 @@ class StepLoop(abc.ABC):
         if dropped:
             scheduler = self._scheduler
             self._emit(Iteration(scheduler.num_waiting, scheduler.num_running), finished=dropped)
-
-    def _report(
-        self, schedule: Schedule, output: StepOutput, update: Update, seconds: float
-    ) -> None:
-        scheduler = self._scheduler
-        encodes = () if schedule.plan is None else schedule.plan.encodes
-        iteration = Iteration(
-            num_rows=len(output.top_ids),
-            num_encodes=sum(item.encoded is None for item in encodes),
-            encode_seconds=output.encode_seconds,
-            step_seconds=output.step_seconds,
-            seconds=seconds,
-            admitted=[entry.id for entry in schedule.admitted],
-            num_waiting=scheduler.num_waiting,
-            num_running=scheduler.num_running,
-            queue_seconds=[entry.queue_seconds for entry in schedule.admitted],
-            first_token_seconds=[entry.first_token_seconds for entry in update.first_tokens],
-            num_padding=output.num_padding,
-            num_beside=scheduler.num_beside(schedule.lane),
-        )
-        self._emit(iteration, update.streamed, update.finished)
 
     def _emit(
         self,

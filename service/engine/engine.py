@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import enum
+import functools
 import logging
 import threading
 import time
@@ -28,10 +29,9 @@ from service.decoding.requests import (
 )
 from service.engine.admission import AdmissionController
 from service.engine.generation import Generation
-from service.engine.interface import EngineProgress
-from service.engine.observer import EngineObserver, SilentObserver
+from service.engine.interface import EngineObserver, EngineProgress
 from service.engine.quota import AdmittedCall
-from service.engine.scoring_preparation import ScoringPreparation, in_a_thread
+from service.engine.scoring_preparation import ScoringPreparation
 from service.errors import (
     DragomanError,
     FailedPreconditionError,
@@ -112,7 +112,7 @@ class Engine:
     ) -> None:
         self.config = config or EngineConfig()
         self.limits: RunnerLimits = runner.limits
-        self._observer: EngineObserver = observer or SilentObserver()
+        self._observer = observer or EngineObserver()
         self._clock = clock
         self._steps: Steps
         self._scoring: ScoringPreparation | None = None
@@ -127,7 +127,8 @@ class Engine:
             self.widest = widest_sequence(runner)
             self._steps = step_loop(runner, self.config, clock, self, scorer)
             if scorer is not None:
-                self._scoring = ScoringPreparation(in_a_thread(scorer), clock)
+                prepare = functools.partial(asyncio.to_thread, scorer.prepare)
+                self._scoring = ScoringPreparation(prepare, clock)
         self._admission = AdmissionController(
             runner.limits.max_rows,
             self.config.max_waiting,

@@ -1,11 +1,12 @@
-"""What server, registry and translator need of an engine, whichever it is."""
+"""The engine's interfaces: what the server needs of an engine, and what an engine reports."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Protocol
 
-from service.decoding.requests import GenerationRequest
+from service.decoding.requests import GenerationRequest, GenerationResult
+from service.engine.admission import Refusal
 from service.engine.quota import AdmittedCall
 from service.runtime.plan import RunnerLimits
 
@@ -15,9 +16,8 @@ class EngineProgress:
     """The progress of an engine that has work.
 
     Attributes:
-        num_reports: how often the model has reported what it did (steps, encodes, scores).
-        expected_seconds: what it may take from one report to the next, by estimate and at most; 0
-            if nothing is known.
+        num_reports: reports of the step loop so far (of steps, encodes, scores).
+        expected_seconds: the longest time between two reports, by estimate; 0 if unknown.
     """
 
     num_reports: int
@@ -25,7 +25,11 @@ class EngineProgress:
 
 
 class ServableEngine(Protocol):
-    """`service.engine.engine.Engine`, or another engine that batches differently."""
+    """An engine as server, registry and translator see it.
+
+    Implemented by `service.engine.engine.Engine`, and in the benchmark by engines that batch
+    differently.
+    """
 
     @property
     def limits(self) -> RunnerLimits:
@@ -34,7 +38,7 @@ class ServableEngine(Protocol):
 
     @property
     def widest(self) -> RunnerLimits:
-        """What a single sequence can have of it: a beam may have to fit into a part of the rows."""
+        """What a single sequence can have of it: a beam may have to fit into one lane."""
         ...
 
     @property
@@ -52,7 +56,7 @@ class ServableEngine(Protocol):
 
         Raises:
             FailedPreconditionError: the model can't score.
-            InternalError: it should, but could not be loaded.
+            InternalError: the scoring graph could not be loaded.
             ResourceExhaustedError: likewise, for want of memory.
         """
         ...
@@ -66,14 +70,14 @@ class ServableEngine(Protocol):
         ...
 
     def admit(self, max_in_flight: int, first: GenerationRequest | None = None) -> AdmittedCall:
-        """Let a call in, with at most `max_in_flight` sequences at a time.
+        """Admit a call with many sequences.
 
         Args:
-            max_in_flight: of its sequences, so many may be inside at a time.
-            first: the one that it begins with.
+            max_in_flight: most of its sequences inside at a time.
+            first: its first request.
 
         Raises:
-            ResourceExhaustedError: there is no place, or the wait would be too long.
+            ResourceExhaustedError: the queue is full, or the wait would be too long.
             DeadlineExceededError: the deadline cannot be met.
             UnavailableError: it does not serve.
         """
@@ -84,7 +88,7 @@ class ServableEngine(Protocol):
         ...
 
     def abandon(self) -> None:
-        """Leave a model behind that hangs, and fail; what it had to do ends at once."""
+        """Fail, and leave a model that hangs behind; its requests end at once."""
         ...
 
     async def wait_until_ended(self) -> bool:
@@ -94,3 +98,40 @@ class ServableEngine(Protocol):
     async def stop(self) -> None:
         """End what is left, in bounded time."""
         ...
+
+
+class EngineObserver:
+    """Receives an engine's events; ignores those that a subclass does not handle.
+
+    Called on the event loop: methods must be quick and must not raise.
+    """
+
+    def on_step(self, rows: int, encodes: int, encode_seconds: float, step_seconds: float) -> None:
+        """An iteration encoded `encodes` sources and stepped.
+
+        `rows` are all that stepped at that time, in other lanes too.
+        """
+
+    def on_scored(self, count: int, seconds: float) -> None:
+        """An iteration scored `count` targets."""
+
+    def on_padding(self, tokens: int) -> None:
+        """An iteration's encoder computed `tokens` positions of padding."""
+
+    def on_queue(self, waiting: int, running: int) -> None:
+        """After an iteration, `waiting` sequences wait and `running` rows are in use."""
+
+    def on_held_back(self, calls: int) -> None:
+        """So many admitted calls have a sequence for which there is no room yet."""
+
+    def on_refused(self, reason: Refusal) -> None:
+        """A call was refused before anything was computed for it."""
+
+    def on_admitted(self, queue_seconds: float) -> None:
+        """A sequence joined the batch."""
+
+    def on_first_token(self, seconds: float) -> None:
+        """A sequence got its first token, so long after it was submitted."""
+
+    def on_finished(self, result: GenerationResult, request: GenerationRequest) -> None:
+        """A sequence ended, for whatever reason."""

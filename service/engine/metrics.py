@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import weakref
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from service.decoding.requests import (
     FinishReason,
@@ -13,17 +13,16 @@ from service.decoding.requests import (
     ScoringRequest,
 )
 from service.engine.admission import Refusal
+from service.engine.interface import EngineObserver
 from service.observability.metrics import ServerMetrics
-from service.runtime.cuda.batch_sizes import BatchSizeBuckets
-
-if TYPE_CHECKING:
-    from service.runtime.cuda.runner import DeviceRunner
+from service.runtime.plan import DeviceFigures
 
 
-class ModelMetrics:
-    """An `EngineObserver` that turns an engine's figures into metrics of its model.
+class ModelMetrics(EngineObserver):
+    """Turns an engine's events into metrics of its model.
 
-    Its children are looked up once, since a step of a small model takes well under a millisecond.
+    Labelled metrics are looked up once, since a step of a small model takes well under a
+    millisecond.
     """
 
     def __init__(self, metrics: ServerMetrics, model: str) -> None:
@@ -50,8 +49,7 @@ class ModelMetrics:
         self._target_tokens = metrics.target_tokens.labels(model)
         self._padding_tokens = metrics.padding_tokens.labels(model)
         self._wasted_tokens = metrics.wasted_tokens.labels(model)
-        # Of a model on a GPU, and only then.
-        self._ladder: BatchSizeBuckets | None = None
+        self._padded_size: Callable[[int], int] | None = None  # on a GPU only
         self._padded_rows = metrics.padded_rows.labels(model)
         self._graph_captures = metrics.graph_captures.labels(model)
         self._device_memory = functools.partial(metrics.device_memory.labels, model=model)
@@ -61,23 +59,23 @@ class ModelMetrics:
             reason: metrics.finished.labels(model, reason.value) for reason in FinishReason
         }
 
-    def set_device(self, runner: DeviceRunner) -> None:
-        """Say what a runner on a GPU has taken and prepared."""
-        self._ladder = runner.ladder
-        self._graph_captures.set(runner.num_captures)
+    def set_device(self, device: DeviceFigures) -> None:
+        """Show the figures of a runner on a GPU."""
+        self._padded_size = device.buckets.size
+        self._graph_captures.set(device.num_captures)
         memory = self._device_memory
-        memory(use="cache").set(runner.cache_bytes)
-        alive = weakref.ref(runner)  # these metrics outlive it
+        memory(use="cache").set(device.cache_bytes)
+        alive = weakref.ref(device)  # these metrics outlive it
         memory(use="arena").set_function(
             lambda: 0.0 if (now := alive()) is None else float(now.arena_bytes)
         )
 
     def set_process(self, pid: int) -> None:
-        """Say that the model runs in a process of its own, and in which."""
+        """Add the figures of the process that the model runs in."""
         self._processes.add(self._model, pid)
 
     def set_capacity(self, rows: int, max_waiting: int, cache_bytes: int) -> None:
-        """Say what the engine can hold."""
+        """Show what the engine can hold."""
         self._rows.set(rows)
         self._max_waiting.set(max_waiting)
         self._cache_bytes.set(cache_bytes)
@@ -96,8 +94,8 @@ class ModelMetrics:
             self._encoded.inc(encodes)
             self._encode_duration.observe(encode_seconds)
         if rows:
-            if self._ladder is not None:
-                self._padded_rows.inc(self._ladder.padding(rows))
+            if self._padded_size is not None:
+                self._padded_rows.inc(self._padded_size(rows) - rows)
             self._step_rows.observe(rows)
             self._step_duration.observe(step_seconds)
 

@@ -110,8 +110,8 @@ def test_steps_are_launched_while_the_device_is_busy(
     launched = threading.Semaphore(0)
     add = InFlightSteps.add
 
-    def count(flights: InFlightSteps, flight: InFlightStep) -> None:
-        add(flights, flight)
+    def count(steps: InFlightSteps, step: InFlightStep) -> None:
+        add(steps, step)
         launched.release()
 
     monkeypatch.setattr(InFlightSteps, "add", count)

@@ -21,7 +21,7 @@ from service.decoding.requests import (
     SearchOptions,
 )
 from service.engine.engine import Engine, EngineConfig
-from service.engine.observer import SilentObserver
+from service.engine.interface import EngineObserver
 from service.runtime.cpu.lanes import OnnxLanes
 from service.runtime.cpu.runner import OnnxRunner
 from tests.factories import random_model, random_sources, tiny_bundle, tiny_config
@@ -32,7 +32,7 @@ MAX_ROWS = 16
 ROWS_TOGETHER = 3
 
 
-class RowCounter(SilentObserver):
+class RowCounter(EngineObserver):
     def __init__(self) -> None:
         self.rows: list[int] = []
 

@@ -1,7 +1,6 @@
-"""A stream of our own on a GPU: of CUDA's runtime library, what the server calls itself.
+"""CUDA's runtime library through ctypes: the stream on which ONNX Runtime and our copies run.
 
-ONNX Runtime launches everything on this stream, and the copies to and from the host take their
-turn on it: so they come in order, and nobody waits for any of it but who needs what it brings.
+One stream orders kernels and copies, so that the host waits only for the outputs that it reads.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ import numpy.typing as npt
 
 LIBRARIES = ("libcudart.so.13", "libcudart.so.12", "libcudart.so")
 
-# Of CUDA's headers.
+# From CUDA's headers.
 _NON_BLOCKING = 1
 _DISABLE_TIMING = 2
 _HOST_TO_DEVICE, _DEVICE_TO_HOST = 1, 2
@@ -40,7 +39,7 @@ def load_runtime(
 
     Args:
         load: opens a library by its name.
-        loaded: likewise, if the process has it already.
+        loaded: opens it only if the process has loaded it already.
     """
     for opens in (loaded, load):
         for name in LIBRARIES:
@@ -52,7 +51,7 @@ def load_runtime(
 class CudaStream:
     """A `service.runtime.cuda.stream.DeviceStream` on a GPU.
 
-    Does not wait for CUDA's default stream, nor that for it.
+    It does not synchronize with CUDA's default stream.
 
     Args:
         runtime: CUDA's runtime library.
@@ -62,7 +61,7 @@ class CudaStream:
         address: of the stream, for ONNX Runtime.
 
     Raises:
-        CudaError: of every method: the call failed.
+        CudaError: by every method, if the call failed.
     """
 
     def __init__(self, runtime: Any, index: int) -> None:
@@ -72,70 +71,70 @@ class CudaStream:
             getattr(runtime, name).restype = ctypes.c_char_p
         self._events: list[int] = []
         self.use()
-        self.address = self._made("cudaStreamCreateWithFlags", ctypes.c_uint(_NON_BLOCKING))
+        self.address = self._create("cudaStreamCreateWithFlags", ctypes.c_uint(_NON_BLOCKING))
 
     def use(self) -> None:
-        """Say that the calling thread works with this GPU; before its first call."""
+        """Make this GPU current in the calling thread; before its first call."""
         self._call("cudaSetDevice", ctypes.c_int(self._index))
 
     def allocate(self, num_bytes: int) -> int:
-        """The address of so much memory on the GPU."""
-        return self._made("cudaMalloc", ctypes.c_size_t(num_bytes))
+        """Allocate memory on the GPU; its address."""
+        return self._create("cudaMalloc", ctypes.c_size_t(num_bytes))
 
     def free(self, address: int) -> None:
-        """Give memory on the GPU back. CUDA waits for whatever is under way."""
+        """Free memory on the GPU. CUDA waits for everything in flight."""
         self._call("cudaFree", ctypes.c_void_p(address))
 
     def allocate_pinned(self, num_bytes: int) -> npt.NDArray[np.uint8]:
-        """So much of the host's memory, from and to which copies go without waiting."""
-        address = self._made("cudaHostAlloc", ctypes.c_size_t(num_bytes), ctypes.c_uint(0))
+        """Allocate pinned memory on the host, for asynchronous copies."""
+        address = self._create("cudaHostAlloc", ctypes.c_size_t(num_bytes), ctypes.c_uint(0))
         memory = (ctypes.c_uint8 * num_bytes).from_address(address)
         return np.frombuffer(memoryview(memory).cast("B"), np.uint8)
 
     def free_pinned(self, memory: npt.NDArray[np.uint8]) -> None:
-        """Give back what `allocate_pinned` returned."""
+        """Free memory of `allocate_pinned`."""
         self._call("cudaFreeHost", ctypes.c_void_p(memory.ctypes.data))
 
     def copy_in(self, address: int, source: npt.NDArray[np.uint8]) -> None:
-        """Have pinned memory copied to the GPU. It must stay as it is until then."""
+        """Enqueue a copy of pinned memory to the GPU. It must not change until then."""
         self._copy(address, source.ctypes.data, source.nbytes, _HOST_TO_DEVICE)
 
     def copy_out(self, target: npt.NDArray[np.uint8], address: int) -> None:
-        """Have memory of the GPU copied into pinned memory."""
+        """Enqueue a copy from the GPU into pinned memory."""
         self._copy(target.ctypes.data, address, target.nbytes, _DEVICE_TO_HOST)
 
     def new_event(self) -> int:
-        """Something that can be waited for."""
-        event = self._made("cudaEventCreateWithFlags", ctypes.c_uint(_DISABLE_TIMING))
+        """Create an event."""
+        event = self._create("cudaEventCreateWithFlags", ctypes.c_uint(_DISABLE_TIMING))
         self._events.append(event)
         return event
 
     def record(self, event: int) -> None:
-        """Let `event` happen once everything that was launched before has ended."""
+        """Enqueue `event`: it happens when everything launched before has ended."""
         self._call("cudaEventRecord", ctypes.c_void_p(event), ctypes.c_void_p(self.address))
 
     def wait(self, event: int) -> None:
-        """Wait until `event` has happened. The interpreter goes on with other threads."""
+        """Wait for `event`, without Python's lock."""
         self._call("cudaEventSynchronize", ctypes.c_void_p(event))
 
     def synchronize(self) -> None:
-        """Wait until the GPU has nothing left to do, on this stream or another."""
+        """Wait until the GPU is idle, on all streams."""
         self._call("cudaDeviceSynchronize")
 
     def end_capture(self) -> None:
-        """End the capture of a CUDA graph that failed on the way, or nothing could be launched."""
+        """End a capture that has failed; until then, nothing can be launched."""
         status, graph = ctypes.c_int(), ctypes.c_void_p()
         stream = ctypes.c_void_p(self.address)
         self._call("cudaStreamIsCapturing", stream, ctypes.byref(status))
         if not status.value:
             return
-        with contextlib.suppress(CudaError):  # which says that it had failed
+        with contextlib.suppress(CudaError):  # it reports that the capture had failed
             self._call("cudaStreamEndCapture", stream, ctypes.byref(graph))
         if graph.value:
             self._call("cudaGraphDestroy", graph)
 
     def close(self) -> None:
-        """Free it and its events, after everything that uses it."""
+        """Free the stream and its events, after everything that uses them."""
         while self._events:
             self._call("cudaEventDestroy", ctypes.c_void_p(self._events.pop()))
         if self.address:
@@ -152,7 +151,7 @@ class CudaStream:
             ctypes.c_void_p(self.address),
         )
 
-    def _made(self, name: str, *arguments: Any) -> int:
+    def _create(self, name: str, *arguments: Any) -> int:
         made = ctypes.c_void_p()
         self._call(name, ctypes.byref(made), *arguments)
         return made.value or 0
@@ -161,7 +160,7 @@ class CudaStream:
         code = getattr(self._runtime, name)(*arguments)
         if not code:
             return
-        # Kept, it would be found by who asks next: ONNX Runtime, after kernels of its own.
+        # Clear the error: ONNX Runtime would find it after its own kernels.
         self._runtime.cudaGetLastError()
         what, why = self._runtime.cudaGetErrorName(code), self._runtime.cudaGetErrorString(code)
         raise CudaError(f"{name}: {what.decode()}: {why.decode()}")

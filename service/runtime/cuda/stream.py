@@ -1,4 +1,4 @@
-"""Where a device works off, in order, what it is given."""
+"""Streams: a device executes in order what is enqueued on one."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ Memory = npt.NDArray[np.uint8]
 
 
 class DeviceStream(Protocol):
-    """Copies take their turn on it between what ONNX Runtime launches; nothing waits for them.
+    """Orders our copies with ONNX Runtime's launches, without waiting for either.
 
-    Any method may raise an error of the device, be it of something that was launched before.
+    Any method may raise an error of the device, also of something that was launched before.
     """
 
     @property
@@ -28,60 +28,60 @@ class DeviceStream(Protocol):
         ...
 
     def use(self) -> None:
-        """Say that the calling thread works with this device; before its first call."""
+        """Make this device current in the calling thread; before its first call."""
         ...
 
     def allocate(self, num_bytes: int) -> int:
-        """The address of so much memory on the device."""
+        """Allocate memory on the device; its address."""
         ...
 
     def free(self, address: int) -> None:
-        """Give memory on the device back."""
+        """Free memory on the device."""
         ...
 
     def allocate_pinned(self, num_bytes: int) -> Memory:
-        """So much of the host's memory, from and to which copies go without waiting."""
+        """Allocate pinned memory on the host, for asynchronous copies."""
         ...
 
     def free_pinned(self, memory: Memory) -> None:
-        """Give back what `allocate_pinned` returned."""
+        """Free memory of `allocate_pinned`."""
         ...
 
     def copy_in(self, address: int, source: Memory) -> None:
-        """Have pinned memory copied to the device. It must stay as it is until then."""
+        """Enqueue a copy of pinned memory to the device. It must not change until then."""
         ...
 
     def copy_out(self, target: Memory, address: int) -> None:
-        """Have memory of the device copied into pinned memory."""
+        """Enqueue a copy from the device into pinned memory."""
         ...
 
     def new_event(self) -> int:
-        """Something that can be waited for."""
+        """Create an event."""
         ...
 
     def record(self, event: int) -> None:
-        """Let `event` happen once everything that was launched before has ended."""
+        """Enqueue `event`: it happens when everything launched before has ended."""
         ...
 
     def wait(self, event: int) -> None:
-        """Wait until `event` has happened. May be called from another thread."""
+        """Wait for `event`. May be called from another thread."""
         ...
 
     def synchronize(self) -> None:
-        """Wait until the device has nothing left to do."""
+        """Wait until the device is idle."""
         ...
 
     def end_capture(self) -> None:
-        """End the capture of a CUDA graph that failed on the way, or nothing could be launched."""
+        """End a capture that has failed; until then, nothing can be launched."""
         ...
 
     def close(self) -> None:
-        """Free it and its events, after everything that uses it."""
+        """Free the stream and its events, after everything that uses them."""
         ...
 
 
 class HostStream:
-    """A `DeviceStream` where the device is the CPU: everything is done when the call returns."""
+    """A `DeviceStream` where the device is the CPU: every call completes before it returns."""
 
     address = 0
 
@@ -89,56 +89,56 @@ class HostStream:
         self._blocks: dict[int, Memory] = {}
 
     def use(self) -> None:
-        """Nothing to say."""
+        """Do nothing."""
 
     def allocate(self, num_bytes: int) -> int:
-        """The address of so much memory."""
+        """Allocate memory; its address."""
         block = np.zeros(num_bytes, np.uint8)
         self._blocks[block.ctypes.data] = block
         return int(block.ctypes.data)
 
     def free(self, address: int) -> None:
-        """Give back what `allocate` returned."""
+        """Free memory of `allocate`."""
         del self._blocks[address]
 
     def allocate_pinned(self, num_bytes: int) -> Memory:
-        """So much memory."""
+        """Allocate memory."""
         return np.zeros(num_bytes, np.uint8)
 
     def free_pinned(self, memory: Memory) -> None:
-        """Nothing to do."""
+        """Do nothing."""
 
     def copy_in(self, address: int, source: Memory) -> None:
         """Copy `source` to `address`."""
         ctypes.memmove(address, source.ctypes.data, source.nbytes)
 
     def copy_out(self, target: Memory, address: int) -> None:
-        """Copy what lies at `address` into `target`."""
+        """Copy from `address` into `target`."""
         ctypes.memmove(target.ctypes.data, address, target.nbytes)
 
     def new_event(self) -> int:
-        """One that has happened."""
+        """Return an event; all have happened."""
         return 0
 
     def record(self, event: int) -> None:
-        """It has happened."""
+        """Do nothing."""
 
     def wait(self, event: int) -> None:
-        """It has happened."""
+        """Do nothing."""
 
     def synchronize(self) -> None:
-        """There is nothing left to do."""
+        """Do nothing."""
 
     def end_capture(self) -> None:
-        """There is no such thing."""
+        """Do nothing."""
 
     def close(self) -> None:
-        """Free what is left."""
+        """Free all memory."""
         self._blocks.clear()
 
 
 def open_stream(device: Device) -> DeviceStream:
-    """A new stream of `device`.
+    """Open a stream on `device`.
 
     Raises:
         StartupError: there is no such GPU, or its libraries are missing; says what to do.

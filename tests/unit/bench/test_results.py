@@ -14,7 +14,7 @@ from bench.load.errors import ResultsError
 from bench.load.html_report import render
 from bench.load.plan import LoadPlan
 from bench.load.results import Results, ResultsWriter, pack, read_results
-from bench.load.sample import COLUMNS, Sample, from_row, rounded, to_row
+from bench.load.sample import COLUMNS, RequestSample, from_row, rounded, to_row
 from bench.load.scrape import Snapshot
 from bench.load.svg import Chart, Series, log_ticks, nice_ticks, thin
 from bench.load.units import Slo
@@ -124,7 +124,7 @@ def test_columns_of_another_version_do_no_harm() -> None:
         retry_after=st.none() | st.floats(0, 100),
     )
 )
-def test_samples_survive_json_to_the_microsecond(before: Sample) -> None:
+def test_samples_survive_json_to_the_microsecond(before: RequestSample) -> None:
     exact = rounded(before)
     again = from_row(list(COLUMNS), json.loads(json.dumps(to_row(exact))))
     assert again == exact

@@ -23,7 +23,7 @@ from service.decoding.requests import (
 )
 from service.engine.engine import Engine, EngineConfig
 from service.engine.generation import Generation
-from service.engine.observer import EngineObserver, SilentObserver
+from service.engine.interface import EngineObserver
 from service.errors import (
     DeadlineExceededError,
     InternalError,
@@ -51,7 +51,7 @@ class Clock:
         return self.now
 
 
-class Recorder(SilentObserver):
+class Recorder(EngineObserver):
     """Remembers what it was told."""
 
     def __init__(self) -> None:
@@ -511,7 +511,7 @@ async def test_a_bug_of_our_own_leaves_nobody_waiting(caplog: pytest.LogCaptureF
 
 
 async def test_an_observer_that_raises_costs_nobody_an_answer() -> None:
-    class Broken(SilentObserver):
+    class Broken(EngineObserver):
         def on_admitted(self, queue_seconds: float) -> None:
             raise ZeroDivisionError
 
