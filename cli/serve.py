@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 
 def _option(name: str) -> Any:
-    """The flag of a setting. Its help, default and variable come from `Settings`, the one source.
+    """The flag of a setting; its help, default and variable come from `Settings`.
 
-    The environment is read by `load_settings`, not by typer, so that a bad value is reported the
-    same way whatever its source.
+    `load_settings` reads the environment, not typer, so that a bad value is reported the same way
+    from any source.
     """
     field = next(field for field in dataclasses.fields(Settings) if field.name == name)
     choices, low, high = (field.metadata[key] for key in ("choices", "minimum", "maximum"))
@@ -35,7 +35,7 @@ def _option(name: str) -> Any:
         facts.append(f"default: {field.default}")
     return typer.Option(
         "--" + name.replace("_", "-"),
-        # In round brackets, since typer takes square ones for markup.
+        # In parentheses, because typer reads square brackets as markup.
         help=f"{field.metadata['help']} ({'; '.join(facts)})",
         show_default=False,
     )
@@ -77,17 +77,17 @@ def serve(
         ),
     ] = None,
 ) -> None:
-    """Serve models over gRPC until SIGTERM or Ctrl-C, then finish what is in progress.
+    """Serve models over gRPC until SIGTERM or Ctrl-C, then finish the calls in progress.
 
-    A flag is stronger than the environment, which is stronger than the file.
+    Flags take precedence over the environment, and the environment over the file.
     """
-    # Everything but `config`, which is no setting but says where they are.
+    # All but `config`, which is not a setting.
     flags = {name: value for name, value in locals().items() if name != "config"}
     from service import descriptors
     from service.observability import logs
 
     descriptors.open_standard_streams()
-    # What is wrong with the settings has to be logged too, in their format as far as it is known.
+    # Errors in the settings are logged too, in the format of the settings if it is known.
     wanted = flags["log_format"] or os.environ.get(environment_name("log_format"))
     logs.configure("info", wanted if wanted in ("json", "text") else "auto")
     logs.log_uncaught()
