@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import itertools
 import os
 import tempfile
 import time
@@ -35,10 +36,9 @@ from bench.suite.systems import end_in_order_on_sigterm, running
 from dragoman.client import AsyncClient
 from model.bundle import Bundle
 from model.tokenizer import Tokenizer
-from service.batching.jobs import Job
+from service.batching.records import EngineRequest
 from service.batching.scheduler import Scheduler
 from service.decoding.requests import GenerationRequest, SearchOptions
-from service.engine.generation import Generation
 from service.runtime.cpu.runner import OnnxRunner
 from service.runtime.plan import EncodeItem, StepPlan
 
@@ -64,43 +64,36 @@ class Arm:
         return f"{self.name:<28}" + "".join(f"{value:>9.2f}" for value in values)
 
 
-class _NoControl:
-    """Nobody streams or cancels here: tokens are counted, not read."""
-
-    def stream(self, job: Job) -> None: ...
-
-    def cancel(self, job: Job, error: Exception) -> None: ...
+_ids = itertools.count(1)
 
 
-def _job(num_tokens: int, draw: np.random.Generator, max_new_tokens: int) -> Job:
+def _request(num_tokens: int, draw: np.random.Generator, max_new_tokens: int) -> EngineRequest:
     source = (*(int(token) for token in draw.integers(10, 300, num_tokens - 1)), 3)
     options = SearchOptions(min_new_tokens=max_new_tokens)
-    return Generation(
-        GenerationRequest(source, options),
-        max_new_tokens=max_new_tokens,
-        submitted_at=0.0,
-        control=_NoControl(),
-        on_end=lambda _: None,
-    ).job
+    request = GenerationRequest(source, options)
+    return EngineRequest(next(_ids), request, max_new_tokens, submitted_at=0.0)
 
 
 def run(runner: OnnxRunner, budget: int, long: int) -> Arm:
     """Keep so many short texts running; let one of `long` tokens (0: none) join now and then."""
     draw = np.random.default_rng(0)
-    scheduler = Scheduler(runner.limits, bos_id=2, eos_id=3, encode_token_budget=budget)
-    scheduler.add(_job(SHORT, draw, int(draw.integers(10, 40))) for _ in range(NUM_STREAMS))
+    scheduler = Scheduler([runner.limits], bos_id=2, eos_id=3, encode_token_budget=budget)
+    scheduler.add(_request(SHORT, draw, int(draw.integers(10, 40))) for _ in range(NUM_STREAMS))
+    long_ids: set[int] = set()
     seconds = []
     for iteration in range(NUM_ITERATIONS):
         if long and iteration % BETWEEN_LONG == 10:
-            scheduler.add([_job(long, draw, 10)])
+            long_one = _request(long, draw, 10)
+            long_ids.add(long_one.id)
+            scheduler.add([long_one])
         started = time.process_time()
         plan = scheduler.schedule(0.0).plan
         assert plan is not None
         update = scheduler.update(runner.execute(plan), 0.0)
         if iteration >= 10:
             seconds.append(time.process_time() - started)
-        ended = [f for f in update.finished if len(f.job.request.source_ids) == SHORT]
-        scheduler.add(_job(SHORT, draw, int(draw.integers(10, 40))) for _ in ended)
+        ended = [one for one in update.finished if one.id not in long_ids]
+        scheduler.add(_request(SHORT, draw, int(draw.integers(10, 40))) for _ in ended)
     return Arm(f"with texts of {long} tokens" if long else "short texts only", seconds)
 
 

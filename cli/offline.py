@@ -121,6 +121,7 @@ def _translate_with_bundle(
     import asyncio
 
     from model.bundle import Bundle, BundleError
+    from model.sessions import SessionSettings
     from model.tokenizer import TokenizerError
     from service.decoding.requests import SearchOptions
     from service.errors import DragomanError, InvalidArgumentError
@@ -131,10 +132,11 @@ def _translate_with_bundle(
         tokenizer = bundle.tokenizer()
         runner = OnnxRunner(
             bundle,
-            device="cpu" if options.device == "auto" else options.device,
             # Enough for a beam of any size, and for several of usual size.
             max_rows=max(64, options.beam_size),
-            intra_op_threads=options.threads or None,
+            sessions=SessionSettings(
+                "cpu" if options.device == "auto" else options.device, options.threads or None
+            ),
         )
         indices = [index for index, text in enumerate(sentences) if text.strip()]
         longest = bundle.max_source_positions - 1

@@ -141,11 +141,8 @@ def _engine_in_this_process(
 ) -> tuple[Engine, _Facts]:
     model = open_model(path, settings)
     runner = model.runner
-    if settings.device != "cpu":
-        from service.runtime.cuda.runner import DeviceRunner
-
-        assert isinstance(runner, DeviceRunner), "as `open_model` makes it"
-        observer.set_device(runner)
+    if model.device is not None:
+        observer.set_device(model.device)
     config = dataclasses.replace(config, step_seconds=model.step_seconds)
     if (budget := model.encode_token_budget) is not None:
         config = dataclasses.replace(config, encode_token_budget=budget)

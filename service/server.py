@@ -24,7 +24,7 @@ from service.api.registry import Registry
 from service.api.request_parsing import RequestParser
 from service.api.servicer import SERVICE, TranslationServicer
 from service.decoding.requests import MAX_SUPPRESSED
-from service.engine.watchdog import Watch
+from service.engine.watchdog import Watchdog
 from service.errors import InternalError
 from service.observability.metrics import ServerMetrics
 from service.settings import Settings
@@ -85,7 +85,7 @@ class Server:
             settings.message_bytes,
         )
         self._grpc: grpc.aio.Server
-        self._watchdog: Watch
+        self._watchdog: Watchdog
         self._background: list[asyncio.Task[None]] = []
         self._cut_short = asyncio.Event()
         self._draining = False
@@ -113,8 +113,9 @@ class Server:
             self.probes.watch(asyncio.get_running_loop())
             await self._grpc.start()
             registry = self._registry = await _load(self._models)
-            self._watchdog = Watch(
-                registry, settings.stall_seconds, settings.hang_seconds, self._stall_changed
+            engines = {model.name: model.engine for model in registry}
+            self._watchdog = Watchdog(
+                engines, settings.stall_seconds, settings.hang_seconds, self._stall_changed
             )
             await registry.start()
         except BaseException:

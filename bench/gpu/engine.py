@@ -12,26 +12,28 @@ from bench.gpu.models import MeasuredModel
 from bench.gpu.plan import GpuPlan
 from bench.gpu.results import Results
 from model.sessions import Device, SessionSettings
+from service.batching.events import Iteration
 from service.decoding.requests import FinishReason, GenerationRequest, SearchOptions
 from service.engine.engine import Engine, EngineConfig
-from service.engine.observer import SilentObserver
+from service.engine.interface import EngineObserver
 from service.runtime.cuda.runner import DeviceOptions, DeviceRunner
 
 _MAX_ROWS = 512
 
 
 @dataclass
-class _Work(SilentObserver):
+class _Work(EngineObserver):
     """What the device did."""
 
     seconds: float = 0.0
     steps: int = 0
     rows: int = 0
 
-    def on_step(self, rows: int, encodes: int, encode_seconds: float, step_seconds: float) -> None:
-        self.seconds += encode_seconds + step_seconds
-        self.steps += 1
-        self.rows += rows
+    def on_iteration(self, iteration: Iteration) -> None:
+        if iteration.num_rows or iteration.num_encodes:
+            self.seconds += iteration.encode_seconds + iteration.step_seconds
+            self.steps += 1
+            self.rows += iteration.num_rows
 
 
 @dataclass

@@ -1,14 +1,13 @@
 """A model in a process of its own, as the server sees it; `service.worker.main` is the other end.
 
-The engine stays in the server's process. Its step loop runs in the model's, and the messages that
-the two send each other go over a socket instead of a queue.
+The engine stays in the server's process. Its step loop runs in the model's; commands and events
+pass between the two over a socket.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import dataclasses
 import logging
 import os
 import signal
@@ -19,9 +18,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from service.batching.config import EngineConfig
-from service.batching.jobs import Job
-from service.batching.scheduler import Finished
-from service.batching.step_loop import Events, Listener
+from service.batching.events import Events, Listener
+from service.batching.records import EngineRequest
 from service.errors import DragomanError, StartupError, UnavailableError
 from service.runtime.plan import RunnerLimits
 from service.worker.messages import (
@@ -30,7 +28,6 @@ from service.worker.messages import (
     Cancel,
     Ended,
     Frames,
-    NewJob,
     NotOpened,
     Open,
     Opened,
@@ -39,7 +36,6 @@ from service.worker.messages import (
     Start,
     Stop,
     Stream,
-    Told,
     framed,
 )
 from service.worker.opening import OpenModel
@@ -130,7 +126,7 @@ class ModelProcess:
         return answer
 
     def _answer(self, message: Open) -> object:
-        """What the process answers; None if it has ended."""
+        """The process's answer; None if it has ended."""
         frames = Frames()
         try:
             self._connection.sendall(framed(message))
@@ -144,7 +140,7 @@ class ModelProcess:
 
 @contextlib.contextmanager
 def _blocked(*signals: signal.Signals) -> Iterator[None]:
-    """Whoever is started meanwhile has these signals blocked."""
+    """Block signals, for processes that are started meanwhile, too."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, signals)
     try:
         yield
@@ -153,14 +149,14 @@ def _blocked(*signals: signal.Signals) -> Iterator[None]:
 
 
 class ProcessLoop:
-    """What an engine takes for its step loop. Its methods belong to the event loop.
+    """The engine's step loop, in the model's process. Its methods belong to the event loop.
 
     Args:
         name: of the model, for messages.
         process: of the model.
         connection: to it.
         config: limits and special ids.
-        listener: is told what happens.
+        listener: receives the events.
     """
 
     def __init__(
@@ -180,39 +176,29 @@ class ProcessLoop:
         self._frames = Frames()
         self._unsent = bytearray()
         self._is_flushing = False
-        self._jobs: dict[int, Job] = {}
-        self._numbers: dict[Job, int] = {}
-        self._last_number = 0
         self._preparing: list[asyncio.Future[None]] = []
         self._has_ended = False
 
-    @property
-    def num_jobs(self) -> int:
-        """Jobs that have not ended."""
-        return len(self._jobs)
-
-    # --- orders ----------------------------------------------------------------------------------
+    # --- commands --------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Begin; from the event loop that is told what happens."""
+        """Begin; from the event loop that the listener belongs to."""
         self._loop = asyncio.get_running_loop()
         self._connection.setblocking(False)
         self._loop.add_reader(self._connection, self._receive)
         self._send(Start(self._config))
 
-    def add(self, jobs: Sequence[Job]) -> None:
-        """Let the jobs take their turn; as one message, so that they can join in one iteration."""
-        self._send(Add([self._numbered(job) for job in jobs]))
+    def add(self, requests: Sequence[EngineRequest]) -> None:
+        """`StepLoop.add`, there."""
+        self._send(Add(requests))
 
-    def stream(self, job: Job) -> None:
-        """Report the job's tokens, those it has and each new one."""
-        if (number := self._numbers.get(job)) is not None:
-            self._send(Stream(number))
+    def stream(self, request_id: int) -> None:
+        """`StepLoop.stream`, there."""
+        self._send(Stream(request_id))
 
-    def cancel(self, job: Job, error: DragomanError) -> None:
-        """End the job before the next step, if it has not ended by then."""
-        if (number := self._numbers.get(job)) is not None:
-            self._send(Cancel(number, error))
+    def cancel(self, request_id: int, error: DragomanError) -> None:
+        """`StepLoop.cancel`, there."""
+        self._send(Cancel(request_id, error))
 
     async def prepare_scoring(self) -> None:
         """Load what scoring needs, there.
@@ -224,7 +210,7 @@ class ProcessLoop:
         """
         if self._has_ended:
             raise self._gone()
-        assert self._loop is not None, "orders before start()"
+        assert self._loop is not None, "commands before start()"
         prepared: asyncio.Future[None] = self._loop.create_future()
         self._preparing.append(prepared)
         self._send(PrepareScoring())
@@ -244,7 +230,7 @@ class ProcessLoop:
 
     def abandon(self) -> None:
         """Kill the process, in which a step hangs."""
-        self._kill()  # first: when its connection is closed, it ends by itself
+        self._kill()  # first, since it ends by itself when its connection is closed
         self._close()
 
     def _kill(self) -> None:
@@ -256,15 +242,15 @@ class ProcessLoop:
     # --- the socket ------------------------------------------------------------------------------
 
     def _send(self, message: object) -> None:
-        if self._has_ended:  # and the listener knows, or will in a moment
+        if self._has_ended:  # the listener is notified in a moment at most
             return
-        assert self._loop is not None, "orders before start()"
+        assert self._loop is not None, "commands before start()"
         try:
             self._unsent += framed(message)
         except Exception:
             self._give_up()
             return
-        if not self._is_flushing:  # later, with what else comes in this turn of the event loop
+        if not self._is_flushing:  # later, with what else comes in this iteration of the event loop
             self._is_flushing = True
             self._loop.call_soon(self._flush)
 
@@ -272,14 +258,14 @@ class ProcessLoop:
         """Send what goes at once, and the rest when the process has taken it."""
         if self._has_ended:
             return
-        assert self._loop is not None, "orders before start()"
+        assert self._loop is not None, "commands before start()"
         try:
             while self._unsent:
                 del self._unsent[: self._connection.send(self._unsent)]
         except BlockingIOError:
             self._loop.add_writer(self._connection, self._flush)
             return
-        except ConnectionError:  # it has died, which the reader is about to hear of
+        except ConnectionError:  # it has died, which the reader is about to notice
             self._unsent.clear()
         except Exception:
             self._give_up()
@@ -310,7 +296,7 @@ class ProcessLoop:
             logger.error("a model's process ended", extra=about)
 
     def _give_up(self) -> None:
-        """End, since what is read or written next can't be relied upon; in an exception's handler.
+        """End, in an exception's handler: what is read or written next can't be relied upon.
 
         Out of memory, for one, each further attempt would fail too.
         """
@@ -320,8 +306,8 @@ class ProcessLoop:
 
     def _take(self, message: Any) -> None:
         match message:
-            case Told():
-                self._listener.told(self._news(message))
+            case Events():
+                self._listener.on_events(message)
             case Prepared():
                 self._prepared(message)
             case Ended(failed):
@@ -331,7 +317,7 @@ class ProcessLoop:
 
     def _end(self, failed: bool) -> None:
         self._close()
-        self._listener.ended(failed)
+        self._listener.on_end(failed)
 
     def _close(self) -> None:
         if self._has_ended:
@@ -350,34 +336,8 @@ class ProcessLoop:
     def _about(self) -> dict[str, object]:
         return {"model": self._name, "pid": self._process.pid}
 
-    # --- jobs and their numbers ------------------------------------------------------------------
-
-    def _numbered(self, job: Job) -> NewJob:
-        self._last_number += 1
-        number = self._last_number
-        self._jobs[number] = job
-        self._numbers[job] = number
-        return NewJob(number, job.request, job.max_new_tokens, job.submitted_at)
-
-    def _news(self, told: Told) -> Events:
-        jobs = self._jobs
-        iterations = [
-            # Who has ended before it is told of joining is of no interest any more.
-            dataclasses.replace(iteration, joined=[jobs[n] for n in joined if n in jobs])
-            if joined
-            else iteration
-            for iteration, joined in zip(told.iterations, told.joined, strict=True)
-        ]
-        streamed = [(jobs[number], token_ids) for number, token_ids in told.streamed]
-        finished = []
-        for number, result in told.finished:
-            job = jobs.pop(number)
-            del self._numbers[job]
-            finished.append(Finished(job, result))
-        return Events(streamed, finished, iterations)
-
     def _prepared(self, message: Prepared) -> None:
-        """Answer everybody who waits: one answer is as good as another."""
+        """Answer all calls that wait: they wait for the same."""
         for waiting in self._preparing:
             if waiting.done():  # cancelled
                 continue
@@ -389,7 +349,7 @@ class ProcessLoop:
 
 
 def _may_lack_memory(process: subprocess.Popen[bytes]) -> bool:
-    """Whether it was killed by a signal by which the lack of memory often ends native code."""
+    """Whether it was killed by a signal that often means a lack of memory in native code."""
     return -(process.poll() or 0) in _LACKS_MEMORY
 
 

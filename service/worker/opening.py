@@ -31,6 +31,7 @@ class OpenModel:
         cache_bytes: what the runner's caches can grow to.
         encode_token_budget: for `EngineConfig`; None for its default.
         step_seconds: what a step of one row took in a trial; 0 without one.
+        device: the runner, if it is on a GPU.
     """
 
     runner: ModelRunner | LanedRunner
@@ -38,6 +39,7 @@ class OpenModel:
     cache_bytes: int
     encode_token_budget: int | None = None
     step_seconds: float = 0.0
+    device: DeviceRunner | None = None
 
 
 def open_model(path: Path, settings: Settings) -> OpenModel:
@@ -73,8 +75,9 @@ def open_model(path: Path, settings: Settings) -> OpenModel:
         except OSError as exc:
             raise StartupError(f"{exc.filename} cannot be read: {exc.strerror}") from exc
     # On a device, a large encode takes hardly longer than a small.
-    budget = ENCODE_TOKEN_BUDGET if isinstance(runner, DeviceRunner) else None
-    return OpenModel(runner, scorer, runner.cache_bytes, budget, step_seconds)
+    device = runner if isinstance(runner, DeviceRunner) else None
+    budget = ENCODE_TOKEN_BUDGET if device is not None else None
+    return OpenModel(runner, scorer, runner.cache_bytes, budget, step_seconds, device)
 
 
 def _runner(

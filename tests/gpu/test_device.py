@@ -89,7 +89,7 @@ def test_graphs_change_nothing(case: Case, options: SearchOptions) -> None:
     sources = case.sources[:200]
     captured, plain = case.runner(64), case.runner(64, captures=False)
     if device() != "cpu":
-        assert captured.num_captures == len(CAPTURED_TOP_K) * len(captured.ladder.rungs)
+        assert captured.num_captures == len(CAPTURED_TOP_K) * len(captured.buckets.sizes)
     assert plain.num_captures == 0
     with_graphs, without = (translate(runner, sources, options) for runner in (captured, plain))
     same = [

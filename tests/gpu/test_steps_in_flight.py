@@ -110,8 +110,8 @@ def test_steps_are_launched_while_the_device_is_busy(
     launched = threading.Semaphore(0)
     add = InFlightSteps.add
 
-    def count(flights: InFlightSteps, flight: InFlightStep) -> None:
-        add(flights, flight)
+    def count(steps: InFlightSteps, step: InFlightStep) -> None:
+        add(steps, step)
         launched.release()
 
     monkeypatch.setattr(InFlightSteps, "add", count)
@@ -119,7 +119,7 @@ def test_steps_are_launched_while_the_device_is_busy(
     block = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(lambda _: is_free.wait(120) and None)
     stream = runner._model.stream
     stream.use()
-    runtime = stream._runtime  # type: ignore[attr-defined]
+    runtime = stream._runtime  # type: ignore[union-attr]
     assert not runtime.cudaLaunchHostFunc(ctypes.c_void_p(stream.address), block, None)
     futures = [runner.submit(go_on) for _ in range(3)]
     try:

@@ -167,7 +167,7 @@ def test_slow_steps_are_not_held_against_it_for_ever() -> None:
     simulation.serve(poisson(2.0, 100.0))
     start = simulation.now + 1.0
     simulation.serve(Arrival(start + 20.0 * number, 20, 20) for number in range(20))
-    assert simulation.gate.pace.least_step_seconds(1) > 0.2
+    assert simulation.admission._latency.least_step_seconds(1) > 0.2
     simulation.cost = BASE
     start = simulation.now + 1.0
     pairs = [start + 0.25 * number for number in range(100)]
@@ -189,4 +189,4 @@ def test_a_deadline_that_no_server_meets_is_told_as_such() -> None:
     assert isinstance(hopeless.refused, DeadlineExceededError)
     assert isinstance(late.refused, DeadlineExceededError)
     assert other.in_time
-    assert simulation.gate.places.num_taken == 0
+    assert simulation.admission.num_taken == 0

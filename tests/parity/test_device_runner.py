@@ -279,7 +279,7 @@ def test_both_are_runners(runners: tuple[DeviceRunner, OnnxRunner]) -> None:
     assert not isinstance(plain, AsyncRunner)
     assert device.limits == plain.limits
     assert device.depth == 2
-    assert device.ladder.top == 32  # with room for rows that nobody uses
+    assert device.buckets.largest == 32  # with room for rows that nobody uses
     assert device.num_captures == 0  # there is no GPU
     assert device.arena_bytes == 0
     no_rows = device.execute(StepPlan((), (), *NOTHING))
@@ -397,7 +397,7 @@ def test_caches_stay_within_what_the_runtime_can_fill(
     """ONNX Runtime counts the elements that it fills on a GPU in 32 bits."""
     bundle = tiny_bundle(tmp_path / "bundle", resident=True)
     # Of eight bytes each: keys and values of 2 layers, 64 positions of width 32, 20 rows.
-    monkeypatch.setattr(device_caches, "_MOST_BLANK", 2 * 2 * 64 * 32 * 20 // 2)
+    monkeypatch.setattr(device_caches, "_MAX_BLANK", 2 * 2 * 64 * 32 * 20 // 2)
     room = DeviceMemory(free=10**12, total=10**12)
     runner = DeviceRunner(bundle, CPU, DeviceOptions(), memory=lambda _: room)
     assert runner.limits.max_rows == 16
@@ -470,9 +470,9 @@ def test_capturing_ends_in_time(runners: tuple[DeviceRunner, OnnxRunner], bundle
     model = device._model
 
     def step() -> DeviceStep:
-        return DeviceStep(bundle, CPU, model._caches, device.ladder, device.limits, captures=True)
+        return DeviceStep(bundle, CPU, model._caches, device.buckets, device.limits, captures=True)
 
-    every = len(step().captured_top_k) * len(device.ladder.rungs)
+    every = len(step().captured_top_k) * len(device.buckets.sizes)
     assert step().capture() == every
     times = iter([0.0, *[1.0] * 4, *[CAPTURE_SECONDS + 1] * every])
     slow = step()

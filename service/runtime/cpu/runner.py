@@ -1,4 +1,4 @@
-"""Runs a bundle's graphs with ONNX Runtime: what a `StepPlan` says, done to tensors."""
+"""The model runner of a CPU: carries out step plans with ONNX Runtime."""
 
 from __future__ import annotations
 
@@ -65,15 +65,13 @@ class OnnxRunner:
 
     Args:
         bundle: what to run.
-        device: "cpu" or "cuda". On "cuda" the caches still live on the host.
         max_rows: rows that can step at once; memory grows with it.
         max_source_positions, max_target_positions: lower limits than the bundle's own.
-        top_k: tokens that a step returns for each row if its plan doesn't say how many; None for
-            the bundle's choice.
+        top_k: candidates of each row where the plan names no number; None for the bundle's own.
         intra_op_threads: threads that share one operator; None for one a core.
-        sessions: all that can be set about sessions, in place of `device` and `intra_op_threads`.
-        graphs: sessions that are open already, in place of these three.
-        cache: the caches, if another runner has them too; the two never run at the same time.
+        sessions: all session settings, in place of `intra_op_threads`.
+        graphs: open sessions, in place of either.
+        cache: caches shared with another runner that never runs at the same time.
 
     Raises:
         StartupError: this device can't run the bundle, or has too little memory; says what to do.
@@ -83,7 +81,6 @@ class OnnxRunner:
         self,
         bundle: Bundle,
         *,
-        device: str = "cpu",
         max_rows: int = 64,
         max_source_positions: int | None = None,
         max_target_positions: int | None = None,
@@ -98,8 +95,8 @@ class OnnxRunner:
         )
         shape = cache_shape(bundle, self._limits)
         self._cache_bytes = shape.num_bytes
-        settings = sessions or SessionSettings(device, intra_op_threads)
-        # First, since opening finds it if the sizes of the caches are wrong.
+        settings = sessions or SessionSettings(intra_op_threads=intra_op_threads)
+        # Before the caches, since opening finds wrong sizes.
         self._graphs = graphs or Graphs.open(bundle, settings)
         self.cache = cache or allocate(shape, [max_rows])[0]
         self._encoder = _Encoder(bundle, self._graphs.encoder)
@@ -112,12 +109,12 @@ class OnnxRunner:
 
     @property
     def cache_bytes(self) -> int:
-        """Size of the caches: what they can grow to as rows touch them, never more."""
+        """Size of the caches: an upper bound of the memory that they take."""
         return self._cache_bytes
 
     @property
     def encoder_session(self) -> ort.InferenceSession:
-        """The encoder, for whoever else encodes while nothing executes."""
+        """The encoder, for scoring while nothing executes."""
         return self._graphs.encoder
 
     def execute(self, plan: StepPlan) -> StepOutput:
@@ -135,7 +132,7 @@ class OnnxRunner:
         )
 
     def encode(self, sources: Sequence[tuple[int, ...]]) -> EncodedBatch:
-        """Encode for rows to come; touches no cache."""
+        """Encode ahead of admission; touches no cache."""
         return self._encoder.encode(sources)
 
     def close(self) -> None:
@@ -161,7 +158,7 @@ def limits_of(
 
 
 def cache_shape(bundle: Bundle, limits: RunnerLimits) -> CacheShape:
-    """The caches of a runner, whose size is thus known before anything is allocated."""
+    """The shape of a runner's caches, known before anything is allocated."""
     return CacheShape(
         num_layers=bundle.config.num_decoder_layers,
         num_heads=bundle.config.num_heads,
@@ -174,7 +171,7 @@ def cache_shape(bundle: Bundle, limits: RunnerLimits) -> CacheShape:
 
 
 def allocate(shape: CacheShape, rows: Sequence[int]) -> list[KVCache]:
-    """Caches that together have this shape, each with so many of the rows.
+    """Allocate caches that together have this shape, with `rows` rows each.
 
     Raises:
         StartupError: this machine does not give the memory.
@@ -205,10 +202,10 @@ class _Encoder:
         self._pad_id = bundle.config.pad_id
 
     def store(self, items: Sequence[EncodeItem], cache: KVCache) -> int:
-        """Encode what is not encoded yet, and store all; positions that held no token."""
-        todo = [item for item in items if item.encoded is None]
-        encoded = self.encode([item.source_ids for item in todo])
-        for item, source in zip(todo, encoded.sources, strict=True):
+        """Encode what is not encoded yet, and store all; the number of padding positions."""
+        missing = [item for item in items if item.encoded is None]
+        encoded = self.encode([item.source_ids for item in missing])
+        for item, source in zip(missing, encoded.sources, strict=True):
             cache.write_source(item.rows, source, len(item.source_ids))
         for item in items:
             if item.encoded is not None:
@@ -231,7 +228,7 @@ class _Encoder:
 
 @dataclass(frozen=True)
 class _Choices:
-    """Where a step leaves its best k tokens: [max_rows, k]."""
+    """Output arrays of a step's best k tokens: [max_rows, k]."""
 
     top_k: Array
     top_ids: Array
@@ -240,7 +237,7 @@ class _Choices:
 
 @dataclass
 class _StepBinding:
-    """The session's inputs and outputs on the first n rows of all arrays."""
+    """The session's inputs and outputs, bound to the first n rows of all arrays."""
 
     io: ort.IOBinding
     has_adjustments: bool
@@ -258,7 +255,7 @@ class _DecoderStep:
         rows = limits.max_rows
         self._token_ids = np.zeros(rows, np.int64)
         self._positions = np.zeros(rows, np.int32)
-        # The buffer's length, not the longest row's: the same to every step, whoever is in it.
+        # The length of the buffer and not of the longest row: the same in every step.
         self._buffer_length = np.array(limits.max_target_positions, np.int32)
         self._choices: dict[int, _Choices] = {}
         self._log_sum_exp = np.empty(rows, np.float32)
@@ -275,13 +272,13 @@ class _DecoderStep:
             self._outputs[f"present_{name}"] = cache.self_attention[i]
             self._outputs[f"present_cross_{name}"] = cache.cross_attention[i]
         self._constants: dict[str, Array] = {"total_sequence_length": self._buffer_length}
-        if bundle.is_resident:  # made for a GPU, and run on a CPU to see that it is right
+        if bundle.is_resident:  # made for a GPU; run on a CPU to check it
             self._inputs["running"] = np.ones(rows, np.int32)
             self._constants["source_buffer_length"] = np.array(
                 limits.max_source_positions, np.int32
             )
-        # One a row count and k, kept: rows come and go at any step, and binding all arrays of a big
-        # model takes longer than a step of a small one. A binding holds pointers, no data.
+        # Kept for each (rows, k): binding all arrays of a large model takes longer than a step of a
+        # small one. A binding holds pointers, no data.
         self._bindings: dict[tuple[int, int], _StepBinding] = {}
 
     def run(self, plan: StepPlan) -> tuple[Array, Array, Array]:
@@ -295,7 +292,7 @@ class _DecoderStep:
             if len(plan.adjustments.rows) or binding.has_adjustments:
                 _bind_adjustments(binding, plan.adjustments)
             self._session.run_with_iobinding(binding.io)
-        # Copies: the next step writes into the same arrays.
+        # Copied: the next step writes into the same arrays.
         return (
             choices.top_ids[:rows].copy(),
             choices.top_logits[:rows].copy(),

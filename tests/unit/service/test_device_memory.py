@@ -38,7 +38,7 @@ def test_nothing_is_known_without_the_library_or_of_a_device_that_is_not_there()
     assert read_memory(9, lambda: FakeRuntime(0, 0, error=101)) is None
 
 
-def test_rows_leave_a_margin_and_end_at_a_rung() -> None:
+def test_rows_leave_a_margin_and_end_at_a_batch_size() -> None:
     memory = DeviceMemory(free=1000, total=2000)
     assert rows_for(memory, 9) == 96  # of 100 that 900 bytes hold
     assert rows_for(memory, 1) == 512  # never more

@@ -1,4 +1,4 @@
-"""Who gets in when little is inside, whatever the gate has learnt before."""
+"""Which requests are admitted when few are inside, whatever the controller has learnt before."""
 
 from __future__ import annotations
 
@@ -6,40 +6,46 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.batching.jobs import Job
+from service.batching.events import Iteration
+from service.batching.records import EngineRequest
 from service.decoding.requests import FinishReason, GenerationResult, ScoringRequest, SearchOptions
 from service.engine.admission import AdmissionController
 from service.engine.quota import Quota
 from service.errors import DeadlineExceededError, DragomanError, ResourceExhaustedError
-from tests.searches import NoReply, search_job
+from tests.searches import search, submitted
 
 MAX_ROWS = 64
 
 
-class Beside:
-    """A gate, and what an engine would tell it.
+class EngineStub:
+    """An admission controller, and the events that an engine would report to it.
 
     Args:
-        max_waiting: as for the gate.
+        max_waiting: as for the controller.
     """
 
     def __init__(self, max_waiting: int = 1024) -> None:
         self.now = 0.0
-        self.gate = AdmissionController(MAX_ROWS, max_waiting, None, lambda: self.now)
+        self.admission = AdmissionController(MAX_ROWS, max_waiting, None, lambda: self.now)
 
     def step(self, seconds: float, num_rows: int = 1, times: int = 200) -> None:
         for _ in range(times):
-            self.gate.iterated(num_rows, seconds, [])
+            self.admission.iterated(Iteration(0, num_rows, num_rows, seconds=seconds))
 
-    def ask(self, beam_size: int = 1, patience: float | None = None, client: str = "") -> Job:
+    def submit(self, job: EngineRequest) -> None:
+        self.admission.submitted(job)
+
+    def ask(
+        self, beam_size: int = 1, patience: float | None = None, client: str = ""
+    ) -> EngineRequest:
         """What it lets in; raises what it raises."""
         deadline = None if patience is None else self.now + patience
-        job = search_job(
+        job = search(
             [10] * 20, SearchOptions(beam_size=beam_size), deadline=deadline, client=client
         )
-        self.gate.enter(job.request, job.num_rows, client)
-        self.gate.submitted(job)
-        self.gate.iterated(0, 0.0, [job])
+        self.admission.enter([job.request])
+        self.submit(job)
+        self.admission.iterated(Iteration(0, 0, admitted=[job.id]))
         return job
 
     def error(self, beam_size: int = 1, client: str = "") -> DragomanError | None:
@@ -51,14 +57,14 @@ class Beside:
         self.end(job)
         return None
 
-    def end(self, job: Job) -> None:
-        self.gate.answered(job, GenerationResult([5] * 19, FinishReason.EOS))
-        self.gate.backlog.ended(job)
-        self.gate.places.release(job.num_rows, job.request.client)
+    def end(self, job: EngineRequest) -> None:
+        self.admission.answered(job.request, GenerationResult([5] * 19, FinishReason.EOS))
+        self.admission.ended(job.id)
+        self.admission.release(job.request)
 
-    def fill(self) -> list[Job]:
+    def fill(self) -> list[EngineRequest]:
         """Until somebody is refused; who was not."""
-        inside: list[Job] = []
+        inside: list[EngineRequest] = []
         while True:
             try:
                 inside.append(self.ask())
@@ -67,91 +73,91 @@ class Beside:
 
     def calm_down(self) -> None:
         """Until nobody has been refused for long enough."""
-        while self.gate.is_overloaded:
+        while self.admission.is_overloaded:
             self.now += 0.5
 
     def overload(self) -> None:
         """Until somebody is refused, then all leave."""
         for job in self.fill():
             self.end(job)
-        assert self.gate.is_overloaded
+        assert self.admission.is_overloaded
 
 
 def test_an_idle_engine_tries_what_it_expects_to_miss() -> None:
-    beside = Beside()
-    beside.step(1.0)
+    engine = EngineStub()
+    engine.step(1.0)
     with pytest.raises(DeadlineExceededError):
-        beside.ask(patience=0.0)
-    probe = beside.ask(patience=0.5)
+        engine.ask(patience=0.0)
+    probe = engine.ask(patience=0.5)
     with pytest.raises(DeadlineExceededError, match="idle server"):
-        beside.ask(patience=0.5)
-    beside.step(0.001, times=2000)
-    beside.ask(patience=0.5)
-    beside.end(probe)
+        engine.ask(patience=0.5)
+    engine.step(0.001, times=2000)
+    engine.ask(patience=0.5)
+    engine.end(probe)
 
 
 @pytest.mark.parametrize("max_waiting", [0, 1, 8, 9, 64])
 @pytest.mark.parametrize("beam_size", [1, 8, 9, 57, MAX_ROWS])
 def test_an_idle_engine_takes_every_beam(beam_size: int, max_waiting: int) -> None:
-    assert Beside(max_waiting).error(beam_size) is None
+    assert EngineStub(max_waiting).error(beam_size) is None
 
 
 @pytest.mark.parametrize("beam_size", [1, 8, 9, 40, MAX_ROWS])
 def test_in_an_overload_too(beam_size: int) -> None:
-    beside = Beside()
-    beside.step(0.002, num_rows=1)
-    beside.step(0.064, num_rows=MAX_ROWS)  # each row costs as much: few are enough
-    beside.overload()
-    assert beside.gate.overload_rows < MAX_ROWS / 2
-    assert beside.error(beam_size) is None
+    engine = EngineStub()
+    engine.step(0.002, num_rows=1)
+    engine.step(0.064, num_rows=MAX_ROWS)  # each row costs as much: few are enough
+    engine.overload()
+    assert engine.admission.overload_rows < MAX_ROWS / 2
+    assert engine.error(beam_size) is None
 
 
 def test_a_wide_beam_does_not_keep_up_the_overload_that_keeps_it_out() -> None:
-    beside = Beside()
-    beside.step(0.002, num_rows=1)
-    beside.step(0.064, num_rows=MAX_ROWS)
-    beside.overload()
-    beside.ask(client="another")  # and stays
+    engine = EngineStub()
+    engine.step(0.002, num_rows=1)
+    engine.step(0.064, num_rows=MAX_ROWS)
+    engine.overload()
+    engine.ask(client="another")  # and stays
     for _ in range(100):
-        if beside.error(60, client="wide") is None:
+        if engine.error(60, client="wide") is None:
             break
-        beside.now += 0.5
+        engine.now += 0.5
     else:
         pytest.fail("kept out for ever")
-    assert not beside.gate.is_overloaded
+    assert not engine.admission.is_overloaded
 
 
 def test_calls_beyond_what_is_in_use_keep_up_an_overload() -> None:
-    beside = Beside()
-    beside.step(0.002, num_rows=1)
-    beside.step(0.064, num_rows=MAX_ROWS)
-    beside.overload()
-    assert 0 < len(beside.fill()) < MAX_ROWS
+    engine = EngineStub()
+    engine.step(0.002, num_rows=1)
+    engine.step(0.064, num_rows=MAX_ROWS)
+    engine.overload()
+    assert 0 < len(engine.fill()) < MAX_ROWS
     for _ in range(100):
-        assert beside.error() is not None
-        beside.now += 0.5
+        assert engine.error() is not None
+        engine.now += 0.5
 
 
 @given(capacity=st.integers(1, 128), share=st.floats(0.0, 1.0))
 def test_a_client_s_first_may_be_as_wide_as_what_is_left(capacity: int, share: float) -> None:
-    places = Quota(capacity, 0)
+    quota = Quota(capacity)
     taken = round(share * (capacity - 1))
     for number in range(taken):
-        assert places.take(1, f"client {number}")
-    assert places.take(capacity - taken, "wide")
-    assert not places.take(1, "late")
+        assert quota.take(1, f"client {number}")
+    assert quota.take(capacity - taken, "wide")
+    assert not quota.take(1, "late")
 
 
 def test_a_length_that_was_asked_for_says_nothing_of_others() -> None:
-    beside = Beside()
-    before = beside.gate.pace.expected_steps(20)
+    engine = EngineStub()
+    before = engine.admission._latency.expected_steps(20)
     options = SearchOptions(min_new_tokens=19)
     for tokens, learns in ((18, False), (30, True)):
-        job = search_job([10] * 20, options)
-        beside.gate.submitted(job)
-        beside.gate.answered(job, GenerationResult([5] * tokens, FinishReason.EOS))
-        beside.gate.backlog.ended(job)
-        assert (beside.gate.pace.expected_steps(20) != before) == learns
+        job = search([10] * 20, options)
+        engine.submit(job)
+        engine.admission.answered(job.request, GenerationResult([5] * tokens, FinishReason.EOS))
+        engine.admission.ended(job.id)
+        assert (engine.admission._latency.expected_steps(20) != before) == learns
 
 
 @pytest.mark.parametrize(
@@ -165,49 +171,49 @@ def test_a_length_that_was_asked_for_says_nothing_of_others() -> None:
 def test_a_length_that_a_client_set_says_nothing_of_others(
     options: SearchOptions, learns: bool
 ) -> None:
-    beside = Beside()
-    before = beside.gate.pace.expected_steps(20)
-    job = search_job([10] * 20, options)
-    beside.gate.submitted(job)
-    beside.gate.answered(job, GenerationResult([5] * 2, FinishReason.LENGTH))
-    assert (beside.gate.pace.expected_steps(20) != before) == learns
+    engine = EngineStub()
+    before = engine.admission._latency.expected_steps(20)
+    job = search([10] * 20, options)
+    engine.submit(job)
+    engine.admission.answered(job.request, GenerationResult([5] * 2, FinishReason.LENGTH))
+    assert (engine.admission._latency.expected_steps(20) != before) == learns
 
 
 def test_a_score_waits_for_no_row() -> None:
     """However long the queue for rows is: it is no reason to refuse what needs none."""
-    beside = Beside()
-    beside.step(0.064, num_rows=MAX_ROWS)
+    engine = EngineStub()
+    engine.step(0.064, num_rows=MAX_ROWS)
     for _ in range(5 * MAX_ROWS):  # as calls that were let in while there was room go on
-        beside.gate.submitted(search_job([10] * 20))
-    refusal = beside.error()
+        engine.submit(search([10] * 20))
+    refusal = engine.error()
     assert isinstance(refusal, ResourceExhaustedError)
     assert refusal.reason == "wait"
-    beside.calm_down()  # or else it would have to keep to its client's share
-    score = Job(ScoringRequest((10, 3), target_ids=(3,)), NoReply(), 1, 0.0)
-    beside.gate.enter(score.request, 1)
-    assert beside.gate.wait_seconds(score.request) == 0.0
+    engine.calm_down()  # or else it would have to keep to its client's share
+    score = submitted(ScoringRequest((10, 3), target_ids=(3,)), 1, 0.0)
+    engine.admission.enter([score.request])
+    assert engine.admission.wait_seconds(score.request) == 0.0
 
 
 def test_scores_that_wait_change_no_estimate() -> None:
-    beside = Beside()
-    beside.step(0.064, num_rows=MAX_ROWS)
+    engine = EngineStub()
+    engine.step(0.064, num_rows=MAX_ROWS)
     for _ in range(MAX_ROWS):
-        beside.ask()
-    waits = search_job([10] * 20, client="waits")
-    beside.gate.submitted(waits)
-    before = beside.gate.wait_seconds(waits.request)
+        engine.ask()
+    waits = search([10] * 20, client="waits")
+    engine.submit(waits)
+    before = engine.admission.wait_seconds(waits.request)
     assert before > 0.0
     for _ in range(10):
-        job = Job(ScoringRequest((10, 3), target_ids=(3,), client="waits"), NoReply(), 1, 0.0)
-        beside.gate.submitted(job)
-    assert beside.gate.wait_seconds(search_job([10] * 20, client="new").request) == before
-    assert len(beside.gate.backlog) == 1
+        job = submitted(ScoringRequest((10, 3), target_ids=(3,), client="waits"), 1, 0.0)
+        engine.submit(job)
+    assert engine.admission.wait_seconds(search([10] * 20, client="new").request) == before
+    assert engine.admission._queue.num_waiting == 1
 
 
 def test_tokens_that_are_asked_for_take_their_time() -> None:
-    beside = Beside()
-    beside.step(0.01)
-    beside.ask()
-    request = search_job([10], SearchOptions(min_new_tokens=300), 512, deadline=2.0).request
+    engine = EngineStub()
+    engine.step(0.01)
+    engine.ask()
+    request = search([10], SearchOptions(min_new_tokens=300), 512, deadline=2.0).request
     with pytest.raises(DeadlineExceededError):
-        beside.gate.enter(request, 1)
+        engine.admission.enter([request])

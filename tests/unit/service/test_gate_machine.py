@@ -1,4 +1,4 @@
-"""The gate beside a scheduler that it cannot look into: what it knows is right at every moment."""
+"""The admission controller beside a scheduler: what it knows of it is right at every moment."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from service.batching.jobs import Job
+from service.batching.events import Iteration
+from service.batching.records import EngineRequest, Finished
 from service.decoding.requests import Priority, SearchOptions
 from service.engine.admission import AdmissionController, Refusal
 from service.errors import (
@@ -16,11 +17,11 @@ from service.errors import (
     RequestCancelledError,
     ResourceExhaustedError,
 )
-from tests.searches import moody_runner, search_job
+from tests.searches import moody_runner, search
 
 
-class GateMachine(RuleBasedStateMachine):
-    """Calls of many clients arrive, are let in or refused, run, expire and are cancelled."""
+class AdmissionMachine(RuleBasedStateMachine):
+    """Calls of many clients arrive, are admitted or refused, run, expire and are cancelled."""
 
     max_rows = 5
     max_waiting = 24
@@ -29,14 +30,14 @@ class GateMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.alive: dict[Job, None] = {}  # in the order in which they came
+        self.alive: dict[int, EngineRequest] = {}  # in the order in which they came
 
     @initialize(max_queue_seconds=st.sampled_from([None, 1.0, 20.0, float("inf")]))
     def start(self, max_queue_seconds: float | None) -> None:
         self.now = 0.0
         self.refusals: list[Refusal] = []
         self.limit = max_queue_seconds
-        self.gate = AdmissionController(
+        self.admission = AdmissionController(
             self.max_rows,
             self.max_waiting,
             max_queue_seconds,
@@ -64,7 +65,7 @@ class GateMachine(RuleBasedStateMachine):
         priority: Priority,
     ) -> None:
         deadline = None if patience is None else self.now + patience
-        job = search_job(
+        job = search(
             source,
             SearchOptions(beam_size=self.beam_sizes[width]),
             self.max_new_tokens,
@@ -73,12 +74,12 @@ class GateMachine(RuleBasedStateMachine):
             client=client,
             priority=priority,
         )
-        before = self.gate.places.num_taken
-        wait = self.gate.wait_seconds(job.request)
+        before = self.admission.num_taken
+        wait = self.admission.wait_seconds(job.request)
         assert wait >= 0.0
         if (refused := self.refusal(job)) is not None:
             self.num_refused += 1
-            assert self.gate.places.num_taken == before, "a refused call holds a place"
+            assert self.admission.num_taken == before, "a refused call holds quota"
             assert len(self.refusals) == self.num_refused
             too_late = deadline is not None and deadline <= self.now
             assert before > 0 or too_late, "refused by an empty engine"
@@ -88,15 +89,15 @@ class GateMachine(RuleBasedStateMachine):
                 assert patience is not None
             return
         assert self.limit is None or wait <= self.limit
-        assert self.gate.places.num_taken == before + job.num_rows
+        assert self.admission.num_taken == before + job.request.num_rows
         assert deadline is None or deadline > self.now
-        self.alive[job] = None
-        self.gate.submitted(job)
+        self.alive[job.id] = job
+        self.admission.submitted(job)
         self.scheduler.add([job])
 
-    def refusal(self, job: Job) -> DragomanError | None:
+    def refusal(self, job: EngineRequest) -> DragomanError | None:
         try:
-            self.gate.enter(job.request, job.num_rows, job.request.client)
+            self.admission.enter([job.request])
         except (ResourceExhaustedError, DeadlineExceededError) as error:
             return error
         return None
@@ -104,8 +105,8 @@ class GateMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.alive)
     @rule(data=st.data())
     def cancel(self, data: st.DataObject) -> None:
-        job = data.draw(st.sampled_from(list(self.alive)))
-        self.scheduler.cancel(job, RequestCancelledError("no more"))
+        number = data.draw(st.sampled_from(list(self.alive)))
+        self.end(self.scheduler.cancel(number, RequestCancelledError("no more"), self.now))
 
     @rule(seconds=st.floats(0.0, 30.0))
     def pass_time(self, seconds: float) -> None:
@@ -128,35 +129,42 @@ class GateMachine(RuleBasedStateMachine):
                 output = self.runner.execute(schedule.plan)
                 ended += self.scheduler.update(output, self.now).finished
             # As in the engine: answers first.
-            for finished in ended:
-                del self.alive[finished.job]
-                self.gate.answered(finished.job, finished.result)
-                self.gate.backlog.ended(finished.job)
-                self.gate.places.release(finished.job.num_rows, finished.job.request.client)
-            self.gate.iterated(num_rows, seconds, schedule.admitted)
+            self.end(ended)
+            admitted = [entry.id for entry in schedule.admitted]
+            self.admission.iterated(
+                Iteration(0, 0, num_rows=num_rows, seconds=seconds, admitted=admitted)
+            )
+
+    def end(self, all_finished: list[Finished]) -> None:
+        for finished in all_finished:
+            request = self.alive.pop(finished.id).request
+            self.admission.answered(request, finished.result)
+            self.admission.ended(finished.id)
+            self.admission.release(request)
 
     @invariant()
     def it_knows_who_is_inside(self) -> None:
-        if not hasattr(self, "gate"):
+        if not hasattr(self, "admission"):
             return
-        backlog, places = self.gate.backlog, self.gate.places
-        inside = sum(job.num_rows for job in self.alive)
-        assert backlog.num_rows_inside == places.num_taken == inside <= places.capacity
-        assert backlog.num_rows_running == sum(len(job.rows) for job in self.alive)
-        assert len(backlog) == self.scheduler.num_waiting
-        clients = {job.request.client for job in self.alive}
-        assert places.num_clients == len(clients)
+        queue, quota = self.admission._queue, self.admission._quota
+        inside = sum(job.request.num_rows for job in self.alive.values())
+        assert queue.num_rows_inside == quota.num_taken == inside <= quota.capacity
+        assert queue.num_rows_running == self.scheduler.num_running
+        assert queue.num_waiting == self.scheduler.num_waiting
+        requests = [job.request for job in self.alive.values()]
+        clients = {request.client for request in requests}
+        assert quota.num_clients == len(clients)
         for client in clients:
-            rows = sum(job.num_rows for job in self.alive if job.request.client == client)
-            assert places.held_by(client) == rows
+            rows = sum(one.num_rows for one in requests if one.client == client)
+            assert quota.held_by(client) == rows
             for priority in Priority:
-                ahead = backlog.ahead(client, priority)
-                assert 0.0 <= ahead <= backlog.total + 1e-6
-        if not len(backlog):
-            assert backlog.total == 0.0
+                ahead = queue.ahead(client, priority)
+                assert 0.0 <= ahead <= queue.total + 1e-6
+        if not queue.num_waiting:
+            assert queue.total == 0.0
 
 
-class WideGateMachine(GateMachine):
+class WideAdmissionMachine(AdmissionMachine):
     """Beams as wide as the engine, whose queue is short."""
 
     max_rows = 64
@@ -165,7 +173,7 @@ class WideGateMachine(GateMachine):
     max_new_tokens = 5
 
 
-GateMachine.TestCase.settings = settings(max_examples=100, stateful_step_count=40)
-TestGate = pytest.mark.timeout(300)(GateMachine.TestCase)
-WideGateMachine.TestCase.settings = settings(max_examples=30, stateful_step_count=25)
-TestWideGate = pytest.mark.timeout(300)(WideGateMachine.TestCase)
+AdmissionMachine.TestCase.settings = settings(max_examples=100, stateful_step_count=40)
+TestAdmission = pytest.mark.timeout(300)(AdmissionMachine.TestCase)
+WideAdmissionMachine.TestCase.settings = settings(max_examples=30, stateful_step_count=25)
+TestWideAdmission = pytest.mark.timeout(300)(WideAdmissionMachine.TestCase)

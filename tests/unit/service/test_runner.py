@@ -149,17 +149,17 @@ def test_int8_without_exact_products_takes_unsigned_weights(tmp_path: Path) -> N
 def test_a_gpu_wants_an_fp16_bundle(tmp_path: Path, precision: str) -> None:
     bundle = tiny_bundle(tmp_path / "bundle", precision=precision)
     with pytest.raises(StartupError, match=r"--precision fp16.*or use --device cpu"):
-        OnnxRunner(bundle, device="cuda")
+        OnnxRunner(bundle, sessions=SessionSettings("cuda"))
 
 
 def test_other_devices_are_named(bundle: Bundle, tmp_path: Path) -> None:
     for wrong in ("tpu", "cuda:", "cuda:x", "cpu:1", "cuda:-1", ""):
         with pytest.raises(StartupError, match=f"device must be cpu or cuda, .* not '{wrong}'"):
-            OnnxRunner(bundle, device=wrong)
+            OnnxRunner(bundle, sessions=SessionSettings(wrong))
     half = tiny_bundle(tmp_path / "bundle", precision="fp16")
     for device in ("cuda", "cuda:1"):
         with pytest.raises(StartupError, match=r"no CUDA provider: install the extra `gpu`"):
-            OnnxRunner(half, device=device)
+            OnnxRunner(half, sessions=SessionSettings(device))
 
 
 def test_one_of_several_gpus_can_be_named() -> None:

@@ -24,14 +24,14 @@ def on_device(array: DeviceArray) -> np.ndarray[Any, Any]:
     return np.frombuffer(raw, array.dtype).reshape(array.shape)
 
 
-def test_what_is_put_lies_on_the_device_side_by_side() -> None:
+def test_uploaded_arrays_lie_on_the_device_side_by_side() -> None:
     stream = LateStream()
     staging = Staging(stream, CPU)
     arrays: list[np.ndarray[Any, Any]] = [
         np.arange(7), np.arange(12, dtype=np.int32).reshape(4, 3)[:, ::2], np.ones((1, 1)),
         np.arange(100_000), np.arange(3),  # more than there is room for, and another
     ]  # fmt: skip
-    placed = [*staging.put(*arrays[:3]), *staging.put(*arrays[3:])]
+    placed = [*staging.upload(*arrays[:3]), *staging.upload(*arrays[3:])]
     for array, there in zip(arrays, placed, strict=True):
         assert there.address % 16 == 0
         assert (there.shape, there.dtype) == (array.shape, array.dtype)
@@ -46,25 +46,25 @@ def test_memory_that_is_used_too_early_is_noticed() -> None:
     """By the stand-in for a device: or the tests with it would show nothing."""
     stream = LateStream()
     staging = Staging(stream, CPU)
-    staging.put(np.arange(7))
-    staging.clear()  # and nobody has waited
-    staging.put(np.arange(1, 8))
+    staging.upload(np.arange(7))
+    staging.reset()  # and nobody has waited
+    staging.upload(np.arange(1, 8))
     stream.synchronize()
     assert stream.complaints
 
 
-def test_what_is_fetched_is_there_once_the_end_has_come() -> None:
+def test_a_download_is_there_once_the_end_has_come() -> None:
     stream = LateStream()
     staging = Staging(stream, CPU)
     for rows in (2, 100_000, 3):  # the second needs more room
-        [there] = staging.put(np.arange(3 * rows, dtype=np.float32).reshape(rows, 3))
-        staging.fetch(there, rows - 1)
+        [there] = staging.upload(np.arange(3 * rows, dtype=np.float32).reshape(rows, 3))
+        staging.download(there, rows - 1)
         stream.record(staging.ended)
-        assert np.isnan(staging.fetched).all()
+        assert np.isnan(staging.downloaded).all()
         stream.wait(staging.ended)
-        assert staging.fetched.shape == (rows - 1, 3)
-        assert staging.fetched[-1].tolist() == [3 * rows - 6, 3 * rows - 5, 3 * rows - 4]
-        staging.clear()
+        assert staging.downloaded.shape == (rows - 1, 3)
+        assert staging.downloaded[-1].tolist() == [3 * rows - 6, 3 * rows - 5, 3 * rows - 4]
+        staging.reset()
     assert stream.complaints == []
 
 
@@ -72,9 +72,9 @@ def test_memory_that_grew_is_given_back() -> None:
     stream = LateStream()
     staging = Staging(stream, CPU)
     for _ in range(3):
-        staging.put(np.zeros(1 << 20, np.uint8))
+        staging.upload(np.zeros(1 << 20, np.uint8))
     stream.synchronize()
-    staging.clear()
+    staging.reset()
     assert len(stream._blocks) == 1
     staging.close()
     assert not stream._blocks
@@ -88,33 +88,33 @@ def test_what_comes_again_needs_no_more_memory(sizes: list[int]) -> None:
     allocated = []
     for _ in range(5):
         for size in sizes:
-            staging.put(np.zeros(size, np.uint8))
+            staging.upload(np.zeros(size, np.uint8))
         stream.synchronize()
         allocated.append(set(stream._blocks))
-        staging.clear()
+        staging.reset()
     assert allocated[-1] == allocated[-2] == set(stream._blocks)
     assert len(stream._blocks) == 1
 
 
 def test_a_ring_hands_out_none_that_has_not_been_read() -> None:
     ring = StagingRing(LateStream(), CPU, 2)
-    first, second = ring.take(), ring.take()
+    first, second = ring.acquire(), ring.acquire()
     taken: list[Staging] = []
-    waiting = threading.Thread(target=lambda: taken.append(ring.take()))
+    waiting = threading.Thread(target=lambda: taken.append(ring.acquire()))
     waiting.start()
-    ring.give_back(second)
+    ring.release(second)
     waiting.join(60)
     assert taken == [second]
-    ring.give_back(first)
-    assert ring.take() is first
+    ring.release(first)
+    assert ring.acquire() is first
 
 
 def test_a_ring_loses_none_to_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     stream = LateStream()
     ring = StagingRing(stream, CPU, 1)
-    staging = ring.take()
-    staging.put(np.zeros(1 << 20, np.uint8))
-    ring.give_back(staging)
+    staging = ring.acquire()
+    staging.upload(np.zeros(1 << 20, np.uint8))
+    ring.release(staging)
 
     def fail(address: int) -> None:
         raise RuntimeError("the device is lost")
@@ -122,5 +122,5 @@ def test_a_ring_loses_none_to_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(stream, "free", fail)
         with pytest.raises(RuntimeError, match="lost"):
-            ring.take()
-    assert ring.take() is staging
+            ring.acquire()
+    assert ring.acquire() is staging

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
 
 import pytest
 from hypothesis import given
@@ -11,8 +10,8 @@ from hypothesis import strategies as st
 
 from service.decoding.requests import GenerationRequest, ScoringRequest
 from service.engine.engine import Engine, EngineConfig
-from service.engine.interface import EngineProgress, ServableEngine
-from service.engine.watchdog import Watch, Watchdog
+from service.engine.interface import EngineProgress
+from service.engine.watchdog import StallDetector, Watchdog
 from service.errors import UnavailableError
 from service.runtime.plan import RunnerLimits
 from tests.fake_lanes import FakeLanes
@@ -25,116 +24,108 @@ LIMITS = RunnerLimits(
 )
 STALL, HANG = 10.0, 60.0
 
-# From one look to the next, in time; and too late, as after a suspension.
+# From one check to the next, in time; and too late, as after a suspension.
 on_time = st.floats(0.01, 2.0)
 late = st.floats(2.01, 1e6)
 
 
-def watchdog() -> Watchdog:
-    made = Watchdog(STALL, HANG)
+def detector() -> StallDetector:
+    made = StallDetector(STALL, HANG)
     assert made.interval == 1.0
     return made
 
 
 class Time:
-    """Virtual time, in which a watchdog looks."""
+    """Virtual time, in which a detector checks."""
 
-    def __init__(self, watchdog: Watchdog, start: float = 1e6) -> None:
-        self.watchdog = watchdog
+    def __init__(self, detector: StallDetector, start: float = 1e6) -> None:
+        self.detector = detector
         self.now = start
 
-    def look(self, pulse: EngineProgress | None, after: float = 1.0) -> Watchdog:
+    def check(self, progress: EngineProgress | None, after: float = 1.0) -> StallDetector:
         self.now += after
-        self.watchdog.look(pulse, self.now)
-        return self.watchdog
+        self.detector.check(progress, self.now)
+        return self.detector
 
 
 @given(st.lists(on_time, min_size=1, max_size=200), st.floats(0.0, 100.0))
 def test_silence_is_a_stall_after_the_limit_and_a_hang_after_the_next(
     steps: list[float], expected: float
 ) -> None:
-    time, pulse = Time(watchdog()), EngineProgress(7, expected)
+    time, progress = Time(detector()), EngineProgress(7, expected)
     limit, began = max(STALL, 4 * expected), time.now + 1.0
-    time.look(pulse)
+    time.check(progress)
     for step in steps:
-        made = time.look(pulse, step)
+        made = time.check(progress, step)
         silent = pytest.approx(time.now - began)
         assert made.silent_seconds == silent
         assert made.is_stalled == (made.silent_seconds >= limit)
         assert made.is_hung == (made.silent_seconds >= limit + HANG)
     if made.is_stalled:
-        assert not time.look(EngineProgress(8, expected)).is_stalled
+        assert not time.check(EngineProgress(8, expected)).is_stalled
 
 
 @given(st.lists(st.tuples(st.one_of(on_time, late), st.integers(0, 2)), max_size=300))
-def test_a_model_that_reports_in_time_never_stalls(looks: list[tuple[float, int]]) -> None:
-    """However irregular the looks are, and however often it has no work."""
-    time, num_reports, silent = Time(watchdog()), 0, 0.0
-    for elapsed, num_new in looks:
+def test_a_model_that_reports_in_time_never_stalls(checks: list[tuple[float, int]]) -> None:
+    """However irregular the checks are, and however often it has no work."""
+    time, num_reports, silent = Time(detector()), 0, 0.0
+    for elapsed, num_new in checks:
         silent += elapsed
         if num_new or silent >= STALL:
             num_reports, silent = num_reports + max(1, num_new), 0.0
-        pulse = None if num_new == 2 else EngineProgress(num_reports)
-        assert not time.look(pulse, elapsed).is_stalled
+        progress = None if num_new == 2 else EngineProgress(num_reports)
+        assert not time.check(progress, elapsed).is_stalled
 
 
 @given(st.lists(late, max_size=50), st.integers(0, 9))
 def test_time_in_which_the_watchdog_did_not_run_is_no_evidence(
     suspensions: list[float], num_looks: int
 ) -> None:
-    time = Time(watchdog())
+    time = Time(detector())
     for elapsed in (1.0, *[1.0] * num_looks, *suspensions):
-        assert not time.look(EngineProgress(1), elapsed).is_stalled
+        assert not time.check(EngineProgress(1), elapsed).is_stalled
 
 
 @given(st.lists(st.one_of(on_time, late), max_size=50))
 def test_a_model_without_work_never_stalls_and_its_first_step_has_all_its_time(
     idle: list[float],
 ) -> None:
-    time = Time(watchdog())
+    time = Time(detector())
     for elapsed in idle:
-        assert not time.look(None, elapsed).is_stalled
+        assert not time.check(None, elapsed).is_stalled
     for _ in range(int(STALL)):
-        assert not time.look(EngineProgress(1)).is_stalled
-    assert time.look(EngineProgress(1)).is_stalled
+        assert not time.check(EngineProgress(1)).is_stalled
+    assert time.check(EngineProgress(1)).is_stalled
 
 
 def test_a_hang_can_be_left_to_others() -> None:
-    time = Time(Watchdog(STALL, 0.0))
+    time = Time(StallDetector(STALL, 0.0))
     for _ in range(10_000):
-        assert not time.look(EngineProgress(1)).is_hung
-    assert time.watchdog.is_stalled
+        assert not time.check(EngineProgress(1)).is_hung
+    assert time.detector.is_stalled
 
 
 def test_a_short_limit_is_looked_at_often_enough() -> None:
-    assert Watchdog(0.1, HANG).interval == 0.025
+    assert StallDetector(0.1, HANG).interval == 0.025
 
 
 # --- with engines --------------------------------------------------------------------------------
 
 
-@dataclass
-class Model:
-    """What `Watch` needs of a model."""
-
-    name: str
-    engine: ServableEngine
-
-
 class Watching:
-    """Looks at one engine, in virtual time."""
+    """Watches one engine, in virtual time."""
 
     def __init__(self, engine: Engine) -> None:
         self.changes: list[tuple[str, bool]] = []
-        self.watch = Watch(
-            [Model("a-model", engine)], STALL, HANG, lambda *change: self.changes.append(change)
+        self.watchdog = Watchdog(
+            {"a-model": engine}, STALL, HANG, lambda *change: self.changes.append(change)
         )
         self._now = 0.0
 
     def pass_time(self, seconds: float) -> None:
         for _ in range(int(seconds)):
             self._now += 1.0
-            self.watch.look(self._now)
+            self.watchdog.check(self._now)
 
 
 async def settled() -> None:
@@ -158,14 +149,14 @@ async def test_a_step_that_hangs_stalls_the_model_until_it_ends(
     if cancels:  # a client that gives up does not hide the hang
         generation.cancel()
     watching.pass_time(STALL)
-    assert (watching.changes, watching.watch.stalled) == ([], set())
+    assert (watching.changes, watching.watchdog.stalled) == ([], set())
     watching.pass_time(1)
-    assert (watching.changes, watching.watch.stalled) == ([("a-model", True)], {"a-model"})
+    assert (watching.changes, watching.watchdog.stalled) == ([("a-model", True)], {"a-model"})
     watching.pass_time(HANG - 2)
     runner.release()
     result = await generation.result()
     watching.pass_time(1)
-    assert (watching.changes[1:], watching.watch.stalled) == ([("a-model", False)], set())
+    assert (watching.changes[1:], watching.watchdog.stalled) == ([("a-model", False)], set())
     assert not engine.has_failed
     if not cancels:
         assert result.token_ids == runner.predict((10, 11, EOS), 64)[0]
@@ -190,7 +181,7 @@ async def test_a_step_that_hangs_for_too_long_fails_the_engine(
     for generation in inside:
         assert isinstance((await generation.result()).error, UnavailableError)
     watching.pass_time(10)  # nothing is left to do, and it is not well again
-    assert (watching.changes, watching.watch.stalled) == ([("a-model", True)], {"a-model"})
+    assert (watching.changes, watching.watchdog.stalled) == ([("a-model", True)], {"a-model"})
     assert "hangs" in caplog.text
     await engine.stop()
     runner.release()
@@ -206,11 +197,11 @@ async def test_a_score_that_hangs_counts_like_a_step() -> None:
     generation = engine.submit(ScoringRequest((10, EOS), target_ids=(11, EOS)))
     await asyncio.to_thread(scorer.is_scoring.wait)
     watching.pass_time(STALL + 1)
-    assert watching.watch.stalled
+    assert watching.watchdog.stalled
     scorer.may_score.set()
     await generation.result()
     watching.pass_time(1)
-    assert not watching.watch.stalled
+    assert not watching.watchdog.stalled
     await engine.stop()
 
 
@@ -250,11 +241,11 @@ async def test_a_hang_in_lanes_is_noticed(what: str) -> None:
     )
     await settled()
     watching.pass_time(STALL + 1)
-    assert watching.watch.stalled
+    assert watching.watchdog.stalled
     lanes.release()
     await generation.result()
     watching.pass_time(1)
-    assert not watching.watch.stalled
+    assert not watching.watchdog.stalled
     await engine.stop()
 
 
@@ -277,11 +268,11 @@ async def test_what_is_expected_of_a_model_follows_its_pace() -> None:
     assert engine.pulse() is None
     await engine.submit(GenerationRequest((12, 13, EOS))).result()
     engine.submit(GenerationRequest((10, EOS)))
-    pulse = engine.pulse()
-    assert pulse is not None
-    assert pulse.num_reports >= 2
+    progress = engine.pulse()
+    assert progress is not None
+    assert progress.num_reports >= 2
     # 16 steps of one row, and 128 positions
-    assert pulse.expected_seconds == pytest.approx((16 + 128) * 2.0)
+    assert progress.expected_seconds == pytest.approx((16 + 128) * 2.0)
     await engine.stop()
 
 
@@ -294,8 +285,8 @@ async def test_before_anything_was_seen_a_trial_says_how_slow_a_model_is() -> No
     engine.submit(GenerationRequest((10, EOS)))
     assert engine.pulse() == EngineProgress(0, 128 * 0.5)
     watching.pass_time(4 * 64)
-    assert not watching.watch.stalled
+    assert not watching.watchdog.stalled
     watching.pass_time(1)
-    assert watching.watch.stalled
+    assert watching.watchdog.stalled
     runner.release()
     await engine.stop()

@@ -1,4 +1,4 @@
-"""Who is next: everybody in the end, and nobody at the cost of the others."""
+"""Which request is next: each in the end, and none at the cost of others."""
 
 from __future__ import annotations
 
@@ -10,22 +10,50 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from service.batching.fair_queue import FairQueue
-from service.batching.jobs import Job
+from service.batching.records import RequestEntry
+from service.batching.score_scheduler import ScoreScheduler
 from service.decoding.requests import Priority, ScoringRequest, SearchOptions
-from tests.searches import EOS, NoReply, moody_runner, run_all, search_job
+from tests.searches import EOS, moody_runner, run_all, search, submitted
 
 
 def job(
     client: str, work: int = 1, priority: Priority = Priority.NORMAL, beam_size: int = 1
-) -> Job:
+) -> RequestEntry:
     source = range(10, 9 + work)  # and EOS
-    return search_job(source, SearchOptions(beam_size=beam_size), client=client, priority=priority)
+    options = SearchOptions(beam_size=beam_size)
+    return RequestEntry(search(source, options, client=client, priority=priority))
 
 
-def score(client: str, work: int = 1, priority: Priority = Priority.NORMAL) -> Job:
+def score(client: str, work: int = 1, priority: Priority = Priority.NORMAL) -> RequestEntry:
     source = (*range(10, 9 + work), EOS)
     request = ScoringRequest(source, target_ids=(EOS,), client=client, priority=priority)
-    return Job(request, NoReply(), 1, 0.0)
+    return RequestEntry(submitted(request, 1))
+
+
+class BothQueues:
+    """Translations, and the scheduler of scores that shares clients' work with them."""
+
+    def __init__(self) -> None:
+        self.translations = FairQueue()
+        self.scores = ScoreScheduler(1, self.translations, EOS)  # one score at a time
+
+    def __len__(self) -> int:
+        return len(self.translations) + len(self.scores)
+
+    def push(self, entry: RequestEntry) -> None:
+        (self.translations if entry.num_rows else self.scores).push(entry)
+
+    def discard(self, entry: RequestEntry) -> None:
+        (self.translations if entry.num_rows else self.scores).discard(entry)
+
+    def next_score(self) -> RequestEntry | None:
+        return self.scores._waiting.peek()
+
+    def take(self, *, scored: bool = False) -> RequestEntry:
+        if not scored:
+            return self.translations.take()
+        [entry] = self.scores.schedule(0.0, beside_rows=False)
+        return entry
 
 
 clients = st.sampled_from("abcd")
@@ -42,8 +70,8 @@ def test_everybody_comes_out_once_and_in_the_order_of_his_flow(
     operations: list[tuple[str, int]],
 ) -> None:
     queue = FairQueue()
-    waiting: list[Job] = []
-    taken: list[Job] = []
+    waiting: list[RequestEntry] = []
+    taken: list[RequestEntry] = []
 
     def take() -> None:
         expected = queue.peek()
@@ -59,7 +87,7 @@ def test_everybody_comes_out_once_and_in_the_order_of_his_flow(
         later = [j for j in waiting if (j.request.client, j.request.priority) == flow]
         assert all(numbers.index(id(one)) < numbers.index(id(j)) for j in later)
 
-    pushed: list[Job] = []
+    pushed: list[RequestEntry] = []
     for name, *arguments in operations:
         if name == "push":
             one = job(*arguments)  # type: ignore[arg-type]
@@ -73,14 +101,14 @@ def test_everybody_comes_out_once_and_in_the_order_of_his_flow(
             assert queue.discard(one)
             assert not queue.discard(one)
         assert len(queue) == len(waiting)
-        assert set(queue.jobs()) == set(waiting)
+        assert set(queue) == set(waiting)
     while waiting:
         take()
     assert queue.peek() is None
     assert len(set(taken)) == len(taken)
 
 
-def flow_of(one: Job) -> tuple[str, Priority]:
+def flow_of(one: RequestEntry) -> tuple[str, Priority]:
     return one.request.client, one.request.priority
 
 
@@ -98,18 +126,19 @@ kinds = st.booleans()
 def test_each_kind_comes_out_in_order_whatever_becomes_of_the_other(
     operations: list[tuple[Any, ...]],
 ) -> None:
-    queue = FairQueue()
-    waiting: list[Job] = []
+    queue = BothQueues()
+    waiting: list[RequestEntry] = []
 
     def take(scored: bool) -> None:
-        expected, other = queue.peek(scored=scored), queue.peek(scored=not scored)
+        heads = queue.translations.peek(), queue.next_score()
+        expected, other = heads[scored], heads[not scored]
         of_kind = [one for one in waiting if (one.num_rows == 0) == scored]
         if not of_kind:
             assert expected is None
             return
         one = queue.take(scored=scored)
         assert one is expected
-        assert queue.peek(scored=not scored) is other
+        assert (queue.translations.peek(), queue.next_score())[not scored] is other
         first = next(job for job in of_kind if flow_of(job) == flow_of(one))
         assert one is first
         waiting.remove(one)
@@ -123,14 +152,13 @@ def test_each_kind_comes_out_in_order_whatever_becomes_of_the_other(
             take(*arguments)
         elif waiting:
             one = waiting.pop(arguments[0] % len(waiting))
-            assert queue.discard(one)
-            assert not queue.discard(one)
+            queue.discard(one)
         assert len(queue) == len(waiting)
-        assert set(queue.jobs()) == set(waiting)
-        assert queue.num_rows == sum(one.num_rows for one in waiting)
+        assert {*queue.translations, *queue.scores} == set(waiting)
+        assert queue.translations.num_rows == sum(one.num_rows for one in waiting)
     while waiting:
         take(waiting[0].num_rows == 0)
-    assert queue.peek() is queue.peek(scored=True) is None
+    assert queue.translations.peek() is queue.next_score() is None
 
 
 sizes = st.lists(st.integers(1, 30), min_size=1, max_size=5)
@@ -140,7 +168,7 @@ sizes = st.lists(st.integers(1, 30), min_size=1, max_size=5)
 def test_scores_are_shared_by_themselves_and_count_among_translations(
     works: dict[str, tuple[list[int], list[int]]], turns: list[bool]
 ) -> None:
-    queue = FairQueue()
+    queue = BothQueues()
     for client, (translated, scored) in works.items():
         for number in range(len(turns) + 1):
             queue.push(job(client, translated[number % len(translated)]))
@@ -161,7 +189,7 @@ def test_scores_are_shared_by_themselves_and_count_among_translations(
 
 
 def test_a_score_waits_for_one_turn_of_other_scores_whatever_its_client_translates() -> None:
-    queue = FairQueue()
+    queue = BothQueues()
     for _ in range(1000):
         queue.push(job("translates", work=30))
         queue.push(score("scores"))
@@ -176,7 +204,7 @@ def test_a_score_waits_for_one_turn_of_other_scores_whatever_its_client_translat
 
 
 def test_whose_scores_are_passed_saves_nothing_up() -> None:
-    queue = FairQueue()
+    queue = BothQueues()
     queue.push(score("passed"))
     for _ in range(1000):
         queue.push(job("busy"))
@@ -190,7 +218,7 @@ def test_whose_scores_are_passed_saves_nothing_up() -> None:
 
 @pytest.mark.parametrize("waits_before", [True, False])
 def test_where_translations_wait_scores_count(waits_before: bool) -> None:
-    queue = FairQueue()
+    queue = BothQueues()
     both = [job("both") for _ in range(100)]
     for _ in range(100):
         queue.push(job("plain"))
@@ -208,7 +236,7 @@ def test_where_translations_wait_scores_count(waits_before: bool) -> None:
 
 
 def test_what_was_scored_while_no_translation_waited_was_at_nobody_s_cost() -> None:
-    queue = FairQueue()
+    queue = BothQueues()
     for _ in range(50):
         queue.push(score("scored", work=30))
         queue.take(scored=True)
@@ -247,9 +275,9 @@ def test_tokens_that_are_asked_for_count_as_work() -> None:
     led = SearchOptions(prefix_ids=(5,) * 20)
     for _ in range(40):
         queue.push(job("plain", 20))
-        queue.push(search_job([10], wordy, client="wordy"))
-        queue.push(search_job([10], led, client="led"))
-        queue.push(search_job([10], wordy, max_new_tokens=2, client="short"))
+        queue.push(RequestEntry(search([10], wordy, client="wordy")))
+        queue.push(RequestEntry(search([10], led, client="led")))
+        queue.push(RequestEntry(search([10], wordy, max_new_tokens=2, client="short")))
     taken = Counter(queue.take().request.client for _ in range(39))
     assert abs(taken["plain"] - taken["wordy"]) <= 1
     assert abs(taken["plain"] - taken["led"]) <= 1
@@ -266,7 +294,8 @@ def test_what_a_job_took_beyond_its_work_counts_in_the_end(priority: Priority) -
     taken: Counter[str] = Counter()
     for _ in range(40):
         one = queue.take()
-        queue.settle(one, 30)
+        one.num_steps = 30
+        queue.settle(one)
         taken[one.request.client] += 1
     assert abs(taken["plain"] - taken["endless"]) <= 2
 
@@ -275,7 +304,9 @@ def test_what_ended_while_nobody_waited_was_at_nobody_s_cost() -> None:
     queue = FairQueue()
     for _ in range(100):
         queue.push(job("alone"))
-        queue.settle(queue.take(), 30)
+        one = queue.take()
+        one.num_steps = 30
+        queue.settle(one)
     for _ in range(20):
         queue.push(job("alone", 30))
         queue.push(job("newcomer", 30))
@@ -289,12 +320,13 @@ def test_a_scheduler_settles_what_its_rows_took() -> None:
     endless = SearchOptions(suppressed_ids=(EOS,))
     long = SearchOptions(min_new_tokens=20)
     jobs = [
-        search_job([10], *kind, client=client)
+        search([10], *kind, client=client)
         for _ in range(10)
         for client, kind in (("endless", (endless, 20)), ("long", (long, 20)))
     ]
     scheduler.add(jobs)
-    ended = [job.request.client for job in run_all(scheduler, runner)]  # in order
+    client_of = {job.id: job.request.client for job in jobs}
+    ended = [client_of[number] for number in run_all(scheduler, runner)]  # in order
     for count in range(1, 20):
         assert abs(2 * ended[:count].count("endless") - count) <= 2
 

@@ -1,23 +1,25 @@
-"""Planning ahead changes when things happen, and nobody's answer."""
+"""Scheduling ahead changes when things happen, and no answer."""
 
 from __future__ import annotations
 
 import itertools
 import random
+from collections.abc import Iterable
 from concurrent.futures import Future
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from service.batching.async_loop import Pipeline
+from service.batching.async_loop import AsyncLoop
 from service.batching.async_scheduler import JOIN_EVERY, AsyncScheduler
-from service.batching.jobs import Job
+from service.batching.events import Events
+from service.batching.records import EngineRequest, Finished
 from service.decoding.requests import FinishReason, GenerationResult, SearchOptions
-from service.errors import InternalError, RequestCancelledError
+from service.errors import RequestCancelledError
 from service.runtime.plan import RunnerLimits, StepOutput, StepPlan
 from tests.fake_runner import FakeRunner, babble
-from tests.searches import EOS, search_job
+from tests.searches import EOS, is_waiting, rows_of, search
 
 LIMITS = RunnerLimits(
     max_rows=6, max_source_positions=16, max_target_positions=16, top_k=8, vocab_size=512
@@ -71,48 +73,53 @@ class DeviceLike:
 
 
 class Loop:
-    """A step loop without threads, and with a clock that stands still."""
+    """An `AsyncLoop` that iterates on this thread, with a clock that stands still."""
 
     def __init__(self, depth: int, many_rows: int = 64) -> None:
         self.runner = DeviceLike(FakeRunner(LIMITS, script=babble), depth)
         self.scheduler = AsyncScheduler(
             LIMITS, bos_id=2, eos_id=EOS, encode_token_budget=40, many_rows=many_rows
         )
-        self.pipeline = Pipeline(self.runner, self.scheduler, lambda: FREE)
-        self.results: dict[Job, GenerationResult] = {}
-        self.streamed: dict[Job, list[int]] = {}
+        self.loop = AsyncLoop(self.runner, self.scheduler, lambda: FREE, self)
+        self.results: dict[int, GenerationResult] = {}
+        self.streamed: dict[int, list[int]] = {}
+
+    def on_events(self, events: Events) -> None:
+        for request_id, tokens in events.streamed:
+            self.streamed.setdefault(request_id, []).extend(tokens)
+        self.end(events.finished)
+
+    def on_end(self, failed: bool) -> None:
+        raise AssertionError("it was not started")
+
+    def end(self, all_finished: Iterable[Finished]) -> None:
+        for finished in all_finished:
+            assert finished.id not in self.results, "answered twice"
+            self.results[finished.id] = finished.result
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a step is in flight."""
+        return bool(self.loop._in_flight)
 
     def iterate(self) -> None:
-        ended = [done for schedule in self.pipeline.fill() for done in schedule.dropped]
-        if self.pipeline.is_busy:
-            step = self.pipeline.take_oldest()
-            if step.output.exception() is not None:
-                ended += self.scheduler.fail_running(InternalError("broken"), FREE)
-            else:
-                update = self.scheduler.update(step.output.result(), FREE)
-                for job, tokens in update.streamed:
-                    self.streamed.setdefault(job, []).extend(tokens)
-                assert all(job.first_token_at is not None for job in update.first_tokens)
-                ended += update.finished
-        for finished in ended:
-            assert finished.job not in self.results, "answered twice"
-            self.results[finished.job] = finished.result
+        self.loop.iterate()
 
     def run(self) -> None:
         for _ in range(2000):
-            if self.scheduler.is_idle and not self.pipeline.is_busy:
+            if self.scheduler.is_idle and not self.is_busy:
                 return
             self.iterate()
-        raise AssertionError("somebody runs for ever")
+        raise AssertionError("a request runs for ever")
 
 
-def jobs_at_random(chance: random.Random, count: int, share_of_beams: float) -> list[Job]:
+def jobs_at_random(chance: random.Random, count: int, share_of_beams: float) -> list[EngineRequest]:
     jobs = []
     for _ in range(count):
         source = [chance.randrange(4, 60) for _ in range(chance.randint(1, 8))]
         beam_size = 3 if chance.random() < share_of_beams else 1
         options = SearchOptions(beam_size=beam_size)
-        jobs.append(search_job(source, options, chance.choice([1, 2, 5, 12, 16])))
+        jobs.append(search(source, options, chance.choice([1, 2, 5, 12, 16])))
     return jobs
 
 
@@ -128,57 +135,57 @@ def test_everybody_gets_what_greedy_search_gives(
         loop = Loop(depth, many_rows)
         jobs = jobs_at_random(chance, 40, share_of_beams)
         waiting = list(jobs)
-        cancelled: set[Job] = set()
+        cancelled: set[EngineRequest] = set()
         while waiting:
             for _ in range(chance.randint(0, 3)):
                 if waiting:
                     job = waiting.pop()
                     loop.scheduler.add([job])
-                    if job.num_rows == 1 and chance.random() < 0.3:
-                        loop.streamed[job] = loop.scheduler.stream(job)
+                    if job.request.num_rows == 1 and chance.random() < 0.3:
+                        loop.streamed[job.id] = loop.scheduler.stream(job.id)
             if chance.random() < 0.1:
                 victim = chance.choice(jobs)
-                if victim not in waiting and not victim.has_ended:
-                    loop.scheduler.cancel(victim, RequestCancelledError("enough"))
+                if victim not in waiting and victim.id in loop.scheduler.entries:
+                    error = RequestCancelledError("enough")
+                    loop.end(loop.scheduler.cancel(victim.id, error, FREE))
                     cancelled.add(victim)
             loop.iterate()
         loop.run()
         chained += loop.runner.num_chained
-        assert set(loop.results) == set(jobs)
-        for job, result in loop.results.items():
-            if job.num_rows > 1:
+        assert set(loop.results) == {job.id for job in jobs}
+        for job in jobs:
+            result = loop.results[job.id]
+            if job.request.num_rows > 1:
                 continue
             expected, reason = loop.runner.fake.predict(job.request.source_ids, job.max_new_tokens)
             if job in cancelled and result.finish_reason is FinishReason.CANCELLED:
                 assert result.token_ids == expected[: len(result.token_ids)]
                 continue
             assert (result.token_ids, result.finish_reason) == (expected, reason)
-            if job in loop.streamed:
-                assert loop.streamed[job] == expected
+            if job.id in loop.streamed:
+                assert loop.streamed[job.id] == expected
     assert (chained > 0) == (depth > 1)
 
 
 def test_a_beam_is_looked_at_at_every_step() -> None:
     loop = Loop(depth=3)
-    loop.scheduler.add(
-        [search_job([5, 6], SearchOptions(beam_size=2), 6), search_job([7], None, 6)]
-    )
+    loop.scheduler.add([search([5, 6], SearchOptions(beam_size=2), 6), search([7], None, 6)])
     loop.iterate()
     assert loop.runner.num_chained == 0
-    assert not loop.pipeline.is_busy
+    assert not loop.is_busy
     loop.run()
     assert all(result.error is None for result in loop.results.values())
 
 
 def test_a_newcomer_joins_at_most_as_late_as_the_depth() -> None:
     loop = Loop(depth=3)
-    loop.scheduler.add([search_job([9, 9, 9, 9], None, 16)])
+    loop.scheduler.add([search([9, 9, 9, 9], None, 16)])
     loop.iterate()  # three steps submitted, one of them taken in
-    late = search_job([8, 8], None, 16)
+    late = search([8, 8], None, 16)
     loop.scheduler.add([late])
     num_plans = len(loop.runner.fake.plans)
     loop.iterate()
-    assert late.rows, "it joins with the next plan"
+    assert rows_of(loop.scheduler, late), "it joins with the next plan"
     assert len(loop.runner.fake.plans) == num_plans + 1
     loop.run()
 
@@ -186,16 +193,16 @@ def test_a_newcomer_joins_at_most_as_late_as_the_depth() -> None:
 def test_among_many_rows_newcomers_join_together() -> None:
     """At every fourth step at most; who comes after a while without any joins at once."""
     loop = Loop(depth=2, many_rows=2)
-    loop.scheduler.add([search_job([9, 9, 9, n], None, 16) for n in range(10, 12)])
+    loop.scheduler.add([search([9, 9, 9, n], None, 16) for n in range(10, 12)])
     loop.iterate()
-    late = [search_job([8, 8, 8, n], None, 16) for n in range(10, 13)]
+    late = [search([8, 8, 8, n], None, 16) for n in range(10, 13)]
     for job in late:  # one comes at each step
         loop.scheduler.add([job])
         loop.iterate()
     plans = loop.runner.fake.plans
     joined = [number for number, plan in enumerate(plans) if plan.encodes]
     assert len(plans) - 1 <= JOIN_EVERY
-    while not all(job.rows for job in late):
+    while any(is_waiting(loop.scheduler, job) for job in late):
         loop.iterate()
     joined = [number for number, plan in enumerate(plans) if plan.encodes]
     assert len(joined) <= 3
@@ -206,16 +213,16 @@ def test_among_many_rows_newcomers_join_together() -> None:
 
 def test_a_failed_step_fails_those_who_ran_and_nobody_after_them() -> None:
     loop = Loop(depth=2)
-    first = [search_job([5, 6, 7, n], None, 16) for n in range(10, 16)]
-    second = [search_job([5, 6, 8, n], None, 16) for n in range(10, 16)]
+    first = [search([5, 6, 7, n], None, 16) for n in range(10, 16)]
+    second = [search([5, 6, 8, n], None, 16) for n in range(10, 16)]
     loop.scheduler.add(first)
     loop.iterate()
     loop.scheduler.add(second)
     loop.runner.fake.fail_next(RuntimeError("broken"))
     loop.run()
-    failed = [job for job, result in loop.results.items() if result.error is not None]
+    failed = [number for number, result in loop.results.items() if result.error is not None]
     assert failed
-    assert set(failed) <= set(first)
+    assert set(failed) <= {job.id for job in first}
     for job in second:
         expected, _ = loop.runner.fake.predict(job.request.source_ids, job.max_new_tokens)
-        assert loop.results[job].token_ids == expected
+        assert loop.results[job.id].token_ids == expected
