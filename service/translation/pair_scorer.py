@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
+from typing import Unpack
 
 from model.tokenizer import Tokenizer
 from service.decoding.requests import AlignmentKind, Priority, SearchOptions
@@ -20,9 +21,9 @@ from service.translation.alignments import (
     given_tokens,
     source_tokens,
 )
-from service.translation.engine_call import EngineCall
+from service.translation.engine_call import CallArguments, EngineCall
 from service.translation.fairness import CooperativeYield
-from service.translation.options import NORMALISED, TranslatorLimits
+from service.translation.options import TranslatorLimits
 from service.translation.preparation import TextError, TextPreparer
 
 # By number, not by time: the engine should see the pairs of a usual request at once.
@@ -98,19 +99,14 @@ class PairScorer:
         self,
         pairs: Sequence[tuple[str, str]],
         options: ScoreOptions | None = None,
-        *,
-        deadline: float | None = None,
-        request_id: str = "",
-        client: str = "",
+        **shared: Unpack[CallArguments],
     ) -> list[PairResult]:
         """Score all pairs. Cancelling the awaiting task drops the unfinished ones.
 
         Args:
             pairs: texts and their translations, each as one sequence.
             options: what to return.
-            deadline: `time.monotonic()` seconds after which the result is useless.
-            request_id: identifies the request in logs.
-            client: identifies the client, for fairness.
+            shared: deadline, request id and client.
 
         Returns:
             A result for each pair, in order. A bad pair does not affect the others.
@@ -123,17 +119,13 @@ class PairScorer:
             DeadlineExceededError: the deadline passed first.
             UnavailableError: the engine does not serve.
         """
-        options = options or ScoreOptions()
-        await self._check(pairs, client)
+        options, client = options or ScoreOptions(), shared.get("client", "")
+        self._limits.check_count("pairs", len(pairs), "pairs")
+        names = [f"pairs[{index}].{side}" for index in range(len(pairs)) for side in _SIDES]
+        texts = [text for pair in pairs for text in pair]
+        await self._preparer.check_lengths(self._limits, "pairs", names, texts, client)
         await self._engine.prepare_scoring()
-        call = EngineCall(
-            self._engine,
-            SearchOptions(),
-            deadline=deadline,
-            request_id=request_id,
-            client=client,
-            priority=options.priority,
-        )
+        call = EngineCall(self._engine, SearchOptions(), options.priority, **shared)
         try:
             submitted: list[Generation | InvalidArgumentError] = []
             tokenized = self._tokenized(pairs, client)
@@ -154,14 +146,6 @@ class PairScorer:
             return results
         finally:
             call.close()
-
-    async def _check(self, pairs: Sequence[tuple[str, str]], client: str) -> None:
-        self._limits.check_count("pairs", len(pairs), "pairs")
-        names = [f"pairs[{i}].{side}" for i in range(len(pairs)) for side in _SIDES]
-        texts = [text for pair in pairs for text in pair]
-        self._limits.check_lengths("pairs", names, [len(text) for text in texts])
-        lengths = await self._preparer.lengths(texts, client=client)
-        self._limits.check_lengths("pairs", names, lengths, NORMALISED)
 
     async def _result(
         self,
