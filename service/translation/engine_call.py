@@ -8,6 +8,7 @@ from typing import Any, TypedDict, Unpack
 from service.decoding.requests import (
     AlignmentKind,
     GenerationRequest,
+    GenerationResult,
     Priority,
     ScoringRequest,
     SearchOptions,
@@ -15,6 +16,7 @@ from service.decoding.requests import (
 from service.engine.generation import Generation
 from service.engine.interface import ServableEngine
 from service.engine.quota import AdmittedCall
+from service.errors import InternalError
 from service.translation.preparation import Piece
 
 
@@ -142,3 +144,15 @@ class EngineCall:
             sampling = options.sampling.for_sentence(piece.source_ids)
             options = replace(options, sampling=sampling)
         return GenerationRequest(piece.source_ids, options, **self._shared)
+
+
+async def result_of(generation: Generation) -> GenerationResult:
+    """The result of one piece, which may have failed alone, with an InternalError.
+
+    Raises:
+        DragomanError: any other error, which is one of the whole call.
+    """
+    result = await generation.result()
+    if result.error is not None and not isinstance(result.error, InternalError):
+        raise result.error
+    return result

@@ -11,7 +11,7 @@ from model.tokenizer import Tokenizer
 from service.decoding.requests import AlignmentKind, Priority, SearchOptions
 from service.engine.generation import Generation
 from service.engine.interface import ServableEngine
-from service.errors import DragomanError, InternalError, InvalidArgumentError
+from service.errors import DragomanError, InvalidArgumentError
 from service.translation.alignments import (
     Alignment,
     SoftWeights,
@@ -21,7 +21,7 @@ from service.translation.alignments import (
     given_tokens,
     source_tokens,
 )
-from service.translation.engine_call import CallArguments, EngineCall
+from service.translation.engine_call import CallArguments, EngineCall, result_of
 from service.translation.fairness import CooperativeYield
 from service.translation.options import TranslatorLimits
 from service.translation.preparation import TextError, TextPreparer
@@ -156,11 +156,9 @@ class PairScorer:
     ) -> PairResult:
         if isinstance(scoring, InvalidArgumentError):
             return PairResult(error=scoring)
-        result = await scoring.result()
-        if isinstance(result.error, InternalError):
-            return PairResult(error=result.error)
+        result = await result_of(scoring)
         if result.error is not None:
-            raise result.error
+            return PairResult(error=result.error)
         [scored] = result.hypotheses
         kind = options.return_alignments
         shows_tokens = options.return_tokens or kind is not None

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from typing import Unpack
 
 from model.tokenizer import Tokenizer
-from service.decoding.requests import AlignmentKind, Hypothesis
+from service.decoding.requests import AlignmentKind
 from service.engine.interface import ServableEngine
-from service.errors import InternalError, InvalidArgumentError
+from service.errors import DragomanError, InvalidArgumentError
 from service.translation.alignments import SoftWeights
 from service.translation.detokenizer import Detokenizer
-from service.translation.engine_call import CallArguments, EngineCall, SubmittedPiece
+from service.translation.engine_call import CallArguments, EngineCall, SubmittedPiece, result_of
 from service.translation.fairness import CooperativeYield
 from service.translation.options import NORMALISED, TranslateOptions, TranslatorLimits
 from service.translation.pair_scorer import PairScorer
@@ -237,38 +237,21 @@ class Translator:
         if isinstance(pending, TextError):
             return TextResult("", None, error=InvalidArgumentError(field, str(pending)))
         texts = []
-        error: InternalError | None = None
+        error: DragomanError | None = None
         for submitted in pending.pieces:
             await yielder.checkpoint()
             texts.append(submitted.copied)
             if submitted.generation is None:
                 continue
-            result = await submitted.generation.result()
+            result = await result_of(submitted.generation)
             pending.generated.append((submitted.generation, result))
-            if isinstance(result.error, InternalError):
-                error = result.error
-            elif result.error is not None:
-                raise result.error
-            elif options.returns_sentences:
-                scored, error = await _scored(submitted, error)
-                if error is None:
-                    pending.sentences.append(
-                        sentence_result(submitted.piece, result, self._tokenizer, options, scored)
-                    )
+            scores = [await result_of(scoring) for scoring in submitted.scorings]
+            for failed in (result, *scores):
+                error = failed.error or error
+            if error is None and options.returns_sentences:
+                scored = [hypothesis for score in scores for hypothesis in score.hypotheses]
+                pending.sentences.append(
+                    sentence_result(submitted.piece, result, self._tokenizer, options, scored)
+                )
             texts.append(self._tokenizer.decode(result.token_ids))
         return pending.result("" if error else "".join(texts), error)
-
-
-async def _scored(
-    submitted: SubmittedPiece, error: InternalError | None
-) -> tuple[list[Hypothesis], InternalError | None]:
-    """The scored hypotheses of a piece, and the error of its text so far."""
-    scored = []
-    for scoring in submitted.scorings:
-        result = await scoring.result()
-        if isinstance(result.error, InternalError):
-            error = result.error
-        elif result.error is not None:
-            raise result.error
-        scored += result.hypotheses
-    return scored, error
