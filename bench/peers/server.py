@@ -54,9 +54,6 @@ def peer_model(
         target=bundle.target_language,
         precision=bundle.precision,
         device="cpu",
-        max_source_tokens=limits.max_source_positions,
-        max_target_tokens=limits.max_target_positions,
-        max_rows=limits.max_rows,
         engine=engine,
         translator=Translator(engine, bundle.tokenizer(), source_language=bundle.source_language),
     )
