@@ -1,18 +1,17 @@
-"""Does the served engine find what the PyTorch reference search finds, on real sentences?
+"""Compares the engine's searches with the PyTorch reference search on real sentences.
 
     python -m bench.search_parity --checkpoint model/checkpoints/en-de --sentences valid.en
 
-The checkpoint is exported to fp32 and int8. The engine searches each sentence in process, alone and
-with 64 rows filled, greedily and with a beam of four; `model.search` searches it in PyTorch. For
-fp32 the token sequences have to be the same for 99.8 % of the sentences, and every other one has to
-be a near-tie, where rounding decides:
+The checkpoint is exported to fp32 and int8. The engine searches each sentence in process, alone
+and with 64 rows filled, greedily and with a beam of four; `model.search` searches it in PyTorch.
+For fp32 the token sequences must be the same for 99.8 % of the sentences, and every difference must
+be a near-tie that rounding decides:
 
-- greedy: the two tokens where the sequences part have log-probabilities that differ by less than
-  1e-4 in the reference;
+- greedy: the log-probabilities of the first tokens that differ are within 1e-4 in the reference;
 - beam: the reference scores the two translations within 1e-4 of each other.
 
-int8 has other weights, so that its differences are counted, not judged; but alone and at load its
-results have to be the same to the last bit, as fp32's.
+int8 has other weights, so its differences are counted, not judged. But alone and at load its
+results must be the same to the last bit, as fp32's.
 """
 
 from __future__ import annotations
@@ -78,12 +77,12 @@ class SearchComparison:
 
     @property
     def share_identical(self) -> float:
-        """Of the sentences, 0 to 1."""
+        """The share of sentences without a difference, 0 to 1."""
         return 1.0 - len(self.differences) / self.num_sentences
 
     @property
     def holds(self) -> bool:
-        """Whether what is promised of fp32 is so."""
+        """Whether the promise for fp32 holds."""
         return self.share_identical >= LEAST_IDENTICAL and all(
             difference.gap is not None and difference.gap < NEAR_TIE
             for difference in self.differences
@@ -92,7 +91,7 @@ class SearchComparison:
 
 @dataclass(frozen=True)
 class SearchParity:
-    """All that the report is made of.
+    """The figures of the report.
 
     Attributes:
         what: the checkpoint and the sentences.
@@ -123,7 +122,7 @@ class SearchParity:
 
     @property
     def holds(self) -> bool:
-        """Whether everything that is promised is so."""
+        """Whether all promises hold."""
         return self.same_bits and all(c.holds for c in self.comparisons if c.precision == "fp32")
 
 
@@ -180,7 +179,7 @@ def search_with_reference(
 def gap_between(
     model: Transformer, source: Tokens, found: Tokens, expected: Tokens, beam_size: int
 ) -> float:
-    """How near the reference holds two translations of a source: see `TokenDifference.gap`.
+    """The distance of two translations of a source in the reference: see `TokenDifference.gap`.
 
     Args:
         model: the reference's.
@@ -207,7 +206,7 @@ def compare(
     beam_size: int,
     rows: int,
 ) -> SearchComparison:
-    """What differs, and by how much."""
+    """The sentences that differ, and by how much."""
     eos = model.config.eos_id
     differences = []
     for index, (source, result, wanted) in enumerate(zip(sources, results, reference, strict=True)):
@@ -224,7 +223,7 @@ def compare(
 
 
 def _log_probabilities(model: Transformer, source: Tokens, target: Tokens) -> list[float]:
-    """Of each token of a target, by the reference in one pass."""
+    """The log-probability of each token of a target, by the reference in one pass."""
     import torch
 
     with torch.inference_mode():
@@ -240,7 +239,7 @@ def measure(
     sources: Sequence[Tokens],
     beam_sizes: Sequence[int] = BEAM_SIZES,
 ) -> tuple[list[SearchComparison], bool]:
-    """Every way to search with one bundle.
+    """Compare every way to search with one bundle.
 
     Returns:
         The comparisons, and whether results alone and at load were the same to the last bit.
@@ -266,7 +265,7 @@ def main(
         Path | None, typer.Option(help="A directory for report.md and summary.json.")
     ] = None,
 ) -> None:
-    """Compare the engine's searches with the reference's; exit status 1 if fp32's don't agree."""
+    """Compare the engine's searches with the reference's; exit status 1 if fp32 differs."""
     from export.bundle_writer import ExportOptions
     from export.exporter import export_checkpoint
     from model.bundle import Bundle

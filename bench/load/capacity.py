@@ -1,4 +1,4 @@
-"""The highest Poisson rate that a server carries within a promise, and the search for it.
+"""The search for a server's capacity: the highest Poisson rate at which it keeps a promise.
 
 Capacity means: the promise was kept for at least 60 seconds, with enough samples to say so, without
 a single error. Short probes find the neighbourhood; only long trials count.
@@ -32,16 +32,16 @@ _MOST_INVALID = 3
 
 
 class Stage(enum.Enum):
-    """How much a trial's outcome is worth."""
+    """The kind of a trial."""
 
     PROBE = "probe"
     CONFIRM = "confirm"
 
 
 class CapacitySearch:
-    """Which rate to try next: doubling and halving, then bisecting on a geometric scale.
+    """Chooses the next rate to try: doubling and halving, then bisecting on a geometric scale.
 
-    Pure: `next` says what to try, `observe` is told what came of it.
+    Pure: `next` gives the rate to try, `observe` takes the outcome.
 
     Args:
         start: the rate to begin with, in requests a second.
@@ -80,7 +80,7 @@ class CapacitySearch:
         return None if rate is None else (rate, Stage.CONFIRM)
 
     def observe(self, rate: float, stage: Stage, kept: bool) -> None:
-        """Take in whether `rate` kept the promise."""
+        """Record whether `rate` kept the promise."""
         if kept:
             self._kept[stage] = max(rate, self._kept[stage] or 0.0)
         else:
@@ -116,7 +116,7 @@ class CapacitySearch:
 
 @dataclass(frozen=True)
 class Trial:
-    """One rate, tried.
+    """One rate and its outcome.
 
     Attributes:
         rate: requests a second.
@@ -149,7 +149,7 @@ class Trial:
 
 @dataclass(frozen=True)
 class Capacity:
-    """What a search found.
+    """The result of a search.
 
     Attributes:
         slo: the promise.
@@ -298,7 +298,7 @@ class CapacityTest:
 
 
 class _Watch:
-    """Ends a trial as soon as nothing can save it: no need to load a server that is lost."""
+    """Ends a trial as soon as it can no longer keep its promise."""
 
     def __init__(self, plan: LoadPlan, slo: Slo, observer: Callable[[RunProgress], bool]) -> None:
         self._plan = plan
@@ -323,7 +323,7 @@ class _Watch:
 
 
 def _ended(directory: Path) -> Results | None:
-    """The trial in `directory`, if there is one that was not broken off by chance."""
+    """The trial in `directory`, unless it was interrupted."""
     try:
         results = read_results(directory)
     except ResultsError:

@@ -1,4 +1,4 @@
-"""A run on disk: written while it goes on, so that nothing measured is lost, and read again.
+"""A run on disk, written while it goes on, so that no measurement is lost.
 
 run.json               the plan, the promise, what and where; whether the run came to its end
 samples.jsonl.gz       every request: a line with the columns' names, then a line a request
@@ -43,7 +43,7 @@ _PACKAGES = ("onnxruntime", "onnxruntime-gpu", "ctranslate2", "grpcio")
 
 @dataclass(frozen=True)
 class Results:
-    """A run and everything that is known about it.
+    """A run with its samples, scrapes and metadata.
 
     Attributes:
         run: the samples and how they came about.
@@ -62,14 +62,14 @@ class Results:
         return summarise(self.run, self.slo)
 
     def server(self) -> ServerFigures | None:
-        """The server's own figures over the measured time; None if it gave none of its own."""
+        """The server's own figures over the measured time; None without any."""
         if whose_metrics(self.snapshots, self.run.samples):
             return None
         return server_figures(self.snapshots, self.run.plan.warmup, self.run.seconds)
 
 
 def about_machine() -> dict[str, Any]:
-    """What a reader of the results wants to know about where the load came from."""
+    """Facts of the machine and the software, stored with the results."""
     return {
         "started_at": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
         "machine": platform.machine(),
@@ -79,14 +79,14 @@ def about_machine() -> dict[str, Any]:
         "operating_system": f"{platform.system()} {platform.release().partition('-')[0]}",
         "python": platform.python_version(),
         **_versions(),
-        # What else ran here when it began: figures of a busy machine are worth little.
+        # Other load at the begin of the run: figures of a busy machine are unreliable.
         "load_average": os.getloadavg()[0],
     }
 
 
 @functools.cache
 def _versions() -> dict[str, str]:
-    """Of what computes, as far as it is here; and of this checkout, if it is one."""
+    """Versions of the runtimes that are installed, and the revision of the checkout."""
     found = {}
     for name in _PACKAGES:
         with contextlib.suppress(metadata.PackageNotFoundError):
@@ -147,14 +147,14 @@ class ResultsWriter:
             raise ResultsError(f"cannot write to {directory}: {exc.strerror or exc}") from exc
 
     def add(self, samples: Sequence[RequestSample]) -> None:
-        """Store further samples: all there are, of which the first were stored before."""
+        """Store the samples that are new since the last call; `samples` has all."""
         for sample in samples[self._num_written :]:
             self._write_line(to_row(sample))
         self._num_written = len(samples)
         self._samples.flush()  # what is flushed can be read even if we are killed
 
     def finish(self, results: Results, report: str) -> None:
-        """Store what is known at the end."""
+        """Store the results at the end of the run."""
         run = results.run
         self.add(run.samples)
         self._samples.close()
@@ -189,7 +189,7 @@ class ResultsWriter:
 
 
 def read_results(directory: Path) -> Results:
-    """What `ResultsWriter` wrote, also if it was killed before its end.
+    """The run that `ResultsWriter` wrote, complete or not.
 
     Raises:
         ResultsError: there is no run, or its files are damaged.
@@ -223,7 +223,7 @@ def read_results(directory: Path) -> Results:
 
 
 def pack(directory: Path) -> None:
-    """Make a run that has ended small: compress what there is, drop what follows from it."""
+    """Compress the files of an ended run and delete those that can be recomputed."""
     for name in (SUMMARY_FILE, REPORT_FILE):
         (directory / name).unlink(missing_ok=True)
     samples, metrics = directory / SAMPLES_FILE, directory / METRICS_FILE
@@ -239,7 +239,7 @@ def pack(directory: Path) -> None:
 
 
 def _replace(file: Path, content: bytes) -> None:
-    """Write a file that is whole at any moment."""
+    """Replace a file atomically."""
     temporary = file.with_name(f".{file.name}.partial")
     temporary.write_bytes(content)
     temporary.replace(file)

@@ -1,8 +1,8 @@
-"""One model's benchmark: agreement, sweeps, capacities, runs. What is there is not measured again.
+"""The benchmark of one model: agreement, sweeps, runs. Nothing is measured twice.
 
 Every run is a directory of `dragoman load` results. Systems alternate within each load point, and
-change places from one repetition to the next, so that a machine that warms up or slows down does
-so for all of them.
+change their order from one repetition to the next, so that a machine that warms up or slows down
+affects all of them alike.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ RUNS = "runs"
 SWEEP = "sweep"
 CAPACITY = "capacity"
 SWEEP_FILE = "sweep.json"
-_ROWS = 64  # of a server's widest batch, unless it is told otherwise
+_ROWS = 64  # of a server by default
 _MOST_ANSWER_SECONDS = 6.0
 
 
@@ -66,7 +66,7 @@ class Suite:
 
     @property
     def name(self) -> str:
-        """Of the model and precision, for directories."""
+        """The model and precision, for directories."""
         return f"{self.artifacts.name}-{self.artifacts.precision}"
 
     @property
@@ -76,7 +76,7 @@ class Suite:
 
     @property
     def runs(self) -> Path:
-        """Where the runs that tables are made of go."""
+        """The folder of the runs that tables are made of."""
         return self.output / RUNS / self.name
 
     def check_agreement(self, beam_size: int) -> None:
@@ -137,10 +137,10 @@ class Suite:
         return self._run(system, load, rate, seconds, warmup, directory, servers)
 
     def _answer_seconds(self, load: Load) -> float:
-        """How long an answer may take in a closed loop, if the plan wants to know; 0 otherwise.
+        """The expected seconds of an answer in a closed loop, if the plan adapts to it; else 0.
 
-        All users begin at once, so for that long nothing is as it will be. Foreseen from what
-        CTranslate2 carried with the next fewer users; 0 if that has not been measured.
+        All users start at once, so the load is not steady before that. Estimated from CTranslate2's
+        throughput with the next fewer users; 0 if that has not been measured.
         """
         fewer = [count for count in self.plan.closed if count < (load.concurrency or 0)]
         if not self.plan.adapts or not fewer or load.concurrency is None:
@@ -161,7 +161,7 @@ class Suite:
         servers: Servers | None = None,
         once: bool = False,
     ) -> Results:
-        """A run, or what it brought if it was made before."""
+        """Make a run, or read its results if it was made before."""
         done = completed(directory)
         if done is not None:
             return done
@@ -179,7 +179,7 @@ class Suite:
         return results
 
     def disturbance(self, results: Results) -> str:
-        """What spoiled a run; "" if nothing did, or the last try has to do."""
+        """The reason why a run was disturbed; "" if it was not."""
         cores = others(results)
         if cores is None or cores <= self.plan.max_other_cores:
             return ""
@@ -217,7 +217,7 @@ class Suite:
     def session(
         self, server: Running, system: System, load: str, slo: Slo | None = None
     ) -> Session:
-        """What runs on `server` have in common."""
+        """The session of all runs on `server`."""
         texts = read_texts(self.artifacts.texts)
         about = {
             **about_source(self.artifacts.texts, texts),
@@ -246,7 +246,7 @@ class Suite:
         return self.sweep(load.name, load, rate, finalists)
 
     def best_near_capacity(self, rate: float, beam_size: int) -> System:
-        """CTranslate2 with the settings that serve about as many requests as it can best.
+        """CTranslate2 with the best settings near its capacity.
 
         Args:
             rate: that it may carry, in requests a second.
@@ -256,7 +256,7 @@ class Suite:
         return self._taking_over(name, Load(share=1.0, beam_size=beam_size), rate, None)
 
     def _taking_over(self, name: str, load: Load, rate: float, point: Load | None) -> System:
-        """The winner of the sweep `name`, whose candidates come from elsewhere if they can.
+        """The winner of the sweep `name`, with candidates from other sweeps where there are any.
 
         Args:
             name: of the sweep.
@@ -277,7 +277,7 @@ class Suite:
         return System(PEER, dict(unique[0]))
 
     def _left_by(self, source: Source, load: Load, rate: float) -> list[Settings]:
-        """The candidates that a sweep leaves; none if there was no such sweep."""
+        """The candidates from another sweep; none if there was no such sweep."""
         if not source.of_first and source.load is not None:
             return [self.best_peer(source.load, rate).settings]
         model, _, name = self._origin(source, load.beam_size).partition("/")
@@ -289,7 +289,7 @@ class Suite:
             return [facts["chosen"]]
         left = best_of_each_split(facts["rounds"], self.plan.sweep.settings)
         if model.endswith(f"-{self.artifacts.precision}"):
-            # What the instruction set is for has not changed: no need to try the others again.
+            # The best instruction set depends on the precision only.
             left = [one for one in left if one == left[0] or not is_sibling(one, left[0])]
         return left
 
@@ -350,7 +350,7 @@ class Suite:
         finalists: Sequence[Settings] | None,
         num_rounds: int,
     ) -> tuple[list[list[dict[str, Any]]], list[Settings]]:
-        """What each round's runs brought, and who goes on after them."""
+        """The record of each round, and the settings that go on after the last."""
         sweep = self.plan.sweep_at(load)
         candidates = list(finalists or sweep.candidates(load.concurrency))
         record: list[list[dict[str, Any]]] = []
@@ -371,7 +371,7 @@ class Suite:
                 # The first round is coarse; a plan in a hurry makes none of its runs again.
                 once = self.plan.takes_over and number < len(sweep.rounds) - 1
                 results = self._run(system, load, rate, seconds, warmup, directory, once=once)
-                (directory / REPORT_FILE).unlink(missing_ok=True)  # nobody looks at so many
+                (directory / REPORT_FILE).unlink(missing_ok=True)  # too many to look at
                 found.append((results, settings))
             by = yardstick([results.summary() for results, _ in found], load)
             scored = [(score(results.run, load, by), settings) for results, settings in found]
