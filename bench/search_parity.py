@@ -47,33 +47,21 @@ Tokens = tuple[int, ...]
 
 
 @dataclass(frozen=True)
-class TokenDifference:
-    """A sentence for which engine and reference found different tokens.
-
-    Attributes:
-        sentence: its number, from 0.
-        gap: the distance of the two in nats: see the module's description. None of int8.
-    """
-
-    sentence: int
-    gap: float | None
-
-
-@dataclass(frozen=True)
 class SearchComparison:
     """One way to search with one bundle, compared with the reference.
 
     Attributes:
         precision, beam_size, rows: the way; `rows` sentences or hypotheses at the same time.
         num_sentences: compared.
-        differences: those that are not the same; gaps are computed for fp32 only.
+        differences: the sentences (numbers from 0) with other tokens, and the distance of the two
+            in nats: see the module's description. None of int8.
     """
 
     precision: str
     beam_size: int
     rows: int
     num_sentences: int
-    differences: Sequence[TokenDifference]
+    differences: Sequence[tuple[int, float | None]]
 
     @property
     def share_identical(self) -> float:
@@ -84,8 +72,7 @@ class SearchComparison:
     def holds(self) -> bool:
         """Whether the promise for fp32 holds."""
         return self.share_identical >= LEAST_IDENTICAL and all(
-            difference.gap is not None and difference.gap < NEAR_TIE
-            for difference in self.differences
+            gap is not None and gap < NEAR_TIE for _, gap in self.differences
         )
 
 
@@ -108,12 +95,7 @@ class SearchParity:
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> SearchParity:
         """The figures that `to_dict` gave."""
-        comparisons = [
-            SearchComparison(
-                **{**one, "differences": [TokenDifference(**d) for d in one["differences"]]}
-            )
-            for one in fields["comparisons"]
-        ]
+        comparisons = [SearchComparison(**one) for one in fields["comparisons"]]
         return cls(fields["what"], fields["versions"], fields["same_bits"], comparisons)
 
     def to_dict(self) -> dict[str, Any]:
@@ -179,7 +161,7 @@ def search_with_reference(
 def gap_between(
     model: Transformer, source: Tokens, found: Tokens, expected: Tokens, beam_size: int
 ) -> float:
-    """The distance of two translations of a source in the reference: see `TokenDifference.gap`.
+    """The distance of two translations of a source in the reference: see `SearchComparison`.
 
     Args:
         model: the reference's.
@@ -218,7 +200,7 @@ def compare(
         gap = None
         if bundle.precision == "fp32":
             gap = gap_between(model, source, found, expected, beam_size)
-        differences.append(TokenDifference(index, gap))
+        differences.append((index, gap))
     return SearchComparison(bundle.precision, beam_size, rows, len(sources), differences)
 
 
@@ -315,7 +297,7 @@ def render(parity: SearchParity) -> str:
     ]
     for c in parity.comparisons:
         search = "greedy" if c.beam_size == 1 else f"beam {c.beam_size}"
-        gap = max((d.gap for d in c.differences if d.gap is not None), default=0.0)
+        gap = max((gap for _, gap in c.differences if gap is not None), default=0.0)
         lines.append(
             f"| {c.precision} | {search} | {c.rows} | {c.num_sentences:,} "
             f"| {c.share_identical:.1%} | {len(c.differences)} "

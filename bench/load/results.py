@@ -5,8 +5,6 @@ samples.jsonl.gz       every request: a line with the columns' names, then a lin
 server_metrics.jsonl   every scrape of the server's metrics
 summary.json           the figures, which all follow from the files above
 report.html            the same to look at
-
-`pack` leaves the first three, the metrics compressed.
 """
 
 from __future__ import annotations
@@ -222,29 +220,6 @@ def read_results(directory: Path) -> Results:
     return Results(run, slo, snapshots, header["about"])
 
 
-def pack(directory: Path) -> None:
-    """Compress the files of an ended run and delete those that can be recomputed."""
-    for name in (SUMMARY_FILE, REPORT_FILE):
-        (directory / name).unlink(missing_ok=True)
-    samples, metrics = directory / SAMPLES_FILE, directory / METRICS_FILE
-    # It was flushed again and again, which costs space.
-    _replace(samples, gzip.compress(gzip.decompress(samples.read_bytes()), mtime=0))
-    if metrics.exists():
-        _replace(
-            metrics.with_name(f"{METRICS_FILE}.gz"), gzip.compress(metrics.read_bytes(), mtime=0)
-        )
-        metrics.unlink()
-    run = json.loads((directory / RUN_FILE).read_text(encoding="utf-8"))
-    _replace(directory / RUN_FILE, json.dumps(run, separators=(",", ":")).encode() + b"\n")
-
-
-def _replace(file: Path, content: bytes) -> None:
-    """Replace a file atomically."""
-    temporary = file.with_name(f".{file.name}.partial")
-    temporary.write_bytes(content)
-    temporary.replace(file)
-
-
 def _lines(path: Path) -> Iterator[Any]:
     """The lines of a compressed file, as far as they were flushed."""
     with gzip.open(path, "rt", encoding="utf-8") as file:
@@ -257,11 +232,5 @@ def _lines(path: Path) -> Iterator[Any]:
 
 
 def _snapshots(path: Path) -> list[Snapshot]:
-    packed = path.with_name(f"{path.name}.gz")
-    if path.exists():
-        lines = path.read_text(encoding="utf-8").splitlines()
-    elif packed.exists():
-        lines = gzip.decompress(packed.read_bytes()).decode().splitlines()
-    else:
-        return []
+    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
     return [Snapshot.from_dict(json.loads(line)) for line in lines]

@@ -119,7 +119,6 @@ class SuitePlan:
         open_max_seconds: but not longer than this,
         open_least_samples: or than until there are so few.
         budget_seconds: of all; where it would take longer, the last loads are measured once.
-        keeps_html: whether each run keeps its report to look at.
         sweep_first_samples: requests for which the other rounds of an open loop's sweep last at
             least,
         sweep_samples: and its last one, so that its winner is chosen by a percentile (see
@@ -163,7 +162,6 @@ class SuitePlan:
     open_max_seconds: float = 0.0
     open_least_samples: int = 0
     budget_seconds: float = math.inf
-    keeps_html: bool = True
 
     @property
     def searches(self) -> list[list[Load]]:
@@ -294,7 +292,6 @@ FULL = dataclasses.replace(
     tries=2,
     max_made_again=6,
     budget_seconds=76 * 60.0,
-    keeps_html=False,
 )
 ENGINE = dataclasses.replace(
     THOROUGH,

@@ -9,7 +9,7 @@ from bench.benchmark import Interrupted, console
 from bench.load import capacity_report
 from bench.load.capacity import CapacityTest
 from bench.load.errors import LoadError
-from bench.load.results import RUN_FILE, Results, pack
+from bench.load.results import Results
 from bench.load.statistics import Summary
 from bench.load.units import Slo, min_samples
 from bench.suite.cells import pooled_latency
@@ -173,9 +173,6 @@ def find_capacity(
         )
         capacity = test.run(target, on_trial=lambda trial: console.print(f"  {trial}"))
     capacity_report.write(target, capacity, {"plan": plan.to_dict(), **session.about})
-    if not suite.plan.keeps_html:
-        for file in (target / "trials").glob(f"*/{RUN_FILE}"):
-            pack(file.parent)
     if capacity.ended_early == "interrupted":
         raise Interrupted
     if capacity.ended_early:

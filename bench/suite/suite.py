@@ -17,7 +17,7 @@ from typing import Any
 
 from bench.benchmark import Interrupted, console
 from bench.load.errors import ResultsError
-from bench.load.results import REPORT_FILE, Results, pack, read_results
+from bench.load.results import Results, read_results
 from bench.load.session import Session, about_source
 from bench.load.source import read_texts
 from bench.load.units import Slo
@@ -208,8 +208,6 @@ class Suite:
                 results = session.run(load.plan(server.address, seconds, warmup, rate), directory)
                 if results.run.broken_off:
                     servers.drop(system)
-        if not self.plan.keeps_html:
-            pack(directory)
         if results.run.broken_off == "interrupted":
             raise Interrupted
         return results
@@ -371,7 +369,6 @@ class Suite:
                 # The first round is coarse; a plan in a hurry makes none of its runs again.
                 once = self.plan.takes_over and number < len(sweep.rounds) - 1
                 results = self._run(system, load, rate, seconds, warmup, directory, once=once)
-                (directory / REPORT_FILE).unlink(missing_ok=True)  # too many to look at
                 found.append((results, settings))
             by = yardstick([results.summary() for results, _ in found], load)
             scored = [(score(results.run, load, by), settings) for results, settings in found]
