@@ -59,27 +59,17 @@ class EngineBenchmark:
         self._plan = plan
         # Batches of the shipped model take a fraction of a second.
         self._shipped_plan = dataclasses.replace(plan, crowded_rounds=None)
-        self._output = output
+        speed, self._shipped_name = models.names
         self._models = models
-        speed, shipped = models.names
         self._base = Suite(plan, output, models.prepare(speed, "int8"))
-        self._shipped_name = shipped
 
     def measurements(self) -> list[Measurement]:
         """All measurements, in order."""
         plan = self._plan
-        inside = _IN_PROCESS_SECONDS * plan.repetitions
-        closed = [self._closed(load) for load in (table.ALONE, table.FEW, table.BEAMS)]
-        many = Measurement(
-            table.MANY.name, estimate.load_seconds(plan, table.MANY) + inside, self._many
-        )
         searches = estimate.capacity_seconds(plan) + estimate.capacity_seconds(plan, of_own=True)
         finals = estimate.sweep_seconds(plan, table.OPEN, skip=1)
         return [
-            closed[0],
-            closed[1],
-            many,
-            closed[2],
+            *(self._closed(load) for load in (table.ALONE, table.FEW, table.MANY, table.BEAMS)),
             Measurement(
                 "shipped", estimate.load_seconds(self._shipped_plan, table.MANY), self._shipped
             ),
@@ -88,14 +78,16 @@ class EngineBenchmark:
         ]
 
     def _closed(self, load: Load) -> Measurement:
+        seconds = estimate.load_seconds(self._plan, load)
+        inside = load == table.MANY
+
         def measure(once: bool) -> None:
             self._base.check_agreement(load.beam_size)
-            self._base.measure(load, 0.0)
+            self._base.measure(load, 0.0, after=self._in_process if inside else None)
 
-        return Measurement(load.name, estimate.load_seconds(self._plan, load), measure)
-
-    def _many(self, once: bool) -> None:
-        self._base.measure(table.MANY, 0.0, after=self._in_process)
+        return Measurement(
+            load.name, seconds + inside * _IN_PROCESS_SECONDS * self._plan.repetitions, measure
+        )
 
     def _in_process(self, repetition: int) -> None:
         """Measure the engine without a server, in a separate process."""
@@ -117,7 +109,7 @@ class EngineBenchmark:
 
     def _shipped(self, once: bool) -> None:
         made = self._models.prepare(self._shipped_name, "int8")
-        suite = Suite(self._shipped_plan, self._output, made)
+        suite = Suite(self._shipped_plan, self._base.output, made)
         suite.check_agreement(1)
         suite.measure(table.MANY, 0.0)
 

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bench.load.errors import LoadError, PlanError, ResultsError
+from bench.load.errors import LoadError, PlanError
 from bench.load.plan import LoadPlan
-from bench.load.results import RUN_FILE, Results, read_results
+from bench.load.results import RUN_FILE, Results, completed, read_results
 from bench.load.session import RunProgress, Session
 from bench.load.statistics import Summary
 from bench.load.units import Slo
@@ -289,7 +289,7 @@ class CapacityTest:
         )
         directory = None if output is None else output / "trials" / f"{number:02d}-{rate:.4g}"
         if self.resumes and directory is not None:
-            done = _ended(directory)
+            done = completed(directory, ("", "stopped"))
             if done is not None:
                 return done
             shutil.rmtree(directory, ignore_errors=True)
@@ -320,15 +320,6 @@ class _Watch:
         self._num_seen = len(progress.samples)
         stop = self._observer(progress)
         return stop or self._num_late > self._allowed
-
-
-def _ended(directory: Path) -> Results | None:
-    """The trial in `directory`, unless it was interrupted."""
-    try:
-        results = read_results(directory)
-    except ResultsError:
-        return None
-    return results if results.run.broken_off in ("", "stopped") else None
 
 
 def stage_of(plan: LoadPlan) -> Stage:

@@ -220,6 +220,15 @@ def read_results(directory: Path) -> Results:
     return Results(run, slo, snapshots, header["about"])
 
 
+def completed(directory: Path, endings: Sequence[str] = ("",)) -> Results | None:
+    """The run in `directory`, if there is one with an end that counts (see `Run.broken_off`)."""
+    try:
+        results = read_results(directory)
+    except ResultsError:
+        return None
+    return results if results.run.broken_off in endings else None
+
+
 def _lines(path: Path) -> Iterator[Any]:
     """The lines of a compressed file, as far as they were flushed."""
     with gzip.open(path, "rt", encoding="utf-8") as file:

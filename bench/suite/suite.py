@@ -8,6 +8,7 @@ affects all of them alike.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import shutil
 from collections.abc import Callable, Sequence
@@ -16,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from bench.benchmark import Interrupted, console
-from bench.load.errors import ResultsError
-from bench.load.results import Results, read_results
+from bench.load.plan import LoadPlan
+from bench.load.results import Results, completed
 from bench.load.session import Session, about_source
 from bench.load.source import read_texts
 from bench.load.units import Slo
@@ -98,7 +99,7 @@ class Suite:
         load: Load,
         rate: float,
         peer: System | None = None,
-        after: Callable[[int], None] = lambda repetition: None,
+        after: Callable[[int], None] | None = None,
     ) -> None:
         """All systems at one load point.
 
@@ -119,7 +120,8 @@ class Suite:
                 for system in order:
                     if repetition < self.plan.repetitions_of(system.name):
                         self.repeat(system, load, rate, repetition, kept)
-                after(repetition)
+                if after is not None:
+                    after(repetition)
 
     def repeat(
         self,
@@ -133,8 +135,8 @@ class Suite:
         directory = self.runs / load.name / system.name / str(repetition)
         answer = self._answer_seconds(load)
         seconds = self.plan.seconds_of(load, rate, answer)
-        warmup = max(self.plan.warmup, answer)
-        return self._run(system, load, rate, seconds, warmup, directory, servers)
+        run = load.plan("", seconds, max(self.plan.warmup, answer), rate)
+        return self._run(system, load, run, directory, self.plan.tries, servers)
 
     def _answer_seconds(self, load: Load) -> float:
         """The expected seconds of an answer in a closed loop, if the plan adapts to it; else 0.
@@ -154,24 +156,20 @@ class Suite:
         self,
         system: System,
         load: Load,
-        rate: float,
-        seconds: float,
-        warmup: float,
+        run: LoadPlan,
         directory: Path,
+        tries: int,
         servers: Servers | None = None,
-        once: bool = False,
     ) -> Results:
-        """Make a run, or read its results if it was made before."""
+        """Make a run, or read its results if it was made before; `run` names no server yet."""
         done = completed(directory)
         if done is not None:
             return done
-        most = 1 if once else self.plan.tries
-        for number in range(most):
-            results = self._try(system, load, rate, seconds, warmup, directory, servers)
+        for left in reversed(range(tries)):
+            results = self._try(system, load, run, directory, servers)
             if not (disturbed := self.disturbance(results)):
                 break
-            last = number == most - 1
-            if last or len(self.made_again) >= self.plan.max_made_again:
+            if not left or len(self.made_again) >= self.plan.max_made_again:
                 console.print(f"  disturbed, and stays: {disturbed}")
                 break
             console.print(f"  disturbed: {disturbed}")
@@ -189,9 +187,7 @@ class Suite:
         self,
         system: System,
         load: Load,
-        rate: float,
-        seconds: float,
-        warmup: float,
+        run: LoadPlan,
         directory: Path,
         servers: Servers | None,
     ) -> Results:
@@ -205,7 +201,7 @@ class Suite:
                 session = self.session(server, system, load.name)
                 if load.of_own:  # a run whose memory is looked at
                     touch_rows(server.address, session.texts, _ROWS)
-                results = session.run(load.plan(server.address, seconds, warmup, rate), directory)
+                results = session.run(dataclasses.replace(run, server=server.address), directory)
                 if results.run.broken_off:
                     servers.drop(system)
         if results.run.broken_off == "interrupted":
@@ -359,16 +355,17 @@ class Suite:
             one = sweep.rounds[number]
             answer = self._answer_seconds(load)
             seconds = max(self.plan.round_seconds(number, load, rate), (number + 1) * answer)
-            warmup = max(one.warmup, answer)
+            run = load.plan("", seconds, max(one.warmup, answer), rate)
+            # The first round is coarse; a plan in a hurry makes none of its runs again.
+            once = self.plan.takes_over and number < len(sweep.rounds) - 1
+            tries = 1 if once else self.plan.tries
             found: list[tuple[Results, Settings]] = []
             for settings in candidates:
                 place = sweep.settings.index(dict(settings))
                 where = f"round-{number + 1}/{place:02d}"
                 directory = self.output / SWEEP / self.name / name / where
                 system = System(PEER, dict(settings))
-                # The first round is coarse; a plan in a hurry makes none of its runs again.
-                once = self.plan.takes_over and number < len(sweep.rounds) - 1
-                results = self._run(system, load, rate, seconds, warmup, directory, once=once)
+                results = self._run(system, load, run, directory, tries)
                 found.append((results, settings))
             by = yardstick([results.summary() for results, _ in found], load)
             scored = [(score(results.run, load, by), settings) for results, settings in found]
@@ -380,16 +377,6 @@ class Suite:
             )
             candidates = sweep.next_candidates(number, scored, load.concurrency)
         return record, candidates
-
-
-def completed(directory: Path, stopped_counts: bool = False) -> Results | None:
-    """The results in `directory` if that run came to its end (or was stopped on purpose)."""
-    try:
-        results = read_results(directory)
-    except ResultsError:
-        return None
-    ended = not results.run.broken_off or (stopped_counts and results.run.broken_off == "stopped")
-    return results if ended else None
 
 
 def remembered(file: Path, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
