@@ -78,7 +78,10 @@ def prove(
     advance = progress.of("comparing with the bundle")
     for batch in in_batches(forced):
         for one, expected, found in zip(
-            batch, expect(model, batch, layer), probe.run(batch), strict=True
+            batch,
+            expect(model, batch, layer, bundle.alignment_head),
+            probe.run(batch),
+            strict=True,
         ):
             verdict.add(sentences[one.index], compare(one, expected, found))
         advance(len(batch))

@@ -39,7 +39,7 @@ class Expected:
 
     Attributes:
         log_probabilities: [T, V] after each prefix of the target.
-        attention: [T, S] cross-attention of one layer, averaged over its heads.
+        attention: [T, S] cross-attention of one layer: of one head, or the mean of all.
     """
 
     log_probabilities: npt.NDArray[np.float64]
@@ -73,8 +73,12 @@ def in_batches(translations: Sequence[Forced]) -> Iterator[list[Forced]]:
 
 
 @torch.inference_mode()
-def expect(model: Transformer, batch: Sequence[Forced], layer: int) -> Iterator[Expected]:
-    """What the checkpoint makes of each of a batch, `layer` being the one of the attention.
+def expect(
+    model: Transformer, batch: Sequence[Forced], layer: int, head: int | None = None
+) -> Iterator[Expected]:
+    """What the checkpoint makes of each of a batch.
+
+    The attention is that of `layer`, of its `head` or, without one, averaged over its heads.
 
     All positions in one pass, without a cache and with the attention that is written out: another
     path than that of the search.
@@ -88,7 +92,8 @@ def expect(model: Transformer, batch: Sequence[Forced], layer: int) -> Iterator[
     states = model.decode_hidden(
         torch.from_numpy(pad_right(fed, config.pad_id)), model.encode(source, mask), mask, record
     )
-    weights = record.decoder_cross[layer].mean(1)  # [B, T, S]
+    cross = record.decoder_cross[layer]  # [B, H, T, S]
+    weights = cross.mean(1) if head is None else cross[:, head]  # [B, T, S]
     for row, forced in enumerate(batch):
         length = len(forced.target_ids)
         logits = model.project(states[row, :length])

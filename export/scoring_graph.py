@@ -15,19 +15,12 @@ from export.weights import Weights
 from model.config import ModelConfig
 
 
-def default_alignment_layer(config: ModelConfig) -> int:
-    """The decoder layer whose cross-attention is taken for the alignment, counted from 0.
-
-    The penultimate one: of six layers it aligned best in Garg et al. (2019), "Jointly Learning to
-    Align and Translate with Transformer Models", section 4.2. Of fewer than three the last, since
-    the first has seen next to nothing of the target.
-    """
-    num_layers = config.num_decoder_layers
-    return num_layers - 2 if num_layers > 2 else num_layers - 1
-
-
 def build_scoring(
-    config: ModelConfig, weights: Weights, precision: str, alignment_layer: int
+    config: ModelConfig,
+    weights: Weights,
+    precision: str,
+    alignment_layer: int,
+    alignment_head: int | None = None,
 ) -> onnx.ModelProto:
     """The decoder over a whole given target at once ("teacher-forced"), for one sentence.
 
@@ -41,7 +34,8 @@ def build_scoring(
     Outputs:
         log_probabilities float32 [target]: of each token after those before it.
         attention float32 [target, source]: the cross-attention of `alignment_layer` at the step
-            that chose the token, averaged over heads; each row sums to one.
+            that chose the token, of `alignment_head` or, without one, averaged over heads; each row
+            sums to one.
 
     Raises:
         ExportError: a weight is missing or has the wrong shape.
@@ -51,7 +45,7 @@ def build_scoring(
     fed = _shifted(graph, target_ids, config.bos_id)
     arithmetic = arithmetic_for(precision, graph, fed, fixed_steps=True)
     layers = Layers(graph, arithmetic, weights, config)
-    attention = _TargetAttention(layers, target_ids)
+    attention = _TargetAttention(layers, target_ids, alignment_head)
     states = layers.embed("target", fed, attention.positions)  # [T, D]
     states = decoder_stack(
         layers,
@@ -91,8 +85,9 @@ def _log_probabilities(layers: Layers, states: str, target_ids: str) -> None:
 class _TargetAttention:
     """Self- and cross-attention of all target positions of one sentence."""
 
-    def __init__(self, layers: Layers, target_ids: str) -> None:
+    def __init__(self, layers: Layers, target_ids: str, alignment_head: int | None) -> None:
         self._layers = layers
+        self._alignment_head = alignment_head
         self._graph = graph = layers.graph
         zero, one = graph.constant(0, np.int64), graph.constant(1, np.int64)
         self._column = graph.constant([1], np.int64)
@@ -162,6 +157,10 @@ class _TargetAttention:
         return self._layers.attention_output(joined, block)
 
     def _output_alignment(self, weights: str) -> None:
-        heads = self._graph.constant([0], np.int64)
-        self._graph.op("ReduceMean", weights, heads, keepdims=0, output="attention")
+        if self._alignment_head is not None:
+            head = self._graph.constant(self._alignment_head, np.int64)
+            self._graph.op("Gather", weights, head, axis=0, output="attention")
+        else:
+            heads = self._graph.constant([0], np.int64)
+            self._graph.op("ReduceMean", weights, heads, keepdims=0, output="attention")
         self._graph.output("attention", "float32", ["target", "source"])
