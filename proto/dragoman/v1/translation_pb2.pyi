@@ -727,9 +727,9 @@ Global___SourceToken: _TypeAlias = SourceToken  # noqa: Y015
 
 @_typing.final
 class Alignment(_message.Message):
-    """A word alignment: the decoder's cross-attention in one layer, averaged over heads (Garg et al., 2019,
-    "Jointly Learning to Align and Translate with Transformer Models"). The model was not trained to
-    align: an alignment is right more often than not, but not always.
+    """A word alignment: the decoder's cross-attention of the head that was trained to align or, if the
+    model has none, in one layer, averaged over heads (Garg et al., 2019, "Jointly Learning to Align and
+    Translate with Transformer Models"). It is right more often than not, but not always.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
