@@ -48,8 +48,9 @@ class CapacitySearch:
         resolution: the search ends when a rate that broke the promise is at most this share above
             one that kept it.
         probe_step: the factor between probes until one kept the promise and one broke it.
-        trusts_probes: whether a rate counts as broken after a probe. Shorter, and what is found
-            may be too low: a probe has few samples. What kept the promise is confirmed in any case.
+        trusts_probes: whether a rate counts as broken after a probe. That is faster, but the
+            capacity found may be too low, since a probe has few samples. A kept rate is always
+            confirmed.
     """
 
     def __init__(
@@ -184,12 +185,12 @@ class CapacityTest:
         resolution: as in `CapacitySearch`.
         probe_step, trusts_probes: as in `CapacitySearch`.
         max_trials: most trials of both kinds.
-        disturbance: says what spoiled a trial that broke its promise; it is made again. "" if
-            nothing did.
-        max_trial_seconds: where it would take longer for enough samples to come, the search ends.
+        disturbance: the reason why a trial that broke its promise was disturbed, and is repeated;
+            "" if it was not.
+        max_trial_seconds: the search ends where enough samples would take longer.
         least_rate: below it, in requests a second, the search ends.
-        resumes: take trials from the output directory that came to their end in an earlier, broken
-            off search for the same; otherwise that directory must be new.
+        resumes: whether ended trials of an interrupted search in the output directory are reused;
+            otherwise that directory must be new.
     """
 
     session: Session
@@ -220,8 +221,7 @@ class CapacityTest:
         """Search. Trials are stored under `output`/trials.
 
         Raises:
-            LoadError: a trial could not be made; only the first one raises, later ones end the
-                search.
+            LoadError: the first trial could not be made; later ones end the search.
         """
         assert self.plan.rate is not None, "checked"
         assert self.session.slo is not None, "checked"
@@ -269,7 +269,7 @@ class CapacityTest:
             return self.probe_seconds
         assert self.session.slo is not None, "checked"
         least = self.session.slo.min_samples
-        # So many that chance does not leave it with too few samples to say.
+        # Enough that chance does not leave too few samples.
         return max(self.confirm_seconds, (least + 4 * math.sqrt(least)) / rate)
 
     def _try(
@@ -283,7 +283,7 @@ class CapacityTest:
         slo = self.session.slo
         assert slo is not None, "checked"
         seconds = self._seconds(rate, stage)
-        # Another seed for each trial: one unlucky order of arrivals shall not decide them all.
+        # Another seed for each trial, so that one unlucky order of arrivals does not decide all.
         plan = dataclasses.replace(
             self.plan, rate=rate, duration=seconds, seed=self.plan.seed + number
         )

@@ -20,9 +20,9 @@ class LoadPlan:
 
     Attributes:
         server: "HOST:PORT".
-        rate: requests that arrive a second, whether or not earlier ones were answered.
+        rate: arriving requests a second, independent of answers.
         concurrency: users; each sends the next request when its last one was answered.
-        arrivals: how the arrivals of an open loop are spread.
+        arrivals: distribution of the arrivals of an open loop.
         burstiness: for gamma arrivals; see `arrivals.arrival_times`.
         duration: seconds that are measured.
         warmup: seconds before them, that are not.

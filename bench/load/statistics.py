@@ -87,15 +87,14 @@ class Summary:
         error_messages: an example of each code.
         min_retry_after: the shortest "try again after" that came with an error; None without any.
         latency: of those answered, from when they were to be sent.
-        latency_from_sending: the same from when they were sent: what a tool without a schedule
-            would say.
+        latency_from_sending: the same from when they were sent, as a tool without a schedule
+            measures it.
         first_token, token_gap: of streams, to the first piece of text and between two pieces.
-        queue, compute: as the server said.
+        queue, compute: as the server reported them.
         goodput: answered within the promise's time; None without a promise.
         slo_kept: whether the promise's percentile was kept without an error; None without a
             promise, or with too few samples to say.
-        drain_seconds: how long after the end of the load its last answer came: how soon the server
-            was free again.
+        drain_seconds: from the end of the load to its last answer.
         texts_per_second, source_tokens_per_second, target_tokens_per_second: of what was answered.
         problems: why the run is not valid; empty if it is.
         send_lag: of those of an open loop, how much later than scheduled they were sent.
@@ -247,10 +246,10 @@ def _problems(
         problems.append(f"broken off after {run.seconds:.1f} s: {run.broken_off}")
     elif not latencies:
         problems.append("no request was answered in the measured time")
-    # What a delay of the generator's adds to a latency has to be small beside it.
+    # The generator's delay must be small beside the latency.
     median = sorted(latencies)[len(latencies) // 2] if latencies else 0.0
     tolerated = max(_TOLERATED_LATE_SECONDS, _TOLERATED_LATE_SHARE * median)
-    # Late wake-ups make late requests: one paragraph for the one cause.
+    # Late wake-ups make late requests: one message for one cause.
     for what, lags in (("requests were sent", send_lags), ("its wake-ups came", run.lags)):
         late = sum(lag > tolerated for lag in lags)
         if late > _MAX_SHARE_LATE * len(lags):

@@ -93,7 +93,7 @@ class Loads:
     """The processes that make the load, and the clients that cancel.
 
     Args:
-        plan: how much.
+        plan: rates and durations.
         server: the server under load.
         texts: a file of texts to send.
         directory: where each process writes its results.

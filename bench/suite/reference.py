@@ -120,7 +120,7 @@ def _expected_capacity(suite: Suite, seconds: float, beam_size: int) -> float:
 def near_capacity(beam_size: int = 1) -> tuple[str, Load]:
     """The sweep before the search: its name, and its load as a share of a single client's rate.
 
-    There two workers, each with one request after another, would be busy all the time.
+    At twice that rate, two workers would be busy all the time.
     """
     name = "capacity" if beam_size == 1 else f"capacity-beam{beam_size}"
     return name, Load(share=2.0, beam_size=beam_size)
@@ -165,7 +165,7 @@ def find_capacity(
             probe_step=_PROBE_STEP if suite.plan.brackets else 2.0,
             trusts_probes=suite.plan.brackets,
             resumes=True,
-            # So far from what was expected, a promise is broken by the machine's own pauses.
+            # Far below the expected rate, the promise is broken by pauses of the machine.
             least_rate=start / 4 if suite.plan.brackets else 0.0,
             # A capacity may be less than a single client's rate, so allow for slower ones.
             max_trial_seconds=4 * suite.plan.max_trial_seconds,
