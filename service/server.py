@@ -113,8 +113,9 @@ class Server:
             self.probes.watch(asyncio.get_running_loop())
             await self._grpc.start()
             registry = self._registry = await _load(self._models)
+            engines = {model.name: model.engine for model in registry}
             self._watchdog = Watchdog(
-                registry, settings.stall_seconds, settings.hang_seconds, self._stall_changed
+                engines, settings.stall_seconds, settings.hang_seconds, self._stall_changed
             )
             await registry.start()
         except BaseException:

@@ -1,4 +1,4 @@
-"""The engine in one process: tokens per second with so many texts in flight."""
+"""The engine in one process: tokens per second by the number of texts in flight."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from bench.gpu.models import MeasuredModel
 from bench.gpu.plan import GpuPlan
 from bench.gpu.results import PointLog
 from model.sessions import Device, SessionSettings
+from service.batching.events import Iteration
 from service.decoding.requests import FinishReason, GenerationRequest, SearchOptions
 from service.engine.engine import Engine, EngineConfig
 from service.engine.interface import EngineObserver
@@ -22,16 +23,17 @@ _MAX_ROWS = 512
 
 @dataclass
 class _Work(EngineObserver):
-    """What the device did."""
+    """Counts steps, rows and seconds of the device."""
 
     seconds: float = 0.0
     steps: int = 0
     rows: int = 0
 
-    def on_step(self, rows: int, encodes: int, encode_seconds: float, step_seconds: float) -> None:
-        self.seconds += encode_seconds + step_seconds
-        self.steps += 1
-        self.rows += rows
+    def on_iteration(self, iteration: Iteration) -> None:
+        if iteration.num_rows or iteration.num_encodes:
+            self.seconds += iteration.encode_seconds + iteration.step_seconds
+            self.steps += 1
+            self.rows += iteration.num_rows
 
 
 @dataclass
@@ -41,7 +43,7 @@ class _Count:
 
 
 def measure(model: MeasuredModel, device: str, plan: GpuPlan, results: PointLog) -> None:
-    """Greedy and beams, one text in flight to many, at depth 2 and, to compare, 1."""
+    """Measure greedy and beam search by texts in flight, at depth 2 and for comparison 1."""
     for beam_size in plan.beams:
         for concurrency in plan.concurrency:
             for depth in (2, 1) if beam_size == 1 else (2,):

@@ -12,9 +12,10 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from model.limits import default_max_new_tokens
+from service.batching.events import Iteration
 from service.batching.records import EngineRequest
 from service.decoding.requests import FinishReason, GenerationRequest, GenerationResult
 from service.engine.generation import Generation
@@ -36,7 +37,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Output:
-    """What became of one sequence: its tokens without EOS, and whether the model ended it."""
+    """The result for one sequence: its tokens without EOS, and whether the model ended it."""
 
     token_ids: list[int]
     ended: bool
@@ -62,7 +63,7 @@ class Backend(Protocol):
 
 @dataclass(frozen=True)
 class BatchPolicy:
-    """How batches are made.
+    """The size of batches, and how long they wait to be filled.
 
     Attributes:
         max_batch: most sequences in a batch.
@@ -106,7 +107,7 @@ class BatchEngine:
         backend: translates batches.
         policy: how they are made.
         limits: what the model can take.
-        observer: told the same as a real engine's; a "step" is a whole batch.
+        observer: as of a real engine; a "step" is a whole batch.
     """
 
     def __init__(
@@ -241,7 +242,7 @@ class BatchEngine:
         sequence = self._inside[submitted.id] = _Sequence(generation)
         self._waiting[sequence] = None
         self._arrived.set()
-        self._tell_queue()
+        self._report()
         return generation
 
     async def _work(self) -> None:
@@ -260,7 +261,7 @@ class BatchEngine:
                 await self._run(batch)
                 self._num_running -= len(batch)
                 self._num_batches -= 1
-                self._tell_queue()
+                self._report()
 
     async def _wait_for_company(self) -> None:
         """Until the batch is full or the oldest has waited long enough."""
@@ -293,12 +294,11 @@ class BatchEngine:
         for sequence in batch:
             del self._waiting[sequence]
             sequence.admitted_at = now
-            self._observer.on_admitted(now - sequence.generation.submitted_at)
         return batch
 
     async def _run(self, batch: list[_Sequence]) -> None:
-        self._tell_queue()
         started = self._clock()
+        self._report(queue_seconds=[started - one.generation.submitted_at for one in batch])
         try:
             outputs = await self._backend.translate(
                 [one.request for one in batch],
@@ -309,7 +309,8 @@ class BatchEngine:
             for sequence in batch:
                 self._end(sequence, FinishReason.ERROR, InternalError("the batch failed"))
             return
-        self._observer.on_step(len(batch), len(batch), 0.0, self._clock() - started)
+        seconds = self._clock() - started
+        self._report(num_rows=len(batch), num_encodes=len(batch), step_seconds=seconds)
         for sequence, output in zip(batch, outputs, strict=True):
             if sequence.cancelled is not None:
                 self._end(sequence, FinishReason.CANCELLED, sequence.cancelled, output)
@@ -330,7 +331,7 @@ class BatchEngine:
         admitted = now if sequence.admitted_at is None else sequence.admitted_at
         first = None if output is None else now - submitted_at
         if first is not None:
-            self._observer.on_first_token(first)
+            self._report(first_token_seconds=[first])
         result = GenerationResult(
             token_ids=[] if output is None else output.token_ids,
             finish_reason=reason,
@@ -342,5 +343,6 @@ class BatchEngine:
         self._observer.on_finished(result, sequence.request)
         sequence.generation.finish(result)
 
-    def _tell_queue(self) -> None:
-        self._observer.on_queue(len(self._waiting), self._num_running)
+    def _report(self, **figures: Any) -> None:
+        iteration = Iteration(len(self._waiting), self._num_running, **figures)
+        self._observer.on_iteration(iteration)

@@ -43,6 +43,11 @@ class Iteration:
     num_beside: int = 0
     num_rows_encoded: int = 0
 
+    @property
+    def num_stepping(self) -> int:
+        """Rows that stepped at that time, in all lanes; 0 if this was no step."""
+        return self.num_rows + self.num_beside if self.num_rows else 0
+
 
 @dataclass(frozen=True)
 class Events:

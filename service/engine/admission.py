@@ -26,8 +26,10 @@ from __future__ import annotations
 
 import enum
 import math
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 
+from service.batching.events import Iteration
+from service.batching.records import EngineRequest
 from service.decoding.requests import FinishReason, GenerationRequest, GenerationResult
 from service.engine.latency_model import LatencyModel
 from service.engine.queue_estimate import QueueEstimate
@@ -58,8 +60,7 @@ class Refusal(enum.Enum):
 class AdmissionController:
     """Admits or refuses requests, by quota, expected wait and deadline.
 
-    It follows each admitted request through the engine. Keys stand for requests; a key is unique
-    from `submitted` to `ended`.
+    It follows each admitted request through the engine, by its id.
 
     Args:
         max_rows: rows of the widest batch.
@@ -223,27 +224,25 @@ class AdmissionController:
 
     # --- events ----------------------------------------------------------------------------------
 
-    def submitted(self, key: Hashable, request: GenerationRequest, max_new_tokens: int) -> None:
+    def submitted(self, submitted: EngineRequest) -> None:
         """An admitted request was put into the queue."""
+        request = submitted.request
         if not request.num_rows:  # a score waits for no row
             return
         num_source_tokens = len(request.source_ids)
         self._latency.submitted(num_source_tokens)
         steps = max(self._latency.expected_steps(num_source_tokens), request.least_steps)
-        self._queue.submitted(key, request, request.num_rows * min(steps, max_new_tokens))
+        work = request.num_rows * min(steps, submitted.max_new_tokens)
+        self._queue.submitted(submitted.id, request, work)
 
-    def joined(self, key: Hashable) -> None:
-        """A request joined the batch."""
-        self._queue.joined(key)
-
-    def stepped(self, num_rows: int, seconds: float, share: float = 1.0) -> None:
-        """An iteration took so long; see `LatencyModel.stepped`."""
-        if num_rows:
-            self._latency.stepped(num_rows, seconds, share)
-
-    def encoded(self, num_rows: int, seconds: float) -> None:
-        """An encode beside the steps, for so many rows, took so long."""
-        self._latency.encoded(num_rows, seconds)
+    def iterated(self, iteration: Iteration) -> None:
+        """The step loop reported an iteration."""
+        if num_rows := iteration.num_stepping:
+            self._latency.stepped(num_rows, iteration.seconds, iteration.num_rows / num_rows)
+        for request_id in iteration.admitted:
+            self._queue.joined(request_id)
+        if iteration.num_rows_encoded:
+            self._latency.encoded(iteration.num_rows_encoded, iteration.encode_seconds)
 
     def answered(self, request: GenerationRequest, result: GenerationResult) -> None:
         """A request has its result; learn from its length."""
@@ -258,9 +257,9 @@ class AdmissionController:
             if num_steps > request.least_steps:
                 self._latency.finished(len(request.source_ids), num_steps)
 
-    def ended(self, key: Hashable) -> None:
+    def ended(self, request_id: int) -> None:
         """A request has left the engine, or will before the next step; may be repeated."""
-        self._queue.ended(key)
+        self._queue.ended(request_id)
 
     # --- state and estimates ---------------------------------------------------------------------
 

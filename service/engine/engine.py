@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from service.batching.config import EngineConfig
-from service.batching.events import Events, Iteration
+from service.batching.events import Events
 from service.batching.records import EngineRequest, Finished
 from service.batching.step_loop import MAX_UNREPORTED, StepLoop
 from service.batching.step_loops import step_loop, widest_sequence
@@ -304,9 +304,8 @@ class Engine:
 
     def _enqueue(self, generations: Sequence[Generation]) -> None:
         for generation in generations:
-            request = generation.submitted
-            self._generations[request.id] = generation
-            self._admission.submitted(request.id, request.request, request.max_new_tokens)
+            self._generations[generation.submitted.id] = generation
+            self._admission.submitted(generation.submitted)
         self._steps.add([generation.submitted for generation in generations])
 
     # --- what generations ask (generation.RequestControl) ----------------------------------------
@@ -349,7 +348,8 @@ class Engine:
             self._generations[request_id].push(token_ids)
         requests = [self._finish(finished) for finished in events.finished]
         for iteration in events.iterations:
-            self._observe(iteration)
+            self._admission.iterated(iteration)
+            self._observer.on_iteration(iteration)
         for request, finished in zip(requests, events.finished, strict=True):
             self._observer.on_finished(finished.result, request)
 
@@ -358,32 +358,6 @@ class Engine:
         self._admission.answered(generation.request, finished.result)
         generation.finish(finished.result)
         return generation.request
-
-    def _observe(self, iteration: Iteration) -> None:
-        num_rows = iteration.num_rows and iteration.num_rows + iteration.num_beside
-        share = iteration.num_rows / num_rows if num_rows else 1.0
-        self._admission.stepped(num_rows, iteration.seconds, share)
-        for request_id in iteration.admitted:
-            self._admission.joined(request_id)
-        if iteration.num_rows_encoded:
-            self._admission.encoded(iteration.num_rows_encoded, iteration.encode_seconds)
-        observer = self._observer
-        for seconds in iteration.queue_seconds:
-            observer.on_admitted(seconds)
-        for seconds in iteration.first_token_seconds:
-            observer.on_first_token(seconds)
-        if iteration.num_rows or iteration.num_encodes:
-            observer.on_step(
-                num_rows,
-                iteration.num_encodes,
-                iteration.encode_seconds,
-                iteration.step_seconds,
-            )
-        if iteration.num_padding:
-            observer.on_padding(iteration.num_padding)
-        if iteration.num_scored:
-            observer.on_scored(iteration.num_scored, iteration.score_seconds)
-        observer.on_queue(iteration.num_waiting, iteration.num_running)
 
     def _end(self, failed: bool) -> None:
         if failed:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
+from service.batching.events import Iteration
 from service.decoding.requests import GenerationRequest, GenerationResult
 from service.engine.admission import Refusal
 from service.engine.quota import AdmittedCall
@@ -27,8 +28,8 @@ class EngineProgress:
 class ServableEngine(Protocol):
     """An engine as server, registry and translator see it.
 
-    Implemented by `service.engine.engine.Engine`, and in the benchmark by engines that batch
-    differently.
+    Implemented by `service.engine.engine.Engine`, which says what its methods raise, and in the
+    benchmark by engines that batch differently.
     """
 
     @property
@@ -52,13 +53,7 @@ class ServableEngine(Protocol):
         ...
 
     async def prepare_scoring(self) -> None:
-        """Get ready for scoring requests; before the first of them.
-
-        Raises:
-            FailedPreconditionError: the model can't score.
-            InternalError: the scoring graph could not be loaded.
-            ResourceExhaustedError: likewise, for want of memory.
-        """
+        """Get ready for scoring requests; before the first of them."""
         ...
 
     def now(self) -> float:
@@ -70,16 +65,11 @@ class ServableEngine(Protocol):
         ...
 
     def admit(self, max_in_flight: int, first: GenerationRequest | None = None) -> AdmittedCall:
-        """Admit a call with many sequences.
+        """Admit a call with many sequences, or refuse it.
 
         Args:
             max_in_flight: most of its sequences inside at a time.
             first: its first request.
-
-        Raises:
-            ResourceExhaustedError: the queue is full, or the wait would be too long.
-            DeadlineExceededError: the deadline cannot be met.
-            UnavailableError: it does not serve.
         """
         ...
 
@@ -106,32 +96,14 @@ class EngineObserver:
     Called on the event loop: methods must be quick and must not raise.
     """
 
-    def on_step(self, rows: int, encodes: int, encode_seconds: float, step_seconds: float) -> None:
-        """An iteration encoded `encodes` sources and stepped.
-
-        `rows` are all that stepped at that time, in other lanes too.
-        """
-
-    def on_scored(self, count: int, seconds: float) -> None:
-        """An iteration scored `count` targets."""
-
-    def on_padding(self, tokens: int) -> None:
-        """An iteration's encoder computed `tokens` positions of padding."""
-
-    def on_queue(self, waiting: int, running: int) -> None:
-        """After an iteration, `waiting` sequences wait and `running` rows are in use."""
+    def on_iteration(self, iteration: Iteration) -> None:
+        """The step loop reported an iteration."""
 
     def on_held_back(self, calls: int) -> None:
         """So many admitted calls have a sequence for which there is no room yet."""
 
     def on_refused(self, reason: Refusal) -> None:
         """A call was refused before anything was computed for it."""
-
-    def on_admitted(self, queue_seconds: float) -> None:
-        """A sequence joined the batch."""
-
-    def on_first_token(self, seconds: float) -> None:
-        """A sequence got its first token, so long after it was submitted."""
 
     def on_finished(self, result: GenerationResult, request: GenerationRequest) -> None:
         """A sequence ended, for whatever reason."""

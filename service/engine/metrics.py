@@ -5,7 +5,9 @@ from __future__ import annotations
 import functools
 import weakref
 from collections.abc import Callable
+from typing import Protocol
 
+from service.batching.events import Iteration
 from service.decoding.requests import (
     FinishReason,
     GenerationRequest,
@@ -15,7 +17,31 @@ from service.decoding.requests import (
 from service.engine.admission import Refusal
 from service.engine.interface import EngineObserver
 from service.observability.metrics import ServerMetrics
-from service.runtime.plan import DeviceFigures
+from service.runtime.batch_sizes import BatchSizeBuckets
+
+
+class DeviceFigures(Protocol):
+    """What metrics show of a runner on a GPU: of `service.runtime.cuda.runner.DeviceRunner`."""
+
+    @property
+    def buckets(self) -> BatchSizeBuckets:
+        """The batch sizes at which it steps."""
+        ...
+
+    @property
+    def num_captures(self) -> int:
+        """CUDA graphs that were captured."""
+        ...
+
+    @property
+    def cache_bytes(self) -> int:
+        """Memory of the caches."""
+        ...
+
+    @property
+    def arena_bytes(self) -> int:
+        """Other memory that was taken since the start; 0 where it can't be read."""
+        ...
 
 
 class ModelMetrics(EngineObserver):
@@ -81,56 +107,45 @@ class ModelMetrics(EngineObserver):
         self._cache_bytes.set(cache_bytes)
 
     def on_refused(self, reason: Refusal) -> None:
-        """A call was refused on arrival."""
+        """Count a refused call."""
         self._refused[reason].inc()
 
-    def on_admitted(self, queue_seconds: float) -> None:
-        """A sentence got its rows."""
-        self._queue_duration.observe(queue_seconds)
-
-    def on_step(self, rows: int, encodes: int, encode_seconds: float, step_seconds: float) -> None:
-        """One iteration: `encodes` sentences encoded, then `rows` rows stepped."""
-        if encodes:
-            self._encoded.inc(encodes)
-            self._encode_duration.observe(encode_seconds)
-        if rows:
+    def on_iteration(self, iteration: Iteration) -> None:
+        """Observe what was encoded, stepped and scored, and the queue after it."""
+        self._waiting.set(iteration.num_waiting)
+        self._rows_used.set(iteration.num_running)
+        for seconds in iteration.queue_seconds:
+            self._queue_duration.observe(seconds)
+        for seconds in iteration.first_token_seconds:
+            self._first_token.observe(seconds)
+        if iteration.num_encodes:
+            self._encoded.inc(iteration.num_encodes)
+            self._encode_duration.observe(iteration.encode_seconds)
+        if iteration.num_padding:
+            self._padding_tokens.inc(iteration.num_padding)
+        if num_rows := iteration.num_stepping:
             if self._padded_size is not None:
-                self._padded_rows.inc(self._padded_size(rows) - rows)
-            self._step_rows.observe(rows)
-            self._step_duration.observe(step_seconds)
-
-    def on_padding(self, tokens: int) -> None:
-        """An iteration's encoder computed `tokens` positions that held none."""
-        self._padding_tokens.inc(tokens)
-
-    def on_scored(self, count: int, seconds: float) -> None:
-        """One iteration scored `count` translations."""
-        self._scored.inc(count)
-        self._score_duration.observe(seconds)
-
-    def on_queue(self, waiting: int, running: int) -> None:
-        """How many wait and how many hold rows."""
-        self._waiting.set(waiting)
-        self._rows_used.set(running)
+                self._padded_rows.inc(self._padded_size(num_rows) - num_rows)
+            self._step_rows.observe(num_rows)
+            self._step_duration.observe(iteration.step_seconds)
+        if iteration.num_scored:
+            self._scored.inc(iteration.num_scored)
+            self._score_duration.observe(iteration.score_seconds)
 
     def on_held_back(self, calls: int) -> None:
-        """How many calls wait with sentences that are not in the queue yet."""
+        """Show how many calls have sentences that are not in the queue yet."""
         self._held_back.set(calls)
 
-    def on_first_token(self, seconds: float) -> None:
-        """A sentence got its first token."""
-        self._first_token.observe(seconds)
-
     def on_finished(self, result: GenerationResult, request: GenerationRequest) -> None:
-        """A sentence ended, or the scoring of one."""
+        """Count a sentence that has ended, or a score."""
         if isinstance(request, ScoringRequest):
-            # They wait for no row, so that it says nothing of whether there are too few.
+            # Scores wait for no row: their wait does not say whether there are too few.
             self._score_queue_duration.observe(result.queue_seconds)
             if result.was_admitted:
                 self._source_tokens.inc(len(request.source_ids))
             return
         self._finished[result.finish_reason].inc()
-        if not result.was_admitted:  # it gave up waiting, and nothing was computed
+        if not result.was_admitted:  # it ended in the queue: nothing was computed
             self._queue_duration.observe(result.queue_seconds)
             return
         self._compute_duration.observe(result.compute_seconds)

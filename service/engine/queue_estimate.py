@@ -6,7 +6,6 @@ what the step loop has reported since. It lags behind by a few iterations at mos
 
 from __future__ import annotations
 
-from collections.abc import Hashable
 from dataclasses import dataclass
 
 from service.batching.fair_queue import WEIGHTS
@@ -55,28 +54,28 @@ class QueueEstimate:
         self.num_rows_running = 0
         self.num_waiting = 0
         self.total = 0.0
-        self._entries: dict[Hashable, _Entry] = {}
+        self._entries: dict[int, _Entry] = {}
         self._flows: dict[_FlowKey, _FlowEstimate] = {}
         self._sum_of_means = 0.0  # one mean request of each flow
 
-    def submitted(self, key: Hashable, request: GenerationRequest, work: float) -> None:
+    def submitted(self, request_id: int, request: GenerationRequest, work: float) -> None:
         """A request came that will take so many steps over all its rows."""
         entry = _Entry((request.client, request.priority), request.num_rows, work)
-        self._entries[key] = entry
+        self._entries[request_id] = entry
         self.num_rows_inside += entry.num_rows
         self._change(entry, 1)
 
-    def joined(self, key: Hashable) -> None:
+    def joined(self, request_id: int) -> None:
         """A request joined the batch; nothing happens if it has ended."""
-        entry = self._entries.get(key)
+        entry = self._entries.get(request_id)
         if entry is not None and entry.waits:
             entry.waits = False
             self.num_rows_running += entry.num_rows
             self._change(entry, -1)
 
-    def ended(self, key: Hashable) -> None:
+    def ended(self, request_id: int) -> None:
         """A request has left, or will before the next step, whether it ran or not."""
-        entry = self._entries.pop(key, None)
+        entry = self._entries.pop(request_id, None)
         if entry is None:
             return
         self.num_rows_inside -= entry.num_rows

@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
-from typing import Protocol
+from collections.abc import Callable, Mapping
 
 from service.engine.interface import EngineProgress, ServableEngine
 
@@ -74,25 +73,11 @@ class StallDetector:
         return self._hang_seconds > 0.0 and self.silent_seconds >= self._limit + self._hang_seconds
 
 
-class WatchedModel(Protocol):
-    """A model with a name and an engine: `service.api.registry.ServedModel`."""
-
-    @property
-    def name(self) -> str:
-        """For messages and metrics."""
-        ...
-
-    @property
-    def engine(self) -> ServableEngine:
-        """Runs it."""
-        ...
-
-
 class Watchdog:
     """Watches all models of a server. Belongs to the event loop.
 
     Args:
-        models: those that serve.
+        engines: by the name of the model.
         stall_seconds, hang_seconds: as for `StallDetector`.
         on_change: called with the name of a model that has stalled (True) or recovered (False).
 
@@ -102,38 +87,41 @@ class Watchdog:
 
     def __init__(
         self,
-        models: Iterable[WatchedModel],
+        engines: Mapping[str, ServableEngine],
         stall_seconds: float,
         hang_seconds: float,
         on_change: Callable[[str, bool], None],
     ) -> None:
         self.stalled: set[str] = set()
-        self._detectors = [(model, StallDetector(stall_seconds, hang_seconds)) for model in models]
+        self._watched = [
+            (name, engine, StallDetector(stall_seconds, hang_seconds))
+            for name, engine in engines.items()
+        ]
         self._on_change = on_change
 
     async def run(self) -> None:
         """Check again and again, until cancelled."""
         clock = asyncio.get_running_loop().time
-        interval = min(detector.interval for _, detector in self._detectors)
+        interval = min(detector.interval for *_, detector in self._watched)
         while True:
             self.check(clock())
             await asyncio.sleep(interval)
 
     def check(self, now: float) -> None:
         """Check each model once; abandon those that hang."""
-        for model, detector in self._detectors:
-            if model.engine.has_failed:
+        for name, engine, detector in self._watched:
+            if engine.has_failed:
                 continue
-            detector.check(model.engine.pulse(), now)
-            extra = {"model": model.name, "silent_seconds": round(detector.silent_seconds, 3)}
-            if detector.is_stalled and model.name not in self.stalled:
-                self.stalled.add(model.name)
+            detector.check(engine.pulse(), now)
+            extra = {"model": name, "silent_seconds": round(detector.silent_seconds, 3)}
+            if detector.is_stalled and name not in self.stalled:
+                self.stalled.add(name)
                 _log.error("a model has work and makes no progress", extra=extra)
-                self._on_change(model.name, True)
-            elif not detector.is_stalled and model.name in self.stalled:
-                self.stalled.remove(model.name)
-                _log.warning("a stalled model makes progress again", extra={"model": model.name})
-                self._on_change(model.name, False)
+                self._on_change(name, True)
+            elif not detector.is_stalled and name in self.stalled:
+                self.stalled.remove(name)
+                _log.warning("a stalled model makes progress again", extra={"model": name})
+                self._on_change(name, False)
             if detector.is_hung:
                 _log.error("a model hangs: it is abandoned", extra=extra)
-                model.engine.abandon()
+                engine.abandon()

@@ -14,8 +14,6 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
-from service.runtime.batch_sizes import BatchSizeBuckets
-
 Int32 = npt.NDArray[np.int32]
 Int64 = npt.NDArray[np.int64]
 Float32 = npt.NDArray[np.float32]
@@ -268,30 +266,6 @@ class AsyncRunner(ModelRunner, Protocol):
 
     def submit(self, plan: StepPlan) -> Future[StepOutput]:
         """Carry out `plan` without waiting for it."""
-        ...
-
-
-class DeviceFigures(Protocol):
-    """What metrics show of a runner on a GPU."""
-
-    @property
-    def buckets(self) -> BatchSizeBuckets:
-        """The batch sizes at which it steps."""
-        ...
-
-    @property
-    def num_captures(self) -> int:
-        """CUDA graphs that were captured."""
-        ...
-
-    @property
-    def cache_bytes(self) -> int:
-        """Memory of the caches."""
-        ...
-
-    @property
-    def arena_bytes(self) -> int:
-        """Other memory that was taken since the start; 0 where it can't be read."""
         ...
 
 

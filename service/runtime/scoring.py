@@ -12,6 +12,7 @@ import onnxruntime as ort
 from model.bundle import Bundle
 from model.held_files import HeldFiles
 from model.sessions import SessionSettings, open_session
+from service.runtime.cpu.kv_cache import cache_names
 from service.runtime.plan import ScoreItem, TargetScore
 from service.runtime.source_batches import padded, similar_lengths
 
@@ -53,11 +54,8 @@ class OnnxScorer:
         self._held = HeldFiles(bundle, filter(None, (self._graph, bundle.weights_path)))
         self._session: ort.InferenceSession | None = None
         self._opening = threading.Lock()
-        self._keys_values = [
-            f"cross_{kind}_{layer}"
-            for layer in range(bundle.config.num_decoder_layers)
-            for kind in ("key", "value")
-        ]
+        num_layers = bundle.config.num_decoder_layers
+        self._keys_values = [f"cross_{name}" for name in cache_names(num_layers)]
 
     def prepare(self) -> None:
         """Open the scoring graph, unless it is open. From any thread.

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from model.bundle import Bundle, BundleError
 from service.errors import StartupError
-from service.runtime.plan import DeviceFigures, LanedRunner, ModelRunner, Scorer
+from service.runtime.plan import LanedRunner, ModelRunner, Scorer
 from service.settings import Settings
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ class OpenModel:
         cache_bytes: what the runner's caches can grow to.
         encode_token_budget: for `EngineConfig`; None for its default.
         step_seconds: what a step of one row took in a trial; 0 without one.
-        device: figures of a runner on a GPU; None on a CPU.
+        device: the runner, if it is on a GPU.
     """
 
     runner: ModelRunner | LanedRunner
@@ -39,7 +39,7 @@ class OpenModel:
     cache_bytes: int
     encode_token_budget: int | None = None
     step_seconds: float = 0.0
-    device: DeviceFigures | None = None
+    device: DeviceRunner | None = None
 
 
 def open_model(path: Path, settings: Settings) -> OpenModel:

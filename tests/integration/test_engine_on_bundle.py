@@ -13,6 +13,7 @@ from model.bundle import Bundle
 from model.config import ModelConfig
 from model.search import greedy_search
 from model.sessions import SessionSettings
+from service.batching.events import Iteration
 from service.decoding.requests import (
     FinishReason,
     GenerationRequest,
@@ -36,8 +37,9 @@ class RowCounter(EngineObserver):
     def __init__(self) -> None:
         self.rows: list[int] = []
 
-    def on_step(self, rows: int, encodes: int, encode_seconds: float, step_seconds: float) -> None:
-        self.rows.append(rows)
+    def on_iteration(self, iteration: Iteration) -> None:
+        if iteration.num_rows or iteration.num_encodes:
+            self.rows.append(iteration.num_stepping)
 
 
 @pytest.fixture(scope="module", params=["fp32", "int8"])

@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 
 import bench.suite
+from service.batching.events import Iteration
 from service.batching.records import EngineRequest, Finished
 from service.batching.scheduler import Scheduler
 from service.decoding.requests import (
@@ -188,7 +189,7 @@ class Simulation:
             self.now = now
         job = arrival.job = submitted(request, MAX_TARGET, arrival.at)
         self._arrivals[job.id] = arrival
-        self.admission.submitted(job.id, request, MAX_TARGET)
+        self.admission.submitted(job)
         self.scheduler.add([job])
         self.most_inside = max(self.most_inside, self.admission.num_taken)
 
@@ -208,9 +209,10 @@ class Simulation:
             self.steps.append((self.now, num_rows, self.now - started))
         for finished in ended:
             self._end(finished)
-        self.admission.stepped(num_rows, self.now - started)
-        for entry in schedule.admitted:
-            self.admission.joined(entry.id)
+        admitted = [entry.id for entry in schedule.admitted]
+        self.admission.iterated(
+            Iteration(0, 0, num_rows=num_rows, seconds=self.now - started, admitted=admitted)
+        )
 
     def _end(self, finished: Finished) -> None:
         arrival = self._arrivals.pop(finished.id)

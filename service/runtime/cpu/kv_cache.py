@@ -55,6 +55,11 @@ class CacheShape:
         return elements * self.item_size + 4 * self.max_rows
 
 
+def cache_names(num_layers: int) -> list[str]:
+    """Names of the caches in the graphs, in the order of `KVCache`: key_0, value_0, key_1 ..."""
+    return [f"{kind}_{layer}" for layer in range(num_layers) for kind in ("key", "value")]
+
+
 class KVCache:
     """Self- and cross-attention keys and values of every decoder layer.
 

@@ -9,6 +9,7 @@ import onnxruntime as ort
 
 from model.bundle import Bundle
 from model.sessions import Device, SessionSettings, launch_options, open_session
+from service.runtime.cpu.kv_cache import cache_names
 from service.runtime.cuda.staging import Staging
 from service.runtime.plan import EncodeItem
 from service.runtime.source_batches import padded, similar_lengths
@@ -34,11 +35,7 @@ class DeviceEncoder:
         self._device = Device.parse(settings.device)
         self._pad_id = bundle.config.pad_id
         self._options = launch_options()
-        self._names = [
-            f"{kind}_{layer}"
-            for layer in range(bundle.config.num_decoder_layers)
-            for kind in ("key", "value")
-        ]
+        self._names = cache_names(bundle.config.num_decoder_layers)
 
     def encode(
         self, items: Sequence[EncodeItem], staging: Staging

@@ -22,13 +22,13 @@ from service.runtime.serial_executor import SerialExecutor
 
 @dataclass
 class InFlightStep:
-    """One step in step.
+    """A step in flight.
 
     Attributes:
         future: for its output.
         staging: through which it exchanges arrays with the host; given back at the end.
         launched_at: when, in seconds of `time.perf_counter`.
-        number: of the step, as `DeviceRowStates` counts; None if no row steps.
+        number: of the step, as `DeviceRowStates` counts; 0 if no row steps.
         num_rows: rows that step.
         k: candidates of each row that the plan wants.
         num_candidates: candidates that the graph gives.
@@ -40,7 +40,7 @@ class InFlightStep:
     future: Future[StepOutput]
     staging: Staging
     launched_at: float
-    number: int | None = None
+    number: int = 0
     num_rows: int = 0
     k: int = 1
     num_candidates: int = 1
@@ -49,17 +49,8 @@ class InFlightStep:
     error: BaseException | None = None
 
 
-@dataclass(frozen=True)
-class StepCompletion:
-    """The result of a step, for the launch thread.
-
-    Attributes:
-        number: of the step.
-        chosen: [num_rows] the best token of each; None if it failed.
-    """
-
-    number: int | None
-    chosen: Int64 | None
+# The number of a step and the best tokens of its rows [num_rows]; None if it failed.
+StepCompletion = tuple[int, Int64 | None]
 
 
 class InFlightSteps:
@@ -112,13 +103,13 @@ class InFlightSteps:
         except BaseException as exc:
             self._last_end = time.perf_counter()
             if step.error is None:  # else the launch thread knows
-                self._completions.put(StepCompletion(step.number, None))
+                self._completions.put((step.number, None))
             self._ring.release(step.staging)
             if is_awaited:
                 step.future.set_exception(exc)
             return
         if chosen is not None:
-            self._completions.put(StepCompletion(step.number, chosen))
+            self._completions.put((step.number, chosen))
         self._ring.release(step.staging)
         if is_awaited:
             step.future.set_result(output)

@@ -11,7 +11,7 @@ from model.bundle import Bundle
 from service.errors import StartupError
 from service.runtime.batch_sizes import MAX_ROWS, largest_batch_size
 from service.runtime.cuda.encoder import ENCODE_TOKEN_BUDGET
-from service.runtime.cuda.runtime_library import load_runtime
+from service.runtime.cuda.stream import load_runtime
 
 MARGIN = 0.1
 """Share of the free memory that is left free: for longer sources, and for CUDA itself."""

@@ -20,7 +20,7 @@ from service.runtime.batch_sizes import BatchSizeBuckets, largest_batch_size
 from service.runtime.cpu.runner import cache_shape
 from service.runtime.cuda.caches import DeviceCaches, max_cache_rows
 from service.runtime.cuda.encoder import DeviceEncoder
-from service.runtime.cuda.in_flight_steps import InFlightStep, StepCompletion
+from service.runtime.cuda.in_flight_steps import InFlightStep
 from service.runtime.cuda.memory import (
     DeviceMemory,
     bytes_beside_rows,
@@ -31,7 +31,7 @@ from service.runtime.cuda.row_states import DeviceRowStates
 from service.runtime.cuda.staging import Staging, StagingRing
 from service.runtime.cuda.step import DeviceStep
 from service.runtime.cuda.stream import DeviceStream
-from service.runtime.plan import RunnerLimits, StepPlan
+from service.runtime.plan import Int64, RunnerLimits, StepPlan
 
 logger = logging.getLogger(__name__)
 
@@ -120,12 +120,12 @@ class DeviceModel:
             self._row_states.forget()
             raise
 
-    def complete(self, completion: StepCompletion) -> None:
-        """Take note of what a step has chosen."""
-        if completion.chosen is None:
+    def complete(self, number: int, chosen: Int64 | None) -> None:
+        """Take note of what a step has chosen; None if it failed."""
+        if chosen is None:
             self._row_states.forget()
-        elif completion.number is not None:
-            self._row_states.completed(completion.number, completion.chosen)
+        else:
+            self._row_states.completed(number, chosen)
 
     def encode(self, names: Sequence[str], feeds: dict[str, Any]) -> list[Any]:
         """Run the encoder's session, after the steps before it.

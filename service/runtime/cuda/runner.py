@@ -132,8 +132,8 @@ class DeviceRunner:
 
     @property
     def encoder_session(self) -> SourceEncoder:
-        """The encoder, for scoring; it runs on the launch thread, between steps."""
-        return _LaunchThreadEncoder(self)
+        """The encoder, for scoring: this runner, whose `run` runs it between steps."""
+        return self
 
     def submit(self, plan: StepPlan) -> Future[StepOutput]:
         """Carry out `plan` after those before it, without waiting for it."""
@@ -145,8 +145,8 @@ class DeviceRunner:
         """Carry out `plan`: copies, then encodes, then one step."""
         return self.submit(plan).result()
 
-    def encode(self, names: Sequence[str], feeds: dict[str, Any]) -> list[Any]:
-        """Run the encoder's session, after the steps before it."""
+    def run(self, names: Sequence[str], feeds: dict[str, Any], /) -> list[Any]:
+        """Run the encoder's session on the launch thread, after the steps before it."""
         return self._call(lambda: self._model.encode(names, feeds)).result()
 
     def close(self) -> None:
@@ -198,8 +198,8 @@ class DeviceRunner:
             return
         step = InFlightStep(future, staging, time.perf_counter())
         try:
-            for completion in self._in_flight.completions():
-                model.complete(completion)
+            for number, chosen in self._in_flight.completions():
+                model.complete(number, chosen)
             model.launch(plan, step)
             model.stream.record(staging.ended)
         except BaseException as exc:
@@ -211,14 +211,3 @@ class DeviceRunner:
             with contextlib.suppress(Exception):
                 model.stream.record(staging.ended)
         self._in_flight.add(step)
-
-
-class _LaunchThreadEncoder:
-    """The encoder of a runner, as a `SourceEncoder`."""
-
-    def __init__(self, runner: DeviceRunner) -> None:
-        self._runner = runner
-
-    def run(self, names: Sequence[str], feeds: dict[str, Any], /) -> list[Any]:
-        """As `onnxruntime.InferenceSession.run`."""
-        return self._runner.encode(names, feeds)

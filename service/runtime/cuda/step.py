@@ -13,6 +13,7 @@ import onnxruntime as ort
 from model.bundle import Bundle
 from model.sessions import Device, SessionSettings, launch_options, open_session
 from service.runtime.batch_sizes import BatchSizeBuckets
+from service.runtime.cpu.kv_cache import cache_names
 from service.runtime.cuda.array import DeviceArray
 from service.runtime.cuda.caches import DeviceCaches
 from service.runtime.cuda.staging import Staging
@@ -78,7 +79,7 @@ class DeviceStep:
         self._device = Device.parse(settings.device)
         self._max_rows = buckets.largest
         self._caches = caches
-        self._num_arrays = 2 * bundle.config.num_decoder_layers
+        self._cache_names = cache_names(bundle.config.num_decoder_layers)
         self._token_groups = bundle.token_groups
         self._no_graph = launch_options(_NO_GRAPH)
         self.captured_top_k = sorted({min(k, limits.vocab_size) for k in CAPTURED_TOP_K})
@@ -177,8 +178,7 @@ class DeviceStep:
             state.bind(io.bind_input, name, (batch_size,))
             if name != "source_lengths":
                 state.bind(io.bind_output, f"next_{name}", (batch_size,))
-        for number in range(self._num_arrays):
-            name = f"{('key', 'value')[number % 2]}_{number // 2}"
+        for number, name in enumerate(self._cache_names):
             for cache, names in (
                 (caches.self_attention, (f"past_{name}", f"present_{name}")),
                 (caches.cross_attention, (f"cross_{name}", f"present_cross_{name}")),

@@ -29,7 +29,7 @@ def test_what_is_ahead_is_what_comes_first(
     estimate, queue = QueueEstimate(), FairQueue()
     for flow, work in waiting:
         one = job(flow, work)
-        estimate.submitted(one, one.request, one.work)
+        estimate.submitted(one.id, one.request, one.work)
         queue.push(one)
     ahead = estimate.ahead(*new_flow)
     last = job(new_flow, 1)
@@ -45,7 +45,7 @@ def test_one_who_sends_much_is_not_ahead_of_others() -> None:
     estimate = QueueEstimate()
     for _ in range(1000):
         one = job(("many", Priority.NORMAL), 10)
-        estimate.submitted(one, one.request, 10.0)
+        estimate.submitted(one.id, one.request, 10.0)
     assert estimate.ahead("one", Priority.NORMAL) == 10.0
     assert estimate.ahead("many", Priority.NORMAL) == 10_000.0
 
@@ -55,11 +55,11 @@ def test_who_gave_up_and_then_ended_has_left_once() -> None:
     waits, runs = (job(("one", Priority.NORMAL), 10) for _ in range(2))
     stays = job(("one", Priority.NORMAL), 10)
     for one in (waits, runs, stays):
-        estimate.submitted(one, one.request, 10.0)
-    estimate.joined(runs)
+        estimate.submitted(one.id, one.request, 10.0)
+    estimate.joined(runs.id)
     for one in (waits, runs, waits, runs):
-        estimate.ended(one)
-        estimate.joined(one)  # as it may have, before it was told
+        estimate.ended(one.id)
+        estimate.joined(one.id)  # as it may have, before it was told
     assert (estimate.num_rows_inside, estimate.num_rows_running) == (1, 0)
     assert (estimate.num_waiting, estimate.total) == (1, 10.0)
 
@@ -68,11 +68,11 @@ def test_very_many_clients_are_summed_up() -> None:
     estimate = QueueEstimate()
     jobs = [job((f"client {number}", Priority.NORMAL), 10) for number in range(1000)]
     for one in jobs:
-        estimate.submitted(one, one.request, 10.0)
+        estimate.submitted(one.id, one.request, 10.0)
     assert estimate.ahead("another", Priority.NORMAL) == 10_000.0
     assert estimate.ahead("client 1", Priority.NORMAL) <= estimate.total
     for one in jobs:
-        estimate.joined(one)
+        estimate.joined(one.id)
     assert (estimate.num_waiting, estimate.total, estimate.ahead("another", Priority.HIGH)) == (
         0,
         0.0,

@@ -14,8 +14,14 @@ from model.sessions import Device
 from service.batching.failures import STEPPING, error_of
 from service.errors import StartupError
 from service.runtime.cuda import stream as device_stream
-from service.runtime.cuda.runtime_library import LIBRARIES, CudaError, CudaStream, load_runtime
-from service.runtime.cuda.stream import HostStream, open_stream
+from service.runtime.cuda.stream import (
+    LIBRARIES,
+    CudaError,
+    CudaStream,
+    HostStream,
+    load_runtime,
+    open_stream,
+)
 
 FAR = 0x7F00_1234_5678  # an address that does not fit into 32 bits
 NAMES = {2: b"cudaErrorMemoryAllocation", 700: b"cudaErrorIllegalAddress"}

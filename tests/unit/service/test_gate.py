@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from service.batching.events import Iteration
 from service.batching.records import EngineRequest
 from service.decoding.requests import FinishReason, GenerationResult, ScoringRequest, SearchOptions
 from service.engine.admission import AdmissionController
@@ -29,10 +30,10 @@ class EngineStub:
 
     def step(self, seconds: float, num_rows: int = 1, times: int = 200) -> None:
         for _ in range(times):
-            self.admission.stepped(num_rows, seconds)
+            self.admission.iterated(Iteration(0, num_rows, num_rows, seconds=seconds))
 
     def submit(self, job: EngineRequest) -> None:
-        self.admission.submitted(job, job.request, job.max_new_tokens)
+        self.admission.submitted(job)
 
     def ask(
         self, beam_size: int = 1, patience: float | None = None, client: str = ""
@@ -44,7 +45,7 @@ class EngineStub:
         )
         self.admission.enter([job.request])
         self.submit(job)
-        self.admission.joined(job)
+        self.admission.iterated(Iteration(0, 0, admitted=[job.id]))
         return job
 
     def error(self, beam_size: int = 1, client: str = "") -> DragomanError | None:
@@ -58,7 +59,7 @@ class EngineStub:
 
     def end(self, job: EngineRequest) -> None:
         self.admission.answered(job.request, GenerationResult([5] * 19, FinishReason.EOS))
-        self.admission.ended(job)
+        self.admission.ended(job.id)
         self.admission.release(job.request)
 
     def fill(self) -> list[EngineRequest]:
@@ -155,7 +156,7 @@ def test_a_length_that_was_asked_for_says_nothing_of_others() -> None:
         job = search([10] * 20, options)
         engine.submit(job)
         engine.admission.answered(job.request, GenerationResult([5] * tokens, FinishReason.EOS))
-        engine.admission.ended(job)
+        engine.admission.ended(job.id)
         assert (engine.admission._latency.expected_steps(20) != before) == learns
 
 

@@ -7,6 +7,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from service.batching.events import Iteration
 from service.batching.records import EngineRequest, Finished
 from service.decoding.requests import Priority, SearchOptions
 from service.engine.admission import AdmissionController, Refusal
@@ -91,7 +92,7 @@ class AdmissionMachine(RuleBasedStateMachine):
         assert self.admission.num_taken == before + job.request.num_rows
         assert deadline is None or deadline > self.now
         self.alive[job.id] = job
-        self.admission.submitted(job.id, job.request, job.max_new_tokens)
+        self.admission.submitted(job)
         self.scheduler.add([job])
 
     def refusal(self, job: EngineRequest) -> DragomanError | None:
@@ -129,9 +130,10 @@ class AdmissionMachine(RuleBasedStateMachine):
                 ended += self.scheduler.update(output, self.now).finished
             # As in the engine: answers first.
             self.end(ended)
-            self.admission.stepped(num_rows, seconds)
-            for entry in schedule.admitted:
-                self.admission.joined(entry.id)
+            admitted = [entry.id for entry in schedule.admitted]
+            self.admission.iterated(
+                Iteration(0, 0, num_rows=num_rows, seconds=seconds, admitted=admitted)
+            )
 
     def end(self, all_finished: list[Finished]) -> None:
         for finished in all_finished:

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
+from service.batching.events import Iteration
 from service.decoding.requests import (
     FinishReason,
     GenerationRequest,
@@ -32,11 +33,18 @@ def metrics() -> ServerMetrics:
     metrics.text_finished("OK")
     observer = ModelMetrics(metrics, "m")
     observer.set_capacity(rows=64, max_waiting=100, cache_bytes=1_000_000)
-    observer.on_admitted(0.01)
-    observer.on_step(rows=8, encodes=2, encode_seconds=0.004, step_seconds=0.002)
-    observer.on_padding(5)
-    observer.on_queue(waiting=3, running=8)
-    observer.on_first_token(0.02)
+    iteration = Iteration(
+        num_waiting=3,
+        num_running=8,
+        num_rows=8,
+        num_encodes=2,
+        encode_seconds=0.004,
+        step_seconds=0.002,
+        queue_seconds=[0.01],
+        first_token_seconds=[0.02],
+        num_padding=5,
+    )
+    observer.on_iteration(iteration)
     request = GenerationRequest(source_ids=(5, 6, 3))
     observer.on_finished(GenerationResult([7, 8], FinishReason.EOS, compute_seconds=0.1), request)
     observer.on_finished(GenerationResult([7], FinishReason.CANCELLED), request)
@@ -44,7 +52,7 @@ def metrics() -> ServerMetrics:
         GenerationResult([], FinishReason.DEADLINE, was_admitted=False, queue_seconds=2.0), request
     )
     observer.on_held_back(2)
-    observer.on_scored(1, 0.01)
+    observer.on_iteration(Iteration(3, 8, num_scored=1, score_seconds=0.01))
     scoring = ScoringRequest(source_ids=(5, 3), target_ids=(6, 3))
     for was_admitted in (True, False):
         scored = GenerationResult(

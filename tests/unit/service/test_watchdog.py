@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
 
 import pytest
 from hypothesis import given
@@ -11,7 +10,7 @@ from hypothesis import strategies as st
 
 from service.decoding.requests import GenerationRequest, ScoringRequest
 from service.engine.engine import Engine, EngineConfig
-from service.engine.interface import EngineProgress, ServableEngine
+from service.engine.interface import EngineProgress
 from service.engine.watchdog import StallDetector, Watchdog
 from service.errors import UnavailableError
 from service.runtime.plan import RunnerLimits
@@ -113,21 +112,13 @@ def test_a_short_limit_is_looked_at_often_enough() -> None:
 # --- with engines --------------------------------------------------------------------------------
 
 
-@dataclass
-class Model:
-    """What `Watchdog` needs of a model."""
-
-    name: str
-    engine: ServableEngine
-
-
 class Watching:
     """Watches one engine, in virtual time."""
 
     def __init__(self, engine: Engine) -> None:
         self.changes: list[tuple[str, bool]] = []
         self.watchdog = Watchdog(
-            [Model("a-model", engine)], STALL, HANG, lambda *change: self.changes.append(change)
+            {"a-model": engine}, STALL, HANG, lambda *change: self.changes.append(change)
         )
         self._now = 0.0
 
