@@ -22,8 +22,8 @@ from service.runtime.plan import LanedRunner
 from service.settings import Settings, shipped_models
 from service.translation.options import TranslatorLimits
 from service.translation.translator import Translator
-from service.worker.client import ModelProcess
 from service.worker.opening import open_model
+from service.worker.process import ModelProcess
 
 _log = logging.getLogger(__name__)
 

@@ -38,7 +38,8 @@ from service.errors import (
     UnavailableError,
 )
 from service.runtime.plan import LanedRunner, ModelRunner, RunnerLimits, Scorer
-from service.worker.client import ModelProcess, ProcessLoop
+from service.worker.client import ProcessLoop
+from service.worker.process import ModelProcess
 
 __all__ = ["Engine", "EngineConfig"]
 
