@@ -202,4 +202,4 @@ def test_serving_needs_neither_torch_nor_onnx() -> None:
         "import sys, service.runtime.cpu.runner\n"
         "assert not {'torch', 'onnx', 'safetensors'} & set(sys.modules), 'too much imported'\n"
     )
-    subprocess.run([sys.executable, "-c", program], check=True, cwd=Path(__file__).parents[3])
+    subprocess.run([sys.executable, "-c", program], check=True, cwd=Path(__file__).parents[4])
