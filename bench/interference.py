@@ -1,17 +1,17 @@
-"""What a long text that joins does to the time between tokens of those who stream.
+"""The effect of long texts on the time between tokens of other streams.
 
     python -m bench.interference [--bundle DIR] [--work-dir DIR] [--budget TOKENS] [--served]
 
-An iteration encodes newcomers, then steps every row. Newcomers are encoded up to a budget of source
-tokens, and a text that is longer than the budget alone. So the time between two tokens of anybody
-is bounded by one step and one encode of the larger of the two: the budget, or one longest text.
-This measures both sides of that: iterations with short texts only, with a text of 400 tokens (or
-the longest that the model takes) joining now and then, and the encode by itself. Times are of the
-process's CPU on one thread, which a busy machine changes little.
+An iteration encodes admitted requests, then steps every row. Requests are encoded up to a budget
+of source tokens; a text that is longer than the budget is encoded alone. So the time between two
+tokens of any stream is bounded by one step and one encode: of the budget, or of the longest text if
+that is more. This measures both sides: iterations with short texts only and with a text of 400
+tokens (or the longest that the model accepts) admitted now and then, and the encode by itself.
+Times are CPU time of the process on one thread, which other load on the machine affects little.
 
-A server with one or two lanes encodes beside the steps of its lanes, where cores are what they
-share. `--served` measures that one as its clients see it: seconds between the pieces of streams, in
-blocks with and without long texts in turn.
+A server with one or two lanes encodes in parallel with the steps, and shares the cores with them.
+`--served` measures that as clients see it: seconds between the pieces of streams, in alternating
+blocks with and without long texts.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ SHORT_TEXT = "Two men are playing chess in the park."
 
 @dataclass(frozen=True)
 class Arm:
-    """Seconds of the iterations in which those who stream got a token."""
+    """Seconds of the iterations in which streams received a token."""
 
     name: str
     seconds: list[float]
@@ -75,7 +75,7 @@ def _request(num_tokens: int, draw: np.random.Generator, max_new_tokens: int) ->
 
 
 def run(runner: OnnxRunner, budget: int, long: int) -> Arm:
-    """Keep so many short texts running; let one of `long` tokens (0: none) join now and then."""
+    """Keep short texts running; admit one of `long` tokens (0: none) now and then."""
     draw = np.random.default_rng(0)
     scheduler = Scheduler([runner.limits], bos_id=2, eos_id=3, encode_token_budget=budget)
     scheduler.add(_request(SHORT, draw, int(draw.integers(10, 40))) for _ in range(NUM_STREAMS))
@@ -110,7 +110,7 @@ def encode_seconds(runner: OnnxRunner, lengths: list[int]) -> float:
 
 
 def text_of(num_tokens: int, word: str, tokenizer: Tokenizer) -> str:
-    """One sentence of nearly so many tokens."""
+    """One sentence of at most about `num_tokens` tokens."""
     num_words = 1
     while len(tokenizer.encode(f"{word} " * (num_words + 1))) < num_tokens:
         num_words += 1
@@ -134,7 +134,7 @@ async def block(address: str, text: str, long_text: str) -> list[float]:
 
     async def send_long(client: AsyncClient) -> None:
         while loop.time() < ends_at:
-            # A few tokens of it will do: it is its encode that is looked at.
+            # A few tokens are enough: the encode is what matters.
             await client.translate([long_text], max_new_tokens=4)
 
     async with AsyncClient(address, timeout=60.0) as client:
@@ -144,7 +144,7 @@ async def block(address: str, text: str, long_text: str) -> list[float]:
 
 
 def served(artifacts: Artifacts, text: str) -> None:
-    """Print both arms, as clients of a server see them who stream the translation of `text`."""
+    """Print both arms as clients see them that stream the translation of `text`."""
     bundle = Bundle.load(artifacts.bundle)
     long = min(LONG, bundle.config.max_positions)
     long_text = text_of(long, text.split()[-2], bundle.tokenizer())

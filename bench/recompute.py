@@ -1,8 +1,8 @@
-"""A benchmark's report from its files: `python -m bench.recompute DIRECTORY`.
+"""Makes a benchmark's report from its files: `python -m bench.recompute DIRECTORY`.
 
 In a run's folder, the figures are computed from the raw samples and stored as `summary.json`; the
-report is made of that file alone. In a report's folder, which has no raw samples, only the report
-is made anew.
+report is rendered from that file alone. In a report's folder, which has no raw samples, only the
+report is rendered again.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ REPORT_FILE = "report.md"
 
 
 def render(summary: Mapping[str, Any]) -> str:
-    """The report that a summary makes, as Markdown."""
+    """The report of a summary, as Markdown."""
     if summary["benchmark"] == SOAK:
         return render_soak(Soak.from_dict(summary))
     if summary["benchmark"] == search_parity.NAME:
@@ -34,7 +34,7 @@ def render(summary: Mapping[str, Any]) -> str:
 
 
 def write_report(directory: Path) -> None:
-    """Write the report, and before that the summary where there are raw samples of a suite.
+    """Write the report, and before that the summary if there are raw runs of a suite.
 
     Raises:
         OSError: there is neither a summary nor a run.
@@ -52,7 +52,7 @@ def write_summary(directory: Path, summary: Mapping[str, Any]) -> None:
 
 
 def read_summary(directory: Path) -> dict[str, Any]:
-    """What `write_summary` stored."""
+    """The summary that `write_summary` stored."""
     text = (directory / SUMMARY_FILE).read_text(encoding="utf-8")
     summary: dict[str, Any] = json.loads(text)
     return summary
@@ -62,7 +62,7 @@ def main(
     directory: Annotated[Path, typer.Argument(help="A run's folder, or one of bench/reports/.")],
     readme: Annotated[Path | None, typer.Option(help="A README to put the tables into.")] = None,
 ) -> None:
-    """Make the summary and the report of a benchmark anew."""
+    """Recompute the summary and the report of a benchmark."""
     write_report(directory)
     if readme is not None:
         report.update_readme(readme, report.SuiteFigures.from_dict(read_summary(directory)))

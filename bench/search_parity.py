@@ -1,18 +1,17 @@
-"""Does the served engine find what the PyTorch reference search finds, on real sentences?
+"""Compares the engine's searches with the PyTorch reference search on real sentences.
 
     python -m bench.search_parity --checkpoint model/checkpoints/en-de --sentences valid.en
 
-The checkpoint is exported to fp32 and int8. The engine searches each sentence in process, alone and
-with 64 rows filled, greedily and with a beam of four; `model.search` searches it in PyTorch. For
-fp32 the token sequences have to be the same for 99.8 % of the sentences, and every other one has to
-be a near-tie, where rounding decides:
+The checkpoint is exported to fp32 and int8. The engine searches each sentence in process, alone
+and with 64 rows filled, greedily and with a beam of four; `model.search` searches it in PyTorch.
+For fp32 the token sequences must be the same for 99.8 % of the sentences, and every difference must
+be a near-tie that rounding decides:
 
-- greedy: the two tokens where the sequences part have log-probabilities that differ by less than
-  1e-4 in the reference;
+- greedy: the log-probabilities of the first tokens that differ are within 1e-4 in the reference;
 - beam: the reference scores the two translations within 1e-4 of each other.
 
-int8 has other weights, so that its differences are counted, not judged; but alone and at load its
-results have to be the same to the last bit, as fp32's.
+int8 has other weights, so its differences are counted, not judged. But alone and at load its
+results must be the same to the last bit, as fp32's.
 """
 
 from __future__ import annotations
@@ -48,51 +47,38 @@ Tokens = tuple[int, ...]
 
 
 @dataclass(frozen=True)
-class TokenDifference:
-    """A sentence for which engine and reference found different tokens.
-
-    Attributes:
-        sentence: its number, from 0.
-        gap: the distance of the two in nats: see the module's description. None of int8.
-    """
-
-    sentence: int
-    gap: float | None
-
-
-@dataclass(frozen=True)
 class SearchComparison:
     """One way to search with one bundle, compared with the reference.
 
     Attributes:
         precision, beam_size, rows: the way; `rows` sentences or hypotheses at the same time.
         num_sentences: compared.
-        differences: those that are not the same; gaps are computed for fp32 only.
+        differences: the sentences (numbers from 0) with other tokens, and the distance of the two
+            in nats: see the module's description. None of int8.
     """
 
     precision: str
     beam_size: int
     rows: int
     num_sentences: int
-    differences: Sequence[TokenDifference]
+    differences: Sequence[tuple[int, float | None]]
 
     @property
     def share_identical(self) -> float:
-        """Of the sentences, 0 to 1."""
+        """The share of sentences without a difference, 0 to 1."""
         return 1.0 - len(self.differences) / self.num_sentences
 
     @property
     def holds(self) -> bool:
-        """Whether what is promised of fp32 is so."""
+        """Whether the promise for fp32 holds."""
         return self.share_identical >= LEAST_IDENTICAL and all(
-            difference.gap is not None and difference.gap < NEAR_TIE
-            for difference in self.differences
+            gap is not None and gap < NEAR_TIE for _, gap in self.differences
         )
 
 
 @dataclass(frozen=True)
 class SearchParity:
-    """All that the report is made of.
+    """The figures of the report.
 
     Attributes:
         what: the checkpoint and the sentences.
@@ -109,12 +95,7 @@ class SearchParity:
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> SearchParity:
         """The figures that `to_dict` gave."""
-        comparisons = [
-            SearchComparison(
-                **{**one, "differences": [TokenDifference(**d) for d in one["differences"]]}
-            )
-            for one in fields["comparisons"]
-        ]
+        comparisons = [SearchComparison(**one) for one in fields["comparisons"]]
         return cls(fields["what"], fields["versions"], fields["same_bits"], comparisons)
 
     def to_dict(self) -> dict[str, Any]:
@@ -123,7 +104,7 @@ class SearchParity:
 
     @property
     def holds(self) -> bool:
-        """Whether everything that is promised is so."""
+        """Whether all promises hold."""
         return self.same_bits and all(c.holds for c in self.comparisons if c.precision == "fp32")
 
 
@@ -180,7 +161,7 @@ def search_with_reference(
 def gap_between(
     model: Transformer, source: Tokens, found: Tokens, expected: Tokens, beam_size: int
 ) -> float:
-    """How near the reference holds two translations of a source: see `TokenDifference.gap`.
+    """The distance of two translations of a source in the reference: see `SearchComparison`.
 
     Args:
         model: the reference's.
@@ -207,7 +188,7 @@ def compare(
     beam_size: int,
     rows: int,
 ) -> SearchComparison:
-    """What differs, and by how much."""
+    """The sentences that differ, and by how much."""
     eos = model.config.eos_id
     differences = []
     for index, (source, result, wanted) in enumerate(zip(sources, results, reference, strict=True)):
@@ -219,12 +200,12 @@ def compare(
         gap = None
         if bundle.precision == "fp32":
             gap = gap_between(model, source, found, expected, beam_size)
-        differences.append(TokenDifference(index, gap))
+        differences.append((index, gap))
     return SearchComparison(bundle.precision, beam_size, rows, len(sources), differences)
 
 
 def _log_probabilities(model: Transformer, source: Tokens, target: Tokens) -> list[float]:
-    """Of each token of a target, by the reference in one pass."""
+    """The log-probability of each token of a target, by the reference in one pass."""
     import torch
 
     with torch.inference_mode():
@@ -240,7 +221,7 @@ def measure(
     sources: Sequence[Tokens],
     beam_sizes: Sequence[int] = BEAM_SIZES,
 ) -> tuple[list[SearchComparison], bool]:
-    """Every way to search with one bundle.
+    """Compare every way to search with one bundle.
 
     Returns:
         The comparisons, and whether results alone and at load were the same to the last bit.
@@ -266,7 +247,7 @@ def main(
         Path | None, typer.Option(help="A directory for report.md and summary.json.")
     ] = None,
 ) -> None:
-    """Compare the engine's searches with the reference's; exit status 1 if fp32's don't agree."""
+    """Compare the engine's searches with the reference's; exit status 1 if fp32 differs."""
     from export.bundle_writer import ExportOptions
     from export.exporter import export_checkpoint
     from model.bundle import Bundle
@@ -316,7 +297,7 @@ def render(parity: SearchParity) -> str:
     ]
     for c in parity.comparisons:
         search = "greedy" if c.beam_size == 1 else f"beam {c.beam_size}"
-        gap = max((d.gap for d in c.differences if d.gap is not None), default=0.0)
+        gap = max((gap for _, gap in c.differences if gap is not None), default=0.0)
         lines.append(
             f"| {c.precision} | {search} | {c.rows} | {c.num_sentences:,} "
             f"| {c.share_identical:.1%} | {len(c.differences)} "

@@ -7,7 +7,6 @@ import functools
 import logging
 import os
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 
 import dragoman
@@ -23,8 +22,8 @@ from service.runtime.plan import LanedRunner
 from service.settings import Settings, shipped_models
 from service.translation.options import TranslatorLimits
 from service.translation.translator import Translator
-from service.worker.client import ModelProcess
 from service.worker.opening import open_model
+from service.worker.process import ModelProcess
 
 _log = logging.getLogger(__name__)
 
@@ -62,9 +61,9 @@ def load_model(path: Path, settings: Settings, metrics: ServerMetrics) -> Served
         engine, facts = _engine_in_own_process(bundle.name, path, settings, config, observer)
     else:
         engine, facts = _engine_in_this_process(path, settings, config, observer)
-    _log.info("loaded", extra={"model": bundle.name, **dataclasses.asdict(facts)})
-    observer.set_capacity(facts.rows, settings.max_waiting, facts.cache_bytes)
-    limits = engine.limits
+    rows = engine.limits.max_rows
+    _log.info("loaded", extra={"model": bundle.name, "rows": rows, **facts})
+    observer.set_capacity(rows, settings.max_waiting, facts["cache_bytes"])
     model = ServedModel(
         name=bundle.name,
         version=bundle.version,
@@ -72,9 +71,6 @@ def load_model(path: Path, settings: Settings, metrics: ServerMetrics) -> Served
         target=bundle.target_language,
         precision=bundle.precision,
         device=settings.device,
-        max_source_tokens=limits.max_source_positions,
-        max_target_tokens=limits.max_target_positions,
-        max_rows=limits.max_rows,
         engine=engine,
         translator=Translator(
             engine,
@@ -104,26 +100,9 @@ def _has_own_process(settings: Settings) -> bool:
     return settings.device == "cpu" and not settings.in_process and num_usable_cores() > 1
 
 
-@dataclass(frozen=True)
-class _Facts:
-    """Facts of a loaded model for the log.
-
-    Attributes:
-        rows: that can step at the same time.
-        lanes: groups of rows that step independently, one per core.
-        cache_bytes: the limit of its caches.
-        pid: of the process that it runs in.
-    """
-
-    rows: int
-    lanes: int
-    cache_bytes: int
-    pid: int
-
-
 def _engine_in_own_process(
     name: str, path: Path, settings: Settings, config: EngineConfig, observer: ModelMetrics
-) -> tuple[Engine, _Facts]:
+) -> tuple[Engine, dict[str, int]]:
     process = ModelProcess(
         name,
         functools.partial(open_model, path, settings),
@@ -132,13 +111,13 @@ def _engine_in_own_process(
     )
     observer.set_process(process.pid)
     config = dataclasses.replace(config, step_seconds=process.step_seconds)
-    facts = _Facts(process.limits.max_rows, process.num_lanes, process.cache_bytes, process.pid)
+    facts = {"lanes": process.num_lanes, "cache_bytes": process.cache_bytes, "pid": process.pid}
     return Engine(process, config, observer), facts
 
 
 def _engine_in_this_process(
     path: Path, settings: Settings, config: EngineConfig, observer: ModelMetrics
-) -> tuple[Engine, _Facts]:
+) -> tuple[Engine, dict[str, int]]:
     model = open_model(path, settings)
     runner = model.runner
     if model.device is not None:
@@ -147,7 +126,7 @@ def _engine_in_this_process(
     if (budget := model.encode_token_budget) is not None:
         config = dataclasses.replace(config, encode_token_budget=budget)
     num_lanes = len(runner.lanes) if isinstance(runner, LanedRunner) else 1
-    facts = _Facts(runner.limits.max_rows, num_lanes, model.cache_bytes, os.getpid())
+    facts = {"lanes": num_lanes, "cache_bytes": model.cache_bytes, "pid": os.getpid()}
     return Engine(runner, config, observer, model.scorer), facts
 
 

@@ -1,4 +1,4 @@
-"""The engine against CTranslate2: `python -m bench.engine.run`. Goes on where it was interrupted.
+"""The engine against CTranslate2: `python -m bench.engine.run`. Resumes after an interruption.
 
 Prints a table with a floor for each line. Exit status: 0 if all floors are held, 1 if one is missed
 or a line could not be measured, 130 after Ctrl-C.
@@ -47,7 +47,7 @@ SMOKE = dataclasses.replace(
 
 
 class EngineBenchmark:
-    """All that the table needs.
+    """The measurements that the table needs.
 
     Args:
         plan: durations, repetitions, sweep.
@@ -59,27 +59,17 @@ class EngineBenchmark:
         self._plan = plan
         # Batches of the shipped model take a fraction of a second.
         self._shipped_plan = dataclasses.replace(plan, crowded_rounds=None)
-        self._output = output
+        speed, self._shipped_name = models.names
         self._models = models
-        speed, shipped = models.names
         self._base = Suite(plan, output, models.prepare(speed, "int8"))
-        self._shipped_name = shipped
 
     def measurements(self) -> list[Measurement]:
-        """In the order in which they are measured."""
+        """All measurements, in order."""
         plan = self._plan
-        inside = _IN_PROCESS_SECONDS * plan.repetitions
-        closed = [self._closed(load) for load in (table.ALONE, table.FEW, table.BEAMS)]
-        many = Measurement(
-            table.MANY.name, estimate.load_seconds(plan, table.MANY) + inside, self._many
-        )
         searches = estimate.capacity_seconds(plan) + estimate.capacity_seconds(plan, of_own=True)
         finals = estimate.sweep_seconds(plan, table.OPEN, skip=1)
         return [
-            closed[0],
-            closed[1],
-            many,
-            closed[2],
+            *(self._closed(load) for load in (table.ALONE, table.FEW, table.MANY, table.BEAMS)),
             Measurement(
                 "shipped", estimate.load_seconds(self._shipped_plan, table.MANY), self._shipped
             ),
@@ -88,17 +78,19 @@ class EngineBenchmark:
         ]
 
     def _closed(self, load: Load) -> Measurement:
+        seconds = estimate.load_seconds(self._plan, load)
+        inside = load == table.MANY
+
         def measure(once: bool) -> None:
             self._base.check_agreement(load.beam_size)
-            self._base.measure(load, 0.0)
+            self._base.measure(load, 0.0, after=self._in_process if inside else None)
 
-        return Measurement(load.name, estimate.load_seconds(self._plan, load), measure)
-
-    def _many(self, once: bool) -> None:
-        self._base.measure(table.MANY, 0.0, after=self._in_process)
+        return Measurement(
+            load.name, seconds + inside * _IN_PROCESS_SECONDS * self._plan.repetitions, measure
+        )
 
     def _in_process(self, repetition: int) -> None:
-        """The engine without a server, in a process of its own."""
+        """Measure the engine without a server, in a separate process."""
         file = self._base.runs / table.IN_PROCESS / f"{repetition}.json"
         if file.exists():
             return
@@ -117,7 +109,7 @@ class EngineBenchmark:
 
     def _shipped(self, once: bool) -> None:
         made = self._models.prepare(self._shipped_name, "int8")
-        suite = Suite(self._shipped_plan, self._output, made)
+        suite = Suite(self._shipped_plan, self._base.output, made)
         suite.check_agreement(1)
         suite.measure(table.MANY, 0.0)
 
@@ -132,11 +124,11 @@ class EngineBenchmark:
     def _open(self, once: bool) -> None:
         facts = self._reference()
         rate = float(facts["rate"])
-        # Where the capacity was looked for: near enough to take over who is left there.
+        # The sweep of the capacity search is near enough to start from its finalists.
         name, near = near_capacity()
         finalists = self._base.finalists(name, near, facts["single_client_rate"])
         peer = self._base.sweep(table.OPEN.name, table.OPEN, rate, finalists)
-        # So long that all repetitions together have a p99.
+        # Long enough for a p99 over all repetitions.
         enough = _P99_SAMPLES / (MAIN_SHARE * rate) / self._plan.repetitions
         plan = dataclasses.replace(self._plan, open_seconds=max(self._plan.open_seconds, enough))
         dataclasses.replace(self._base, plan=plan).measure(table.OPEN, rate, peer)
@@ -157,7 +149,7 @@ def choose(measurements: list[Measurement], names: str) -> list[Measurement]:
 
 
 def conclude(directory: Path) -> Conclusion:
-    """The table; all floors have to be held."""
+    """The table, and whether all floors are held."""
     rows = SuiteFigures.from_dict(read_summary(directory)).engine
     is_whole = all(row.ratio is not None for row in rows)
     return Conclusion(table.render(rows), table.floors_held(rows), is_whole)
@@ -175,10 +167,10 @@ def main(
     source: Annotated[Path, typer.Option(help="Texts for it, one a line.")] = SHIPPED_TEXTS,
     size: Annotated[str, typer.Option(help="Of the speed model: base, or small.")] = "base",
     smoke: Annotated[
-        bool, typer.Option("--smoke", help="Seconds instead of minutes: whether it runs at all.")
+        bool, typer.Option("--smoke", help="Seconds instead of minutes, to check that it runs.")
     ] = False,
 ) -> None:
-    """Measure the engine against CTranslate2 and print the table. Ctrl-C stops it; it can go on."""
+    """Measure the engine against CTranslate2 and print the table. Resumes after Ctrl-C."""
     models = Models(work, size, checkpoint, source)
 
     def prepare(directory: Path) -> list[Measurement]:

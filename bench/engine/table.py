@@ -28,7 +28,7 @@ MANY = Load(concurrency=64)
 BEAMS = Load(concurrency=16, beam_size=4)
 OPEN = Load(share=MAIN_SHARE)
 
-# As many as lie above a p99: it would be infinite.
+# With more failures than lie above a p99, the p99 would be infinite.
 _MOST_FAILED = 0.01
 _NAMES = ("ours", "CTranslate2's")
 
@@ -56,14 +56,14 @@ class Row:
     why_not: str = ""
 
     def reaches(self, wanted: float) -> bool:
-        """Whether the ratio is as good as that."""
+        """Whether the ratio is at least as good as `wanted`."""
         if self.ratio is None:
             return False
         return self.ratio >= wanted if self.more_is_better else self.ratio <= wanted
 
     @property
     def verdict(self) -> str:
-        """In words."""
+        """The result in words."""
         if self.ratio is None:
             return f"no ratio: {self.why_not}" if self.why_not else "not measured"
         if self.reaches(self.aim):
@@ -71,7 +71,7 @@ class Row:
         return "floor held" if self.reaches(self.floor) else "**floor missed**"
 
     def cells(self) -> list[str]:
-        """As text; see `HEADER`."""
+        """The columns as text; see `HEADER`."""
         ratio = "–" if self.ratio is None else f"{self.ratio:.3g}"
         sign = "≥" if self.more_is_better else "≤"
         wanted = [f"{sign} {self.floor:g}", f"{sign} {self.aim:g}"]
@@ -87,7 +87,7 @@ def floors_held(rows: Sequence[Row]) -> bool:
 
 
 def rows(directory: Path, models: Mapping[str, RawRuns]) -> list[Row]:
-    """All lines, as far as they were measured.
+    """All lines; those without a measurement say so.
 
     Args:
         directory: the run's folder.
@@ -192,7 +192,7 @@ def _capacity(directory: Path) -> Row:
 
 
 def _ended_early(file: Path) -> str:
-    """Why a search for a capacity has no result that counts; "" if it has."""
+    """Why the result of a capacity search does not count; "" if it does."""
     if not file.exists():
         return "did not end"
     facts: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
@@ -209,9 +209,9 @@ def _engine_loop(inside: Sequence[Mapping[str, Any]]) -> Row:
             statistics.median(
                 block["seconds"] / block["steps"]
                 for repetition in inside
-                for block in repetition["steps"][num_rows][who]
+                for block in repetition["steps"][num_rows][loop]
             )
-            for who in ("engine", "bare")
+            for loop in ("engine", "bare")
         )
         texts = [f"{format_seconds(seconds)} a step of {num_rows}" for seconds in (ours, bare)]
         made.append((bare / ours, texts))
@@ -241,7 +241,7 @@ def _memory(cells: Sequence[Cell]) -> Row:
 def _compared(
     row: Row, ours: Iterable[float], theirs: Iterable[float], form: Callable[[float], str]
 ) -> Row:
-    """The row with the ratio of the two medians; as it was if a side has nothing, or zero."""
+    """The row with the ratio of the two medians; unchanged if a side has no value."""
     ours, theirs = list(ours), list(theirs)
     if not ours or not theirs:
         return row
@@ -251,10 +251,10 @@ def _compared(
 
 
 def _checked(row: Row, pair: tuple[Cell, Cell]) -> Row:
-    """The row with how many requests failed; without a ratio where figures say too little.
+    """The row with its failed requests; without a ratio where too many failed or a run is invalid.
 
-    Who answers less has the quicker answers: then they are not of the same work. Nor are those of a
-    run that was not what it should have been.
+    A system that answers fewer requests answers them faster, so its figures are not of the same
+    work.
     """
     sides = [
         f"{text} ({cell.num_failed:,} failed)" if cell.num_failed else text
@@ -276,7 +276,7 @@ def _checked(row: Row, pair: tuple[Cell, Cell]) -> Row:
 
 
 def _or_never(seconds: float) -> float:
-    """Seconds, infinite from the longest on that a histogram holds."""
+    """Seconds; infinite from the histogram's maximum on."""
     return math.inf if seconds >= MAX_SECONDS else seconds
 
 

@@ -17,7 +17,7 @@ from model.sessions import Device
 def measure(
     model: MeasuredModel, device: str, plan: GpuPlan, results: PointLog, directory: Path
 ) -> None:
-    """Translate whole batches, as it does best: sorted by length, ended rows leaving."""
+    """Translate whole batches, its fastest mode: sorted by length, finished rows removed."""
     translator: Any = None
     for beam_size in plan.beams:
         for rows in plan.concurrency:

@@ -1,4 +1,4 @@
-"""The engine in one process: tokens per second with so many texts in flight."""
+"""The engine in one process: tokens per second by the number of texts in flight."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _MAX_ROWS = 512
 
 @dataclass
 class _Work(EngineObserver):
-    """What the device did."""
+    """Counts steps, rows and seconds of the device."""
 
     seconds: float = 0.0
     steps: int = 0
@@ -43,7 +43,7 @@ class _Count:
 
 
 def measure(model: MeasuredModel, device: str, plan: GpuPlan, results: PointLog) -> None:
-    """Greedy and beams, one text in flight to many, at depth 2 and, to compare, 1."""
+    """Measure greedy and beam search by texts in flight, at depth 2 and for comparison 1."""
     for beam_size in plan.beams:
         for concurrency in plan.concurrency:
             for depth in (2, 1) if beam_size == 1 else (2,):

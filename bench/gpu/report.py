@@ -1,4 +1,4 @@
-"""The report: tables of what the parts have found, and the aims beside them."""
+"""The report: tables of the parts' results beside the aims."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PARTS = ("step", "engine", "grpc", "torch", "ctranslate2", "profile")
 
 
 def write_report(directory: Path) -> Path:
-    """Write report.md from the results in `directory`; whatever is missing is said to be."""
+    """Write report.md from the results in `directory`; missing ones are listed."""
     found = {part: list(PointLog(directory / "results" / f"{part}.jsonl")) for part in PARTS}
     sections = ["# On a GPU", _machine(directory), _aims(found), _tests(directory)]
     sections += [_steps(found), _engine(found), _grpc(found), _torch(found)]

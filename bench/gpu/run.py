@@ -28,7 +28,7 @@ PARTS = (
 
 
 def main() -> int:
-    """Run a part for every model. One that fails doesn't keep the others from being measured."""
+    """Run a part for every model. A failure does not stop the others."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("part", choices=PARTS)
     parser.add_argument("--output", type=Path, required=True, help="where results go")

@@ -15,7 +15,7 @@ from model.sessions import Device
 
 
 def measure(model: MeasuredModel, device: str, plan: GpuPlan, results: PointLog, log: Path) -> None:
-    """So many calls in flight of so many texts each, from threads of another process."""
+    """Keep calls of several texts in flight from threads of another process."""
     point = {
         "model": model.name, "calls": plan.grpc_calls, "texts_per_call": plan.texts_per_call
     }  # fmt: skip

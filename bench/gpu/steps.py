@@ -86,7 +86,7 @@ def _chained(rows: int, position: int, k: int) -> StepPlan:
 
 
 def profile(model: MeasuredModel, device: str, plan: GpuPlan, results: PointLog) -> None:
-    """Where the time of a step without graphs goes, by operator, as ONNX Runtime sees it.
+    """The time of a step without graphs by operator, from ONNX Runtime's profiler.
 
     Its times are those of launching, not of computing: long ones show what waits for the host.
     """

@@ -1,4 +1,4 @@
-"""The highest Poisson rate that a server carries within a promise, and the search for it.
+"""The search for a server's capacity: the highest Poisson rate at which it keeps a promise.
 
 Capacity means: the promise was kept for at least 60 seconds, with enough samples to say so, without
 a single error. Short probes find the neighbourhood; only long trials count.
@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bench.load.errors import LoadError, PlanError, ResultsError
+from bench.load.errors import LoadError, PlanError
 from bench.load.plan import LoadPlan
-from bench.load.results import RUN_FILE, Results, read_results
+from bench.load.results import RUN_FILE, Results, completed, read_results
 from bench.load.session import RunProgress, Session
 from bench.load.statistics import Summary
 from bench.load.units import Slo
@@ -32,16 +32,16 @@ _MOST_INVALID = 3
 
 
 class Stage(enum.Enum):
-    """How much a trial's outcome is worth."""
+    """The kind of a trial."""
 
     PROBE = "probe"
     CONFIRM = "confirm"
 
 
 class CapacitySearch:
-    """Which rate to try next: doubling and halving, then bisecting on a geometric scale.
+    """Chooses the next rate to try: doubling and halving, then bisecting on a geometric scale.
 
-    Pure: `next` says what to try, `observe` is told what came of it.
+    Pure: `next` gives the rate to try, `observe` takes the outcome.
 
     Args:
         start: the rate to begin with, in requests a second.
@@ -80,7 +80,7 @@ class CapacitySearch:
         return None if rate is None else (rate, Stage.CONFIRM)
 
     def observe(self, rate: float, stage: Stage, kept: bool) -> None:
-        """Take in whether `rate` kept the promise."""
+        """Record whether `rate` kept the promise."""
         if kept:
             self._kept[stage] = max(rate, self._kept[stage] or 0.0)
         else:
@@ -116,7 +116,7 @@ class CapacitySearch:
 
 @dataclass(frozen=True)
 class Trial:
-    """One rate, tried.
+    """One rate and its outcome.
 
     Attributes:
         rate: requests a second.
@@ -149,7 +149,7 @@ class Trial:
 
 @dataclass(frozen=True)
 class Capacity:
-    """What a search found.
+    """The result of a search.
 
     Attributes:
         slo: the promise.
@@ -289,7 +289,7 @@ class CapacityTest:
         )
         directory = None if output is None else output / "trials" / f"{number:02d}-{rate:.4g}"
         if self.resumes and directory is not None:
-            done = _ended(directory)
+            done = completed(directory, ("", "stopped"))
             if done is not None:
                 return done
             shutil.rmtree(directory, ignore_errors=True)
@@ -298,7 +298,7 @@ class CapacityTest:
 
 
 class _Watch:
-    """Ends a trial as soon as nothing can save it: no need to load a server that is lost."""
+    """Ends a trial as soon as it can no longer keep its promise."""
 
     def __init__(self, plan: LoadPlan, slo: Slo, observer: Callable[[RunProgress], bool]) -> None:
         self._plan = plan
@@ -320,15 +320,6 @@ class _Watch:
         self._num_seen = len(progress.samples)
         stop = self._observer(progress)
         return stop or self._num_late > self._allowed
-
-
-def _ended(directory: Path) -> Results | None:
-    """The trial in `directory`, if there is one that was not broken off by chance."""
-    try:
-        results = read_results(directory)
-    except ResultsError:
-        return None
-    return results if results.run.broken_off in ("", "stopped") else None
 
 
 def stage_of(plan: LoadPlan) -> Stage:

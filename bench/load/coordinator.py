@@ -1,4 +1,4 @@
-"""Runs a load test: starts the generator's processes, collects what they report, stops them."""
+"""Runs a load test: starts the generator's processes, collects their reports, stops them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _STOP_SECONDS = 10.0
 
 @dataclass
 class Outcome:
-    """What a run brought.
+    """The result of a run.
 
     Attributes:
         samples: every request that ended or was broken off, in the order of their ends.
@@ -47,7 +47,7 @@ class Outcome:
 
 
 Observer = Callable[[Outcome, list[RequestSample], float], bool]
-"""Is told what there is, what is new, and the seconds since the start; True stops the run."""
+"""Receives all results, the new samples and the seconds since the start; True stops the run."""
 
 
 class Coordinator:
@@ -73,7 +73,7 @@ class Coordinator:
         """Run to the end, or until the observer, Ctrl-C or a dead server ends it.
 
         Args:
-            on_start: is told when the run begins, in `time.monotonic` seconds.
+            on_start: receives the begin of the run, in `time.monotonic` seconds.
 
         Raises:
             ServerError: no server answers.
@@ -138,7 +138,7 @@ class Coordinator:
         self._outcome.seconds = planned if stopped_at is None else min(planned, stopped_at)
 
     def _take(self, alive: list[Connection]) -> list[RequestSample]:
-        """Wait a moment for messages and take them in; the new samples."""
+        """Wait briefly for messages and take them in; the new samples."""
         new: list[RequestSample] = []
         for ready in wait(alive, _POLL_SECONDS):
             assert isinstance(ready, Connection)
@@ -161,7 +161,7 @@ class Coordinator:
         return new
 
     def _reason_to_stop(self, new: list[RequestSample], now: float) -> str:
-        """Why to break off; "" to go on."""
+        """The reason to stop; "" to continue."""
         if self._observer(self._outcome, new, now):
             return "stopped"
         if self._interrupted:
@@ -177,7 +177,7 @@ class Coordinator:
 
     @contextlib.contextmanager
     def _signals_noted(self) -> Iterator[None]:
-        """Let Ctrl-C and SIGTERM be noticed between two messages, and never inside one."""
+        """Handle Ctrl-C and SIGTERM between two messages, never inside one."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return

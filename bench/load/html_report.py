@@ -1,4 +1,4 @@
-"""A run as one HTML file that needs nothing from anywhere."""
+"""A run as one self-contained HTML file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One request's fate: what is recorded, and all that results are made of."""
+"""The record of one request; all results are computed from these."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any
 
 OK = "OK"
 UNFINISHED = "UNFINISHED"
-"""Not gRPC's: the run was broken off while the call was in progress. Neither answer nor error."""
+"""The run was broken off during the call: neither answer nor error, and no gRPC code."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReplySample:
-    """How a call ended.
+    """The outcome of a call.
 
     Attributes:
         code: the name of the gRPC code; a text's own error makes the whole call that.
@@ -22,7 +22,7 @@ class ReplySample:
         gaps: seconds between one piece of text and the next (streams only).
         source_tokens, target_tokens: read and generated, as the server says.
         queue_seconds, compute_seconds: as the server says.
-        retry_after: seconds after which the server would have us try again; None without a hint.
+        retry_after: seconds of the server's retry hint; None without one.
     """
 
     code: str = OK
@@ -86,7 +86,7 @@ def to_row(sample: RequestSample) -> list[Any]:
 
 
 def rounded(sample: RequestSample) -> RequestSample:
-    """The sample to the microsecond: what is computed from it and from its file is the same."""
+    """The sample rounded to microseconds, as its file has it."""
     return from_row(list(COLUMNS), [_rounded(value) for value in to_row(sample)])
 
 

@@ -1,4 +1,4 @@
-"""The server's own metrics over a run: what it did while we counted."""
+"""The server's own metrics over a run."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ class Scraper:
 
 @dataclass(frozen=True)
 class ServerFigures:
-    """What the server says about the measured time; None where it does not say.
+    """The server's figures over the measured time; None where it does not report them.
 
     Attributes:
         seconds: between the two scrapes that bound it.
@@ -196,7 +196,7 @@ class ServerFigures:
 
 
 def server_figures(snapshots: Sequence[Snapshot], begin: float, end: float) -> ServerFigures | None:
-    """What happened between two times (seconds from the start); None without two scrapes."""
+    """The figures between two times (seconds from the start); None without two scrapes."""
     before = [s for s in snapshots if s.seconds <= begin] or list(snapshots[:1])
     after = [s for s in snapshots if s.seconds >= end] or list(snapshots[-1:])
     if not before or not after or after[0].seconds <= before[-1].seconds:

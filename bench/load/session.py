@@ -1,4 +1,4 @@
-"""One run from the first check to the files: what the command line and the benchmarks call."""
+"""A load test from the first check to its files; the command line and the benchmarks call it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from bench.load.units import Slo
 
 @dataclass(frozen=True)
 class RunProgress:
-    """A run so far.
+    """The state of a run in progress.
 
     Attributes:
         plan: what is to be done.
@@ -46,7 +46,7 @@ def _go_on(progress: RunProgress) -> bool:
 
 @dataclass(frozen=True)
 class Session:
-    """What runs have in common.
+    """The settings that several runs share.
 
     Attributes:
         texts: what to send.
@@ -66,7 +66,7 @@ class Session:
         output: Path | None = None,
         observer: Callable[[RunProgress], bool] = _go_on,
     ) -> Results:
-        """Run `plan`. What was measured is written whatever ends the run.
+        """Run `plan`. Measurements are written whatever ends the run.
 
         Args:
             plan: what to do.
@@ -91,7 +91,7 @@ class Session:
                 RunProgress(plan, seconds, outcome.samples, outcome.num_in_flight, snapshots)
             )
 
-        # From here on: the start of the generator's processes is nobody's disturbance.
+        # From here on: starting the generator's processes does not count as a disturbance.
         def begin(start: float) -> None:
             before.append(read_times())
             if self.metrics_url is not None:
@@ -117,7 +117,7 @@ class Session:
 
 
 def about_source(path: Path, texts: Sequence[str]) -> dict[str, Any]:
-    """What identifies the texts of a run."""
+    """The name, count and checksum of a run's texts."""
     digest = hashlib.sha256("\n".join(texts).encode()).hexdigest()
     return {"source": {"file": path.name, "texts": len(texts), "sha256": digest}}
 

@@ -1,4 +1,4 @@
-"""From samples to figures. Everything that is printed, stored or drawn comes from here."""
+"""Figures from samples; everything that is printed, stored or drawn comes from here."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _TOLERATED_LATE_SHARE = 0.1
 
 @dataclass(frozen=True)
 class Distribution:
-    """Durations, in seconds.
+    """Mean, maximum and percentiles of durations, in seconds.
 
     Attributes:
         count: how many.
@@ -64,7 +64,7 @@ def percentile_of(counts: HdrHistogram, percentile: float) -> float | None:
 
 
 def distribution(seconds: Sequence[float]) -> Distribution:
-    """What there is to say about durations in seconds."""
+    """The distribution of durations in seconds."""
     counts = histogram(seconds)
     return Distribution(
         count=len(seconds),
@@ -131,7 +131,7 @@ class Summary:
 
     @property
     def valid(self) -> bool:
-        """Whether the figures say something about the server, rather than the generator."""
+        """Whether the figures describe the server rather than the generator."""
         return not self.problems
 
     @property
@@ -146,7 +146,7 @@ class Summary:
 
 @dataclass(frozen=True)
 class Run:
-    """What `summarise` reads.
+    """A run's samples and how they were made.
 
     Attributes:
         plan: what was to be done.
@@ -239,7 +239,7 @@ def _problems(
     latencies: Sequence[float],
     send_lags: Sequence[float],
 ) -> list[str]:
-    """Why the figures are not to be believed."""
+    """The reasons why the figures are not valid."""
     problems = []
     if run.broken_off and not run.measured_seconds:
         return [f"broken off in its warm-up, after {run.seconds:.1f} s: {run.broken_off}"]

@@ -1,4 +1,4 @@
-"""The process that makes the load, so that nothing else of this program can delay it."""
+"""The process that makes the load, separate so that nothing else delays it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ REPORT_SECONDS = 0.25
 
 @dataclass(frozen=True)
 class Share:
-    """What one of `count` processes does: every count-th request, or its part of the users."""
+    """The work of one of `count` processes: every count-th request, or its part of the users."""
 
     plan: LoadPlan
     texts: Sequence[str]
@@ -34,12 +34,12 @@ class Share:
 
     @property
     def num_users(self) -> int:
-        """Users of a closed loop that live here."""
+        """Users of a closed loop in this process."""
         users = self.plan.concurrency or 0
         return users // self.count + (self.index < users % self.count)
 
     def schedule(self) -> list[tuple[int, float]]:
-        """Numbers and times of an open loop's requests that are sent from here."""
+        """Numbers and times of an open loop's requests that this process sends."""
         plan = self.plan
         assert plan.rate is not None, "only an open loop has a schedule"
         times = arrival_times(
@@ -76,7 +76,7 @@ class Done:
 
 
 def run(connection: Connection, share: Share) -> None:
-    """The process's main function. It is told when to start (`time.monotonic`).
+    """The process's main function; a message gives the start (`time.monotonic`).
 
     Any other message, or the end of the connection, breaks the run off.
     """
@@ -106,7 +106,7 @@ async def _run(connection: Connection, share: Share) -> None:
 
 
 async def _load(connection: Connection, share: Share, call: GrpcCall, start: float) -> None:
-    """Make the load, report several times a second, stop when told."""
+    """Make the load, report several times a second, stop on a message."""
     samples: list[RequestSample] = []
     lags: list[float] = []
     plan = share.plan
@@ -136,7 +136,7 @@ async def _load(connection: Connection, share: Share, call: GrpcCall, start: flo
     loop = asyncio.get_running_loop()
 
     def break_off() -> None:
-        loop.remove_reader(connection.fileno())  # once is enough, and nobody reads the message
+        loop.remove_reader(connection.fileno())  # once is enough: the message is not read
         main.cancel()
 
     loop.add_reader(connection.fileno(), break_off)

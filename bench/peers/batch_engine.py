@@ -37,7 +37,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Output:
-    """What became of one sequence: its tokens without EOS, and whether the model ended it."""
+    """The result for one sequence: its tokens without EOS, and whether the model ended it."""
 
     token_ids: list[int]
     ended: bool
@@ -63,7 +63,7 @@ class Backend(Protocol):
 
 @dataclass(frozen=True)
 class BatchPolicy:
-    """How batches are made.
+    """The size of batches, and how long they wait to be filled.
 
     Attributes:
         max_batch: most sequences in a batch.
@@ -107,7 +107,7 @@ class BatchEngine:
         backend: translates batches.
         policy: how they are made.
         limits: what the model can take.
-        observer: told the same as a real engine's; a "step" is a whole batch.
+        observer: as of a real engine; a "step" is a whole batch.
     """
 
     def __init__(

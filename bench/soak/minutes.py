@@ -34,7 +34,7 @@ class TimeSlice:
 
 
 def high_percentile(num_samples: float) -> float:
-    """The highest percentile that so many samples can tell."""
+    """The highest percentile that `num_samples` samples are enough for."""
     return next((p for p in _PERCENTILES if num_samples >= min_samples(p)), _PERCENTILES[-1])
 
 
@@ -64,6 +64,6 @@ def time_slices(results: Results, seconds: float, percentile: float) -> list[Tim
 
 
 def errors(parts: Sequence[Results]) -> dict[str, int]:
-    """Failed requests of all parts of the load, by code."""
+    """Failed requests of all loads, by code."""
     failed = (s.reply.code for results in parts for s in results.run.samples if s.failed)
     return dict(sorted(Counter(failed).items()))

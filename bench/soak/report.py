@@ -77,7 +77,7 @@ class Soak:
 
 @dataclass(frozen=True)
 class Growth:
-    """How a figure changed.
+    """The growth of a figure.
 
     Attributes:
         trend: None: too few slices to say.
@@ -88,13 +88,13 @@ class Growth:
     quarters: float | None
 
     def within(self, tolerated: float) -> bool:
-        """Whether it surely grew by no more than this share. What is not known is not sure."""
+        """Whether it surely grew by no more than this share; False if that is not known."""
         if self.trend is None or self.quarters is None:
             return False
         return self.trend.stays(tolerated) and self.quarters <= tolerated
 
     def described(self, form: Callable[[float], str]) -> str:
-        """In words; `form` writes a slope."""
+        """The growth in words; `form` writes a slope."""
         one = self.trend
         if one is None or self.quarters is None:
             return "too few slices to say"
@@ -139,7 +139,7 @@ def criteria(soak: Soak) -> list[Criterion]:
 
 
 def _filled(soak: Soak) -> Criterion:
-    """Whether the first fifth hides no growth: what fills the memory was done before it."""
+    """Memory growth over all slices: the first fifth must not hide any."""
     known = [one.memory_bytes for one in soak.slices if one.memory_bytes]
     found = known[-1] / known[0] - 1 if known else None
     return Criterion(

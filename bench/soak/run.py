@@ -1,10 +1,10 @@
-"""An hour at 90 % of the capacity: `python -m bench.soak.run`. Memory and latency must not drift.
+"""The soak: an hour at 90 % of the capacity, without drift. `python -m bench.soak.run`.
 
-Before it, all texts are translated a few times, as fast as it goes. Then Poisson arrivals of texts
-of mixed lengths: most of them translated greedily, some streamed, some cancelled, a few with a
-beam. After it, the server's latency is compared with that of one that was just started.
+First all texts are translated a few times at full speed. Then requests arrive at random (Poisson),
+with texts of mixed lengths: most are translated greedily, some streamed, some cancelled, a few with
+a beam. At the end, the server's latency is compared with that of one that was just started.
 
-Exit status: 0 if all that is asked of the server is so, 1 if not, 130 after Ctrl-C or SIGTERM.
+Exit status: 0 if all requirements are met, 1 if not, 130 after Ctrl-C or SIGTERM.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ from dragoman.results import Search, TranslationError
 
 UNARY, STREAMS, BEAMS, CANCELS = "unary", "streams", "beams", "cancels"
 
-# Of the requests. A beam of 4 computes four rows, so a few are a good part of the work.
+# Shares of the requests. A beam of 4 computes four rows, so a few are much of the work.
 _SHARES = {UNARY: 0.815, STREAMS: 0.12, BEAMS: 0.015, CANCELS: 0.05}
-# The work of one, in that of a greedy unary request; of one that is cancelled, at most.
+# The work of one request, in greedy unary requests; of a cancelled one, at most.
 _BEAM = 4
 _WEIGHTS = {UNARY: 1.0, STREAMS: 1.0, BEAMS: float(_BEAM), CANCELS: 1.0}
 _ARGUMENTS = {
@@ -64,7 +64,7 @@ _HELD = ("dragoman_rows_used", "dragoman_waiting_sentences", "dragoman_requests_
 
 @dataclass(frozen=True)
 class SoakPlan:
-    """A soak.
+    """The rate and the durations of a soak.
 
     Attributes:
         rate: requests a second, of all kinds.
@@ -85,7 +85,7 @@ class SoakPlan:
 
     @property
     def warmup_seconds(self) -> float:
-        """Load that is not measured, before; less of a short soak."""
+        """The warm-up, which is not measured; shorter for a short soak."""
         return min(10.0, self.seconds / 5)
 
 
@@ -94,8 +94,8 @@ class Loads:
 
     Args:
         plan: how much.
-        server: whom.
-        texts: a file of what to send.
+        server: the server under load.
+        texts: a file of texts to send.
         directory: where each process writes its results.
     """
 
@@ -109,7 +109,7 @@ class Loads:
         )
 
     async def run(self) -> None:
-        """Until all have ended. Cancelled, it ends them in order: they write what they have."""
+        """Run all loads to their end. Cancelled, it stops them, and they write their results."""
         processes = [
             await asyncio.create_subprocess_exec(
                 sys.executable, *self._arguments(kind, number), env=environment(),
@@ -145,21 +145,21 @@ class Loads:
 
 
 def mean_weight() -> float:
-    """The work of a mean request of the mix, in that of a greedy unary one."""
+    """The work of a mean request of the mix; a greedy unary request is 1."""
     return sum(share * _WEIGHTS[kind] for kind, share in _SHARES.items())
 
 
 def fill_rows(server: Running, texts: Sequence[str], num_rounds: int) -> None:
-    """Translate many texts at once, so that the server has touched the memory that they take.
+    """Translate many texts at once, so that the server has touched the memory that they need.
 
-    The kernel commits a page of the caches when it is first written. Without this, a load that
-    fills all rows only now and then would take more and more of them for hours.
+    The kernel commits a page of the caches when it is first written. Without this, memory would
+    grow for hours under a load that fills all rows only now and then.
 
     Args:
-        server: whom.
-        texts: what will be sent. Before them go copies of the longest, two for each row; after
-            them the same with a beam, and some of the texts.
-        num_rounds: how often.
+        server: the server.
+        texts: the texts of the load. Copies of the longest, two for each row, go before them; the
+            same with a beam, and some of the texts, after them.
+        num_rounds: repetitions.
 
     Raises:
         LoadError: the server fails.
@@ -185,7 +185,7 @@ def fill_rows(server: Running, texts: Sequence[str], num_rounds: int) -> None:
 
 
 def left_over(server: Running) -> dict[str, float]:
-    """What the server still holds; it is given a moment to let go."""
+    """The metrics that do not return to zero within seconds after the load."""
     held: dict[str, float] = {}
     for _ in range(_SETTLE_TRIES):
         values = scrape(server.metrics_url, 0.0).values
@@ -203,7 +203,7 @@ def collect(
     held: dict[str, float],
     facts: dict[str, Any],
 ) -> report.Soak:
-    """The soak from the results of its parts.
+    """The soak's figures from the results of its loads.
 
     Raises:
         ResultsError: the main part has none.
@@ -219,7 +219,7 @@ def collect(
                 raise
             problems.append(f"{kind}: {exc}")
     percentile = high_percentile(0.9 * _SHARES[UNARY] * plan.rate * plan.slice_seconds)
-    # A call that was to be cancelled is refused like any other, and is counted like any other.
+    # A refused call counts, even if it was to be cancelled.
     failed = Counter(errors(list(parts.values()))) + canceller.errors
     said = "; ".join(f"{code}: {message}" for code, message in canceller.messages.items())
     num_ended = canceller.num_answered + canceller.errors.total()
@@ -261,7 +261,7 @@ def capacity_rate(directory: Path, artifacts: Artifacts, slo: Slo) -> float:
 def soak(
     directory: Path, artifacts: Artifacts, plan: SoakPlan, facts: dict[str, Any]
 ) -> report.Soak:
-    """Load the server, and look at what it did.
+    """Load the server, compare it with a new one, and write the report.
 
     Raises:
         KeyboardInterrupt: Ctrl-C; what was measured until then has been written.
@@ -322,7 +322,7 @@ def measure(
 
 
 def conclude(directory: Path) -> Conclusion:
-    """The report; all requirements have to be met."""
+    """The report, and whether all requirements are met."""
     if not (directory / SUMMARY_FILE).exists():
         return Conclusion(passed=False)
     found = report.Soak.from_dict(read_summary(directory))
@@ -342,7 +342,7 @@ def main(
     work: Annotated[Path, typer.Option(help="Where models are made.")] = WORK,
     size: Annotated[str, typer.Option(help="Of the speed model: base, or small.")] = "base",
 ) -> None:
-    """Keep the server under load for long, and see whether memory or latency drifts."""
+    """Keep the server under load and check that memory and latency do not drift."""
 
     def prepare(directory: Path) -> list[Measurement]:
         promise, seconds = parse_slo(slo), parse_duration(duration, "--duration")

@@ -1,4 +1,4 @@
-"""What the systems under test serve: one model, as our bundle and in CTranslate2's format."""
+"""The models under test, as our bundle and in CTranslate2's format."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Artifacts:
 
     @property
     def compute_type(self) -> str:
-        """CTranslate2's name of the precision."""
+        """The precision, as CTranslate2 names it."""
         return {"int8": "int8", "fp32": "float32"}[self.precision]
 
 
@@ -88,7 +88,7 @@ def _lengths() -> list[tuple[int, int]]:
 
 
 def prepare_speed_model(directory: Path, precision: str, preset: str = "base") -> Artifacts:
-    """Make the speed model, or find it made."""
+    """Make the speed model unless it exists."""
     vocab_size = 32_000 if preset == "base" else 2_000
     config = speed_model.speed_config(preset, vocab_size)
     made = _artifacts(directory, preset, precision)
@@ -133,7 +133,7 @@ def prepare_checkpoint(
 
 @dataclass(frozen=True)
 class Models:
-    """What is measured, and where it is made.
+    """The models to measure, and where they are made.
 
     Attributes:
         work: where models are made.
@@ -149,11 +149,11 @@ class Models:
 
     @property
     def names(self) -> list[str]:
-        """Of the models, as results have them."""
+        """The names of the models in results."""
         return [self.size] + ["shipped"] * (self.checkpoint is not None)
 
     def prepare(self, name: str, precision: str) -> Artifacts:
-        """Make one ready, or find it made."""
+        """Make one model unless it exists."""
         if name == self.size:
             return prepare_speed_model(self.work, precision, self.size)
         assert self.checkpoint is not None, "otherwise it has no name"
@@ -161,7 +161,7 @@ class Models:
 
 
 def digest(files: Sequence[Path] = ()) -> str:
-    """Of the code that makes the models, and of `files`: what was made before it changed is old."""
+    """A checksum of the code that makes the models, and of `files`, to detect stale models."""
     code = [Path(speed_model.__file__), _ROOT / "bench" / "peers" / "conversion.py"]
     for package in ("export", "model"):
         code += sorted((_ROOT / package).glob("*.py"))
@@ -179,7 +179,7 @@ def _drop_stale(made: Artifacts, made_from: str) -> None:
 
 
 def _note(path: Path) -> Path:
-    """What a model was made from."""
+    """The file with the checksum of what a model was made from."""
     return path.with_suffix(".made")
 
 
@@ -196,7 +196,7 @@ def _make(
     languages: tuple[str, str],
     made_from: str,
 ) -> None:
-    """Write both models; each appears whole or not at all."""
+    """Write both models; each is moved into place when complete."""
     from export.bundle_writer import ExportOptions, ExportSource, write_bundle
 
     if not made.bundle.exists():

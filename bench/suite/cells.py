@@ -1,4 +1,4 @@
-"""The figures of a report, by load and system: computed from raw samples, or read from a summary.
+"""The figures of a report by load and system, from raw samples or from a summary.
 
 Raw samples lie in a run's folder and are not kept in the repository; `Cell` holds all that the
 tables need of them, as plain values.

@@ -1,4 +1,4 @@
-"""How long a benchmark will take, from its plan: said before it begins and while it goes on."""
+"""Estimates of a benchmark's duration from its plan, printed before and while it runs."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def _answer_seconds(plan: SuitePlan, load: Load, cell: tuple[str, str]) -> float
 def sweep_seconds(
     plan: SuitePlan, load: Load, skip: int = 0, cell: tuple[str, str] = ("base", "int8")
 ) -> float:
-    """A sweep, its first `skip` rounds left out."""
+    """A sweep without its first `skip` rounds."""
     num_runs = plan.sweep_at(load).num_runs(load.concurrency)
     return sum(
         num_runs[number] * _round_run_seconds(plan, number, load, cell)
@@ -79,7 +79,7 @@ def _round_run_seconds(plan: SuitePlan, number: int, load: Load, cell: tuple[str
 def _taken_over_seconds(
     plan: SuitePlan, load: Load | None, beam_size: int, cell: tuple[str, str], is_first: bool
 ) -> float:
-    """A sweep that may begin where others ended; `load` is None for that near the capacity."""
+    """A sweep that may start from others' results; `load` is None for that near the capacity."""
     near = Load(share=1.0, beam_size=beam_size)
     found = sources(plan, load, beam_size, is_first)
     if not found:

@@ -38,7 +38,7 @@ def render(cells: Sequence[Cell]) -> list[str]:
 
 
 def summary(models: Mapping[str, Sequence[Cell]]) -> list[str]:
-    """The number of loads at which CTranslate2 is better, and which they are if they are few."""
+    """The number of loads at which CTranslate2 is better, with their names if they are few."""
     lines = []
     for what, loses in _LOSSES.items():
         known, num_lost, where = 0, 0, []
@@ -69,7 +69,7 @@ def _is_less(theirs: float | None, ours: float | None) -> bool | None:
 
 
 def _more_tokens(own: Cell, peer: Cell) -> bool | None:
-    """Of closed loops; in an open one the rate is given, unless it is more than can be done."""
+    """Whether the peer writes more tokens; in an open loop, by more than chance explains."""
     ours, theirs = own.median("tokens_per_second"), peer.median("tokens_per_second")
     tolerated = 1.0 if own.load.startswith("closed") else _SAME_RATE
     return _is_less(None if ours is None else ours * tolerated, theirs)

@@ -23,10 +23,10 @@ _CALM, _OVER = "80pct", "150pct"
 
 
 def touch_rows(server: str, texts: Sequence[str], num_rows: int) -> None:
-    """Have every row translate a long text, all at once.
+    """Translate a long text in every row at once.
 
-    The caches' pages are committed when a row first gets that far. It is their size that is bounded
-    (the server says by how much), and only after this does a growth of the memory tell of a leak.
+    The kernel commits the caches' pages when a row first reaches them, so memory grows to a known
+    bound. Only growth after this indicates a leak.
 
     Raises:
         grpc.RpcError: the server does not answer all.

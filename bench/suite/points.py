@@ -1,4 +1,4 @@
-"""What is measured: loads, systems, durations, and how often."""
+"""Plans of the suite: loads, systems, durations and repetitions."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ MAIN_SHARE = 0.8
 
 @dataclass(frozen=True)
 class Load:
-    """A load point.
+    """A load point of a closed or an open loop.
 
     Attributes:
         concurrency: users of a closed loop; None for an open one.
@@ -119,7 +119,6 @@ class SuitePlan:
         open_max_seconds: but not longer than this,
         open_least_samples: or than until there are so few.
         budget_seconds: of all; where it would take longer, the last loads are measured once.
-        keeps_html: whether each run keeps its report to look at.
         sweep_first_samples: requests for which the other rounds of an open loop's sweep last at
             least,
         sweep_samples: and its last one, so that its winner is chosen by a percentile (see
@@ -163,7 +162,6 @@ class SuitePlan:
     open_max_seconds: float = 0.0
     open_least_samples: int = 0
     budget_seconds: float = math.inf
-    keeps_html: bool = True
 
     @property
     def searches(self) -> list[list[Load]]:
@@ -181,7 +179,7 @@ class SuitePlan:
         return [load for loads in self.searches for load in loads]
 
     def systems_at(self, load: Load, is_first: bool = True) -> tuple[str, ...]:
-        """Who is measured there: static batches and batches per request only greedily."""
+        """The systems measured there: static batches and batches per request only greedily."""
         if load.of_own:
             return (OWN,)
         if load.beam_size > 1 or not (is_first or self.baselines_everywhere):
@@ -189,18 +187,18 @@ class SuitePlan:
         return self.systems
 
     def repetitions_of(self, system: str) -> int:
-        """How often a system is measured at a point."""
+        """The runs of a system at a point."""
         return self.repetitions if system in (OWN, PEER) else 1
 
     def sweep_at(self, load: Load) -> Sweep:
-        """What to try of CTranslate2's at a load point, and how long."""
+        """The sweep of CTranslate2's settings at a load point."""
         is_crowded = load.concurrency is not None and load.concurrency >= _MANY_USERS
         if not is_crowded or self.crowded_rounds is None:
             return self.sweep
         return dataclasses.replace(self.sweep, rounds=self.crowded_rounds)
 
     def round_seconds(self, number: int, load: Load, reference: float) -> float:
-        """How long a run of the sweep's round `number` (from 0) is measured.
+        """Measured seconds of a run in the sweep's round `number` (from 0).
 
         Args:
             number: the round.
@@ -217,7 +215,7 @@ class SuitePlan:
         return max(seconds, min(enough, self.sweep_max_seconds))
 
     def seconds_of(self, load: Load, reference: float = 0.0, answer: float = 0.0) -> float:
-        """How long a run is measured.
+        """Measured seconds of a run.
 
         Args:
             load: the load point.
@@ -294,7 +292,6 @@ FULL = dataclasses.replace(
     tries=2,
     max_made_again=6,
     budget_seconds=76 * 60.0,
-    keeps_html=False,
 )
 ENGINE = dataclasses.replace(
     THOROUGH,
@@ -356,8 +353,8 @@ PLANS = {plan.name: plan for plan in (QUICK, FULL, THOROUGH, OVERLOAD, SMOKE)}
 def own_system(name: str, load: Load | None = None) -> System:
     """A system that is not swept: ours, with its defaults.
 
-    But where users of a closed loop are more than its rows, ours may let them wait as the others
-    do. Otherwise, it would refuse them, and they would come again at once.
+    In a closed loop, users may wait as long as with the other systems; otherwise requests beyond
+    the rows would be refused and sent again at once.
     """
     if name != OWN:
         return System(name, {"max_batch": 64, "window_ms": 0.0})

@@ -53,7 +53,7 @@ def row(cell: Cell) -> list[str]:
 
 @dataclass(frozen=True)
 class ModelFigures:
-    """What was measured of one model in one precision.
+    """The figures of one model in one precision.
 
     Attributes:
         cells: the figures by load and system.
@@ -70,7 +70,7 @@ class ModelFigures:
 
 @dataclass(frozen=True)
 class SuiteFigures:
-    """All that a report is made of; `dataclasses.asdict` gives plain JSON values.
+    """The figures of a report; `dataclasses.asdict` gives plain JSON values.
 
     Attributes:
         name: of the report.
@@ -102,7 +102,7 @@ class SuiteFigures:
 
 
 def collect(directory: Path) -> SuiteFigures:
-    """The figures of a run's folder, from nothing but the files of its runs.
+    """The figures of a run's folder, from its raw runs.
 
     Raises:
         ResultsError: a run's files are damaged.
@@ -229,7 +229,7 @@ def _table(cells: Sequence[Cell]) -> list[str]:
 
 
 def _summary_table(models: Mapping[str, Sequence[Cell]]) -> list[str]:
-    """Ours beside CTranslate2 in few lines: one user, many, and arrivals."""
+    """Dragoman beside CTranslate2 at the main loads."""
     header = ["model", "load", "tokens/s: ours", "CTranslate2", "p50: ours", "CTranslate2"]
     header += ["p90: ours", "CTranslate2", "failed: ours", "CTranslate2"]
     lines = [header, ["---"] * len(header)]
@@ -248,7 +248,7 @@ def _summary_table(models: Mapping[str, Sequence[Cell]]) -> list[str]:
 
 
 def _doubts(figures: SuiteFigures) -> list[str]:
-    """What is missing in this report, or may not be believed."""
+    """Measurements that are missing, invalid or disturbed."""
     lines = [f"- not measured: {problem}" for problem in figures.problems]
     cells = [cell for model in figures.models.values() for cell in model.cells]
     for name, model in figures.models.items():
@@ -291,7 +291,7 @@ def _notes(model: ModelFigures) -> list[str]:
 
 
 def _settings(model: ModelFigures, cell: Cell) -> str:
-    """A system's settings, and how CTranslate2's were found where not all were tried."""
+    """A system's settings, and the origin of CTranslate2's where not all were tried."""
     settings = ", ".join(f"{name} {value}" for name, value in cell.settings.items()) or "defaults"
     sweep = model.sweeps.get(cell.load, {}) if cell.system == PEER else {}
     if "candidates_from" not in sweep:

@@ -1,4 +1,4 @@
-"""Runs the suite: `python -m bench.suite.run quick`. Interrupted, it goes on where it stopped."""
+"""Runs the suite: `python -m bench.suite.run quick`. Resumes after an interruption."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LazySuite = Callable[[], Suite]
 
 
 def measurements(plan: SuitePlan, output: Path, models: Models) -> list[Measurement]:
-    """Everything that a plan holds: all models in all precisions."""
+    """All measurements of a plan: all models in all precisions."""
     cells = [(model, precision) for precision in plan.precisions for model in models.names]
     return [one for cell in cells for one in _of_model(plan, output, models, cell, cells[0])]
 
@@ -91,7 +91,7 @@ def _measure_load(suite: LazySuite, load: Load, once: bool) -> None:
 
 
 def conclude(directory: Path) -> Conclusion:
-    """The requirements under overload, where that was measured."""
+    """The requirements under overload, and whether all are met."""
     models = SuiteFigures.from_dict(read_summary(directory)).models.values()
     found = [one for model in models for one in criteria(model.cells)]
     return Conclusion([str(one) for one in found], all(one.kept for one in found))
@@ -113,7 +113,7 @@ def main(
         typer.Option("--thorough", help="For full: every sweep anew, longer runs. Five hours."),
     ] = False,
 ) -> None:
-    """Run the suite and write its report. Ctrl-C stops it; the same command goes on."""
+    """Run the suite and write its report. Ctrl-C stops it; the same command resumes."""
     if name not in PLANS:
         raise typer.BadParameter(f"there is no benchmark {name!r}; there are {', '.join(PLANS)}")
     if thorough:
@@ -127,7 +127,6 @@ def main(
         name,
         output,
         lambda directory: measurements(plan, directory, models),
-        # The exit status says whether a server under overload does what it should.
         conclude if name == "overload" else lambda directory: Conclusion(),
         plan.budget_seconds,
     )

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, TypeVar
 
 from google.protobuf.message import Message
 from google.protobuf.unknown_fields import UnknownFieldSet
@@ -11,10 +12,7 @@ from dragoman.v1 import translation_pb2 as pb
 from service.api.status import status_of
 from service.decoding.requests import (
     MAX_SUPPRESSED,
-    AlignmentKind,
-    EarlyStopping,
     FinishReason,
-    LengthPenaltyKind,
     Priority,
     Sampling,
     SearchOptions,
@@ -26,34 +24,28 @@ from service.translation.options import TranslateOptions
 from service.translation.pair_scorer import PairResult, ScoreOptions
 from service.translation.results import SentenceHypothesis, TextResult
 
+T = TypeVar("T")
+
 _NO_OPTIONS = TranslateOptions()  # of most requests
 _FINISH_REASONS = {
-    FinishReason.EOS: pb.FINISH_REASON_EOS,
-    FinishReason.LENGTH: pb.FINISH_REASON_LENGTH,
-    FinishReason.CANCELLED: pb.FINISH_REASON_CANCELLED,
-    FinishReason.DEADLINE: pb.FINISH_REASON_DEADLINE,
-    FinishReason.ERROR: pb.FINISH_REASON_ERROR,
+    reason: pb.FinishReason.Value(f"FINISH_REASON_{reason.name}") for reason in FinishReason
 }
+
+
+def _values(enum: Any, prefix: str) -> dict[int, str]:
+    """The names of the values of an enum, in lower case, without the unspecified one."""
+    return {
+        number: name.removeprefix(prefix).lower() for name, number in enum.items() if number != 0
+    }
+
+
+_ALIGNMENT_KINDS: dict[int, Any] = {0: None, **_values(pb.AlignmentKind, "ALIGNMENT_KIND_")}
 _PRIORITIES: dict[int, Priority] = {
-    pb.PRIORITY_UNSPECIFIED: Priority.NORMAL,
-    pb.PRIORITY_LOW: Priority.LOW,
-    pb.PRIORITY_NORMAL: Priority.NORMAL,
-    pb.PRIORITY_HIGH: Priority.HIGH,
+    0: Priority.NORMAL,
+    **{number: Priority(name) for number, name in _values(pb.Priority, "PRIORITY_").items()},
 }
-_ALIGNMENT_KINDS: dict[int, AlignmentKind | None] = {
-    pb.ALIGNMENT_KIND_UNSPECIFIED: None,
-    pb.ALIGNMENT_KIND_HARD: "hard",
-    pb.ALIGNMENT_KIND_SOFT: "soft",
-}
-_LENGTH_PENALTY_KINDS: dict[int, LengthPenaltyKind] = {
-    pb.LENGTH_PENALTY_KIND_POWER: "power",
-    pb.LENGTH_PENALTY_KIND_GNMT: "gnmt",
-}
-_EARLY_STOPPINGS: dict[int, EarlyStopping] = {
-    pb.EARLY_STOPPING_HEURISTIC: "heuristic",
-    pb.EARLY_STOPPING_FIRST: "first",
-    pb.EARLY_STOPPING_NEVER: "never",
-}
+_LENGTH_PENALTY_KINDS = _values(pb.LengthPenaltyKind, "LENGTH_PENALTY_KIND_")
+_EARLY_STOPPINGS = _values(pb.EarlyStopping, "EARLY_STOPPING_")
 
 
 def options_of(options: pb.TranslateOptions) -> TranslateOptions:
@@ -82,9 +74,11 @@ def options_of(options: pb.TranslateOptions) -> TranslateOptions:
         search=search,
         suppressed_tokens=tuple(options.search.suppressed_tokens),
         target_prefix=options.search.target_prefix,
-        priority=_priority_of(options.priority),
+        priority=_known("options.priority", options.priority, _PRIORITIES),
         return_tokens=options.return_tokens,
-        return_alignments=_alignment_kind_of(options.return_alignments),
+        return_alignments=_known(
+            "options.return_alignments", options.return_alignments, _ALIGNMENT_KINDS
+        ),
         **given,
     )
 
@@ -93,24 +87,18 @@ def score_options_of(options: pb.ScoreOptions) -> ScoreOptions:
     """The domain's options. Raises what `options_of` raises."""
     _refuse_unknown(options, "options")
     return ScoreOptions(
-        priority=_priority_of(options.priority),
+        priority=_known("options.priority", options.priority, _PRIORITIES),
         return_tokens=options.return_tokens,
-        return_alignments=_alignment_kind_of(options.return_alignments),
+        return_alignments=_known(
+            "options.return_alignments", options.return_alignments, _ALIGNMENT_KINDS
+        ),
     )
 
 
-def _alignment_kind_of(number: int) -> AlignmentKind | None:
-    if number not in _ALIGNMENT_KINDS:
-        raise InvalidArgumentError(
-            "options.return_alignments", f"this server does not know value {number}"
-        )
-    return _ALIGNMENT_KINDS[number]
-
-
-def _priority_of(number: int) -> Priority:
-    if number not in _PRIORITIES:
-        raise InvalidArgumentError("options.priority", f"this server does not know value {number}")
-    return _PRIORITIES[number]
+def _known(field: str, number: int, values: Mapping[int, T]) -> T:
+    if number not in values:
+        raise InvalidArgumentError(field, f"this server does not know value {number}")
+    return values[number]
 
 
 def _search_of(search: pb.SearchOptions) -> SearchOptions:
@@ -121,9 +109,7 @@ def _search_of(search: pb.SearchOptions) -> SearchOptions:
     ):
         number: int = getattr(search, field)
         if number:
-            if number not in names:
-                raise InvalidArgumentError(field, f"this server does not know value {number}")
-            given[field] = names[number]
+            given[field] = _known(field, number, names)
     if search.HasField("sampling"):
         given["sampling"] = _sampling_of(search.sampling)
     return SearchOptions(

@@ -26,8 +26,6 @@ class ServedModel:
         source, target: BCP-47 codes of the languages.
         precision: "fp32", "fp16" or "int8".
         device: "cpu" or "cuda".
-        max_source_tokens, max_target_tokens: limits of a sequence, EOS included.
-        max_rows: rows that can step at the same time.
         engine: runs the model.
         translator: translates texts with the engine.
     """
@@ -38,9 +36,6 @@ class ServedModel:
     target: str
     precision: str
     device: str
-    max_source_tokens: int
-    max_target_tokens: int
-    max_rows: int
     engine: ServableEngine
     translator: Translator
 

@@ -23,6 +23,7 @@ from service.api.registry import Registry, ServedModel
 from service.api.status import code_of
 from service.errors import InvalidArgumentError, UnavailableError
 from service.observability.metrics import ServerMetrics
+from service.translation.engine_call import CallArguments
 from service.translation.fairness import CooperativeYield
 from service.translation.pair_scorer import PairResult
 from service.translation.results import TextResult
@@ -143,7 +144,7 @@ class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
 
 
 def _describe(model: ServedModel) -> pb.Model:
-    limits = model.translator.limits
+    limits, engine_limits = model.translator.limits, model.engine.limits
     return pb.Model(
         name=model.name,
         version=model.version,
@@ -155,16 +156,16 @@ def _describe(model: ServedModel) -> pb.Model:
         limits=pb.ModelLimits(
             max_contents=limits.max_texts,
             max_content_characters=limits.max_characters,
-            max_source_tokens=model.max_source_tokens,
-            max_target_tokens=model.max_target_tokens,
-            max_rows=model.max_rows,
+            max_source_tokens=engine_limits.max_source_positions,
+            max_target_tokens=engine_limits.max_target_positions,
+            max_rows=engine_limits.max_rows,
         ),
         can_score=model.engine.can_score,
     )
 
 
-def _common(call: CallContext, context: Context) -> Any:
-    """Arguments of the translator that depend on the call, not on its method."""
+def _common(call: CallContext, context: Context) -> CallArguments:
+    """The arguments of the translator that depend on the call, not on its method."""
     remaining = time_remaining(context)
     deadline = None if remaining is None else time.monotonic() + remaining
     return {"deadline": deadline, "request_id": call.request_id, "client": call.client}

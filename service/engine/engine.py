@@ -1,6 +1,7 @@
-"""The engine as its clients see it: requests in, generations out, and a visible life cycle.
+"""The engine: requests in, generations out, and a visible life cycle.
 
-Everything here belongs to the event loop. The work is done by the step loop, on its own thread.
+All of it belongs to the event loop. The step loop does the work, on a thread or in a process of its
+own.
 """
 
 from __future__ import annotations
@@ -13,13 +14,11 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import Protocol
 
-from model.limits import default_max_new_tokens
 from service.batching.config import EngineConfig
 from service.batching.events import Events
 from service.batching.records import EngineRequest, Finished
-from service.batching.step_loop import MAX_UNREPORTED
+from service.batching.step_loop import MAX_UNREPORTED, StepLoop
 from service.batching.step_loops import step_loop, widest_sequence
 from service.decoding.requests import (
     FinishReason,
@@ -31,15 +30,16 @@ from service.engine.admission import AdmissionController
 from service.engine.generation import Generation
 from service.engine.interface import EngineObserver, EngineProgress
 from service.engine.quota import AdmittedCall
+from service.engine.request_limits import check_fits, max_new_tokens
 from service.engine.scoring_preparation import ScoringPreparation
 from service.errors import (
     DragomanError,
     FailedPreconditionError,
-    InvalidArgumentError,
     UnavailableError,
 )
 from service.runtime.plan import LanedRunner, ModelRunner, RunnerLimits, Scorer
-from service.worker.client import ModelProcess
+from service.worker.client import ProcessLoop
+from service.worker.process import ModelProcess
 
 __all__ = ["Engine", "EngineConfig"]
 
@@ -54,38 +54,6 @@ class _State(enum.Enum):
     FAILED = "has failed"
 
 
-class Steps(Protocol):
-    """What carries out steps: a `StepLoop` in this process, or a `ProcessLoop`."""
-
-    def start(self) -> None:
-        """Begin."""
-        ...
-
-    def add(self, requests: Sequence[EngineRequest]) -> None:
-        """Queue requests."""
-        ...
-
-    def stream(self, request_id: int) -> None:
-        """Report the request's tokens."""
-        ...
-
-    def cancel(self, request_id: int, error: DragomanError) -> None:
-        """Drop the request before the next step."""
-        ...
-
-    def stop(self) -> None:
-        """End after the step under way."""
-        ...
-
-    def join(self) -> None:
-        """Wait for the end; after `stop`."""
-        ...
-
-    def abandon(self) -> None:
-        """Leave behind a step that hangs."""
-        ...
-
-
 class Engine:
     """Generates for many requests at once on one runner.
 
@@ -94,11 +62,10 @@ class Engine:
     Args:
         runner: runs the model; the engine's own from now on, and closed by `stop`.
         config: limits and special ids.
-        observer: told about steps, queue and results.
-        scorer: scores given targets; None if the model can't. One in a process of its own has its
-            own.
-        clock: seconds; deadlines are in its time. Called from two threads. With a model in a
-            process of its own, it can only be `time.monotonic`.
+        observer: receives figures of steps, queue and results.
+        scorer: scores given targets; None if the model can't. A `ModelProcess` has its own.
+        clock: seconds; deadlines are in its time. Called from two threads. With a `ModelProcess`,
+            it can only be `time.monotonic`.
     """
 
     def __init__(
@@ -114,7 +81,7 @@ class Engine:
         self.limits: RunnerLimits = runner.limits
         self._observer = observer or EngineObserver()
         self._clock = clock
-        self._steps: Steps
+        self._steps: StepLoop | ProcessLoop
         self._scoring: ScoringPreparation | None = None
         if isinstance(runner, ModelProcess):
             assert scorer is None, "the process has its own"
@@ -195,7 +162,7 @@ class Engine:
         self._steps.start()
 
     async def drain(self, timeout_seconds: float) -> bool:
-        """Refuse new requests and wait until those inside are answered.
+        """Refuse new calls and wait until those inside are answered.
 
         Returns:
             Whether all were, within the time.
@@ -235,7 +202,7 @@ class Engine:
             await asyncio.to_thread(self._steps.join)
 
     def abandon(self) -> None:
-        """Leave a step behind that hangs, with its runner. Everything else ends, as failed."""
+        """Leave a step that hangs behind, with its runner. Everything else ends, as failed."""
         if self._ended.is_set():
             return
         self._was_left = True
@@ -270,7 +237,7 @@ class Engine:
 
         Raises:
             InvalidArgumentError: the model cannot take it.
-            ResourceExhaustedError: there is no place for it now, or the wait would be too long.
+            ResourceExhaustedError: the queue is full, or the wait would be too long.
             DeadlineExceededError: its deadline cannot be met.
             UnavailableError: the engine does not serve.
         """
@@ -286,15 +253,15 @@ class Engine:
         return generations
 
     def admit(self, max_in_flight: int, first: GenerationRequest | None = None) -> AdmittedCall:
-        """Let a call in that has many sequences to submit; close what is returned.
+        """Admit a call that has many sequences to submit; close what is returned.
 
         Args:
-            max_in_flight: most of its sequences that shall be inside at a time.
-            first: the one that it begins with; all are of one client and as many rows. None lets
-                anybody in for whom there is a place.
+            max_in_flight: most of its sequences inside at a time.
+            first: its first request; all are of one client and as many rows. None admits any call
+                for which there is quota.
 
         Raises:
-            ResourceExhaustedError: there is no place, or the wait would be too long.
+            ResourceExhaustedError: the queue is full, or the wait would be too long.
             DeadlineExceededError: the deadline cannot be met.
             UnavailableError: the engine does not serve.
         """
@@ -304,7 +271,7 @@ class Engine:
     def _submit_admitted(
         self, request: GenerationRequest, on_end: Callable[[Generation], None]
     ) -> Generation:
-        # Those inside are served while the engine drains.
+        # Admitted calls are served while the engine drains.
         if self._state not in (_State.SERVING, _State.DRAINING):
             raise UnavailableError(f"the engine {self._state.value}")
         generation = self._generation(request, on_end)
@@ -318,33 +285,6 @@ class Engine:
     def _release(self, generation: Generation) -> None:
         self._admission.release(generation.request)
 
-    def _max_new_tokens(self, request: GenerationRequest) -> int:
-        limits = self.limits
-        num_source = len(request.source_ids)
-        if not 1 <= num_source <= limits.max_source_positions:
-            raise InvalidArgumentError(
-                "source_ids",
-                f"{num_source} tokens; must be between 1 and {limits.max_source_positions}",
-            )
-        if isinstance(request, ScoringRequest):
-            num_target = len(request.target_ids)
-            if not 1 <= num_target <= limits.max_target_positions:
-                raise InvalidArgumentError(
-                    "target_ids",
-                    f"{num_target} tokens; must be between 1 and {limits.max_target_positions}",
-                )
-            is_prepared = self._scoring is not None and self._scoring.is_done
-            assert is_prepared, "a scoring request before prepare_scoring()"
-            return num_target
-        request.options.check_fits(self.widest)
-        if request.options.max_new_tokens is not None:
-            return request.options.max_new_tokens
-        # What is forced comes on top; who demands more tokens may end after them.
-        most = limits.max_target_positions
-        num_forced = len(request.options.prefix_ids)
-        default = num_forced + default_max_new_tokens(num_source, most)
-        return min(most, max(default, request.options.min_new_tokens + 1))
-
     def _generation(
         self, request: GenerationRequest, on_end: Callable[[Generation], None]
     ) -> Generation:
@@ -353,9 +293,13 @@ class Engine:
             self._admission.ended(generation.submitted.id)
             on_end(generation)
 
-        max_new_tokens = self._max_new_tokens(request)
+        if isinstance(request, ScoringRequest):
+            is_prepared = self._scoring is not None and self._scoring.is_done
+            assert is_prepared, "a scoring request before prepare_scoring()"
+        check_fits(request, self.limits, self.widest)
         self._last_id += 1
-        submitted = EngineRequest(self._last_id, request, max_new_tokens, self._clock())
+        longest = max_new_tokens(request, self.limits)
+        submitted = EngineRequest(self._last_id, request, longest, self._clock())
         return Generation(submitted, self, ended)
 
     def _enqueue(self, generations: Sequence[Generation]) -> None:
@@ -379,11 +323,11 @@ class Engine:
     # --- events of the step loop, from any thread (events.Listener) ------------------------------
 
     def on_events(self, events: Events) -> None:
-        """Pass on what happened."""
+        """Hand the events out on the event loop."""
         self._on_loop(lambda: self._hand_out(events))
 
     def on_end(self, failed: bool) -> None:
-        """Pass on that no iteration will follow."""
+        """End, on the event loop: no events follow."""
         self._on_loop(lambda: self._end(failed))
 
     def _on_loop(self, call: Callable[[], None]) -> None:

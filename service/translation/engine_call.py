@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from typing import Any, TypedDict, Unpack
 
 from service.decoding.requests import (
     AlignmentKind,
     GenerationRequest,
+    GenerationResult,
     Priority,
     ScoringRequest,
     SearchOptions,
@@ -14,7 +16,22 @@ from service.decoding.requests import (
 from service.engine.generation import Generation
 from service.engine.interface import ServableEngine
 from service.engine.quota import AdmittedCall
+from service.errors import InternalError
 from service.translation.preparation import Piece
+
+
+class CallArguments(TypedDict, total=False):
+    """What all requests of a call share, beside its options.
+
+    Attributes:
+        deadline: `time.monotonic()` seconds after which the result is useless; None for no limit.
+        request_id: identifies the call in logs.
+        client: identifies the client, for fairness.
+    """
+
+    deadline: float | None
+    request_id: str
+    client: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,27 +64,22 @@ class EngineCall:
     Args:
         engine: runs the model.
         options: of the first translated piece of a text; only it has a target prefix.
-        deadline, request_id, client, priority: of every request (`GenerationRequest`).
+        priority: of every request.
+        shared: by all requests.
     """
 
     def __init__(
         self,
         engine: ServableEngine,
         options: SearchOptions,
-        *,
-        deadline: float | None,
-        request_id: str,
-        client: str,
         priority: Priority,
+        **shared: Unpack[CallArguments],
     ) -> None:
         self.started_at = engine.now()
         self._engine = engine
         self._opening = options
         self._options = replace(options, prefix_ids=()) if options.prefix_ids else options
-        self._deadline = deadline
-        self._request_id = request_id
-        self._client = client
-        self._priority = priority
+        self._shared: dict[str, Any] = {**shared, "priority": priority}
         # Twice the rows: as many requests wait as run, so that no row is idle.
         self._max_in_flight = max(2, 2 * engine.limits.max_rows // options.beam_size)
         self._admission: AdmittedCall | None = None
@@ -110,13 +122,7 @@ class EngineCall:
             alignment: the kind of alignment to compute.
         """
         request = ScoringRequest(
-            source_ids,
-            deadline=self._deadline,
-            request_id=self._request_id,
-            client=self._client,
-            priority=self._priority,
-            target_ids=target_ids,
-            alignment=alignment,
+            source_ids, target_ids=target_ids, alignment=alignment, **self._shared
         )
         return await self._admitted(request).submit(request)
 
@@ -137,11 +143,16 @@ class EngineCall:
         if options.sampling is not None:
             sampling = options.sampling.for_sentence(piece.source_ids)
             options = replace(options, sampling=sampling)
-        return GenerationRequest(
-            piece.source_ids,
-            options,
-            self._deadline,
-            self._request_id,
-            self._client,
-            self._priority,
-        )
+        return GenerationRequest(piece.source_ids, options, **self._shared)
+
+
+async def result_of(generation: Generation) -> GenerationResult:
+    """The result of one piece, which may have failed alone, with an InternalError.
+
+    Raises:
+        DragomanError: any other error, which is one of the whole call.
+    """
+    result = await generation.result()
+    if result.error is not None and not isinstance(result.error, InternalError):
+        raise result.error
+    return result

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import unicodedata
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
@@ -9,9 +11,23 @@ from model.tokenizer import Tokenizer
 from service.decoding.requests import AlignmentKind, Priority, SearchOptions
 from service.errors import InvalidArgumentError
 from service.runtime.plan import RunnerLimits
-from service.translation.preparation import normalised_length
 
 NORMALISED = " after normalisation (NFKC)"
+
+
+def normalised_length(text: str) -> int:
+    """Characters of a text after NFKC, which the tokenizer applies: a measure of its work.
+
+    An upper bound: each character is normalised by itself, because normalising a whole text can
+    take quadratic time (a long run of combining marks has to be sorted), and composition only makes
+    it shorter.
+    """
+    if text.isascii():
+        return len(text)
+    return sum(
+        len(unicodedata.normalize("NFKC", character)) * count
+        for character, count in Counter(text).items()
+    )
 
 
 @dataclass(frozen=True)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
+from typing import Unpack
 
 from model.tokenizer import Tokenizer
 from service.decoding.requests import AlignmentKind, Priority, SearchOptions
 from service.engine.generation import Generation
 from service.engine.interface import ServableEngine
-from service.errors import DragomanError, InternalError, InvalidArgumentError
+from service.errors import DragomanError, InvalidArgumentError
 from service.translation.alignments import (
     Alignment,
     SoftWeights,
@@ -20,9 +21,9 @@ from service.translation.alignments import (
     given_tokens,
     source_tokens,
 )
-from service.translation.engine_call import EngineCall
+from service.translation.engine_call import CallArguments, EngineCall, result_of
 from service.translation.fairness import CooperativeYield
-from service.translation.options import NORMALISED, TranslatorLimits
+from service.translation.options import TranslatorLimits
 from service.translation.preparation import TextError, TextPreparer
 
 # By number, not by time: the engine should see the pairs of a usual request at once.
@@ -98,19 +99,14 @@ class PairScorer:
         self,
         pairs: Sequence[tuple[str, str]],
         options: ScoreOptions | None = None,
-        *,
-        deadline: float | None = None,
-        request_id: str = "",
-        client: str = "",
+        **shared: Unpack[CallArguments],
     ) -> list[PairResult]:
         """Score all pairs. Cancelling the awaiting task drops the unfinished ones.
 
         Args:
             pairs: texts and their translations, each as one sequence.
             options: what to return.
-            deadline: `time.monotonic()` seconds after which the result is useless.
-            request_id: identifies the request in logs.
-            client: identifies the client, for fairness.
+            shared: deadline, request id and client.
 
         Returns:
             A result for each pair, in order. A bad pair does not affect the others.
@@ -123,17 +119,13 @@ class PairScorer:
             DeadlineExceededError: the deadline passed first.
             UnavailableError: the engine does not serve.
         """
-        options = options or ScoreOptions()
-        await self._check(pairs, client)
+        options, client = options or ScoreOptions(), shared.get("client", "")
+        self._limits.check_count("pairs", len(pairs), "pairs")
+        names = [f"pairs[{index}].{side}" for index in range(len(pairs)) for side in _SIDES]
+        texts = [text for pair in pairs for text in pair]
+        await self._preparer.check_lengths(self._limits, "pairs", names, texts, client)
         await self._engine.prepare_scoring()
-        call = EngineCall(
-            self._engine,
-            SearchOptions(),
-            deadline=deadline,
-            request_id=request_id,
-            client=client,
-            priority=options.priority,
-        )
+        call = EngineCall(self._engine, SearchOptions(), options.priority, **shared)
         try:
             submitted: list[Generation | InvalidArgumentError] = []
             tokenized = self._tokenized(pairs, client)
@@ -155,14 +147,6 @@ class PairScorer:
         finally:
             call.close()
 
-    async def _check(self, pairs: Sequence[tuple[str, str]], client: str) -> None:
-        self._limits.check_count("pairs", len(pairs), "pairs")
-        names = [f"pairs[{i}].{side}" for i in range(len(pairs)) for side in _SIDES]
-        texts = [text for pair in pairs for text in pair]
-        self._limits.check_lengths("pairs", names, [len(text) for text in texts])
-        lengths = await self._preparer.lengths(texts, client=client)
-        self._limits.check_lengths("pairs", names, lengths, NORMALISED)
-
     async def _result(
         self,
         pair: tuple[str, str],
@@ -172,11 +156,9 @@ class PairScorer:
     ) -> PairResult:
         if isinstance(scoring, InvalidArgumentError):
             return PairResult(error=scoring)
-        result = await scoring.result()
-        if isinstance(result.error, InternalError):
-            return PairResult(error=result.error)
+        result = await result_of(scoring)
         if result.error is not None:
-            raise result.error
+            return PairResult(error=result.error)
         [scored] = result.hypotheses
         kind = options.return_alignments
         shows_tokens = options.return_tokens or kind is not None

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import functools
 import itertools
-import unicodedata
-from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
 from model.tokenizer import Tokenizer
 from service.translation.fairness import FairExecutor
+from service.translation.options import NORMALISED, TranslatorLimits, normalised_length
 from service.translation.segmentation import Segment, split_long, split_text, whole_text
 from service.translation.verbatim import is_translatable
 
@@ -30,21 +29,6 @@ T = TypeVar("T")
 
 class TextError(ValueError):
     """A text can't be translated; the message says why."""
-
-
-def normalised_length(text: str) -> int:
-    """Characters of a text after NFKC, which the tokenizer applies: a measure of its work.
-
-    An upper bound: each character is normalised by itself, because normalising a whole text can
-    take quadratic time (a long run of combining marks has to be sorted), and composition only makes
-    it shorter.
-    """
-    if text.isascii():
-        return len(text)
-    return sum(
-        len(unicodedata.normalize("NFKC", character)) * count
-        for character, count in Counter(text).items()
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +84,29 @@ class TextPreparer:
         self._language = language
         self._max_tokens = max_source_positions - 1
         self._thread = FairExecutor("prepare")
+
+    async def check_lengths(
+        self,
+        limits: TranslatorLimits,
+        field: str,
+        names: Sequence[str],
+        texts: Sequence[str],
+        client: str,
+    ) -> None:
+        """Check the lengths of all texts of a request, before and after normalisation.
+
+        Args:
+            limits: of the request.
+            field: the field with all texts.
+            names: the field of each text.
+            texts: the texts.
+            client: identifies the client, for fairness.
+
+        Raises:
+            InvalidArgumentError: a limit is exceeded; names the field and the limit.
+        """
+        limits.check_lengths(field, names, [len(text) for text in texts])
+        limits.check_lengths(field, names, await self.lengths(texts, client=client), NORMALISED)
 
     async def lengths(self, texts: Sequence[str], *, client: str = "") -> list[int]:
         """The `normalised_length` of each text."""

@@ -7,14 +7,15 @@ import functools
 from collections import deque
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
+from typing import Unpack
 
 from model.tokenizer import Tokenizer
-from service.decoding.requests import AlignmentKind, Hypothesis
+from service.decoding.requests import AlignmentKind
 from service.engine.interface import ServableEngine
-from service.errors import InternalError, InvalidArgumentError
+from service.errors import DragomanError, InvalidArgumentError
 from service.translation.alignments import SoftWeights
 from service.translation.detokenizer import Detokenizer
-from service.translation.engine_call import EngineCall, SubmittedPiece
+from service.translation.engine_call import CallArguments, EngineCall, SubmittedPiece, result_of
 from service.translation.fairness import CooperativeYield
 from service.translation.options import NORMALISED, TranslateOptions, TranslatorLimits
 from service.translation.pair_scorer import PairScorer
@@ -75,10 +76,7 @@ class Translator:
         self,
         texts: Sequence[str],
         options: TranslateOptions | None = None,
-        *,
-        deadline: float | None = None,
-        request_id: str = "",
-        client: str = "",
+        **shared: Unpack[CallArguments],
     ) -> list[TextResult]:
         """Translate all texts. Cancelling the awaiting task frees all rows of the request.
 
@@ -86,9 +84,7 @@ class Translator:
             texts: the texts; those with nothing to translate are returned unchanged
                 (`service.translation.verbatim`).
             options: how to translate.
-            deadline: `time.monotonic()` seconds after which the result is useless.
-            request_id: identifies the request in logs.
-            client: identifies the client, for fairness.
+            shared: deadline, request id and client.
 
         Returns:
             A result for each text, in order. A bad text (NUL, broken Unicode) or a failed sentence
@@ -102,9 +98,11 @@ class Translator:
             DeadlineExceededError: the deadline passed first.
             UnavailableError: the engine does not serve.
         """
-        options = options or TranslateOptions()
-        await self._check_texts(texts, client)
-        call = self._call(options, deadline, request_id, client)
+        options, client = options or TranslateOptions(), shared.get("client", "")
+        self.limits.check_count("contents", len(texts), "texts")
+        names = [f"contents[{index}]" for index in range(len(texts))]
+        await self._preparer.check_lengths(self.limits, "contents", names, texts, client)
+        call = self._call(options, shared)
         if options.return_alignments:
             await self._engine.prepare_scoring()
         try:
@@ -131,10 +129,7 @@ class Translator:
         self,
         text: str,
         options: TranslateOptions | None = None,
-        *,
-        deadline: float | None = None,
-        request_id: str = "",
-        client: str = "",
+        **shared: Unpack[CallArguments],
     ) -> AsyncIterator[StreamDelta | TextResult]:
         """Translate one text as a stream.
 
@@ -149,12 +144,12 @@ class Translator:
             InvalidArgumentError: the text is bad or too long, or an option is; names the field.
             ResourceExhaustedError, DeadlineExceededError, UnavailableError: as `translate`.
         """
-        options = options or TranslateOptions()
+        options, client = options or TranslateOptions(), shared.get("client", "")
         options.check_streamable()
         self.limits.check_length("content", len(text))
         [length] = await self._preparer.lengths([text], client=client)
         self.limits.check_length("content", length, NORMALISED)
-        call = self._call(options, deadline, request_id, client)
+        call = self._call(options, shared)
         try:
             prepared = await self._preparer.prepare_one(
                 text, split_sentences=options.split_sentences, client=client
@@ -198,18 +193,10 @@ class Translator:
                         weights.add(len(source_ids), len(target_ids))
                     submitted.scorings.append(await call.score(source_ids, target_ids, kind))
 
-    def _call(
-        self, options: TranslateOptions, deadline: float | None, request_id: str, client: str
-    ) -> EngineCall:
+    def _call(self, options: TranslateOptions, shared: CallArguments) -> EngineCall:
         """The engine call of a request. Raises InvalidArgumentError for bad options."""
-        return EngineCall(
-            self._engine,
-            self._search_options(options),
-            deadline=deadline,
-            request_id=request_id,
-            client=client,
-            priority=options.priority,
-        )
+        search = self._search_options(options)
+        return EngineCall(self._engine, search, options.priority, **shared)
 
     async def _deltas(self, call: EngineCall, pending: PendingText) -> AsyncIterator[str]:
         """Submit the pieces of a text, and yield their translations in order as they are made."""
@@ -250,45 +237,21 @@ class Translator:
         if isinstance(pending, TextError):
             return TextResult("", None, error=InvalidArgumentError(field, str(pending)))
         texts = []
-        error: InternalError | None = None
+        error: DragomanError | None = None
         for submitted in pending.pieces:
             await yielder.checkpoint()
             texts.append(submitted.copied)
             if submitted.generation is None:
                 continue
-            result = await submitted.generation.result()
+            result = await result_of(submitted.generation)
             pending.generated.append((submitted.generation, result))
-            if isinstance(result.error, InternalError):
-                error = result.error
-            elif result.error is not None:
-                raise result.error
-            elif options.returns_sentences:
-                scored, error = await _scored(submitted, error)
-                if error is None:
-                    pending.sentences.append(
-                        sentence_result(submitted.piece, result, self._tokenizer, options, scored)
-                    )
+            scores = [await result_of(scoring) for scoring in submitted.scorings]
+            for failed in (result, *scores):
+                error = failed.error or error
+            if error is None and options.returns_sentences:
+                scored = [hypothesis for score in scores for hypothesis in score.hypotheses]
+                pending.sentences.append(
+                    sentence_result(submitted.piece, result, self._tokenizer, options, scored)
+                )
             texts.append(self._tokenizer.decode(result.token_ids))
         return pending.result("" if error else "".join(texts), error)
-
-    async def _check_texts(self, texts: Sequence[str], client: str) -> None:
-        self.limits.check_count("contents", len(texts), "texts")
-        names = [f"contents[{index}]" for index in range(len(texts))]
-        self.limits.check_lengths("contents", names, [len(text) for text in texts])
-        lengths = await self._preparer.lengths(texts, client=client)
-        self.limits.check_lengths("contents", names, lengths, NORMALISED)
-
-
-async def _scored(
-    submitted: SubmittedPiece, error: InternalError | None
-) -> tuple[list[Hypothesis], InternalError | None]:
-    """The scored hypotheses of a piece, and the error of its text so far."""
-    scored = []
-    for scoring in submitted.scorings:
-        result = await scoring.result()
-        if isinstance(result.error, InternalError):
-            error = result.error
-        elif result.error is not None:
-            raise result.error
-        scored += result.hypotheses
-    return scored, error

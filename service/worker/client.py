@@ -1,4 +1,4 @@
-"""A model in a process of its own, as the server sees it; `service.worker.main` is the other end.
+"""The server's end of a model's process; `service.worker.main` is the other end.
 
 The engine stays in the server's process. Its step loop runs in the model's; commands and events
 pass between the two over a socket.
@@ -9,28 +9,22 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import os
 import signal
 import socket
 import subprocess
-import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from service.batching.config import EngineConfig
 from service.batching.events import Events, Listener
 from service.batching.records import EngineRequest
-from service.errors import DragomanError, StartupError, UnavailableError
-from service.runtime.plan import RunnerLimits
+from service.errors import DragomanError, UnavailableError
 from service.worker.messages import (
     PIECE_BYTES,
     Add,
     Cancel,
     Ended,
     Frames,
-    NotOpened,
-    Open,
-    Opened,
     Prepared,
     PrepareScoring,
     Start,
@@ -38,114 +32,14 @@ from service.worker.messages import (
     Stream,
     framed,
 )
-from service.worker.opening import OpenModel
 
 logger = logging.getLogger(__name__)
 
-_MEMORY_HINT = "there may be too little memory for it"
+MEMORY_HINT = "there may be too little memory for it"
 _LACKS_MEMORY = (signal.SIGKILL, signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS)
 
 _EXIT_SECONDS = 5.0
 _DEATH_SECONDS = 1.0  # from the end of its connection, or a kill, until it is gone
-
-
-class ModelProcess:
-    """Starts the process and waits until the model is open there.
-
-    Args:
-        name: of the model, for messages.
-        open_model: opens it, there: a function of a module, or a `functools.partial` of one.
-        log_level, log_format: for `service.observability.logs.configure` there.
-
-    Attributes:
-        limits, widest, num_lanes, cache_bytes, can_score, step_seconds: as in
-            `service.worker.messages.Opened`.
-        pid: of the process.
-
-    Raises:
-        StartupError: the model can't be served, or the process has ended; says what to do.
-    """
-
-    def __init__(
-        self,
-        name: str,
-        open_model: Callable[[], OpenModel],
-        *,
-        log_level: str = "info",
-        log_format: str = "auto",
-    ) -> None:
-        self._name = name
-        self._connection, theirs = socket.socketpair()
-        with theirs, _blocked(signal.SIGINT, signal.SIGTERM):
-            arguments = [str(theirs.fileno()), log_level, log_format]
-            self._process = subprocess.Popen(
-                # Modules come from where ours do.
-                [sys.executable, "-P", "-m", "service.worker.main", *arguments],
-                env={
-                    **os.environ,
-                    "PYTHONPATH": os.pathsep.join(p or os.getcwd() for p in sys.path),
-                },
-                stdin=subprocess.DEVNULL,
-                pass_fds=[theirs.fileno()],
-            )
-        self.pid = self._process.pid
-        opened = self._open(Open(open_model))
-        self.limits: RunnerLimits = opened.limits
-        self.widest: RunnerLimits = opened.widest
-        self.num_lanes = opened.num_lanes
-        self.cache_bytes = opened.cache_bytes
-        self.can_score = opened.can_score
-        self.step_seconds = opened.step_seconds
-
-    @property
-    def exit_status(self) -> int | None:
-        """Of the process, the negative number of a signal that killed it; None while it runs."""
-        return self._process.poll()
-
-    def steps(self, config: EngineConfig, listener: Listener) -> ProcessLoop:
-        """The step loop there. Times are of `time.monotonic`, which both processes share."""
-        return ProcessLoop(self._name, self._process, self._connection, config, listener)
-
-    def _open(self, message: Open) -> Opened:
-        try:
-            answer = self._answer(message)
-            if isinstance(answer, NotOpened):
-                raise StartupError(answer.message)
-            if answer is None:
-                how = _how_it_ended(self._process)
-                hint = f"; {_MEMORY_HINT}" if _may_lack_memory(self._process) else ""
-                raise StartupError(
-                    f"the process of model {self._name} {how} while it was opened{hint}"
-                )
-            assert isinstance(answer, Opened)
-        except BaseException:
-            self._process.kill()
-            self._process.wait()
-            self._connection.close()
-            raise
-        return answer
-
-    def _answer(self, message: Open) -> object:
-        """The process's answer; None if it has ended."""
-        frames = Frames()
-        try:
-            self._connection.sendall(framed(message))
-            while piece := self._connection.recv(PIECE_BYTES):
-                for answer in frames.feed(piece):
-                    return answer
-        except ConnectionError:  # it ended before it had read what it was sent
-            pass
-        return None
-
-
-@contextlib.contextmanager
-def _blocked(*signals: signal.Signals) -> Iterator[None]:
-    """Block signals, for processes that are started meanwhile, too."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, signals)
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 class ProcessLoop:
@@ -290,9 +184,9 @@ class ProcessLoop:
             self._give_up()
         if not piece and not self._has_ended:
             self._end(failed=True)
-            about = {**self._about(), "how": _how_it_ended(self._process)}
-            if _may_lack_memory(self._process):
-                about["hint"] = _MEMORY_HINT
+            about = {**self._about(), "how": how_it_ended(self._process)}
+            if may_lack_memory(self._process):
+                about["hint"] = MEMORY_HINT
             logger.error("a model's process ended", extra=about)
 
     def _give_up(self) -> None:
@@ -348,12 +242,13 @@ class ProcessLoop:
         self._preparing.clear()
 
 
-def _may_lack_memory(process: subprocess.Popen[bytes]) -> bool:
+def may_lack_memory(process: subprocess.Popen[bytes]) -> bool:
     """Whether it was killed by a signal that often means a lack of memory in native code."""
     return -(process.poll() or 0) in _LACKS_MEMORY
 
 
-def _how_it_ended(process: subprocess.Popen[bytes]) -> str:
+def how_it_ended(process: subprocess.Popen[bytes]) -> str:
+    """How a process ended whose connection is closed, for messages."""
     try:
         code = process.wait(_DEATH_SECONDS)
     except subprocess.TimeoutExpired:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from bench.load.errors import ResultsError
 from bench.load.html_report import render
 from bench.load.plan import LoadPlan
-from bench.load.results import Results, ResultsWriter, pack, read_results
+from bench.load.results import Results, ResultsWriter, read_results
 from bench.load.sample import COLUMNS, RequestSample, from_row, rounded, to_row
 from bench.load.scrape import Snapshot
 from bench.load.svg import Chart, Series, log_ticks, nice_ticks, thin
@@ -55,19 +55,6 @@ def test_results_survive_the_disk(tmp_path: Path) -> None:
     stored = json.loads((tmp_path / "new" / "run" / "summary.json").read_text())
     assert stored["load"]["errors"] == {"UNAVAILABLE": 1}
     assert stored["server"]["rows_per_step"] == pytest.approx(3.0)
-
-
-def test_a_packed_run_says_the_same(tmp_path: Path) -> None:
-    results = made()
-    write(tmp_path / "run", results)
-    pack(tmp_path / "run")
-    again = read_results(tmp_path / "run")
-    assert again.summary() == results.summary()
-    assert again.server() == results.server()
-    names = {file.name for file in (tmp_path / "run").iterdir()}
-    assert names == {"run.json", "samples.jsonl.gz", "server_metrics.jsonl.gz"}
-    pack(tmp_path / "run")
-    assert read_results(tmp_path / "run").summary() == results.summary()
 
 
 def test_what_was_flushed_can_be_read_after_a_kill(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from bench.benchmark import Measurement
 from bench.load.errors import LoadError
 from bench.load.html_report import render
 from bench.load.plan import LoadPlan
-from bench.load.results import Results, ResultsWriter
+from bench.load.results import Results, ResultsWriter, completed
 from bench.load.sample import ReplySample
 from bench.load.statistics import Run, summarise
 from bench.speed_model import speed_config
@@ -23,7 +23,6 @@ from bench.suite.estimate import load_seconds
 from bench.suite.points import ENGINE, FULL, PLANS, QUICK, THOROUGH, Load, SuitePlan, own_system
 from bench.suite.run import measurements
 from bench.suite.scoring import Yardstick, score, yardstick
-from bench.suite.suite import completed
 from bench.suite.sweep import workers_and_threads
 from bench.suite.systems import System, running
 from model.processor import num_usable_cores

@@ -44,7 +44,7 @@ from service.errors import (
 )
 from service.observability.metrics import ServerMetrics
 from service.runtime.plan import ScoreItem
-from service.worker.client import ModelProcess, ProcessLoop
+from service.worker.client import ProcessLoop
 from service.worker.main import Channel, ModelHost
 from service.worker.messages import (
     Add,
@@ -57,6 +57,7 @@ from service.worker.messages import (
     framed,
 )
 from service.worker.opening import OpenModel
+from service.worker.process import ModelProcess
 from tests import process_models
 from tests.fake_runner import FakeRunner
 from tests.fake_scorer import FakeScorer
@@ -453,7 +454,7 @@ async def test_an_engine_that_never_started_leaves_no_process() -> None:
 def test_a_server_that_dies_while_a_model_is_opened_takes_its_process_along(pipe: Path) -> None:
     script = (
         "import functools, pathlib, signal, sys\n"
-        "from service.worker.client import ModelProcess\n"
+        "from service.worker.process import ModelProcess\n"
         "from tests.process_models import slow_to_open\n"
         "signal.signal(signal.SIGUSR1, lambda *_: sys.exit(7))\n"
         "ModelProcess('a-model', functools.partial(slow_to_open, pathlib.Path(sys.argv[1])))\n"
