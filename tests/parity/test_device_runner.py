@@ -37,7 +37,7 @@ from service.runtime.plan import (
     StepOutput,
     StepPlan,
 )
-from tests.factories import random_model, random_sources, tiny_bundle, tiny_config
+from tests.factories import random_model, random_sources, tiny_bundle, tiny_config, with_limits
 from tests.late_stream import LateStream
 from tests.runner_loops import greedy_steps, rows_equal
 
@@ -237,9 +237,9 @@ def test_rows_that_go_on_cost_the_host_nothing(
 
 def test_a_row_without_a_place_left_writes_into_nobodys(tmp_path: Path) -> None:
     """The host may learn late that a row has ended by its length; it is chained until then."""
-    bundle = tiny_bundle(tmp_path / "bundle", resident=True)
-    device = DeviceRunner(bundle, CPU, DeviceOptions(max_rows=4), max_target_positions=8)
-    plain = OnnxRunner(bundle, max_rows=4, max_target_positions=8, intra_op_threads=1)
+    bundle = with_limits(tiny_bundle(tmp_path / "bundle", resident=True), max_target_positions=8)
+    device = DeviceRunner(bundle, CPU, DeviceOptions(max_rows=4))
+    plain = OnnxRunner(bundle, max_rows=4, intra_op_threads=1)
     # Neighbours in memory: what the first wrote behind its last place would be the second's first.
     sources = random_sources(bundle.config, 2, seed=21)
     late = [EncodeItem((1,), sources[1])]
