@@ -25,7 +25,7 @@ from service.runtime.plan import EncodedSource, RunnerLimits, StepOutput, Target
 
 
 class Scheduler:
-    """Decides every iteration; owned by one thread.
+    """Decides every iteration, for one lane or more; owned by one thread.
 
     A lane is busy between `schedule` and `update` (or `fail_step`), and from `schedule` to `scored`
     (or `fail_scores`) while it scores.
@@ -151,7 +151,7 @@ class Scheduler:
         """Whether `to_encode` would return anything."""
         if not self._encodes_ahead or not len(self._fair_queue):
             return False
-        self._choose_way(self._demand())
+        self._must_take_turns(self._demand())
         return self._queue.can_begin(self.num_running)
 
     def to_encode(self) -> list[RequestEntry]:
@@ -166,8 +166,8 @@ class Scheduler:
         """Finish the requests of `to_encode` with an error."""
         return self._fail(self._queue.end(None), error, now)
 
-    def _choose_way(self, demand: int) -> bool:
-        """Whether lanes take turns, with so much to do; requests join accordingly."""
+    def _must_take_turns(self, demand: int) -> bool:
+        """Whether lanes take turns, given the demand; sets whether sources are encoded ahead."""
         takes_turns = demand <= self._together
         self._queue.is_bypassed = takes_turns or not self._encodes_ahead
         return takes_turns
@@ -177,7 +177,7 @@ class Scheduler:
     def ready(self) -> list[int]:
         """Lanes that can begin something now: only the next one if they take turns."""
         demand = self._demand()
-        takes_turns = self._choose_way(demand)
+        takes_turns = self._must_take_turns(demand)
         if takes_turns and self.num_busy:
             return []
         lanes = [lane for lane in range(len(self._lanes)) if self._has_work(lane, demand)]
@@ -198,24 +198,23 @@ class Scheduler:
         return Schedule(lane, now, plan, admitted, dropped, scoring)
 
     def update(self, output: StepOutput, now: float, lane: int = 0) -> Update:
-        """Take in what the step of a lane's plan brought, or one of those that followed it."""
+        """Append what the step of a lane's plan chose, or one of those that followed it."""
         self._stepping.discard(lane)
         update = self._lanes[lane].update(output, now)
-        for finished in update.finished:
-            self._forget(finished)
+        self._forget(update.finished)
         return update
 
     def fail_step(self, error: DragomanError, now: float, lane: int = 0) -> list[Finished]:
         """Finish the requests in the rows of a lane, whose step failed."""
         self._stepping.discard(lane)
-        return self._forgotten(self._lanes[lane].fail(error, now))
+        return self._forget(self._lanes[lane].fail(error, now))
 
     def scored(
         self, entries: Iterable[RequestEntry], scores: Iterable[TargetScore], now: float
     ) -> list[Finished]:
         """Finish the requests of `Schedule.scoring` with their scores."""
         self._scoring = None
-        return self._forgotten(self._scores.scored(entries, scores, now))
+        return self._forget(self._scores.scored(entries, scores, now))
 
     def fail_scores(
         self, entries: Iterable[RequestEntry], error: DragomanError, now: float
@@ -228,9 +227,8 @@ class Scheduler:
 
     def num_foreseen(self, lane: int = 0) -> int:
         """Steps, with the planned one, in which nothing is decided but perhaps in the last."""
-        if self.num_waiting or self._scores.has_debt or self._scoring is not None:
-            return 1
-        if self.num_beside(lane):
+        is_scoring = self._scoring is not None or self._scores.has_debt
+        if self.num_waiting or is_scoring or self.num_beside(lane):
             return 1
         return self._lanes[lane].num_foreseen
 
@@ -241,7 +239,7 @@ class Scheduler:
     # --- dropping --------------------------------------------------------------------------------
 
     def _drop(self, now: float, lane: int) -> list[Finished]:
-        dropped = self._forgotten(self._lanes[lane].drop(now))
+        dropped = self._forget(self._lanes[lane].drop(now))
         if now < self._next_deadline:
             return dropped
         waiting = [*self._queue, *self._scores]
@@ -269,15 +267,12 @@ class Scheduler:
         del self._entries[entry.id]
         return entry.finish(now, reason=reason, error=error)
 
-    def _forgotten(self, all_finished: list[Finished]) -> list[Finished]:
+    def _forget(self, all_finished: list[Finished]) -> list[Finished]:
         for finished in all_finished:
-            self._forget(finished)
+            entry = self._entries.pop(finished.id)
+            if entry.num_rows:
+                self._fair_queue.settle(entry)
         return all_finished
-
-    def _forget(self, finished: Finished) -> None:
-        entry = self._entries.pop(finished.id)
-        if entry.num_rows:
-            self._fair_queue.settle(entry)
 
     # --- admission to a lane ---------------------------------------------------------------------
 
