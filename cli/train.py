@@ -35,6 +35,7 @@ def train(
     import os
     from datetime import timedelta
 
+    from model.memory import limit_kernel_caches
     from model.recipe import RecipeError, check_files, load_recipe
 
     try:  # before PyTorch, which takes seconds to import
@@ -44,6 +45,7 @@ def train(
         fail(str(exc))
     if output is not None:
         loaded = loaded.model_copy(update={"output": output.resolve()})
+    limit_kernel_caches()
     try:
         import torch
         from torch import distributed

@@ -15,12 +15,12 @@ from export.cache_graphs import build_cache_graphs
 from export.decoder_step_graph import build_decoder_step
 from export.encoder_graph import build_encoder
 from export.errors import ExportError
-from export.scoring_graph import build_scoring, default_alignment_layer
+from export.scoring_graph import build_scoring
 from export.shared_weights import SharedWeights
 from export.token_choice import token_groups
 from export.weights import Weights
 from model.bundle import RESIDENT_GRAPHS, WEIGHTS_FILE, installed_runtime_version, write_manifest
-from model.config import ModelConfig
+from model.config import AlignmentHead, ModelConfig, default_alignment_layer
 from model.tokenizer import TOKENIZER_FILE
 
 DEFAULT_TOP_K = 8
@@ -40,6 +40,9 @@ class ExportSource:
         tokenizer_file: a SentencePiece model with `config.vocab_size` pieces.
         source_language, target_language: BCP-47 codes.
         provenance: where the weights came from; stored in the bundle unchanged.
+        alignment_head: the head that was trained to align; None if none was.
+        trained_length: tokens of a source, end-of-sentence included, up to which the training text
+            had enough examples; None if that is not known. Longer texts are split.
     """
 
     config: ModelConfig
@@ -48,6 +51,8 @@ class ExportSource:
     source_language: str
     target_language: str
     provenance: Mapping[str, Any] = field(default_factory=dict)
+    alignment_head: AlignmentHead | None = None
+    trained_length: int | None = None
 
 
 @dataclass(frozen=True)
@@ -63,8 +68,9 @@ class ExportOptions:
         resident: whether to add the graphs that keep all state on a GPU between steps; None adds
             them for fp16, the only precision that GPUs run. (For other precisions they are used in
             tests on a CPU.)
-        alignment_layer: the decoder layer, from 0, whose cross-attention is the alignment; None
-            for `export.scoring_graph.default_alignment_layer`.
+        alignment_layer: the decoder layer, from 0, whose cross-attention, averaged over its heads,
+            is the alignment; None for the head that was trained to align or, without one, for
+            `model.config.default_alignment_layer`.
     """
 
     precision: str = "fp32"
@@ -107,24 +113,27 @@ def _graphs(source: ExportSource, options: ExportOptions) -> Iterator[tuple[str,
     weights = Weights(source.arrays, config)
     yield ENCODER_FILE, build_encoder(config, weights, precision, resident=resident)
     yield DECODER_STEP_FILE, build_decoder_step(config, weights, precision, resident=resident)
-    layer = _alignment_layer(config, options)
-    yield SCORING_FILE, build_scoring(config, weights, precision, layer)
+    layer, head = _alignment(source, options)
+    yield SCORING_FILE, build_scoring(config, weights, precision, layer, head)
     if resident:
         dtype = "float16" if precision == "fp16" else "float32"
         for name, graph in build_cache_graphs(config, dtype):
             yield f"{name}.onnx", graph
 
 
-def _alignment_layer(config: ModelConfig, options: ExportOptions) -> int:
-    layer = options.alignment_layer
+def _alignment(source: ExportSource, options: ExportOptions) -> tuple[int, int | None]:
+    """The decoder layer that aligns, and its head; None for the mean of all heads."""
+    config, layer = source.config, options.alignment_layer
     if layer is None:
-        return default_alignment_layer(config)
+        if source.alignment_head is not None:
+            return source.alignment_head.layer, source.alignment_head.head
+        return default_alignment_layer(config), None
     if not 0 <= layer < config.num_decoder_layers:
         raise ExportError(
             f"alignment_layer must be between 0 and {config.num_decoder_layers - 1}, the last "
             f"decoder layer, not {layer}"
         )
-    return layer
+    return layer, None
 
 
 def _check_exportable(config: ModelConfig, options: ExportOptions) -> None:
@@ -153,6 +162,8 @@ def _manifest(source: ExportSource, options: ExportOptions) -> dict[str, Any]:
         "decoder_step": DECODER_STEP_FILE,
         "scoring": SCORING_FILE,
     }
+    layer, head = _alignment(source, options)
+    scoring = {"alignment_layer": layer, **({} if head is None else {"alignment_head": head})}
     resident: dict[str, Any] = {}
     if options.is_resident:
         graphs |= {name: f"{name}.onnx" for name in RESIDENT_GRAPHS}
@@ -169,13 +180,15 @@ def _manifest(source: ExportSource, options: ExportOptions) -> dict[str, Any]:
             "eos": config.eos_id,
         },
         "limits": {
-            "max_source_positions": config.max_positions,
+            "max_source_positions": min(
+                source.trained_length or config.max_positions, config.max_positions
+            ),
             "max_target_positions": config.max_positions,
         },
         "precision": options.precision,
         "top_k": options.top_k,
         "graphs": graphs,
-        "scoring": {"alignment_layer": _alignment_layer(config, options)},
+        "scoring": scoring,
         "tokenizer": {"kind": "sentencepiece", "files": [TOKENIZER_FILE]},
         # Contrib operators have no versions of their own: promise only the runtime that was tested.
         "onnxruntime": {"min": f"{major}.{minor}", "below": f"{major}.{int(minor) + 1}"},

@@ -53,6 +53,8 @@ def export_checkpoint(
         loaded.languages["source"],
         loaded.languages["target"],
         loaded.provenance,
+        loaded.alignment_head,
+        loaded.trained_length,
     )
     with new_directory(output) as directory:
         write_bundle(source, options, directory)

@@ -88,7 +88,7 @@ def check_parity(
     assert layer is not None
     advance = counter("comparing with the bundle")
     for batch in in_batches(forced):
-        expected = torch_outputs(model, batch, layer)
+        expected = torch_outputs(model, batch, layer, bundle.alignment_head)
         for translation, wanted, found in zip(batch, expected, graphs.run(batch), strict=True):
             check.add(sentences[translation.index], compare(translation, wanted, found))
         advance(len(batch))

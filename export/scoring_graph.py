@@ -15,19 +15,12 @@ from export.weights import Weights
 from model.config import ModelConfig
 
 
-def default_alignment_layer(config: ModelConfig) -> int:
-    """The decoder layer, from 0, whose cross-attention is the alignment.
-
-    The penultimate layer: of six layers it aligned best in Garg et al. (2019), "Jointly Learning to
-    Align and Translate with Transformer Models", section 4.2. Of fewer than three layers the last,
-    since the first has seen hardly anything of the target.
-    """
-    num_layers = config.num_decoder_layers
-    return num_layers - 2 if num_layers > 2 else num_layers - 1
-
-
 def build_scoring(
-    config: ModelConfig, weights: Weights, precision: str, alignment_layer: int
+    config: ModelConfig,
+    weights: Weights,
+    precision: str,
+    alignment_layer: int,
+    alignment_head: int | None = None,
 ) -> onnx.ModelProto:
     """The decoder over a complete given target ("teacher forcing"), for one sentence.
 
@@ -40,8 +33,9 @@ def build_scoring(
         cross_key_{i}, cross_value_{i} [1, H, source, Dh]: the encoder's, without padding.
     Outputs:
         log_probabilities float32 [target]: of each token after those before it.
-        attention float32 [target, source]: cross-attention of `alignment_layer` at the step that
-            chose the token, averaged over heads; each row sums to one.
+        attention float32 [target, source]: the cross-attention of `alignment_layer` at the step
+            that chose the token, of `alignment_head` or, without one, averaged over heads; each row
+            sums to one.
 
     Raises:
         ExportError: a weight is missing or has the wrong shape.
@@ -51,7 +45,7 @@ def build_scoring(
     fed = _shifted(graph, target_ids, config.bos_id)
     arithmetic = arithmetic_for(precision, graph, fed, fixed_steps=True)
     layers = Layers(graph, arithmetic, weights, config)
-    attention = _TargetAttention(layers, target_ids)
+    attention = _TargetAttention(layers, target_ids, alignment_head)
     states = layers.embed("target", fed, attention.positions)  # [T, D]
     states = decoder_stack(
         layers,
@@ -85,8 +79,9 @@ def _log_probabilities(layers: Layers, states: str, target_ids: str) -> None:
 class _TargetAttention:
     """Self- and cross-attention of all target positions of one sentence."""
 
-    def __init__(self, layers: Layers, target_ids: str) -> None:
+    def __init__(self, layers: Layers, target_ids: str, alignment_head: int | None) -> None:
         self._layers = layers
+        self._alignment_head = alignment_head
         self._graph = graph = layers.graph
         zero, one = graph.constant(0, np.int64), graph.constant(1, np.int64)
         self._column = graph.constant([1], np.int64)
@@ -156,6 +151,10 @@ class _TargetAttention:
         return self._layers.attention_output(joined, block)
 
     def _output_alignment(self, weights: str) -> None:
-        heads = self._graph.constant([0], np.int64)
-        self._graph.op("ReduceMean", weights, heads, keepdims=0, output="attention")
+        if self._alignment_head is not None:
+            head = self._graph.constant(self._alignment_head, np.int64)
+            self._graph.op("Gather", weights, head, axis=0, output="attention")
+        else:
+            heads = self._graph.constant([0], np.int64)
+            self._graph.op("ReduceMean", weights, heads, keepdims=0, output="attention")
         self._graph.output("attention", "float32", ["target", "source"])

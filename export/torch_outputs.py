@@ -39,7 +39,7 @@ class TorchOutputs:
 
     Attributes:
         log_probabilities: [T, V] after each prefix of the target.
-        attention: [T, S] cross-attention of one layer, averaged over its heads.
+        attention: [T, S] cross-attention of one layer: of one head, or the mean of all.
     """
 
     log_probabilities: npt.NDArray[np.float64]
@@ -74,9 +74,11 @@ def in_batches(translations: Sequence[ForcedTranslation]) -> Iterator[list[Force
 
 @torch.inference_mode()
 def torch_outputs(
-    model: Transformer, batch: Sequence[ForcedTranslation], layer: int
+    model: Transformer, batch: Sequence[ForcedTranslation], layer: int, head: int | None = None
 ) -> Iterator[TorchOutputs]:
     """Outputs for each translation of a batch, with the cross-attention of decoder layer `layer`.
+
+    The attention is that of `head` or, without one, averaged over the layer's heads.
 
     Computed in one pass over all positions, without a cache and with explicit attention weights, so
     independently of the search.
@@ -90,7 +92,8 @@ def torch_outputs(
     states = model.decode_hidden(
         torch.from_numpy(pad_right(fed, config.pad_id)), model.encode(source, mask), mask, record
     )
-    weights = record.decoder_cross[layer].mean(1)  # [B, T, S]
+    cross = record.decoder_cross[layer]  # [B, H, T, S]
+    weights = cross.mean(1) if head is None else cross[:, head]  # [B, T, S]
     for row, forced in enumerate(batch):
         length = len(forced.target_ids)
         logits = model.project(states[row, :length])

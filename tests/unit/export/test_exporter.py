@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
+from typing import Any
 
 import onnx
 import pytest
@@ -15,6 +17,7 @@ from export.exporter import export_checkpoint
 from export.parity import SENTENCES, TOLERANCES, Tolerance, check_parity
 from model.bundle import RESIDENT_GRAPHS, Bundle
 from model.checkpoint import CheckpointError, save_checkpoint
+from model.config import AlignmentHead
 from model.transformer import Transformer
 from tests.factories import (
     VOCAB_SIZE,
@@ -114,7 +117,28 @@ def test_the_layer_of_the_alignment_can_be_chosen(tmp_path: Path) -> None:
         layer_of("too-high", 2, 2)
 
 
-@pytest.mark.parametrize("damage", ["weights", "layer"])
+def test_the_bundle_takes_what_the_checkpoint_was_trained_for(tmp_path: Path) -> None:
+    model = random_model(tiny_config())
+    plain = export_source(model, tmp_path / "source")
+
+    def written(name: str, options: ExportOptions, **traits: Any) -> Bundle:
+        (tmp_path / name).mkdir()
+        write_bundle(dataclasses.replace(plain, **traits), options, tmp_path / name)
+        return Bundle.load(tmp_path / name)
+
+    untrained = written("plain", ExportOptions())
+    assert (untrained.alignment_layer, untrained.alignment_head) == (1, None)
+    assert untrained.max_source_positions == 64
+    traits = {"alignment_head": AlignmentHead(0, 1), "trained_length": 20}
+    trained = written("trained", ExportOptions(), **traits)
+    assert (trained.alignment_layer, trained.alignment_head) == (0, 1)
+    assert (trained.max_source_positions, trained.max_target_positions) == (20, 64)
+    assert check_parity(trained, model).num_identical > 0
+    chosen = written("chosen", ExportOptions(alignment_layer=1), **traits)
+    assert (chosen.alignment_layer, chosen.alignment_head) == (1, None)
+
+
+@pytest.mark.parametrize("damage", ["weights", "layer", "head"])
 def test_the_check_notices_a_wrong_scoring_graph(tmp_path: Path, damage: str) -> None:
     """The other graphs are right."""
     model, other = random_model(tiny_config()), random_model(tiny_config(), seed=1)
@@ -124,8 +148,10 @@ def test_the_check_notices_a_wrong_scoring_graph(tmp_path: Path, damage: str) ->
         (tmp_path / name).mkdir()
         source = export_source(made, tmp_path / "bundle.source")
         layer = 0 if damage == "layer" else None
+        head = AlignmentHead(1, 0) if damage == "head" else None
+        source = dataclasses.replace(source, alignment_head=head)
         write_bundle(source, ExportOptions(alignment_layer=layer), tmp_path / name)
-    wrong = tmp_path / ("right" if damage == "layer" else "wrong")
+    wrong = tmp_path / ("wrong" if damage == "weights" else "right")
     graph = onnx.load(wrong / "scoring.onnx")  # with its weights
     assert bundle.scoring_path is not None
     bundle.scoring_path.write_bytes(graph.SerializeToString())
