@@ -145,9 +145,9 @@ def test_cancelling_in_mid_flight_leaves_the_others_alone(case: Case) -> None:
             break  # all of them are under way
         for generation in generations[::2]:
             generation.cancel()
-        newcomers = engine.submit_many([GenerationRequest(source) for source in sources[::2]])
+        late = engine.submit_many([GenerationRequest(source) for source in sources[::2]])
         results = [await generation.result() for generation in generations]
-        again = [await generation.result() for generation in newcomers]
+        again = [await generation.result() for generation in late]
         await engine.stop(60.0)
         assert {result.finish_reason for result in again} <= {FinishReason.EOS, FinishReason.LENGTH}
         return results

@@ -38,7 +38,7 @@ MAX_TARGET = 400
 
 @dataclass(frozen=True)
 class Cost:
-    """What a turn of the loop costs, in seconds.
+    """What an iteration costs, in seconds.
 
     Attributes:
         step, row: a step of n rows takes step + n * row.
@@ -63,13 +63,13 @@ SMALL = Cost(step=0.2e-3, row=0.013e-3, source_token=0.005e-3)
 
 @dataclass(eq=False)
 class Arrival:
-    """One text that somebody wants translated.
+    """One text to translate.
 
     Attributes:
         at: when.
         source, target: tokens; the model gives so many.
         seconds: its latency, once it is answered.
-        refused: what it was told in place of an answer.
+        refused: the error in place of an answer.
         would_refuse: likewise, in a simulation that admits them nevertheless.
     """
 
@@ -232,6 +232,6 @@ class Simulation:
 
 
 def percentile(arrivals: Iterable[Arrival], q: float) -> float:
-    """Of the latencies of those who were answered; nan without any."""
+    """Of the latencies of answered arrivals; nan without any."""
     seconds = [arrival.seconds for arrival in arrivals if arrival.seconds is not None]
     return float(np.percentile(seconds, q)) if seconds else math.nan

@@ -34,11 +34,11 @@ BATCH_SIZE = 8  # of all numbers of rows from 5 on
 STEPS = 200
 
 
-def plan(num_rows: int, newcomers: list[int], chance: random.Random) -> StepPlan:
-    """A greedy step in which `newcomers` join those who go on."""
+def plan(num_rows: int, new: list[int], chance: random.Random) -> StepPlan:
+    """A greedy step in which the rows `new` join those that continue."""
     chained = np.ones(num_rows, np.bool_)
-    chained[newcomers] = False
-    items = [EncodeItem((row,), SOURCE[chance.randrange(4) :]) for row in newcomers]
+    chained[new] = False
+    items = [EncodeItem((row,), SOURCE[chance.randrange(4) :]) for row in new]
     return StepPlan(
         (), items, np.full(num_rows, 2), np.zeros(num_rows, np.int32), top_k=1, chained=chained
     )
@@ -99,13 +99,13 @@ def many(bundle: Bundle, captures: bool, depth: int) -> dict[str, Any]:
     futures: deque[Future[StepOutput]] = deque()
     num_rows = 6
     for _ in range(STEPS):
-        newcomers: list[int] = []
+        new: list[int] = []
         if chance.random() < 0.3:
             num_rows = chance.randint(5, BATCH_SIZE)
-            newcomers = sorted(chance.sample(range(num_rows), chance.randint(1, num_rows)))
+            new = sorted(chance.sample(range(num_rows), chance.randint(1, num_rows)))
         if len(futures) == depth:
             numbers.append(int(futures.popleft().result().top_ids[0, 0]))
-        futures.append(runner.submit(plan(num_rows, newcomers, chance)))
+        futures.append(runner.submit(plan(num_rows, new, chance)))
     numbers += [int(future.result().top_ids[0, 0]) for future in futures]
     Staging.upload = upload  # type: ignore[method-assign]
     journal = cuda.journal()

@@ -65,8 +65,6 @@ class OnnxRunner:
     Args:
         bundle: what to run.
         max_rows: rows that can step at once; memory grows with it.
-        max_source_positions, max_target_positions: lower limits than the bundle's own.
-        top_k: candidates of each row where the plan names no number; None for the bundle's own.
         intra_op_threads: threads that share one operator; None for one a core.
         sessions: all session settings, in place of `intra_op_threads`.
         graphs: open sessions, in place of either.
@@ -81,17 +79,12 @@ class OnnxRunner:
         bundle: Bundle,
         *,
         max_rows: int = 64,
-        max_source_positions: int | None = None,
-        max_target_positions: int | None = None,
-        top_k: int | None = None,
         intra_op_threads: int | None = None,
         sessions: SessionSettings | None = None,
         graphs: Graphs | None = None,
         cache: KVCache | None = None,
     ) -> None:
-        self._limits = limits_of(
-            bundle, max_rows, max_source_positions, max_target_positions, top_k
-        )
+        self._limits = limits_of(bundle, max_rows)
         shape = cache_shape(bundle, self._limits)
         self._cache_bytes = shape.num_bytes
         settings = sessions or SessionSettings(intra_op_threads=intra_op_threads)
@@ -139,19 +132,13 @@ class OnnxRunner:
         del self._encoder, self._step, self._graphs, self.cache
 
 
-def limits_of(
-    bundle: Bundle,
-    max_rows: int,
-    max_source_positions: int | None = None,
-    max_target_positions: int | None = None,
-    top_k: int | None = None,
-) -> RunnerLimits:
-    """What a runner of the bundle can hold; None for the bundle's own limits."""
+def limits_of(bundle: Bundle, max_rows: int) -> RunnerLimits:
+    """What a runner of the bundle can hold."""
     return RunnerLimits(
         max_rows=max_rows,
-        max_source_positions=max_source_positions or bundle.max_source_positions,
-        max_target_positions=max_target_positions or bundle.max_target_positions,
-        top_k=min(top_k or bundle.top_k, bundle.config.vocab_size),
+        max_source_positions=bundle.max_source_positions,
+        max_target_positions=bundle.max_target_positions,
+        top_k=bundle.top_k,
         vocab_size=bundle.config.vocab_size,
     )
 

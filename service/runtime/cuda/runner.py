@@ -51,8 +51,6 @@ class DeviceRunner:
         bundle: with graphs for GPUs (`dragoman export --precision fp16`).
         sessions: device and threads.
         options: rows, graphs and depth.
-        max_source_positions, max_target_positions: lower limits than the bundle's own.
-        top_k: candidates of each row where the plan names no number; None for the bundle's own.
         memory: reads the device's memory; for tests.
         stream: opens a stream of the device; for tests.
 
@@ -66,15 +64,12 @@ class DeviceRunner:
         sessions: SessionSettings,
         options: DeviceOptions | None = None,
         *,
-        max_source_positions: int | None = None,
-        max_target_positions: int | None = None,
-        top_k: int | None = None,
         memory: Callable[[int], DeviceMemory | None] = read_memory,
         stream: Callable[[Device], DeviceStream] = open_stream,
     ) -> None:
         self._options = options or DeviceOptions()
         max_rows = self._options.max_rows or 0  # 0 until the model is open
-        limits = limits_of(bundle, max_rows, max_source_positions, max_target_positions, top_k)
+        limits = limits_of(bundle, max_rows)
         self._model = DeviceModel(bundle, sessions, self._options, limits, memory, stream)
         self._in_flight: InFlightSteps | None = None
         self._is_closed = False

@@ -107,11 +107,11 @@ def test_those_that_end_first_are_not_taken_for_all() -> None:
 
 
 def test_lanes_of_different_speed_add_up() -> None:
-    """16 rows whose turns take 10 ms beside one whose turns take 2 ms: 2.1 rows a millisecond."""
+    """16 rows that step in 10 ms beside one that steps in 2 ms: 2.1 rows a millisecond."""
     latency = LatencyModel(17)
-    for turn in range(2000):
+    for number in range(2000):
         latency.stepped(17, 0.002, share=1 / 17)
-        if turn % 5 == 0:
+        if number % 5 == 0:
             latency.stepped(17, 0.010, share=16 / 17)
     assert latency.rows_per_second() == pytest.approx(16 / 0.010 + 1 / 0.002, rel=0.02)
 

@@ -38,7 +38,7 @@ class EngineStub:
     def ask(
         self, beam_size: int = 1, patience: float | None = None, client: str = ""
     ) -> EngineRequest:
-        """What it lets in; raises what it raises."""
+        """Submit a request and let it join; raises what admission raises."""
         deadline = None if patience is None else self.now + patience
         job = search(
             [10] * 20, SearchOptions(beam_size=beam_size), deadline=deadline, client=client
@@ -49,7 +49,7 @@ class EngineStub:
         return job
 
     def error(self, beam_size: int = 1, client: str = "") -> DragomanError | None:
-        """Why it was not let in; what was leaves at once."""
+        """Why a request is refused; an admitted one ends at once."""
         try:
             job = self.ask(beam_size, client=client)
         except DragomanError as error:
@@ -63,7 +63,7 @@ class EngineStub:
         self.admission.release(job.request)
 
     def fill(self) -> list[EngineRequest]:
-        """Until somebody is refused; who was not."""
+        """Ask until a request is refused; the admitted ones."""
         inside: list[EngineRequest] = []
         while True:
             try:
@@ -72,12 +72,12 @@ class EngineStub:
                 return inside
 
     def calm_down(self) -> None:
-        """Until nobody has been refused for long enough."""
+        """Let time pass until the overload has ended."""
         while self.admission.is_overloaded:
             self.now += 0.5
 
     def overload(self) -> None:
-        """Until somebody is refused, then all leave."""
+        """Ask until a request is refused, then end the admitted ones."""
         for job in self.fill():
             self.end(job)
         assert self.admission.is_overloaded
@@ -183,7 +183,7 @@ def test_a_score_waits_for_no_row() -> None:
     """However long the queue for rows is: it is no reason to refuse what needs none."""
     engine = EngineStub()
     engine.step(0.064, num_rows=MAX_ROWS)
-    for _ in range(5 * MAX_ROWS):  # as calls that were let in while there was room go on
+    for _ in range(5 * MAX_ROWS):  # from calls that were admitted earlier
         engine.submit(search([10] * 20))
     refusal = engine.error()
     assert isinstance(refusal, ResourceExhaustedError)

@@ -125,8 +125,8 @@ def test_what_fails_says_what_and_is_told_apart(code: int, for_memory: bool) -> 
     # Or ONNX Runtime would find it, and fail for it.
     assert runtime.calls[-1] == ("cudaGetLastError",)
     assert is_out_of_memory(info.value) is for_memory
-    told = error_of(info.value, STEPPING)
-    assert ("ran out of memory" in str(told)) is for_memory
+    error = error_of(info.value, STEPPING)
+    assert ("ran out of memory" in str(error)) is for_memory
 
 
 def test_a_capture_that_failed_on_the_way_is_ended() -> None:

@@ -47,7 +47,7 @@ def test_memory_that_is_used_too_early_is_noticed() -> None:
     stream = LateStream()
     staging = Staging(stream, CPU)
     staging.upload(np.arange(7))
-    staging.reset()  # and nobody has waited
+    staging.reset()  # without waiting
     staging.upload(np.arange(1, 8))
     stream.synchronize()
     assert stream.complaints

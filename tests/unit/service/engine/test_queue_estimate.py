@@ -59,7 +59,7 @@ def test_who_gave_up_and_then_ended_has_left_once() -> None:
     estimate.joined(runs.id)
     for one in (waits, runs, waits, runs):
         estimate.ended(one.id)
-        estimate.joined(one.id)  # as it may have, before it was told
+        estimate.joined(one.id)  # as the step loop may report late
     assert (estimate.num_rows_inside, estimate.num_rows_running) == (1, 0)
     assert (estimate.num_waiting, estimate.total) == (1, 10.0)
 

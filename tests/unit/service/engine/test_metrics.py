@@ -88,7 +88,7 @@ def test_an_engine_s_figures_come_out(page: str) -> None:
     assert values["dragoman_padding_tokens_total", "m"] == 5
     assert values["dragoman_finished_sentences_total", "m", "eos"] == 1
     assert values["dragoman_finished_sentences_total", "m", "deadline"] == 1
-    assert values["dragoman_queue_duration_seconds_count", "m"] == 2  # who gave up waited too,
+    assert values["dragoman_queue_duration_seconds_count", "m"] == 2  # one waited and gave up,
     assert values["dragoman_queue_duration_seconds_sum", "m"] == 2.01
     # Scores waited for no row: autoscaling must not count them.
     assert values["dragoman_score_queue_duration_seconds_count", "m"] == 2

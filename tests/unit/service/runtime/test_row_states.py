@@ -17,7 +17,7 @@ ROWS = 8
 
 
 class Device:
-    """The states of rows, as `export.decoder_step_graph` lets them go on."""
+    """The states of rows, as `export.decoder_step_graph` continues them."""
 
     def __init__(self) -> None:
         self.states = np.full((4, ROWS), -7, np.int64)
@@ -125,13 +125,13 @@ def test_a_host_that_sees_each_step_sends_only_what_is_new() -> None:
     device.states[2, 2] = 0
     rows.completed(rows.stepped(greedy(3, chained=False)), chosen)
 
-    def goes_on_with(*token_ids: int) -> list[int]:
+    def sent_for(*token_ids: int) -> list[int]:
         return sent(
             rows, device, StepPlan((), (), np.array(token_ids), np.ones(len(token_ids), np.int32))
         )
 
-    assert goes_on_with(5, 6) == [2]  # only that it has left
-    assert goes_on_with(5, 9, 8) == [1, 2]  # another token; one that ended, and goes on
+    assert sent_for(5, 6) == [2]  # only that it has left
+    assert sent_for(5, 9, 8) == [1, 2]  # another token; one that ended, and continues
     assert device.states[:3, :3].tolist() == [[5, 9, 8], [1, 1, 1], [1, 1, 1]]
 
 

@@ -129,7 +129,7 @@ class Watching:
 
 
 async def settled() -> None:
-    """What the step loop told is with the engine, and what the engine was asked with the loop."""
+    """Let events reach the engine, and commands the step loop."""
     for _ in range(20):
         await asyncio.sleep(0)
 
@@ -213,7 +213,7 @@ async def test_with_steps_that_go_on_nothing_stalls_however_slow_they_are() -> N
     watching = Watching(engine)
     runner.hold()
     generation = engine.submit(GenerationRequest((10, EOS)))
-    stream = aiter(generation)  # so that every step is told
+    stream = aiter(generation)  # so that every step is reported
     for _ in range(20):
         await asyncio.to_thread(runner.wait_until_blocked)
         watching.pass_time(STALL)
@@ -250,7 +250,7 @@ async def test_a_hang_in_lanes_is_noticed(what: str) -> None:
 
 
 async def test_what_is_expected_of_a_model_follows_its_pace() -> None:
-    """A model whose steps were seen to take seconds has minutes for what it tells together."""
+    """A model whose steps take seconds has minutes for the steps that are reported together."""
     now = 0.0
 
     class SlowRunner(FakeRunner):

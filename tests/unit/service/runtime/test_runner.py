@@ -18,7 +18,7 @@ from model.sessions import Device, SessionSettings, open_session
 from service.errors import StartupError
 from service.runtime.cpu.runner import OnnxRunner
 from service.runtime.plan import EncodeItem, RowCopy, StepPlan
-from tests.factories import random_model, random_sources, tiny_bundle, tiny_config
+from tests.factories import random_model, random_sources, tiny_bundle, tiny_config, with_limits
 from tests.runner_loops import greedy_steps, rows_equal
 
 NO_ROWS = np.zeros(0, np.int64), np.zeros(0, np.int32)
@@ -55,9 +55,8 @@ def test_limits_and_memory_are_those_of_the_bundle(bundle: Bundle) -> None:
     assert (limits.max_source_positions, limits.max_target_positions) == (64, 64)
     # 2 layers, keys and values, 5 rows, 64 + 64 + 1 positions, width 32, 4 bytes.
     assert runner.cache_bytes == 2 * 2 * 5 * 129 * 32 * 4 + 5 * 4
-    shorter = OnnxRunner(
-        bundle, max_rows=5, max_source_positions=9, max_target_positions=7, intra_op_threads=1
-    )
+    limited = with_limits(bundle, max_source_positions=9, max_target_positions=7)
+    shorter = OnnxRunner(limited, max_rows=5, intra_op_threads=1)
     assert (shorter.limits.max_source_positions, shorter.limits.max_target_positions) == (9, 7)
     assert shorter.cache_bytes == 2 * 2 * 5 * 17 * 32 * 4 + 5 * 4
 
@@ -202,4 +201,4 @@ def test_serving_needs_neither_torch_nor_onnx() -> None:
         "import sys, service.runtime.cpu.runner\n"
         "assert not {'torch', 'onnx', 'safetensors'} & set(sys.modules), 'too much imported'\n"
     )
-    subprocess.run([sys.executable, "-c", program], check=True, cwd=Path(__file__).parents[3])
+    subprocess.run([sys.executable, "-c", program], check=True, cwd=Path(__file__).parents[4])
