@@ -1,4 +1,4 @@
-"""The quality table of README and model card: one line a validation corpus of a recipe.
+"""The quality table of README and model card: a line for each validation corpus of a recipe.
 
 For the model that ships, with the folder of its corpora as DRAGOMAN_DATA_ROOT:
 
@@ -7,10 +7,15 @@ For the model that ships, with the folder of its corpora as DRAGOMAN_DATA_ROOT:
 
 from __future__ import annotations
 
+import subprocess
+import sys
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from bench.suite.systems import environment
 
 if TYPE_CHECKING:
     from model.recipe import Recipe
@@ -28,18 +33,28 @@ def main(
     threads: Annotated[int, typer.Option(min=0)] = 0,
 ) -> None:
     """Score a model on every validation corpus and print the result as a Markdown table."""
-    from cli.offline import OfflineOptions, translator_for
     from model.recipe import load_recipe
     from model.scoring import TestSet, score_translations
 
     loaded = load_recipe(recipe, data_root=data_root)
-    options = OfflineOptions(beam_size=beam_size, threads=threads)
-    translate = translator_for(model, options)
     reports = {}
-    for corpus in loaded.data.valid:
-        test_set = TestSet.read(corpus.source, corpus.target)
-        translated = translate(model, test_set.sources, options, lambda _: None)
-        reports[corpus.name] = score_translations(translated.sentences, test_set.references)
+    with tempfile.TemporaryDirectory() as directory:
+        for corpus in loaded.data.valid:
+            output = Path(directory) / corpus.name
+            command = ["-m", "cli.main", "evaluate", "--model", str(model), "--output", str(output)]
+            command += ["--source", str(corpus.source), "--reference", str(corpus.target)]
+            command += ["--beam-size", str(beam_size), "--threads", str(threads)]
+            done = subprocess.run(
+                [sys.executable, *command],
+                env=environment(),
+                stdout=subprocess.DEVNULL,
+                check=False,
+            )
+            if done.returncode:
+                raise typer.Exit(done.returncode)
+            translations = output.read_text(encoding="utf-8").split("\n")[:-1]
+            references = TestSet.read(corpus.source, corpus.target).references
+            reports[corpus.name] = score_translations(translations, references)
     for line in table(reports, sources_in_training(loaded)):
         typer.echo(line)
 

@@ -1,4 +1,4 @@
-"""`dragoman export`: from a checkpoint to a bundle that can be served."""
+"""`dragoman export`: makes a bundle, which can be served, from a checkpoint."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from cli.progress import log_to_standard_error, stages
 
 if TYPE_CHECKING:
     from export.huggingface.comparison import Agreement
-    from export.proof import Proof
+    from export.parity import ParityReport
 
 
 def export(
-    checkpoint: Annotated[Path, typer.Argument(help="What training left behind (a directory).")],
+    checkpoint: Annotated[Path, typer.Argument(help="A checkpoint of training (a directory).")],
     output: Annotated[Path, typer.Option(help="The bundle to write (a directory).")],
     precision: Annotated[
         str,
-        typer.Option(help="fp32 or int8 for processors, fp16 for GPUs."),
+        typer.Option(help="fp32 or int8 for CPUs, fp16 for GPUs."),
     ] = "fp32",
     output_format: Annotated[
         str,
@@ -33,7 +33,7 @@ def export(
     name: Annotated[
         str | None, typer.Option(help="The model's name in requests.", show_default="en-de, say")
     ] = None,
-    model_version: Annotated[str, typer.Option(help="Its version, for you to choose.")] = "1",
+    model_version: Annotated[str, typer.Option(help="A version of your choice.")] = "1",
     top_k: Annotated[
         int,
         typer.Option(
@@ -42,30 +42,30 @@ def export(
         ),
     ] = 8,
     model_card: Annotated[
-        Path | None, typer.Option(help="A text to put into the bundle as MODEL_CARD.md.")
+        Path | None, typer.Option(help="A text for the bundle's MODEL_CARD.md.")
     ] = None,
     alignment_layer: Annotated[
         int | None,
         typer.Option(
-            help="The decoder layer, from 0, whose attention is the alignment.",
+            help="Decoder layer, from 0, whose attention gives the alignments.",
             show_default="the last but one; of fewer than three the last",
         ),
     ] = None,
     sentences: Annotated[
         Path | None,
         typer.Option(
-            help="Source sentences, one a line, on which the bundle has to translate like the "
-            "checkpoint; some English ones are built in."
+            help="Source sentences, one per line, that the bundle has to translate like the "
+            "checkpoint. Default: built-in English ones."
         ),
     ] = None,
     threads: Annotated[
         int,
-        typer.Option(help="CPU threads; 0 measures how many are fastest on this machine.", min=0),
+        typer.Option(help="CPU threads; 0 measures the fastest number on this machine.", min=0),
     ] = 0,
 ) -> None:
-    """Make a bundle of a checkpoint, and prove that it translates like it.
+    """Make a bundle of a checkpoint, and check that both translate alike.
 
-    Writes nothing unless the proof succeeds. The same checkpoint gives the same bytes.
+    Writes nothing unless the check succeeds. The same checkpoint gives the same bytes.
     """
     try:
         from export.bundle_writer import ExportOptions
@@ -89,9 +89,9 @@ def export(
             typer.echo(f"{output}: {describe_agreement(agreement)}")
             return
         log_to_standard_error("%(message)s")
-        with stages("sentences") as tell:
+        with stages("sentences") as show:
             proof = export_checkpoint(
-                checkpoint, output, options, lines, threads=threads, on_progress=tell
+                checkpoint, output, options, lines, threads=threads, on_progress=show
             )
     except (ExportError, CheckpointError, TokenizerError) as exc:
         fail(str(exc))
@@ -110,13 +110,13 @@ def describe_agreement(agreement: Agreement | None) -> str:
     )
 
 
-def describe(proof: Proof) -> str:
+def describe(proof: ParityReport) -> str:
     """What a proof showed, in words."""
     total = proof.num_sentences
     if proof.num_identical == total:
         same = f"all {total} sentences are translated token by token as by the checkpoint"
     else:
-        from export.confidence import share_bounds
+        from export.parity_check import share_bounds
 
         least, most = share_bounds(proof.num_identical, total)
         same = (
@@ -141,4 +141,4 @@ def read_lines(file: Path) -> list[str]:
     except UnicodeDecodeError:
         fail(f"{file} is not UTF-8")
     lines = [line for line in lines if line]
-    return lines or fail(f"{file} holds no sentence")
+    return lines or fail(f"{file} has no sentence")

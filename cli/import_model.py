@@ -75,7 +75,7 @@ def import_model(
         lines = None if sentences is None else read_lines(sentences)
         directory, origin = locate(source, revision)
         log_to_standard_error("%(message)s")
-        with stages("sentences") as tell:
+        with stages("sentences") as show:
             imported = import_directory(
                 directory,
                 output,
@@ -83,7 +83,7 @@ def import_model(
                 _pair(languages),
                 lines,
                 threads=threads,
-                on_progress=tell,
+                on_progress=show,
                 origin=origin,
             )
     except ExportError as exc:

@@ -1,4 +1,4 @@
-"""Writes the files of a bundle. Free of torch."""
+"""Writes the files of a bundle. Does not import torch."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ import numpy.typing as npt
 import onnx
 
 from export.cache_graphs import build_cache_graphs
-from export.choice import token_groups
 from export.decoder_step_graph import build_decoder_step
 from export.encoder_graph import build_encoder
 from export.errors import ExportError
-from export.scoring_graph import build_scoring, default_alignment_layer
+from export.scoring_graph import build_scoring
 from export.shared_weights import SharedWeights
+from export.token_choice import token_groups
 from export.weights import Weights
 from model.bundle import (
     PIECES,
@@ -27,7 +27,7 @@ from model.bundle import (
     installed_runtime_version,
     write_manifest,
 )
-from model.config import ModelConfig
+from model.config import AlignmentHead, ModelConfig, default_alignment_layer
 from model.piece_tokenizer import TOKENIZER_FILES, PieceTokenizer
 from model.tokenizer import TOKENIZER_FILE
 
@@ -35,12 +35,12 @@ DEFAULT_TOP_K = 8
 ENCODER_FILE = "encoder.onnx"
 DECODER_STEP_FILE = "decoder_step.onnx"
 SCORING_FILE = "scoring.onnx"
-_MAX_RESIDENT_VOCABULARY = 2**24  # a float32, which carries ids to the host, holds every integer
+_MAX_RESIDENT_VOCABULARY = 2**24  # ids are copied to the host as float32, exact up to here
 
 
 @dataclass(frozen=True)
 class ExportSource:
-    """What a bundle is made from.
+    """The model that is exported.
 
     Attributes:
         config: the architecture.
@@ -48,7 +48,10 @@ class ExportSource:
         tokenizer: a SentencePiece model with `config.vocab_size` pieces (its file), or the source
             language's tokenizer of an imported model.
         source_language, target_language: BCP-47 codes.
-        provenance: where the weights came from; stored in the bundle as it is.
+        provenance: where the weights came from; stored in the bundle unchanged.
+        alignment_head: the head that was trained to align; None if none was.
+        trained_length: tokens of a source, end-of-sentence included, up to which the training text
+            had enough examples; None if that is not known. Longer texts are split.
         search: an imported model's default search, fields of `SearchOptions` by name; likewise.
     """
 
@@ -58,23 +61,27 @@ class ExportSource:
     source_language: str
     target_language: str
     provenance: Mapping[str, Any] = field(default_factory=dict)
+    alignment_head: AlignmentHead | None = None
+    trained_length: int | None = None
     search: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class ExportOptions:
-    """How the bundle is made.
+    """Options of an export.
 
     Attributes:
         precision: fp32, fp16 or int8.
-        name, version: how the model is called; the name defaults to "<source>-<target>".
-        top_k: tokens that a step returns for each row unless the server is told otherwise. Beam
-            search needs twice its beam size.
-        model_card: a file to put into the bundle as MODEL_CARD.md.
-        resident: graphs with which everything stays on a GPU between two steps; None makes them
-            for fp16, which alone a GPU runs. (Another precision's serve to test it on a CPU.)
-        alignment_layer: the decoder layer, from 0, whose cross-attention is the alignment; None
-            for `export.scoring_graph.default_alignment_layer`.
+        name, version: of the model; the name defaults to "<source>-<target>".
+        top_k: tokens that a step returns for each row by default. Beam search needs twice its beam
+            size.
+        model_card: a file that becomes MODEL_CARD.md in the bundle.
+        resident: whether to add the graphs that keep all state on a GPU between steps; None adds
+            them for fp16, the only precision that GPUs run. (For other precisions they are used in
+            tests on a CPU.)
+        alignment_layer: the decoder layer, from 0, whose cross-attention, averaged over its heads,
+            is the alignment; None for the head that was trained to align or, without one, for
+            `model.config.default_alignment_layer`.
     """
 
     precision: str = "fp32"
@@ -92,7 +99,7 @@ class ExportOptions:
 
 
 def write_bundle(source: ExportSource, options: ExportOptions, directory: Path) -> None:
-    """Write an unproven bundle into the existing, empty `directory`.
+    """Write a bundle, without a parity check, into the existing, empty `directory`.
 
     The same source and options give the same bytes.
 
@@ -129,29 +136,32 @@ def _write_tokenizer(tokenizer: Path | PieceTokenizer, directory: Path) -> dict[
 
 
 def _graphs(source: ExportSource, options: ExportOptions) -> Iterator[tuple[str, onnx.ModelProto]]:
-    """One after another: a big model's graphs need not be in memory together."""
+    """Build one graph after another: a large model's graphs need not fit into memory together."""
     config, precision, resident = source.config, options.precision, options.is_resident
     weights = Weights(source.arrays, config)
     yield ENCODER_FILE, build_encoder(config, weights, precision, resident=resident)
     yield DECODER_STEP_FILE, build_decoder_step(config, weights, precision, resident=resident)
-    layer = _alignment_layer(config, options)
-    yield SCORING_FILE, build_scoring(config, weights, precision, layer)
+    layer, head = _alignment(source, options)
+    yield SCORING_FILE, build_scoring(config, weights, precision, layer, head)
     if resident:
         dtype = "float16" if precision == "fp16" else "float32"
         for name, graph in build_cache_graphs(config, dtype):
             yield f"{name}.onnx", graph
 
 
-def _alignment_layer(config: ModelConfig, options: ExportOptions) -> int:
-    layer = options.alignment_layer
+def _alignment(source: ExportSource, options: ExportOptions) -> tuple[int, int | None]:
+    """The decoder layer that aligns, and its head; None for the mean of all heads."""
+    config, layer = source.config, options.alignment_layer
     if layer is None:
-        return default_alignment_layer(config)
+        if source.alignment_head is not None:
+            return source.alignment_head.layer, source.alignment_head.head
+        return default_alignment_layer(config), None
     if not 0 <= layer < config.num_decoder_layers:
         raise ExportError(
             f"alignment_layer must be between 0 and {config.num_decoder_layers - 1}, the last "
             f"decoder layer, not {layer}"
         )
-    return layer
+    return layer, None
 
 
 def _check_exportable(config: ModelConfig, options: ExportOptions) -> None:
@@ -164,7 +174,8 @@ def _check_exportable(config: ModelConfig, options: ExportOptions) -> None:
         raise ExportError(f"top_k must be between 1 and vocab_size, not {options.top_k}")
     if options.is_resident and config.vocab_size > _MAX_RESIDENT_VOCABULARY:
         raise ExportError(
-            f"vocab_size is {config.vocab_size}, but a GPU takes {_MAX_RESIDENT_VOCABULARY} at most"
+            f"vocab_size is {config.vocab_size}, but a GPU bundle can have at most "
+            f"{_MAX_RESIDENT_VOCABULARY}"
         )
 
 
@@ -179,6 +190,8 @@ def _manifest(source: ExportSource, options: ExportOptions) -> dict[str, Any]:
         "decoder_step": DECODER_STEP_FILE,
         "scoring": SCORING_FILE,
     }
+    layer, head = _alignment(source, options)
+    scoring = {"alignment_layer": layer, **({} if head is None else {"alignment_head": head})}
     resident: dict[str, Any] = {}
     if options.is_resident:
         graphs |= {name: f"{name}.onnx" for name in RESIDENT_GRAPHS}
@@ -195,15 +208,17 @@ def _manifest(source: ExportSource, options: ExportOptions) -> dict[str, Any]:
             "eos": config.eos_id,
         },
         "limits": {
-            "max_source_positions": config.max_positions,
+            "max_source_positions": min(
+                source.trained_length or config.max_positions, config.max_positions
+            ),
             "max_target_positions": config.max_positions,
         },
         "precision": options.precision,
         "top_k": options.top_k,
         "graphs": graphs,
-        "scoring": {"alignment_layer": _alignment_layer(config, options)},
+        "scoring": scoring,
         "tokenizer": {},
-        # Contrib operators carry no version of their own: only what was tried is promised.
+        # Contrib operators have no versions of their own: promise only the runtime that was tested.
         "onnxruntime": {"min": f"{major}.{minor}", "below": f"{major}.{int(minor) + 1}"},
         "provenance": dict(source.provenance),
         **resident,

@@ -1,4 +1,4 @@
-"""A thin layer over `onnx.helper` in which a graph reads like the formula that it computes."""
+"""A thin layer over `onnx.helper`: code that builds a graph reads like the formula."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ Array = npt.NDArray[Any]
 class GraphBuilder:
     """Collects nodes, constants, inputs and outputs of one graph, in execution order.
 
-    A value is known by its name, a string; every method that adds something returns that name.
-    Names are numbered in order of creation, so that equal calls give equal bytes.
+    A value is identified by its name; every method that adds a value returns the name. Names are
+    numbered in order of creation, so that equal calls give equal bytes.
     """
 
     def __init__(self, name: str) -> None:
@@ -49,7 +49,7 @@ class GraphBuilder:
 
     @contextlib.contextmanager
     def scope(self, name: str) -> Iterator[None]:
-        """Prefixes the names of what is added inside, for profiles and error messages."""
+        """Prefixes the names of values added inside, for profiles and error messages."""
         self._scope.append(name)
         try:
             yield
@@ -75,7 +75,7 @@ class GraphBuilder:
         return value
 
     def constant(self, value: npt.ArrayLike, dtype: npt.DTypeLike | None = None) -> str:
-        """A constant; equal ones are stored once."""
+        """Adds a constant; equal constants are stored once."""
         array = np.asarray(value, dtype=dtype, order="C")
         key = hashlib.sha256(f"{array.dtype}{array.shape}".encode() + array.tobytes()).digest()
         if key not in self._constant_names:
@@ -92,7 +92,7 @@ class GraphBuilder:
         domain: str = "",
         **attributes: Any,
     ) -> str:
-        """Adds a node with one output. An empty string stands for an optional input left out."""
+        """Adds a node with one output. An empty string omits an optional input."""
         return self.multi_op(op_type, *inputs, outputs=[output], domain=domain, **attributes)[0]
 
     def multi_op(
@@ -103,7 +103,7 @@ class GraphBuilder:
         domain: str = "",
         **attributes: Any,
     ) -> list[str]:
-        """Adds a node with several outputs: None gets a name, an empty string is left out."""
+        """Adds a node with several outputs. None gets a name, an empty string omits one."""
         path = "/".join([*self._scope, op_type])
         names = [self._fresh(path) if name is None else name for name in outputs]
         self._nodes.append(

@@ -18,7 +18,7 @@ from export.huggingface.comparison import Agreement, can_compare, compare_with_t
 from export.huggingface.directory import ModelDirectory
 from export.huggingface.generation import default_search
 from export.huggingface.vocabularies import read_vocabularies
-from export.proof import SENTENCES, OnProgress, Proof, prove
+from export.parity import SENTENCES, OnProgress, ParityReport, check_parity
 from model.bundle import MANIFEST_FILE, Bundle, BundleError, file_sha256
 
 _OPUS_NAME = re.compile(r"opus-mt-(?:tc-(?:base|big|bible-big)-)?([a-z]{2,3})-([a-z]{2,3})")
@@ -33,7 +33,7 @@ class Imported:
         agreement: of that network with `transformers`; None where it isn't installed.
     """
 
-    proof: Proof
+    proof: ParityReport
     agreement: Agreement | None
 
 
@@ -57,8 +57,8 @@ def import_directory(
         output: the bundle's directory.
         options: precision and names.
         languages: BCP-47 codes of source and target; by default what the model's files say.
-        sentences: to prove it on; by default `export.proof.SENTENCES`.
-        threads: of the proof, as in `export.proof.prove`.
+        sentences: to prove it on; by default `export.parity.SENTENCES`.
+        threads: of the proof, as in `export.parity.check_parity`.
         on_progress: likewise.
         origin: where the directory is from, for the bundle's provenance.
 
@@ -85,18 +85,20 @@ def import_directory(
     }
     arrays = {name: tensor.numpy() for name, tensor in model.state_dict().items()}
     with new_directory(output) as temporary:
-        made_from = ExportSource(config, arrays, tokenizer, source, target, provenance, search)
+        made_from = ExportSource(
+            config, arrays, tokenizer, source, target, provenance, search=search
+        )
         write_bundle(made_from, options, temporary)
         try:
             bundle = Bundle.load(temporary)
         except BundleError as exc:  # a name or language that the user gave
             raise ExportError(str(exc)) from exc
-        proof = prove(bundle, model, sentences, threads=threads, on_progress=on_progress)
+        proof = check_parity(bundle, model, sentences, threads=threads, on_progress=on_progress)
         _record(temporary / MANIFEST_FILE, proof)
     return Imported(proof, agreement)
 
 
-def _record(manifest: Path, proof: Proof) -> None:
+def _record(manifest: Path, proof: ParityReport) -> None:
     fields = json.loads(manifest.read_text(encoding="utf-8"))
     fields["provenance"]["proof"] = dataclasses.asdict(proof)
     text = json.dumps(fields, indent=2, ensure_ascii=False) + "\n"

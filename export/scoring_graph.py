@@ -1,4 +1,4 @@
-"""The scoring graph: how likely a given translation is, and where the decoder looked (one pass)."""
+"""The scoring graph: log-probabilities and attention of a given translation, in one pass."""
 
 from __future__ import annotations
 
@@ -15,25 +15,18 @@ from export.weights import Weights
 from model.config import ModelConfig
 
 
-def default_alignment_layer(config: ModelConfig) -> int:
-    """The decoder layer whose cross-attention is taken for the alignment, counted from 0.
-
-    The penultimate one: of six layers it aligned best in Garg et al. (2019), "Jointly Learning to
-    Align and Translate with Transformer Models", section 4.2. Of fewer than three the last, since
-    the first has seen next to nothing of the target.
-    """
-    num_layers = config.num_decoder_layers
-    return num_layers - 2 if num_layers > 2 else num_layers - 1
-
-
 def build_scoring(
-    config: ModelConfig, weights: Weights, precision: str, alignment_layer: int
+    config: ModelConfig,
+    weights: Weights,
+    precision: str,
+    alignment_layer: int,
+    alignment_head: int | None = None,
 ) -> onnx.ModelProto:
-    """The decoder over a whole given target at once ("teacher-forced"), for one sentence.
+    """The decoder over a complete given target ("teacher forcing"), for one sentence.
 
-    One sentence, and not a batch: nothing is ever padded, so that nobody's numbers can depend on
-    anybody else's, and a target of some ten tokens fills the matrix products as well as a decoder
-    step of as many rows.
+    It takes one sentence and not a batch, so that there is no padding and no result can depend on
+    another sentence. A target of ten tokens fills the matrix products as well as a decoder step of
+    ten rows.
 
     Inputs:
         target_ids int64 [target]: the tokens to score, end-of-sentence included and without BOS.
@@ -41,7 +34,8 @@ def build_scoring(
     Outputs:
         log_probabilities float32 [target]: of each token after those before it.
         attention float32 [target, source]: the cross-attention of `alignment_layer` at the step
-            that chose the token, averaged over heads; each row sums to one.
+            that chose the token, of `alignment_head` or, without one, averaged over heads; each row
+            sums to one.
 
     Raises:
         ExportError: a weight is missing or has the wrong shape.
@@ -51,7 +45,7 @@ def build_scoring(
     fed = _shifted(graph, target_ids, config.bos_id)
     arithmetic = arithmetic_for(precision, graph, fed, fixed_steps=True)
     layers = Layers(graph, arithmetic, weights, config)
-    attention = _TargetAttention(layers, target_ids)
+    attention = _TargetAttention(layers, target_ids, alignment_head)
     states = layers.embed("target", fed, attention.positions)  # [T, D]
     states = decoder_stack(
         layers,
@@ -65,7 +59,7 @@ def build_scoring(
 
 
 def _shifted(graph: GraphBuilder, target_ids: str, bos_id: int) -> str:
-    """What the decoder reads at each position: BOS, then all tokens but the last."""
+    """The decoder's input at each position: BOS, then all tokens but the last."""
     start, end, axis = (graph.constant([n], np.int64) for n in (0, -1, 0))
     before = graph.op("Slice", target_ids, start, end, axis)
     return graph.op("Concat", graph.constant([bos_id], np.int64), before, axis=0)
@@ -73,13 +67,7 @@ def _shifted(graph: GraphBuilder, target_ids: str, bos_id: int) -> str:
 
 def _log_probabilities(layers: Layers, states: str, target_ids: str) -> None:
     graph = layers.graph
-    logits = layers.arithmetic.project_to_vocabulary(states, layers.weights.output_projection())
-    bias = layers.weights.output_bias()
-    if bias is not None:
-        logits = graph.op("Add", logits, layers.arithmetic.constant(bias))
-    if layers.arithmetic.dtype != "float32":
-        logits = graph.cast(logits, "float32")
-    everything = graph.op("LogSoftmax", logits, axis=-1)  # [T, V]
+    everything = graph.op("LogSoftmax", layers.logits(states), axis=-1)  # [T, V]
     column = graph.constant([1], np.int64)
     chosen = graph.op(
         "GatherElements", everything, graph.op("Unsqueeze", target_ids, column), axis=1
@@ -91,8 +79,9 @@ def _log_probabilities(layers: Layers, states: str, target_ids: str) -> None:
 class _TargetAttention:
     """Self- and cross-attention of all target positions of one sentence."""
 
-    def __init__(self, layers: Layers, target_ids: str) -> None:
+    def __init__(self, layers: Layers, target_ids: str, alignment_head: int | None) -> None:
         self._layers = layers
+        self._alignment_head = alignment_head
         self._graph = graph = layers.graph
         zero, one = graph.constant(0, np.int64), graph.constant(1, np.int64)
         self._column = graph.constant([1], np.int64)
@@ -126,14 +115,14 @@ class _TargetAttention:
         )
 
     def _attend_on_gpu(self, packed: str, num_heads: int) -> str:
-        """The same, with the operator that the encoder has on GPUs: it keeps no cache."""
+        """Attention with the operator that the encoder uses on GPUs; it has no cache."""
         parts = self._graph.multi_op("Split", packed, outputs=[None] * 3, axis=2, num_outputs=3)
         return self._graph.op(
             "MultiHeadAttention", *parts, domain=MICROSOFT, num_heads=num_heads, unidirectional=1
         )
 
     def cross_attention(self, states: str, layer: int, aligns: bool) -> Linear:
-        """The sublayer that looks at the source. Plain operators, since its weights are wanted."""
+        """The sublayer over the source, of plain operators, since its weights are needed."""
         block = f"decoder.layers.{layer}.cross_attention"
         graph, config, arithmetic = self._graph, self._layers.config, self._layers.arithmetic
         shape: list[int | str] = [1, config.num_heads, "source", config.head_dim]
@@ -162,6 +151,10 @@ class _TargetAttention:
         return self._layers.attention_output(joined, block)
 
     def _output_alignment(self, weights: str) -> None:
-        heads = self._graph.constant([0], np.int64)
-        self._graph.op("ReduceMean", weights, heads, keepdims=0, output="attention")
+        if self._alignment_head is not None:
+            head = self._graph.constant(self._alignment_head, np.int64)
+            self._graph.op("Gather", weights, head, axis=0, output="attention")
+        else:
+            heads = self._graph.constant([0], np.int64)
+            self._graph.op("ReduceMean", weights, heads, keepdims=0, output="attention")
         self._graph.output("attention", "float32", ["target", "source"])

@@ -181,7 +181,7 @@ class Bundle:
 
     @property
     def max_source_positions(self) -> int:
-        """Longest source in tokens, end-of-sentence included."""
+        """Longest source in tokens, end-of-sentence included: as long as training has shown any."""
         return int(self.manifest["limits"]["max_source_positions"])
 
     @property
@@ -236,6 +236,11 @@ class Bundle:
     def alignment_layer(self) -> int | None:
         """The decoder layer, from 0, whose attention is the alignment; None without scoring."""
         return self.manifest["scoring"]["alignment_layer"] if self.scoring_path else None
+
+    @property
+    def alignment_head(self) -> int | None:
+        """The head of that layer which was trained to align; None for the mean of all heads."""
+        return self.manifest["scoring"].get("alignment_head") if self.scoring_path else None
 
     def tokenizer(self) -> Tokenizer:
         """The tokenizer, newly loaded.
@@ -306,6 +311,9 @@ class Bundle:
                 raise broken_manifest(self.path, "the field scoring is missing")
             if not 0 <= manifest["scoring"]["alignment_layer"] < config.num_decoder_layers:
                 raise broken_manifest(self.path, "scoring.alignment_layer is no decoder layer")
+            head = self.alignment_head
+            if head is not None and (type(head) is not int or not 0 <= head < config.num_heads):
+                raise broken_manifest(self.path, "scoring.alignment_head is no attention head")
         self._check_tokenizer()
         for name in _ENTRIES["onnxruntime"]:
             if not _VERSION.fullmatch(manifest["onnxruntime"][name]):

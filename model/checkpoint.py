@@ -12,7 +12,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -21,7 +21,7 @@ import torch
 from safetensors import SafetensorError
 from torch import Tensor
 
-from model.config import ConfigError, ModelConfig
+from model.config import AlignmentHead, ConfigError, ModelConfig
 from model.tokenizer import TOKENIZER_FILE, Tokenizer, TokenizerError
 from model.transformer import Transformer
 
@@ -48,6 +48,9 @@ class Checkpoint:
         tokenizer: its vocabulary.
         languages: {"source": code, "target": code}.
         provenance: how the weights came about.
+        alignment_head: the head that was trained to align; None if none was.
+        trained_length: tokens of a source, end-of-sentence included, up to which the training text
+            had enough examples; None in checkpoints that do not say.
     """
 
     model: Transformer
@@ -55,6 +58,8 @@ class Checkpoint:
     tokenizer: Tokenizer
     languages: Mapping[str, str]
     provenance: Mapping[str, Any]
+    alignment_head: AlignmentHead | None = None
+    trained_length: int | None = None
 
 
 def save_checkpoint(
@@ -65,6 +70,8 @@ def save_checkpoint(
     languages: Mapping[str, str],
     provenance: Mapping[str, Any] | None = None,
     recipe: str | None = None,
+    alignment_head: AlignmentHead | None = None,
+    trained_length: int | None = None,
     dtype: Literal["fp32", "fp16"] = "fp32",
 ) -> None:
     """Write a checkpoint. `folder` is replaced only when the new one is complete.
@@ -79,6 +86,8 @@ def save_checkpoint(
         languages: {"source": code, "target": code}.
         provenance: plain JSON values that say where the weights come from.
         recipe: the text of the recipe.
+        alignment_head: the head that was trained to align.
+        trained_length: as in `Checkpoint`.
         dtype: of the stored weights.
     """
     folder.parent.mkdir(parents=True, exist_ok=True)
@@ -86,12 +95,16 @@ def save_checkpoint(
     for left in folder.parent.glob(glob.escape(prefix) + "*"):
         shutil.rmtree(left, ignore_errors=True)
     temporary = Path(tempfile.mkdtemp(prefix=prefix, dir=folder.parent))
-    config = {
+    config: dict[str, Any] = {
         "format_version": FORMAT_VERSION,
         "model": model.config.to_dict(),
         "languages": dict(languages),
         "provenance": dict(provenance or {}),
     }
+    if alignment_head is not None:
+        config["alignment"] = asdict(alignment_head)
+    if trained_length is not None:
+        config["trained_length"] = trained_length
     (temporary / CONFIG_FILE).write_text(json.dumps(config, indent=2, sort_keys=True) + "\n")
     if recipe is not None:
         (temporary / RECIPE_FILE).write_text(recipe, encoding="utf-8")
@@ -126,6 +139,8 @@ def load_checkpoint(folder: Path) -> Checkpoint:
             )
         config = ModelConfig.from_dict(fields["model"])
         languages = fields["languages"]
+        alignment_head = _alignment_head(fields, config)
+        trained_length = _trained_length(fields)
     except OSError as exc:
         raise CheckpointError(f"{config_path}: {exc.strerror}; is this a checkpoint?") from exc
     except KeyError as exc:
@@ -144,7 +159,30 @@ def load_checkpoint(folder: Path) -> Checkpoint:
     model = Transformer(config)
     _load_weights(model, folder / WEIGHTS_FILE)
     model.eval()
-    return Checkpoint(model, config, tokenizer, languages, fields.get("provenance", {}))
+    return Checkpoint(
+        model,
+        config,
+        tokenizer,
+        languages,
+        fields.get("provenance", {}),
+        alignment_head,
+        trained_length,
+    )
+
+
+def _alignment_head(fields: Mapping[str, Any], config: ModelConfig) -> AlignmentHead | None:
+    if "alignment" not in fields:
+        return None
+    found = AlignmentHead(**fields["alignment"])
+    found.check(config)
+    return found
+
+
+def _trained_length(fields: Mapping[str, Any]) -> int | None:
+    length = fields.get("trained_length")
+    if length is not None and (type(length) is not int or length < 2):
+        raise ConfigError(f"trained_length must be an integer of at least 2, not {length!r}")
+    return length
 
 
 def _distinct(model: Transformer) -> dict[str, Tensor]:

@@ -136,6 +136,45 @@ class ModelConfig:
             raise ConfigError(f"model configuration: {exc}") from exc
 
 
+def default_alignment_layer(config: ModelConfig) -> int:
+    """The decoder layer whose cross-attention is taken for the alignment, counted from 0.
+
+    The penultimate one: of six layers it aligned best in Garg et al. (2019), "Jointly Learning to
+    Align and Translate with Transformer Models", section 4.2. Of fewer than three the last, since
+    the first has seen next to nothing of the target.
+    """
+    num_layers = config.num_decoder_layers
+    return num_layers - 2 if num_layers > 2 else num_layers - 1
+
+
+@dataclass(frozen=True)
+class AlignmentHead:
+    """The cross-attention head that was trained to align (`recipe.Alignment`).
+
+    Attributes:
+        layer: its decoder layer, from 0.
+        head: its number in that layer, from 0.
+    """
+
+    layer: int
+    head: int
+
+    def check(self, config: ModelConfig) -> None:
+        """Whether the network has such a head.
+
+        Raises:
+            ConfigError: it has not.
+        """
+        for name, value, count in (
+            ("layer", self.layer, config.num_decoder_layers),
+            ("head", self.head, config.num_heads),
+        ):
+            if type(value) is not int or not 0 <= value < count:
+                raise ConfigError(
+                    f"alignment.{name} must be between 0 and {count - 1}, not {value!r}"
+                )
+
+
 # "Attention Is All You Need", table 3, for `base` and `big`. `tiny` is the size of the published
 # Multi30k baselines; `small` has a deep encoder and a shallow decoder (Kasai et al., 2021), since
 # the decoder is what a request waits for.

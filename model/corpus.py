@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import codecs
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 
 import numpy as np
@@ -24,26 +24,27 @@ class ParallelText:
     Attributes:
         sources, targets: the sentences, of equal number.
         skipped: what was left out, one "file:line: reason" each.
+        alignments: the links of their words in Pharaoh's format, one line a pair; empty if none
+            were read.
     """
 
     sources: Sequence[str]
     targets: Sequence[str]
     skipped: Sequence[str] = field(default=())
+    alignments: Sequence[str] = field(default=())
 
     def __len__(self) -> int:
         return len(self.sources)
 
-    def __add__(self, other: ParallelText) -> ParallelText:
-        return ParallelText(
-            [*self.sources, *other.sources],
-            [*self.targets, *other.targets],
-            [*self.skipped, *other.skipped],
-        )
-
     def at(self, indices: Int64) -> ParallelText:
         """The pairs at `indices`, in that order."""
         chosen = indices.tolist()
-        return ParallelText([self.sources[i] for i in chosen], [self.targets[i] for i in chosen])
+        return ParallelText(
+            [self.sources[i] for i in chosen],
+            [self.targets[i] for i in chosen],
+            (),
+            [self.alignments[i] for i in chosen] if self.alignments else (),
+        )
 
 
 def read_lines(path: Path) -> list[str]:
@@ -73,8 +74,26 @@ def read_lines(path: Path) -> list[str]:
     return decoded
 
 
-def read_parallel(source: Path, target: Path, *, lowercase: bool = False) -> ParallelText:
+def concatenated(texts: Sequence[ParallelText]) -> ParallelText:
+    """All pairs of the texts, in order."""
+    return ParallelText(
+        *(
+            [line for text in texts for line in getattr(text, part.name)]
+            for part in fields(texts[0])
+        )
+    )
+
+
+def read_parallel(
+    source: Path, target: Path, *, lowercase: bool = False, alignment: Path | None = None
+) -> ParallelText:
     """Read two aligned files. A pair with an empty side is skipped and reported.
+
+    Args:
+        source: a file of sentences.
+        target: the file of their translations.
+        lowercase: lower-case both.
+        alignment: a file with the links of each pair's words; None reads none.
 
     Raises:
         CorpusError: unequal line counts, no usable pair, an unreadable file or bad UTF-8.
@@ -85,7 +104,13 @@ def read_parallel(source: Path, target: Path, *, lowercase: bool = False) -> Par
             f"{source} has {len(sources)} lines but {target} has {len(targets)}; "
             f"line {min(len(sources), len(targets)) + 1} has no counterpart"
         )
-    kept: list[tuple[str, str]] = []
+    links = [] if alignment is None else read_lines(alignment)
+    if alignment is not None and len(links) != len(sources):
+        raise CorpusError(
+            f"{alignment} has {len(links)} lines but {source} has {len(sources)}; align the words "
+            "again: python -m model.word_alignment"
+        )
+    kept: list[int] = []
     skipped: list[str] = []
     for number, (left, right) in enumerate(zip(sources, targets, strict=True), start=1):
         if not left.strip():
@@ -93,12 +118,13 @@ def read_parallel(source: Path, target: Path, *, lowercase: bool = False) -> Par
         elif not right.strip():
             skipped.append(f"{target}:{number}: empty line")
         else:
-            kept.append((left, right))
+            kept.append(number - 1)
     if not kept:
         raise CorpusError(f"{source}: no sentence pair with text on both sides")
     if lowercase:
-        kept = [(left.lower(), right.lower()) for left, right in kept]
-    return ParallelText([pair[0] for pair in kept], [pair[1] for pair in kept], skipped)
+        sources, targets = [s.lower() for s in sources], [t.lower() for t in targets]
+    text = ParallelText(sources, targets, (), links).at(np.array(kept))
+    return replace(text, skipped=skipped)
 
 
 @dataclass(frozen=True)
@@ -108,10 +134,13 @@ class Batch:
     Attributes:
         source_ids: [rows, source length], each row ends with EOS.
         target_ids: [rows, target length], each row starts with BOS and ends with EOS.
+        links: [rows, target length - 1, source length], which source tokens each target token
+            after BOS comes from; None where no alignment is known.
     """
 
     source_ids: Int64
     target_ids: Int64
+    links: npt.NDArray[np.bool_] | None = None
 
     def num_target_tokens(self, pad_id: int) -> int:
         """Tokens that the loss is taken over: all but BOS and padding."""
@@ -135,11 +164,14 @@ class EncodedText:
             np.int64,
         ).reshape(-1, 2)
 
-    def without_longer_than(self, max_tokens: int) -> tuple[EncodedText, int]:
-        """The pairs whose sides both have at most `max_tokens`, and how many others there were."""
-        keep = np.flatnonzero(self.lengths().max(axis=1, initial=0) <= max_tokens).tolist()
-        kept = EncodedText([self.sources[i] for i in keep], [self.targets[i] for i in keep])
-        return kept, len(self) - len(keep)
+    def not_longer_than(self, max_tokens: int) -> Int64:
+        """Indices of the pairs whose sides both have at most `max_tokens`."""
+        return np.flatnonzero(self.lengths().max(axis=1, initial=0) <= max_tokens)
+
+    def at(self, indices: Int64) -> EncodedText:
+        """The pairs at `indices`, in that order."""
+        chosen = indices.tolist()
+        return EncodedText([self.sources[i] for i in chosen], [self.targets[i] for i in chosen])
 
 
 def plan_batches(

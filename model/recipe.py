@@ -10,7 +10,14 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError, model_validator
 
-from model.config import PRESETS, ConfigError, ModelConfig, preset
+from model.config import (
+    PRESETS,
+    AlignmentHead,
+    ConfigError,
+    ModelConfig,
+    default_alignment_layer,
+    preset,
+)
 
 DATA_ROOT_VARIABLE = "DRAGOMAN_DATA_ROOT"
 
@@ -38,6 +45,11 @@ class Corpus(_Section):
     target: Path
     repeat: int = Field(default=1, ge=1, le=100)
     weight: float = Field(default=1.0, gt=0.0, le=1000.0)
+
+    @property
+    def alignment(self) -> Path:
+        """The links of its words (`model.word_alignment`), if there are any."""
+        return self.source.with_suffix(".align")
 
 
 class Languages(_Section):
@@ -131,6 +143,7 @@ class Optimization(_Section):
         learning_rate: its peak, reached after `warmup_updates`, then falling with the inverse
             square root of the update number (section 5.3, with the peak named directly).
         warmup_updates: updates in which the learning rate rises; fewer than `max_updates`.
+        cooldown_updates: the last updates, in which it falls to zero as well; 0 for none.
         adam_beta1, adam_beta2, adam_epsilon: of the optimiser (section 5.3).
         weight_decay: of AdamW; 0 is plain Adam.
         label_smoothing: section 5.4.
@@ -145,6 +158,7 @@ class Optimization(_Section):
     max_updates: int = Field(ge=1)
     learning_rate: float = Field(gt=0.0)
     warmup_updates: int = Field(default=4000, ge=1)
+    cooldown_updates: int = Field(default=0, ge=0)
     adam_beta1: float = Field(default=0.9, ge=0.0, lt=1.0)
     adam_beta2: float = Field(default=0.98, ge=0.0, lt=1.0)
     adam_epsilon: float = Field(default=1e-9, gt=0.0)
@@ -154,6 +168,24 @@ class Optimization(_Section):
     precision: Literal["auto", "fp32", "bf16"] = "auto"
     seed: int = Field(default=1, ge=0)
     init_from: Path | None = None
+
+
+class Alignment(_Section):
+    """Guided alignment: one head of the decoder's cross-attention learns to align words.
+
+    The alignments stand beside the training corpora: `python -m model.word_alignment` makes them.
+
+    Attributes:
+        weight: factor on its part of the loss; 0 is off, 0.05 is usual (Garg et al., 2019).
+        from_update: the update after which it begins: a phase at the end is enough.
+        layer: the decoder layer, from 0; by default the last but one, of fewer than three the last.
+        head: the head of that layer, from 0.
+    """
+
+    weight: float = Field(default=0.0, ge=0.0)
+    from_update: int = Field(default=0, ge=0)
+    layer: int | None = Field(default=None, ge=0)
+    head: int = Field(default=0, ge=0)
 
 
 class Validation(_Section):
@@ -207,6 +239,7 @@ class Recipe(_Section):
     vocabulary: Vocabulary = Vocabulary()
     model: dict[str, Any]
     optimization: Optimization
+    alignment: Alignment = Alignment()
     validation: Validation = Validation()
     saving: Saving = Saving()
     _text: str = PrivateAttr("")
@@ -217,8 +250,12 @@ class Recipe(_Section):
         return self._text
 
     def decisive_fields(self) -> dict[str, Any]:
-        """What a run may not change when it goes on: all that its weights depend on."""
-        optimization = self.optimization.model_dump(mode="json", exclude={"max_updates"})
+        """What a run may not change when it goes on: all that its weights depend on so far.
+
+        The end of a run may change: `max_updates`, the cooldown and guided alignment.
+        """
+        later = {"max_updates", "cooldown_updates"}
+        optimization = self.optimization.model_dump(mode="json", exclude=later)
         optimization["init_from"] = self.optimization.init_from is not None  # it may have moved
         return {
             "languages": self.languages.model_dump(),
@@ -249,7 +286,27 @@ class Recipe(_Section):
                 f"data.max_tokens ({self.data.max_tokens}) is more than model.max_positions "
                 f"({config.max_positions})"
             )
+        self.alignment_head(config)
+        if self.alignment.weight > 0.0 and self.vocabulary.sampling_alpha > 0.0:
+            raise ValueError(
+                "alignment.weight needs vocabulary.sampling_alpha = 0: alignments are of words in "
+                "the likeliest segmentation"
+            )
         return self
+
+    def alignment_head(self, config: ModelConfig) -> AlignmentHead | None:
+        """The head that learns to align in the network of `config`; None if none does."""
+        if self.alignment.weight == 0.0:
+            return None
+        layer = self.alignment.layer
+        head = AlignmentHead(
+            default_alignment_layer(config) if layer is None else layer, self.alignment.head
+        )
+        try:
+            head.check(config)
+        except ConfigError as exc:
+            raise ValueError(str(exc)) from exc
+        return head
 
     def model_config_for(self, vocab_size: int) -> ModelConfig:
         """The network that this recipe asks for, with the vocabulary that there really is."""
@@ -309,6 +366,12 @@ def check_files(recipe: Recipe) -> None:
                     f"{'' if root.is_dir() else ', which is no folder'}; another one is set by "
                     f"--data-root, by {DATA_ROOT_VARIABLE} or by data.root in the recipe"
                 )
+    for corpus in recipe.data.train if recipe.alignment.weight > 0.0 else ():
+        if not corpus.alignment.is_file():
+            raise RecipeError(
+                f"{corpus.alignment}: there is no such file, which alignment.weight needs; make it "
+                "with python -m model.word_alignment"
+            )
 
 
 def _with_absolute_paths(recipe: Recipe, base: Path, data_root: Path | None) -> Recipe:

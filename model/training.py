@@ -25,6 +25,7 @@ from torch.nn.parallel import DistributedDataParallel
 from model.averaging import average_weights
 from model.checkpoint import load_checkpoint, save_checkpoint
 from model.corpus import Batch, interleave
+from model.memory import release_free_memory
 from model.optimization import SmoothedLoss, learning_rate, make_optimizer
 from model.processes import Processes
 from model.recipe import Recipe
@@ -98,7 +99,13 @@ class Trainer:
         )
         self._epoch: tuple[int, EpochBatches] | None = None
         self._stop_requested = False
-        loss = SmoothedLoss(self.model, recipe.optimization.label_smoothing)
+        self._head = recipe.alignment_head(config)
+        loss = SmoothedLoss(
+            self.model,
+            recipe.optimization.label_smoothing,
+            self._head,
+            recipe.alignment.weight,
+        )
         self.loss: nn.Module = loss if self.processes.count == 1 else DistributedDataParallel(loss)
 
     def run(self) -> Path:
@@ -147,6 +154,11 @@ class Trainer:
             self._epoch = (self.progress.epoch, self.data.epoch(self.progress.epoch))
         return self._epoch[1]
 
+    @property
+    def _aligns(self) -> bool:
+        """Whether the next update learns alignments."""
+        return self._head is not None and self.progress.update >= self.recipe.alignment.from_update
+
     # --- the loop ---------------------------------------------------------------------------------
 
     def _finished(self) -> bool:
@@ -166,7 +178,8 @@ class Trainer:
         while self.progress.position < num_groups:
             first = self.progress.position * group_size + self.processes.rank
             last = min((self.progress.position + 1) * group_size, len(batches))
-            self._update([batches[i] for i in range(first, last, self.processes.count)])
+            batch_of = batches.with_links if self._aligns else batches.__getitem__
+            self._update([batch_of(i) for i in range(first, last, self.processes.count)])
             self.progress.position += 1
             if self.progress.position == num_groups:
                 self.progress.epoch += 1
@@ -214,7 +227,9 @@ class Trainer:
         kernels = [SDPBackend.MATH] if self.device.type == "cpu" else list(_FUSED_ATTENTION)
         with sdpa_kernel(kernels):
             with self._autocast():
-                loss = self.loss(self._tensor(batch.source_ids), self._tensor(batch.target_ids))
+                links = None if batch.links is None else self._tensor(batch.links)
+                ids = self._tensor(batch.source_ids), self._tensor(batch.target_ids)
+                loss = self.loss(*ids, links)
             (loss * scale).backward()
         return cast(Tensor, loss.detach())
 
@@ -267,6 +282,7 @@ class Trainer:
                 decisive=self._decisive(),
             )
             forget_old_checkpoints(self.output, self.recipe.saving.average_last)
+        release_free_memory()
         self.processes.wait_for_all()
 
     def _save_checkpoint(
@@ -279,6 +295,8 @@ class Trainer:
             languages=self.recipe.languages.model_dump(),
             provenance=self._provenance(),
             recipe=self.recipe.text,
+            alignment_head=self._head if self._aligns else None,
+            trained_length=self.data.trained_length,
             dtype=dtype,
         )
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -13,6 +14,7 @@ from model.corpus import (
     CorpusError,
     EncodedText,
     ParallelText,
+    concatenated,
     make_batch,
     plan_batches,
     read_parallel,
@@ -22,10 +24,13 @@ from model.recipe import Corpus, Recipe
 from model.run_state import STATE_FILE
 from model.tokenizer import Tokenizer
 from model.vocabulary import load_vocabulary
+from model.word_alignment import link_mask, token_links
 
 logger = logging.getLogger(__name__)
 
 _SKIPPED_LINES_SHOWN = 5
+_MEASURED_PAIRS = 20_000
+_SHARE_OF_LONG = 0.001  # of the pairs, which are enough to learn from
 
 
 @dataclass(frozen=True)
@@ -69,32 +74,55 @@ class TrainingData:
             )
         else:
             encoded = encode(self.tokenizer, train)
-        encoded, dropped = encoded.without_longer_than(recipe.data.max_tokens)
-        if dropped and number == 0:
+        kept = encoded.not_longer_than(recipe.data.max_tokens)
+        if len(kept) < len(encoded) and number == 0:
             logger.info(
                 "%d training pairs have a side of over %d tokens and are left out",
-                dropped,
+                len(encoded) - len(kept),
                 recipe.data.max_tokens,
             )
+        encoded = encoded.at(kept)
         generator = np.random.default_rng([seed, number])
         plan = plan_batches(encoded.lengths(), recipe.optimization.batch_tokens, generator)
-        return EpochBatches(encoded, plan, self.tokenizer)
+        return EpochBatches(encoded, plan, self.tokenizer, train.at(kept))
+
+    @functools.cached_property
+    def trained_length(self) -> int:
+        """The source length, EOS counted, that one training pair in a thousand reaches.
+
+        Up to there training has shown enough examples; what is longer is better split. Counted in
+        pairs of the first epoch, evenly spread.
+        """
+        text = _evenly(_text_of_epoch(self.train, self.draws, 0), _MEASURED_PAIRS)
+        lengths = encode(self.tokenizer, text).lengths()
+        longest = self.recipe.data.max_tokens
+        kept = lengths[lengths.max(axis=1) <= longest, 0]
+        rank = max(1, round(_SHARE_OF_LONG * len(kept)))
+        return max(2, int(np.sort(kept)[-rank])) if len(kept) else longest
 
 
 @dataclass(frozen=True)
 class EpochBatches:
-    """The batches of one epoch, made when they are asked for."""
+    """The batches of one epoch, made when they are asked for.
 
-    text: EncodedText
+    Attributes:
+        encoded: the pairs as token ids.
+        plan: indices of each batch's pairs.
+        tokenizer: whose ids they are.
+        text: the pairs as text, with their alignments where those were read.
+    """
+
+    encoded: EncodedText
     plan: Sequence[np.ndarray]
     tokenizer: Tokenizer
+    text: ParallelText
 
     def __len__(self) -> int:
         return len(self.plan)
 
     def __getitem__(self, index: int) -> Batch:
         return make_batch(
-            self.text,
+            self.encoded,
             self.plan[index],
             pad_id=self.tokenizer.pad_id,
             bos_id=self.tokenizer.bos_id,
@@ -103,6 +131,14 @@ class EpochBatches:
 
     def __iter__(self) -> Iterator[Batch]:
         return (self[i] for i in range(len(self)))
+
+    def with_links(self, index: int) -> Batch:
+        """Batch `index` with the alignments of its pairs."""
+        batch, text = self[index], self.text.at(self.plan[index])
+        lines = zip(text.sources, text.targets, text.alignments, strict=True)
+        links = [list(token_links(self.tokenizer, *line)) for line in lines]
+        num_steps, num_sources = batch.target_ids.shape[1] - 1, batch.source_ids.shape[1]
+        return replace(batch, links=link_mask(links, num_steps, num_sources))
 
 
 def encode(tokenizer: Tokenizer, text: ParallelText) -> EncodedText:
@@ -122,15 +158,12 @@ def load_training_data(recipe: Recipe) -> TrainingData:
     lowercase = recipe.data.lowercase
     validation = {corpus.name: _read(corpus, lowercase) for corpus in recipe.data.valid}
     held_out = {s for text in validation.values() for s in text.sources}
-    distinct = {corpus.name: _read(corpus, lowercase) for corpus in recipe.data.train}
+    aligned = recipe.alignment.weight > 0.0
+    distinct = {corpus.name: _read(corpus, lowercase, aligned) for corpus in recipe.data.train}
     if recipe.data.drop_validation_sources:
         distinct = {name: _without(text, held_out, name) for name, text in distinct.items()}
     repeated = [distinct[c.name] for c in recipe.data.train for _ in range(c.repeat)]
-    train = ParallelText(
-        [source for text in repeated for source in text.sources],
-        [target for text in repeated for target in text.targets],
-        [line for text in repeated for line in text.skipped],
-    )
+    train = concatenated(repeated)
     draws = _draws(recipe, repeated)
     # The vocabulary is for the text that the model sees.
     texts = distinct.values() if draws is None else [_text_of_epoch(train, draws, 0)]
@@ -177,8 +210,9 @@ def _draws(recipe: Recipe, corpora: Sequence[ParallelText]) -> Draws | None:
     return draws
 
 
-def _read(corpus: Corpus, lowercase: bool) -> ParallelText:
-    text = read_parallel(corpus.source, corpus.target, lowercase=lowercase)
+def _read(corpus: Corpus, lowercase: bool, aligned: bool = False) -> ParallelText:
+    alignment = corpus.alignment if aligned else None
+    text = read_parallel(corpus.source, corpus.target, lowercase=lowercase, alignment=alignment)
     for line in text.skipped[:_SKIPPED_LINES_SHOWN]:
         logger.warning("left out: %s", line)
     if len(text.skipped) > _SKIPPED_LINES_SHOWN:
@@ -187,22 +221,20 @@ def _read(corpus: Corpus, lowercase: bool) -> ParallelText:
 
 
 def _without(text: ParallelText, held_out: set[str], name: str) -> ParallelText:
-    pairs = zip(text.sources, text.targets, strict=True)
-    kept = [(s, t) for s, t in pairs if s not in held_out]
+    kept = [i for i, source in enumerate(text.sources) if source not in held_out]
     if len(kept) < len(text):
         logger.info(
             "%s: %d pairs left out, their source is in a validation corpus",
             name,
             len(text) - len(kept),
         )
-    return ParallelText([s for s, _ in kept], [t for _, t in kept], text.skipped)
+    return text.at(np.array(kept, np.int64))
 
 
 def _evenly(text: ParallelText, limit: int) -> ParallelText:
     if not limit or len(text) <= limit:
         return text
-    indices = [i * len(text) // limit for i in range(limit)]
-    return ParallelText([text.sources[i] for i in indices], [text.targets[i] for i in indices])
+    return text.at(np.arange(limit) * len(text) // limit)
 
 
 def _load_tokenizer(recipe: Recipe, texts: Iterable[ParallelText]) -> Tokenizer:

@@ -216,9 +216,10 @@ class DecoderLayer(_Layer):
                 Tensor, self.self_attention(x, keys_values, causal=True, record=self_weights)
             )
 
-        self_weights, cross_weights = (
-            (None, None) if record is None else (record.decoder_self, record.decoder_cross)
-        )
+        self_weights = cross_weights = None
+        if record is not None:
+            self_weights = None if record.only_cross is not None else record.decoder_self
+            cross_weights = record.decoder_cross
         cross = self.cross_attention.keys_values(memory)
         return self._sublayers(states, attend, cross, memory_mask, cross_weights)
 
@@ -302,8 +303,9 @@ class Decoder(_Stack):
         record: AttentionWeights | None = None,
     ) -> Tensor:
         """[B, T, D] -> [B, T, D]."""
-        for layer in self.layers:
-            states = layer(states, memory, memory_mask, record)
+        for index, layer in enumerate(self.layers):
+            wanted = record is not None and record.only_cross in (None, index)
+            states = layer(states, memory, memory_mask, record if wanted else None)
         return self.finish(states)
 
     def step(self, states: Tensor, caches: list[LayerCache], memory_mask: Tensor | None) -> Tensor:
@@ -334,11 +336,16 @@ def sinusoidal_positions(length: int, d_model: int) -> Tensor:
 
 @dataclass
 class AttentionWeights:
-    """One tensor per layer, from the bottom up; rows of valid queries sum to one."""
+    """One tensor per layer, from the bottom up; rows of valid queries sum to one.
+
+    With `only_cross`, the number of a decoder layer, nothing but that layer's cross-attention is
+    recorded, and all other attention stays fused.
+    """
 
     encoder: list[Tensor] = field(default_factory=list)  # [B, H, S, S]
     decoder_self: list[Tensor] = field(default_factory=list)  # [B, H, T, T]
     decoder_cross: list[Tensor] = field(default_factory=list)  # [B, H, T, S]
+    only_cross: int | None = None
 
 
 @dataclass

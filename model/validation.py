@@ -119,7 +119,7 @@ def _samples(data: TrainingData, outputs: Mapping[str, Sequence[str]]) -> list[S
 
 def _loss(model: Transformer, text: EncodedText, device: torch.device) -> tuple[float, int]:
     config = model.config
-    text, _ = text.without_longer_than(config.max_positions)
+    text = text.at(text.not_longer_than(config.max_positions))
     total, count = 0.0, 0
     for indices in plan_batches(text.lengths(), _BATCH_TOKENS, None):
         batch = make_batch(

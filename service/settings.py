@@ -78,8 +78,8 @@ class Settings:
     )
     max_rows: int = _setting(
         0,
-        "Rows of the batch: sentences (or hypotheses of a beam) of one model that are translated at "
-        "the same time. 0: 64 on a CPU; on a GPU, as many as its free memory holds, up to 512.",
+        "Rows of the batch: sentences (or hypotheses of beams) of one model that are translated at "
+        "a time. 0: 64 on a CPU; on a GPU, as many as its free memory holds, up to 512.",
         minimum=0,
         maximum=4096,
     )
@@ -92,9 +92,9 @@ class Settings:
     )
     max_queue_seconds: float = _setting(
         0.0,
-        "A call whose first sentence would wait longer is refused with RESOURCE_EXHAUSTED. 0: twice "
-        "the time that a sentence takes (at least 0.25); after a refusal, only as many calls are "
-        "admitted as keep the model busy.",
+        "A call whose first sentence would wait longer is refused with RESOURCE_EXHAUSTED. 0: "
+        "twice the time that a sentence takes (at least 0.25); after a refusal, only as many calls "
+        "are admitted as keep the model busy.",
         minimum=0.0,
         maximum=86_400.0,
     )

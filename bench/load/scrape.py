@@ -1,4 +1,4 @@
-"""The server's own metrics over a run: what it did while we counted."""
+"""The server's own metrics over a run."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import Any
 from prometheus_client.parser import text_string_to_metric_families
 
 from bench.load.errors import ServerError
-from bench.load.sample import Sample
+from bench.load.sample import RequestSample
 
 SCRAPE_SECONDS = 1.0
 _TIMEOUT_SECONDS = 5.0
@@ -146,7 +146,7 @@ class Scraper:
 
 @dataclass(frozen=True)
 class ServerFigures:
-    """What the server says about the measured time; None where it does not say.
+    """The server's figures over the measured time; None where it does not report them.
 
     Attributes:
         seconds: between the two scrapes that bound it.
@@ -196,7 +196,7 @@ class ServerFigures:
 
 
 def server_figures(snapshots: Sequence[Snapshot], begin: float, end: float) -> ServerFigures | None:
-    """What happened between two times (seconds from the start); None without two scrapes."""
+    """The figures between two times (seconds from the start); None without two scrapes."""
     before = [s for s in snapshots if s.seconds <= begin] or list(snapshots[:1])
     after = [s for s in snapshots if s.seconds >= end] or list(snapshots[-1:])
     if not before or not after or after[0].seconds <= before[-1].seconds:
@@ -237,7 +237,7 @@ def server_figures(snapshots: Sequence[Snapshot], begin: float, end: float) -> S
     )
 
 
-def whose_metrics(snapshots: Sequence[Snapshot], samples: Sequence[Sample]) -> str:
+def whose_metrics(snapshots: Sequence[Snapshot], samples: Sequence[RequestSample]) -> str:
     """Why the scraped metrics can't be those of the server that answered; "" if they may be.
 
     That server has counted the tokens that it answered with. Another one, at the address where

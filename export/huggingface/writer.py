@@ -19,7 +19,7 @@ from export.huggingface.architectures import LAYER, RENAMED
 from export.huggingface.comparison import Agreement, can_compare, compare_with_transformers
 from export.huggingface.directory import CONFIG_FILE, ModelDirectory
 from export.huggingface.vocabularies import read_vocabularies
-from export.proof import SENTENCES
+from export.parity import SENTENCES
 from export.weights import sinusoidal_positions
 from model.checkpoint import Checkpoint, load_checkpoint
 from model.config import ModelConfig

@@ -72,7 +72,7 @@ class Retries:
 
 
 @dataclass(frozen=True)
-class Call(Generic[T]):
+class PreparedCall(Generic[T]):
     """A call that is ready to be made.
 
     Attributes:
@@ -142,14 +142,14 @@ class BaseClient:
 
     def _translate_call(
         self, texts: Sequence[str], names: Names, options: pb.TranslateOptions, *sending: Any
-    ) -> Call[TranslationBatch]:
+    ) -> PreparedCall[TranslationBatch]:
         request, unsent = requests.translate_request(texts, *names, options)
         read = functools.partial(conversions.batch, unsent=unsent)
         return self._call(self._stub.Translate, request, read, *sending)
 
     def _stream_call(
         self, text: str, names: Names, options: pb.TranslateOptions, *sending: Any
-    ) -> Call[str | StreamEnd]:
+    ) -> PreparedCall[str | StreamEnd]:
         request = requests.stream_request(text, *names, options)
 
         def read(response: pb.StreamTranslateResponse, _: Metadata) -> str | StreamEnd:
@@ -163,18 +163,18 @@ class BaseClient:
         names: Names,
         options: pb.ScoreOptions,
         *sending: Any,
-    ) -> Call[ScoreBatch]:
+    ) -> PreparedCall[ScoreBatch]:
         request, unsent = requests.score_request(pairs, *names, options)
         read = functools.partial(conversions.score_batch, unsent=unsent)
         return self._call(self._stub.Score, request, read, *sending)
 
-    def _list_models_call(self, timeout: float | None) -> Call[list[ModelInfo]]:
+    def _list_models_call(self, timeout: float | None) -> PreparedCall[list[ModelInfo]]:
         def read(response: pb.ListModelsResponse, _: Metadata) -> list[ModelInfo]:
             return [conversions.model_info(model) for model in response.models]
 
         return self._call(self._stub.ListModels, pb.ListModelsRequest(), read, timeout)
 
-    def _get_model_call(self, name: str, timeout: float | None) -> Call[ModelInfo]:
+    def _get_model_call(self, name: str, timeout: float | None) -> PreparedCall[ModelInfo]:
         request = requests.get_model_request(name)
 
         def read(response: pb.Model, _: Metadata) -> ModelInfo:
@@ -189,8 +189,8 @@ class BaseClient:
         read: Callable[[Any, Metadata], T],
         timeout: float | None,
         request_id: str = "",
-    ) -> Call[T]:
+    ) -> PreparedCall[T]:
         given = requests.seconds("timeout", timeout)
         retries = Retries(self._timeout if given is None else given, self._patient)
         metadata = requests.metadata(request_id, self._client_id)
-        return Call(method, request, metadata, retries, read)
+        return PreparedCall(method, request, metadata, retries, read)

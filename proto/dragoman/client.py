@@ -24,7 +24,7 @@ from typing import TypeVar
 import grpc
 
 from dragoman import requests
-from dragoman.base_client import BaseClient, Call
+from dragoman.base_client import BaseClient, PreparedCall
 from dragoman.results import (
     Alignment,
     FinishReason,
@@ -241,7 +241,7 @@ class Client(BaseClient):
         """Close."""
         self.close()
 
-    def _make(self, call: Call[T]) -> T:
+    def _make(self, call: PreparedCall[T]) -> T:
         while True:
             try:
                 response, attempt = call.start(call.method.with_call)
@@ -382,7 +382,7 @@ class AsyncClient(BaseClient):
         """Close."""
         await self.close()
 
-    async def _make(self, call: Call[T]) -> T:
+    async def _make(self, call: PreparedCall[T]) -> T:
         while True:
             attempt = call.start()
             try:

@@ -83,14 +83,13 @@ def channel_options() -> list[tuple[str, str | int]]:
 
 def translation(message: pb.Translation) -> Translation:
     """One text's result, with its error if it has one."""
-    failed = message.HasField("status") and message.status.code != 0
     return Translation(
         text=message.translated_text,
         finish_reason=_finish_reason(message.finish_reason),
         num_source_tokens=message.source_token_count,
         num_target_tokens=message.target_token_count,
         was_split=message.was_split,
-        error=_error_from_status(message.status) if failed else None,
+        error=_error_from_status(message.status) if message.status.code else None,
         sentences=tuple(_sentence(item) for item in message.sentences),
     )
 
@@ -142,12 +141,11 @@ def score_batch(message: pb.ScoreResponse, trailing: Metadata, unsent: Unsent) -
 
 
 def _pair_score(message: pb.PairScore) -> PairScore:
-    failed = message.HasField("status") and message.status.code != 0
     return PairScore(
         log_probability=message.log_probability,
         num_source_tokens=message.source_token_count,
         num_target_tokens=message.target_token_count,
-        error=_error_from_status(message.status) if failed else None,
+        error=_error_from_status(message.status) if message.status.code else None,
         tokens=_tokens(message.tokens),
         source_tokens=_source_tokens(message.source_tokens),
         alignment=_alignment(message.alignment) if message.HasField("alignment") else None,

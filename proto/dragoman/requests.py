@@ -63,8 +63,7 @@ def stream_request(
     Raises:
         TranslationError: `text` is not Unicode.
     """
-    if not isinstance(text, str):
-        raise TypeError(f"text: must be a str, not {type(text).__name__}")
+    _require("text", text, str, "a str")
     if error := _not_unicode("content", text):
         raise error
     return pb.StreamTranslateRequest(
@@ -83,8 +82,7 @@ def score_request(
         if not isinstance(pair, (tuple, list)) or len(pair) != 2:
             raise TypeError(f"{place}: must be a text and its translation, not {pair!r:.80}")
         for part, text in zip(("source_text", "translated_text"), pair, strict=True):
-            if not isinstance(text, str):
-                raise TypeError(f"{place}.{part}: must be a str, not {type(text).__name__}")
+            _require(f"{place}.{part}", text, str, "a str")
             if error := _not_unicode(f"{place}.{part}", text):
                 unsent[index] = error
         text, translation = ("", "") if index in unsent else pair
@@ -125,10 +123,7 @@ def seconds(argument: str, value: Any) -> float | None:
     """A timeout, checked."""
     if value is None:
         return None
-    if not isinstance(value, numbers.Real):
-        raise TypeError(
-            f"{argument}: must be a number of seconds or None, not {type(value).__name__}"
-        )
+    _require(argument, value, numbers.Real, "a number of seconds or None")
     if math.isnan(value):
         raise ValueError(f"{argument}: must be a number of seconds or None, not nan")
     return min(float(value), _LONGEST_SECONDS)
@@ -136,8 +131,7 @@ def seconds(argument: str, value: Any) -> float | None:
 
 def string(argument: str, value: str) -> str:
     """Any other text, checked."""
-    if not isinstance(value, str):
-        raise TypeError(f"{argument}: must be a str, not {type(value).__name__}")
+    _require(argument, value, str, "a str")
     if error := _not_unicode(argument, value):
         raise ValueError(error.message)
     return value
@@ -150,6 +144,11 @@ def server(value: str) -> str:
         return server_address(value)
     except ValueError as exc:
         raise ValueError(f"server: {exc}") from None
+
+
+def _require(argument: str, value: Any, kind: Any, what: str) -> None:
+    if not isinstance(value, kind):
+        raise TypeError(f"{argument}: must be {what}, not {type(value).__name__}")
 
 
 def _languages(source: str, target: str, model: str) -> dict[str, Any]:
@@ -181,16 +180,14 @@ def _not_unicode(field: str, text: str) -> TranslationError | None:
 
 
 def _search(search: Search) -> pb.SearchOptions:
-    if not isinstance(search, Search):
-        raise TypeError(f"search: must be a Search, not {type(search).__name__}")
+    _require("search", search, Search, "a Search")
     given = _fields(search)
     pieces, sampling = given.pop("suppressed_tokens"), given.pop("sampling")
     message = _filled(pb.SearchOptions(), given)
     for index, piece in enumerate(_several("suppressed_tokens", pieces or (), "pieces")):
         message.suppressed_tokens.append(string(f"suppressed_tokens[{index}]", piece))
     if sampling is not None:
-        if not isinstance(sampling, Sampling):
-            raise TypeError(f"sampling: must be a Sampling, not {type(sampling).__name__}")
+        _require("sampling", sampling, Sampling, "a Sampling")
         message.sampling.CopyFrom(_filled(pb.Sampling(), _fields(sampling)))
     return message
 
@@ -214,8 +211,7 @@ def _value(name: str, value: Any, kind: int) -> Any:
     if kind == FieldDescriptor.CPPTYPE_STRING:
         return string(name, value)
     wanted, what = _NUMBERS[kind]
-    if not isinstance(value, wanted):
-        raise TypeError(f"{name}: must be {what}, not {type(value).__name__}")
+    _require(name, value, wanted, what)
     low, high = (0, 2**64) if kind == FieldDescriptor.CPPTYPE_UINT64 else (-(2**31), 2**31)
     if wanted is numbers.Integral and not low <= value < high:
         raise ValueError(f"{name}: {value} is out of range")

@@ -118,7 +118,7 @@ class ServerMetrics:
         )
         self.refused = self._counter(
             "dragoman_refused_calls",
-            "Calls refused on arrival, before any computation: the queue is full (places), the "
+            "Calls refused on arrival, before any computation: the quota is used up (quota), the "
             "estimated wait is too long (wait), the model is overloaded (overload), or the "
             "deadline cannot be met (deadline).",
             *("model", "reason"),

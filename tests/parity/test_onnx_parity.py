@@ -13,7 +13,7 @@ import torch
 from model.transformer import Transformer
 from service.runtime.cpu.runner import OnnxRunner
 from service.runtime.plan import Adjustments, EncodeItem, StepPlan
-from tests.factories import random_model, random_sources, tiny_bundle, tiny_config
+from tests.factories import random_model, random_sources, tiny_bundle, tiny_config, with_limits
 from tests.runner_loops import greedy_steps
 
 # Every value of every option, and every pair of norm with the others.
@@ -156,7 +156,7 @@ def test_fewer_tokens_are_the_first_of_more(tmp_path: Path, vocab_size: int) -> 
     bundle = tiny_bundle(tmp_path / "bundle", vocab_size=vocab_size)
     sources = random_sources(bundle.config, 5)
     by_k = {
-        k: greedy_steps(OnnxRunner(bundle, top_k=k, intra_op_threads=1), sources, 3)
+        k: greedy_steps(OnnxRunner(with_limits(bundle, top_k=k), intra_op_threads=1), sources, 3)
         for k in (1, 8, 50, 256, vocab_size)
     }
     for k, outputs in by_k.items():

@@ -63,7 +63,7 @@ def test_errors_are_one_line_each(checkpoint: Path, tmp_path: Path) -> None:
     for arguments, message in (
         ((tmp_path / "nowhere", *output), "is this a checkpoint?"),
         ((checkpoint, *output, "--precision", "int4"), "precision must be one of"),
-        ((checkpoint, *output, "--sentences", tmp_path / "empty"), "holds no sentence"),
+        ((checkpoint, *output, "--sentences", tmp_path / "empty"), "has no sentence"),
         ((checkpoint, *output, "--sentences", tmp_path / "latin"), "is not UTF-8"),
         ((checkpoint, *output, "--sentences", tmp_path / "none"), "none"),
         ((checkpoint, *output, "--model-card", tmp_path / "none"), "none"),

@@ -286,6 +286,11 @@ def test_a_bundle_from_before_there_was_scoring_is_read(directory: Path) -> None
         ({}, "the field scoring.alignment_layer is missing"),
         ({"alignment_layer": 2}, "scoring.alignment_layer is no decoder layer"),
         ({"alignment_layer": -1}, "scoring.alignment_layer is no decoder layer"),
+        (
+            {"alignment_layer": 1, "alignment_head": 2},
+            "scoring.alignment_head is no",
+        ),
+        ({"alignment_layer": 1, "alignment_head": "0"}, "scoring.alignment_head is no"),
     ],
 )
 def test_what_is_said_of_scoring_has_to_make_sense(

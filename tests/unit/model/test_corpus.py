@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from model.corpus import (
     CorpusError,
     EncodedText,
+    concatenated,
     make_batch,
     pad_right,
     plan_batches,
@@ -109,9 +110,23 @@ def test_a_batch_frames_and_pads_its_pairs() -> None:
 
 def test_long_pairs_are_counted_out() -> None:
     text = EncodedText([[1] * 5, [1]], [[1], [1]])
-    kept, dropped = text.without_longer_than(5)
-    assert (len(kept), dropped) == (1, 1)
+    assert text.not_longer_than(5).tolist() == [1]
+    assert text.at(text.not_longer_than(5)).sources == [[1]]
 
 
 def test_padding_stands_on_the_right() -> None:
     assert pad_right([[1, 2], [3]], 9).tolist() == [[1, 2], [3, 9]]
+
+
+def test_alignments_stay_beside_their_pairs(tmp_path: Path) -> None:
+    source, target, links = (tmp_path / name for name in ("a.en", "a.de", "a.align"))
+    source.write_text("a\n\nb c\n")
+    target.write_text("x\ny\nz\n")
+    links.write_text("0-0\n\n1-0\n")
+    text = read_parallel(source, target, alignment=links)
+    assert list(text.alignments) == ["0-0", "1-0"]
+    both = concatenated([text, text])
+    assert both.at(np.array([3, 0])).alignments == ["1-0", "0-0"]
+    links.write_text("0-0\n")
+    with pytest.raises(CorpusError, match=r"a\.align has 1 lines but .* has 3; align the words"):
+        read_parallel(source, target, alignment=links)

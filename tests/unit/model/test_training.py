@@ -362,3 +362,24 @@ def test_the_checkpoint_holds_the_recipe_word_for_word(corpus: Path) -> None:
     path = write_recipe(corpus, "run", max_updates=2)
     final = Trainer(load_recipe(path), device="cpu").run()
     assert (final / "recipe.toml").read_text() == path.read_text()
+
+
+def test_the_checkpoint_says_up_to_which_length_there_were_enough_examples(corpus: Path) -> None:
+    path = write_recipe(corpus, "run", max_updates=1)
+    trainer = Trainer(load_recipe(path), device="cpu")
+    encoded = trainer.data.epoch(0).encoded
+    shortest = trainer.data.tokenizer.encode_batch(trainer.data.train.sources)
+    length = load_checkpoint(trainer.run()).trained_length
+    # Of 60 pairs the longest one is a thousandth and more.
+    assert length == max(map(len, shortest)) + 1
+    assert length <= max(map(len, encoded.sources)) + 1 <= 32
+
+
+def test_the_rate_falls_to_nothing_over_the_cooldown() -> None:
+    options = Optimization(
+        max_updates=200, learning_rate=2.0, warmup_updates=50, cooldown_updates=100
+    )
+    plain = options.model_copy(update={"cooldown_updates": 0})
+    assert learning_rate(101, options) == learning_rate(101, plain)
+    assert learning_rate(151, options) == pytest.approx(learning_rate(151, plain) / 2)
+    assert learning_rate(200, options) == pytest.approx(learning_rate(200, plain) / 100)

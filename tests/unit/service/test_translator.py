@@ -23,8 +23,7 @@ from service.errors import (
     UnavailableError,
 )
 from service.runtime.plan import RunnerLimits
-from service.translation.limits import TranslatorLimits
-from service.translation.options import TranslateOptions
+from service.translation.options import TranslateOptions, TranslatorLimits
 from service.translation.results import TextResult
 from service.translation.segmentation import split_text
 from service.translation.translator import StreamDelta, Translator
