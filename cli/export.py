@@ -11,6 +11,7 @@ from cli.exits import fail, fail_without
 from cli.progress import log_to_standard_error, stages
 
 if TYPE_CHECKING:
+    from export.huggingface.comparison import Agreement
     from export.parity import ParityReport
 
 
@@ -21,6 +22,14 @@ def export(
         str,
         typer.Option(help="fp32 or int8 for CPUs, fp16 for GPUs."),
     ] = "fp32",
+    output_format: Annotated[
+        str,
+        typer.Option(
+            "--format",
+            help="bundle, which is served; or huggingface, a directory for transformers, for which "
+            "the options below mean nothing.",
+        ),
+    ] = "bundle",
     name: Annotated[
         str | None, typer.Option(help="The model's name in requests.", show_default="en-de, say")
     ] = None,
@@ -62,16 +71,23 @@ def export(
         from export.bundle_writer import ExportOptions
         from export.errors import ExportError
         from export.exporter import export_checkpoint
+        from export.huggingface.writer import write_huggingface
         from model.checkpoint import CheckpointError
         from model.tokenizer import TokenizerError
     except ModuleNotFoundError as exc:
         fail_without(str(exc.name), "train,cpu")
 
+    if output_format not in ("bundle", "huggingface"):
+        fail(f"--format must be bundle or huggingface, not {output_format!r}")
     options = ExportOptions(
         precision, name, model_version, top_k, model_card, alignment_layer=alignment_layer
     )
     try:
-        lines = None if sentences is None else _read_lines(sentences)
+        lines = None if sentences is None else read_lines(sentences)
+        if output_format == "huggingface":
+            agreement = write_huggingface(checkpoint, output)
+            typer.echo(f"{output}: {describe_agreement(agreement)}")
+            return
         log_to_standard_error("%(message)s")
         with stages("sentences") as show:
             proof = export_checkpoint(
@@ -81,10 +97,21 @@ def export(
         fail(str(exc))
     except OSError as exc:
         fail(f"{exc.filename}: {exc.strerror}")
-    typer.echo(f"{output}: {precision}; {_describe(proof)}")
+    typer.echo(f"{output}: {precision}; {describe(proof)}")
 
 
-def _describe(proof: ParityReport) -> str:
+def describe_agreement(agreement: Agreement | None) -> str:
+    """How a network and that of `transformers` agree, in words."""
+    if agreement is None:
+        return "not compared with transformers, which is not installed"
+    return (
+        f"tokens and logits are those of transformers {agreement.transformers} (which differ by at "
+        f"most {agreement.largest_difference:.2g})"
+    )
+
+
+def describe(proof: ParityReport) -> str:
+    """What a proof showed, in words."""
     total = proof.num_sentences
     if proof.num_identical == total:
         same = f"all {total} sentences are translated token by token as by the checkpoint"
@@ -107,7 +134,8 @@ def _describe(proof: ParityReport) -> str:
     )
 
 
-def _read_lines(file: Path) -> list[str]:
+def read_lines(file: Path) -> list[str]:
+    """The lines of a text file that aren't blank; ends the command where there are none."""
     try:
         lines = [line.strip() for line in file.read_text(encoding="utf-8").splitlines()]
     except UnicodeDecodeError:

@@ -14,6 +14,7 @@ import typer
 
 from cli.evaluate import evaluate
 from cli.export import export
+from cli.import_model import import_model
 from cli.load import load_app
 from cli.models import models
 from cli.score import score
@@ -53,6 +54,7 @@ def root(
 
 for command in (serve, translate, score, models, train, export, evaluate):
     app.command()(command)
+app.command("import")(import_model)
 app.add_typer(load_app, name="load")
 
 if __name__ == "__main__":

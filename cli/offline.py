@@ -152,7 +152,7 @@ def _translate_with_bundle(
         fail(str(exc))
     translations = list(sentences)
     for index, ids in zip(indices, outputs, strict=True):
-        translations[index] = tokenizer.decode(ids)
+        translations[index] = tokenizer.target.decode(ids)
     num_cut = _num_longer(tokenizer, sentences, longest)
     return Translated("bundle", bundle.target_language, translations, num_cut)
 

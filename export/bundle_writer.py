@@ -19,8 +19,16 @@ from export.scoring_graph import build_scoring
 from export.shared_weights import SharedWeights
 from export.token_choice import token_groups
 from export.weights import Weights
-from model.bundle import RESIDENT_GRAPHS, WEIGHTS_FILE, installed_runtime_version, write_manifest
+from model.bundle import (
+    PIECES,
+    RESIDENT_GRAPHS,
+    SENTENCEPIECE,
+    WEIGHTS_FILE,
+    installed_runtime_version,
+    write_manifest,
+)
 from model.config import AlignmentHead, ModelConfig, default_alignment_layer
+from model.piece_tokenizer import TOKENIZER_FILES, PieceTokenizer
 from model.tokenizer import TOKENIZER_FILE
 
 DEFAULT_TOP_K = 8
@@ -37,22 +45,25 @@ class ExportSource:
     Attributes:
         config: the architecture.
         arrays: the state dict of `model.transformer.Transformer` as arrays.
-        tokenizer_file: a SentencePiece model with `config.vocab_size` pieces.
+        tokenizer: a SentencePiece model with `config.vocab_size` pieces (its file), or the source
+            language's tokenizer of an imported model.
         source_language, target_language: BCP-47 codes.
         provenance: where the weights came from; stored in the bundle unchanged.
         alignment_head: the head that was trained to align; None if none was.
         trained_length: tokens of a source, end-of-sentence included, up to which the training text
             had enough examples; None if that is not known. Longer texts are split.
+        search: an imported model's default search, fields of `SearchOptions` by name; likewise.
     """
 
     config: ModelConfig
     arrays: Mapping[str, npt.NDArray[Any]]
-    tokenizer_file: Path
+    tokenizer: Path | PieceTokenizer
     source_language: str
     target_language: str
     provenance: Mapping[str, Any] = field(default_factory=dict)
     alignment_head: AlignmentHead | None = None
     trained_length: int | None = None
+    search: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -96,15 +107,32 @@ def write_bundle(source: ExportSource, options: ExportOptions, directory: Path) 
         ExportError: the model can't be exported; names the field or weight.
     """
     _check_exportable(source.config, options)
-    shared = SharedWeights(directory / WEIGHTS_FILE)
-    for name, model in _graphs(source, options):
-        shared.take_from(model)
-        (directory / name).write_bytes(model.SerializeToString(deterministic=True))
-    shared.write()
-    shutil.copyfile(source.tokenizer_file, directory / TOKENIZER_FILE)
+    with SharedWeights(directory / WEIGHTS_FILE) as shared:
+        for name, model in _graphs(source, options):
+            shared.take_from(model)
+            (directory / name).write_bytes(model.SerializeToString(deterministic=True))
+            del model  # before the next one is made
+    tokenizer = _write_tokenizer(source.tokenizer, directory)
     if options.model_card is not None:
         shutil.copyfile(options.model_card, directory / "MODEL_CARD.md")
-    write_manifest(directory, _manifest(source, options))
+    write_manifest(directory, {**_manifest(source, options), "tokenizer": tokenizer})
+
+
+def _write_tokenizer(tokenizer: Path | PieceTokenizer, directory: Path) -> dict[str, Any]:
+    """The manifest's entry about the files that it writes."""
+    if isinstance(tokenizer, Path):
+        shutil.copyfile(tokenizer, directory / TOKENIZER_FILE)
+        return {"kind": SENTENCEPIECE, "files": [TOKENIZER_FILE]}
+    for name, content in tokenizer.files().items():
+        (directory / name).write_bytes(content)
+    vocabulary = tokenizer.vocabulary
+    return {
+        "kind": PIECES,
+        "files": list(TOKENIZER_FILES),
+        "prefix_ids": list(vocabulary.prefix_ids),
+        "start_ids": list(tokenizer.target.start_ids),
+        "special_ids": sorted(vocabulary.special_ids),
+    }
 
 
 def _graphs(source: ExportSource, options: ExportOptions) -> Iterator[tuple[str, onnx.ModelProto]]:
@@ -189,9 +217,10 @@ def _manifest(source: ExportSource, options: ExportOptions) -> dict[str, Any]:
         "top_k": options.top_k,
         "graphs": graphs,
         "scoring": scoring,
-        "tokenizer": {"kind": "sentencepiece", "files": [TOKENIZER_FILE]},
+        "tokenizer": {},
         # Contrib operators have no versions of their own: promise only the runtime that was tested.
         "onnxruntime": {"min": f"{major}.{minor}", "below": f"{major}.{int(minor) + 1}"},
         "provenance": dict(source.provenance),
         **resident,
+        **({"search": dict(source.search)} if source.search else {}),
     }

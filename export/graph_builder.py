@@ -17,7 +17,7 @@ MICROSOFT = "com.microsoft"
 ONNX_OPSET = 21
 IR_VERSION = 10
 
-MAX_PROTOBUF_BYTES = 2**31 - 1  # a limit of the format
+_LARGE_BYTES = 2**20
 
 _ELEMENT_TYPES = {
     "float32": TensorProto.FLOAT,
@@ -116,13 +116,20 @@ class GraphBuilder:
         return self.op("Cast", value, to=_ELEMENT_TYPES[dtype])
 
     def build(self) -> onnx.ModelProto:
-        """The checked model."""
+        """The checked model. It takes the constants with it: nothing can be added any more."""
+        # The checker copies a model twice. Large constants are inputs to it, and join afterwards.
+        large = {n for n, c in self._constants.items() if len(c.raw_data) >= _LARGE_BYTES}
+        stand_ins = [
+            helper.make_tensor_value_info(name, constant.data_type, constant.dims)
+            for name, constant in self._constants.items()
+            if name in large
+        ]
         graph = helper.make_graph(
             self._nodes,
             self._name,
-            self._inputs,
+            [*self._inputs, *stand_ins],
             self._outputs,
-            list(self._constants.values()),
+            [constant for name, constant in self._constants.items() if name not in large],
             value_info=self._described,
         )
         model = helper.make_model(
@@ -131,8 +138,11 @@ class GraphBuilder:
             ir_version=IR_VERSION,
             producer_name="dragoman",
         )
-        if model.ByteSize() < MAX_PROTOBUF_BYTES:  # the checker can't read larger ones
-            onnx.checker.check_model(model)
+        onnx.checker.check_model(model)
+        del model.graph.input[len(self._inputs) :]
+        del model.graph.initializer[:]
+        for name in list(self._constants):
+            model.graph.initializer.append(self._constants.pop(name))
         return model
 
     def _fresh(self, path: str) -> str:

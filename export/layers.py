@@ -23,17 +23,20 @@ class Layers:
         self.config = config
 
     def embed(self, side: str, ids: str, position_ids: str) -> str:
-        """Embedding plus position of each token: ids [...] -> [..., D]."""
+        """Embedding plus position of each token, normalised if asked for: ids [...] -> [..., D]."""
         scale = math.sqrt(self.config.d_model) if self.config.scale_embeddings else 1.0
         with self.graph.scope(f"{side}_embedding"):
             states = self.arithmetic.embed(self.weights.embedding(side), ids, scale)
             table = self.weights.positions(side)
-            if table is None:
-                return states
-            positions = self.graph.op(
-                "Gather", self.arithmetic.constant(table), position_ids, axis=0
-            )
-            return self.graph.op("Add", states, positions)
+            if table is not None:
+                positions = self.graph.op(
+                    "Gather", self.arithmetic.constant(table), position_ids, axis=0
+                )
+                states = self.graph.op("Add", states, positions)
+            if self.config.embedding_norm:
+                norm = self.norm(f"{side}_embedding_norm")
+                states = self.arithmetic.normalize(states, norm)
+            return states
 
     def attention_input(self, states: str, block: str, *names: str) -> str:
         """Several projections of an attention block in one product: [..., D] -> [..., n * D]."""

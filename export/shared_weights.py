@@ -20,26 +20,28 @@ _ALIGNMENT = 64
 
 
 class SharedWeights:
-    """Collects the large constants of graphs.
+    """Writes the large constants of graphs as they come: a context manager.
 
     Args:
-        file: written by `write`; the graphs must be in the same directory.
+        file: to write; the graphs must be in the same directory.
     """
 
     def __init__(self, file: Path) -> None:
         self._file = file
-        self._data = bytearray()
+        self._writer = file.open("wb")
         self._offsets: dict[bytes, int] = {}
+
+    def __enter__(self) -> SharedWeights:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._writer.close()
 
     def take_from(self, model: onnx.ModelProto) -> None:
         """Replace the model's large constants with references to the file."""
         for tensor in model.graph.initializer:
             if len(tensor.raw_data) >= _MIN_BYTES:
                 self._refer(tensor)
-
-    def write(self) -> None:
-        """Write the file."""
-        self._file.write_bytes(self._data)
 
     def _refer(self, tensor: onnx.TensorProto) -> None:
         raw = tensor.raw_data
@@ -52,7 +54,7 @@ class SharedWeights:
     def _offset(self, raw: bytes) -> int:
         key = hashlib.sha256(raw).digest()
         if key not in self._offsets:
-            self._data += bytes(-len(self._data) % _ALIGNMENT)
-            self._offsets[key] = len(self._data)
-            self._data += raw
+            self._writer.write(bytes(-self._writer.tell() % _ALIGNMENT))
+            self._offsets[key] = self._writer.tell()
+            self._writer.write(raw)
         return self._offsets[key]

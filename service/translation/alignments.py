@@ -90,7 +90,8 @@ def generated_tokens(hypothesis: Hypothesis, tokenizer: Tokenizer) -> list[Targe
 def given_tokens(text: str, scored: Hypothesis, tokenizer: Tokenizer) -> list[TargetToken]:
     """The tokens of a given, scored translation, with EOS, and their places in it."""
     ids = [*scored.token_ids, tokenizer.eos_id]
-    spans = [*tokenizer.encoded_spans(text), _end_of(text)]
+    start = [Span(0, 0)] * len(tokenizer.start_ids)
+    spans = [*start, *tokenizer.encoded_spans(text), _end_of(text)]
     return _target_tokens(scored, ids, spans, tokenizer)
 
 

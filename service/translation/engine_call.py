@@ -65,6 +65,7 @@ class EngineCall:
         engine: runs the model.
         options: of the first translated piece of a text; only it has a target prefix.
         priority: of every request.
+        start_ids: what the translation of every other piece begins with.
         shared: by all requests.
     """
 
@@ -73,12 +74,14 @@ class EngineCall:
         engine: ServableEngine,
         options: SearchOptions,
         priority: Priority,
+        start_ids: tuple[int, ...] = (),
         **shared: Unpack[CallArguments],
     ) -> None:
         self.started_at = engine.now()
         self._engine = engine
         self._opening = options
-        self._options = replace(options, prefix_ids=()) if options.prefix_ids else options
+        same = options.prefix_ids == start_ids
+        self._options = options if same else replace(options, prefix_ids=start_ids)
         self._shared: dict[str, Any] = {**shared, "priority": priority}
         # Twice the rows: as many requests wait as run, so that no row is idle.
         self._max_in_flight = max(2, 2 * engine.limits.max_rows // options.beam_size)

@@ -126,7 +126,9 @@ class TranslateOptions:
         return self.num_hypotheses is not None or self.shows_tokens
 
     def search_options(self, limits: RunnerLimits, tokenizer: Tokenizer) -> SearchOptions:
-        """The engine's options for the first sentence of a text; later ones have no `prefix_ids`.
+        """The engine's options for the first sentence of a text.
+
+        Later ones have the tokenizer's `start_ids` alone as `prefix_ids`.
 
         Raises:
             InvalidArgumentError: a value is out of range; names the client's field and the limit.
@@ -172,7 +174,7 @@ class TranslateOptions:
         _PREFIX_LIMITS.check_length("target_prefix", len(self.target_prefix))
         length = normalised_length(self.target_prefix)
         _PREFIX_LIMITS.check_length("target_prefix", length, NORMALISED)
-        return tuple(tokenizer.encode(self.target_prefix))
+        return (*tokenizer.start_ids, *tokenizer.encode(self.target_prefix))
 
     def check_streamable(self) -> None:
         """Check that the translation can be streamed.

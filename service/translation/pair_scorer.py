@@ -166,7 +166,7 @@ class PairScorer:
             log_probability=scored.log_probability,
             num_source_tokens=len(scoring.request.source_ids) - 1,
             num_target_tokens=len(scored.token_ids),
-            tokens=given_tokens(pair[1], scored, self._tokenizer) if shows_tokens else (),
+            tokens=given_tokens(pair[1], scored, self._tokenizer.target) if shows_tokens else (),
             source_tokens=source_tokens(pair[0], self._tokenizer) if kind else (),
             alignment=alignment_of(scored) if kind else None,
             queue_seconds=scoring.submitted_at - started_at + result.queue_seconds,
@@ -183,7 +183,7 @@ class PairScorer:
         error: InvalidArgumentError | None = None
         texts = [text for pair in pairs for text in pair]
         number = 0
-        async for ids in self._preparer.encode_all(texts, client=client):
+        async for ids in self._preparer.encode_pairs(texts, client=client):
             index, side = divmod(number, 2)
             number += 1
             try:
@@ -202,11 +202,13 @@ class PairScorer:
             raise ids
         if is_source and not ids:
             raise TextError("is blank: there is nothing to compare a translation with")
-        if len(ids) + 1 > most:
+        start = () if is_source else self._tokenizer.target.start_ids
+        length = len(start) + len(ids) + 1
+        if length > most:
             raise TextError(
-                f"{len(ids) + 1:,} tokens, end-of-sentence included; the model's limit is {most:,}"
+                f"{length:,} tokens, end-of-sentence included; the model's limit is {most:,}"
             )
-        return (*ids, self._tokenizer.eos_id)
+        return (*start, *ids, self._tokenizer.eos_id)
 
 
 async def _limit_weights(pairs: AsyncIterator[_Tokenized]) -> AsyncIterator[_Tokenized]:

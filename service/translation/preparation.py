@@ -156,14 +156,19 @@ class TextPreparer:
                 was_split = True
         return PreparedText(list(_merged(pieces)), was_split)
 
-    def encode_all(
+    def encode_pairs(
         self, texts: Sequence[str], *, client: str = ""
     ) -> AsyncIterator[list[int] | TextError]:
-        """Each text's token ids, as one sequence without EOS, or its error."""
+        """Each text's token ids, as one sequence without EOS, or its error.
+
+        Texts in the source language and in the target language alternate.
+        """
+        sides = itertools.cycle((self._tokenizer, self._tokenizer.target))
 
         def encode(text: str) -> list[int]:
+            tokenizer = next(sides)
             _check_characters(text)
-            return self._tokenizer.encode(text)
+            return tokenizer.encode(text)
 
         return self._in_portions(encode, texts, client)
 

@@ -146,11 +146,11 @@ def sentence_result(
 
     def shown(index: int, hypothesis: Hypothesis) -> SentenceHypothesis:
         return SentenceHypothesis(
-            text=tokenizer.decode(hypothesis.token_ids),
+            text=tokenizer.target.decode(hypothesis.token_ids),
             log_probability=hypothesis.log_probability,
             score=hypothesis.score,
             finish_reason=FinishReason.EOS if hypothesis.ended else FinishReason.LENGTH,
-            tokens=generated_tokens(hypothesis, tokenizer) if options.shows_tokens else (),
+            tokens=generated_tokens(hypothesis, tokenizer.target) if options.shows_tokens else (),
             alignment=alignment_of(scored[index]) if kind else None,
         )
 

@@ -64,10 +64,10 @@ class Translator:
         self._preparer = TextPreparer(
             tokenizer, source_language, engine.limits.max_source_positions
         )
-        self._detokenizer = Detokenizer(tokenizer)
+        self._detokenizer = Detokenizer(tokenizer.target)
         self._search_options = functools.lru_cache(_MAX_OPTIONS_KEPT)(
             functools.partial(
-                TranslateOptions.search_options, limits=engine.widest, tokenizer=tokenizer
+                TranslateOptions.search_options, limits=engine.widest, tokenizer=tokenizer.target
             )
         )
         self.scorer = PairScorer(engine, tokenizer, self._preparer, self.limits)
@@ -196,7 +196,8 @@ class Translator:
     def _call(self, options: TranslateOptions, shared: CallArguments) -> EngineCall:
         """The engine call of a request. Raises InvalidArgumentError for bad options."""
         search = self._search_options(options)
-        return EngineCall(self._engine, search, options.priority, **shared)
+        start_ids = self._tokenizer.target.start_ids
+        return EngineCall(self._engine, search, options.priority, start_ids, **shared)
 
     async def _deltas(self, call: EngineCall, pending: PendingText) -> AsyncIterator[str]:
         """Submit the pieces of a text, and yield their translations in order as they are made."""
@@ -253,5 +254,5 @@ class Translator:
                 pending.sentences.append(
                     sentence_result(submitted.piece, result, self._tokenizer, options, scored)
                 )
-            texts.append(self._tokenizer.decode(result.token_ids))
+            texts.append(self._tokenizer.target.decode(result.token_ids))
         return pending.result("" if error else "".join(texts), error)

@@ -26,6 +26,8 @@ OPTIONS: list[dict[str, Any]] = [
     {"norm": "pre", "activation": "gelu", "embedding_tying": "target", "output_bias": True},
     {"norm": "pre", "activation": "silu", "embedding_tying": "none", "scale_embeddings": False},
     {"norm": "pre", "positions": "none", "embedding_tying": "all"},
+    {"norm": "post", "embedding_norm": True, "activation": "gelu", "output_bias": True},
+    {"norm": "pre", "embedding_norm": True, "scale_embeddings": False},
     {"num_encoder_layers": 1, "num_decoder_layers": 3, "num_heads": 4, "ffn_dim": 20},
     {"d_model": 48, "num_heads": 1, "vocab_size": 331, "layer_norm_eps": 1e-3},
     {"d_model": 24, "num_heads": 3, "vocab_size": 2048, "ffn_dim": 31},  # top-k in two stages
@@ -64,7 +66,7 @@ def test_fp32_equals_pytorch(tmp_path: Path, options: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(("precision", "tolerance"), [("fp16", 0.05), ("int8", 0.3)])
-@pytest.mark.parametrize("options", OPTIONS[:8], ids=lambda o: "-".join(map(str, o.values())))
+@pytest.mark.parametrize("options", OPTIONS[:10], ids=lambda o: "-".join(map(str, o.values())))
 def test_other_precisions_are_near(
     tmp_path: Path, options: dict[str, Any], precision: str, tolerance: float
 ) -> None:

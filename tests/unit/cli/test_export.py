@@ -74,3 +74,13 @@ def test_errors_are_one_line_each(checkpoint: Path, tmp_path: Path) -> None:
         assert message in text
         assert "Traceback" not in text
     assert not (tmp_path / "bundle").exists()
+
+
+def test_the_way_back_to_transformers(checkpoint: Path, tmp_path: Path) -> None:
+    code, text = run(checkpoint, "--output", tmp_path / "library", "--format", "huggingface")
+    assert code == 1
+    assert "transformers has no network with positions = 'learned'" in text
+    code, text = run(checkpoint, "--output", tmp_path / "library", "--format", "gguf")
+    assert code == 1
+    assert "--format must be bundle or huggingface" in text
+    assert not (tmp_path / "library").exists()
