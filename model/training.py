@@ -45,11 +45,15 @@ from model.threads import choose_threads
 from model.timing import time_choices
 from model.training_data import EpochBatches, TrainingData, load_training_data
 from model.training_log import TrainingLog
+from model.training_report import write_training_report
 from model.transformer import Transformer
 from model.validation import Scores, validate
 from model.vocabulary import describe_text
 
 logger = logging.getLogger(__name__)
+
+PAUSE_FILE = "pause"
+_PAUSE_SECONDS = 1.0
 
 _FUSED_ATTENTION = (
     SDPBackend.FLASH_ATTENTION,
@@ -178,6 +182,7 @@ class Trainer:
         while self.progress.position < num_groups:
             first = self.progress.position * group_size + self.processes.rank
             last = min((self.progress.position + 1) * group_size, len(batches))
+            self._wait_while_paused()
             batch_of = batches.with_links if self._aligns else batches.__getitem__
             self._update([batch_of(i) for i in range(first, last, self.processes.count)])
             self.progress.position += 1
@@ -187,6 +192,16 @@ class Trainer:
             self._after_update()
             if self._finished() or self.progress.position == 0:
                 return
+
+    def _wait_while_paused(self) -> None:
+        """Stand still while the run's folder holds a file named `pause`, or until interrupted."""
+        file, began = self.output / PAUSE_FILE, time.monotonic()
+        if not (self.processes.is_first and file.exists()):
+            return
+        logger.info("paused at update %d; remove %s to go on", self.progress.update, file)
+        while file.exists() and not self._stop_requested:
+            time.sleep(_PAUSE_SECONDS)
+        self.log.paused(time.monotonic() - began)
 
     def _update(self, batches: list[Batch]) -> None:
         started = time.monotonic()
@@ -257,6 +272,7 @@ class Trainer:
             self.progress.validations_without_best += 1
         self.progress.history.append({"update": self.progress.update, **scores.to_dict()})
         self.log.validated(self.progress, scores, better)
+        write_training_report(self.output)
 
     def _scores(self) -> Scores:
         return validate(self.model, self.data, device=self.device)
