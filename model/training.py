@@ -24,7 +24,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from model.averaging import average_weights
 from model.checkpoint import load_checkpoint, save_checkpoint
-from model.corpus import Batch, interleave
+from model.corpus import Batch
 from model.memory import release_free_memory
 from model.optimization import SmoothedLoss, learning_rate, make_optimizer
 from model.processes import Processes
@@ -48,7 +48,6 @@ from model.training_log import TrainingLog
 from model.training_report import write_training_report
 from model.transformer import Transformer
 from model.validation import Scores, validate
-from model.vocabulary import describe_text
 
 logger = logging.getLogger(__name__)
 
@@ -68,11 +67,20 @@ class TrainingError(RuntimeError):
 
 
 class Trainer:
-    """One training run, on one process or one of several that torchrun started."""
+    """One training run, on one process or one of several that torchrun started.
+
+    Args:
+        recipe: what to train.
+        data: what to learn from, if it is not to be read from the recipe's files.
+        device: "auto", "cpu" or "cuda".
+        threads: of the CPU; 0 measures how many are fastest.
+        show_progress: whether a terminal gets a progress bar.
+    """
 
     def __init__(
         self,
         recipe: Recipe,
+        data: TrainingData | None = None,
         *,
         device: str = "auto",
         threads: int = 0,
@@ -84,8 +92,8 @@ class Trainer:
         self.processes = Processes()
         self.device = _device(device, self.processes.rank)
         self.output.mkdir(parents=True, exist_ok=True)
-        self.data = self._load_data()
-        self._text_sha256 = describe_text(interleave(self.data.train))["sha256"]
+        self.data = data or self._load_data()
+        self._text_sha256 = self.data.fingerprint()
         torch.manual_seed(recipe.optimization.seed)
         config = recipe.model_config_for(self.data.tokenizer.vocab_size)
         self.model = Transformer(config).to(self.device)
@@ -122,13 +130,17 @@ class Trainer:
         with self._signals(), self.log:
             if not self._finished():
                 self._adapt_to_machine()
-            self.log.started(self.progress, self.model, len(self.data.train))
+            self.log.started(self.progress, self.model, self.data.num_pairs)
             while not self._finished():
                 self._run_epoch(self._batches())
             if self.processes.is_first:
                 self._write_final(final)
             self.processes.wait_for_all()
         return final
+
+    def request_stop(self) -> None:
+        """End `run` after the update under way, as SIGTERM does; from any thread."""
+        self._stop_requested = True
 
     def _restore(self) -> Progress:
         try:
@@ -148,7 +160,7 @@ class Trainer:
         return {
             **self.recipe.decisive_fields(),
             "processes": self.processes.count,
-            "training_pairs": len(self.data.train),
+            "training_pairs": self.data.num_pairs,
             "training_text": self._text_sha256,
         }
 
@@ -315,6 +327,15 @@ class Trainer:
             trained_length=self.data.trained_length,
             dtype=dtype,
         )
+
+    def save_weights(self, folder: Path) -> None:
+        """Write the final weights or, before the end, the mean of the last checkpoints, in fp16."""
+        final, recent = self.output / "final", recent_checkpoints(self.output)
+        if final.is_dir():
+            self.model.load_state_dict(load_checkpoint(final).model.state_dict())
+        elif recent:
+            self.model.load_state_dict(average_weights(recent))
+        self._save_checkpoint(folder, self.model, "fp16")
 
     def _provenance(self) -> dict[str, Any]:
         return {
