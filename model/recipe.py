@@ -170,8 +170,8 @@ class Optimization(_Section):
     init_from: Path | None = None
 
 
-class Alignment(_Section):
-    """Guided alignment: one head of the decoder's cross-attention learns to align words.
+class GuidedAlignment(_Section):
+    """One head of the decoder's cross-attention learns to align words (guided alignment).
 
     The alignments stand beside the training corpora: `python -m model.word_alignment` makes them.
 
@@ -239,7 +239,7 @@ class Recipe(_Section):
     vocabulary: Vocabulary = Vocabulary()
     model: dict[str, Any]
     optimization: Optimization
-    alignment: Alignment = Alignment()
+    alignment: GuidedAlignment = GuidedAlignment()
     validation: Validation = Validation()
     saving: Saving = Saving()
     _text: str = PrivateAttr("")

@@ -15,23 +15,22 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 import torch
-from torch import Tensor, nn
-from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.nn.parallel import DistributedDataParallel
+from torch import nn
 
 from model.averaging import average_weights
 from model.checkpoint import load_checkpoint, save_checkpoint
 from model.corpus import Batch
+from model.gradients import Gradients
 from model.memory import release_free_memory
 from model.optimization import SmoothedLoss, learning_rate, make_optimizer
 from model.processes import Processes
 from model.recipe import Recipe
 from model.run_state import (
     Progress,
-    StateError,
+    TrainingError,
     checkpoint_folder,
     forget_checkpoints_after,
     forget_old_checkpoints,
@@ -42,8 +41,8 @@ from model.run_state import (
     set_random_state,
 )
 from model.threads import choose_threads
-from model.timing import time_choices
 from model.training_data import EpochBatches, TrainingData, load_training_data
+from model.training_device import device_name, fastest_precision, training_device
 from model.training_log import TrainingLog
 from model.training_report import write_training_report
 from model.transformer import Transformer
@@ -53,17 +52,6 @@ logger = logging.getLogger(__name__)
 
 PAUSE_FILE = "pause"
 _PAUSE_SECONDS = 1.0
-
-_FUSED_ATTENTION = (
-    SDPBackend.FLASH_ATTENTION,
-    SDPBackend.EFFICIENT_ATTENTION,
-    SDPBackend.CUDNN_ATTENTION,
-    SDPBackend.MATH,
-)
-
-
-class TrainingError(RuntimeError):
-    """Training cannot start or go on. The message says what to do."""
 
 
 class Trainer:
@@ -90,7 +78,7 @@ class Trainer:
         self._threads = threads
         self.output: Path = recipe.output
         self.processes = Processes()
-        self.device = _device(device, self.processes.rank)
+        self.device = training_device(device, self.processes.rank)
         self.output.mkdir(parents=True, exist_ok=True)
         self.data = data or self._load_data()
         self._text_sha256 = self.data.fingerprint()
@@ -118,7 +106,8 @@ class Trainer:
             self._head,
             recipe.alignment.weight,
         )
-        self.loss: nn.Module = loss if self.processes.count == 1 else DistributedDataParallel(loss)
+        self.gradients = Gradients(loss, self.device, self.processes)
+        self.gradients.precision = self.progress.precision or "fp32"
 
     def run(self) -> Path:
         """Train to the end and give the folder of the final checkpoint.
@@ -143,17 +132,14 @@ class Trainer:
         self._stop_requested = True
 
     def _restore(self) -> Progress:
-        try:
-            return restore_state(
-                self.output,
-                self.model,
-                self.optimizer,
-                self.device,
-                rank=self.processes.rank,
-                decisive=self._decisive(),
-            )
-        except StateError as exc:
-            raise TrainingError(str(exc)) from exc
+        return restore_state(
+            self.output,
+            self.model,
+            self.optimizer,
+            self.device,
+            rank=self.processes.rank,
+            decisive=self._decisive(),
+        )
 
     def _decisive(self) -> dict[str, Any]:
         """What may not change while a run is interrupted: it would not end as an unbroken one."""
@@ -224,16 +210,10 @@ class Trainer:
         for group in self.optimizer.param_groups:
             group["lr"] = rate
         self.model.train()
-        total = torch.zeros((), device=self.device)
-        for index, batch in enumerate(batches):
-            last = index == len(batches) - 1
-            # DistributedDataParallel averages over processes; we want the sum over all tokens.
-            scale = self.processes.count / num_tokens
-            with self._gradients_shared(last):
-                total += self._forward_backward(batch, scale)
+        total = self.gradients.add(batches, num_tokens)
         clip = self.recipe.optimization.clip_norm
         norm = float(nn.utils.clip_grad_norm_(self.model.parameters(), clip or math.inf))
-        mean_loss = self.processes.sum(float(total), self.device) / num_tokens
+        mean_loss = self.processes.sum(total, self.device) / num_tokens
         if not (math.isfinite(mean_loss) and math.isfinite(norm)):
             raise TrainingError(  # before the step: saved weights stay sound
                 f"the loss became {mean_loss} and the gradient's norm {norm} at update "
@@ -246,19 +226,6 @@ class Trainer:
         self.progress.tokens += int(num_tokens)
         self.progress.train_seconds += time.monotonic() - started
         self.log.updated(self.progress, mean_loss, rate, norm, int(num_tokens))
-
-    def _forward_backward(self, batch: Batch, scale: float) -> Tensor:
-        """Add the gradient of `scale` times the loss of `batch`; gives the loss, a scalar."""
-        # On CPU the fused attention's backward pass is made for long sequences: with sentences
-        # the plain products train a quarter faster.
-        kernels = [SDPBackend.MATH] if self.device.type == "cpu" else list(_FUSED_ATTENTION)
-        with sdpa_kernel(kernels):
-            with self._autocast():
-                links = None if batch.links is None else self._tensor(batch.links)
-                ids = self._tensor(batch.source_ids), self._tensor(batch.target_ids)
-                loss = self.loss(*ids, links)
-            (loss * scale).backward()
-        return cast(Tensor, loss.detach())
 
     def _after_update(self) -> None:
         update = self.progress.update
@@ -344,7 +311,7 @@ class Trainer:
             "epochs": self.progress.epoch,
             "target_tokens": self.progress.tokens,
             "hours": round(self.progress.train_seconds / 3600, 2),
-            "device": _device_name(self.device),
+            "device": device_name(self.device),
             "precision": self.progress.precision,
             "corpora": [corpus.name for corpus in self.recipe.data.train],
         }
@@ -380,19 +347,6 @@ class Trainer:
             [progress.best_score, progress.validations_without_best]
         )
 
-    def _gradients_shared(self, last: bool) -> contextlib.AbstractContextManager[None]:
-        """Several batches of one update exchange gradients once, with the last of them."""
-        if last or not isinstance(self.loss, DistributedDataParallel):
-            return contextlib.nullcontext()
-        return cast(contextlib.AbstractContextManager[None], self.loss.no_sync())
-
-    def _autocast(self) -> torch.autocast:
-        enabled = self.progress.precision == "bf16"
-        return torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=enabled)
-
-    def _tensor(self, array: Any) -> Tensor:
-        return torch.from_numpy(array).to(self.device, non_blocking=True)
-
     def _adapt_to_machine(self) -> None:
         """Choose the number of threads and, once for a run, the precision.
 
@@ -402,29 +356,14 @@ class Trainer:
             # Processes would have to measure in step, and torchrun gives them one thread each.
             if self._threads or (self.device.type == "cpu" and self.processes.count == 1):
                 choose_threads(run, "a batch", self._threads)
+            wanted = self.recipe.optimization.precision
             if not self.progress.precision:
-                self.progress.precision = self._choose_precision(run)
-
-    def _choose_precision(self, run: Callable[[], None]) -> str:
-        """The recipe's precision; "auto" times `run` in both."""
-        wanted = self.recipe.optimization.precision
-        if wanted != "auto":
-            return wanted
-        seconds = time_choices(
-            run,
-            ("fp32", "bf16"),
-            lambda precision: setattr(self.progress, "precision", precision),
-            drop_slow=self.processes.count == 1,
-        )
-        chosen = min(seconds, key=lambda p: seconds[p])
-        chosen = str(self.processes.from_first([chosen])[0])
-        logger.info(
-            "precision: %s, measured (%.2g s a batch in fp32, %.2g s in bf16)",
-            chosen,
-            seconds["fp32"],
-            seconds["bf16"],
-        )
-        return chosen
+                self.progress.precision = (
+                    fastest_precision(self.gradients, run, self.processes)
+                    if wanted == "auto"
+                    else wanted
+                )
+            self.gradients.precision = self.progress.precision
 
     @contextlib.contextmanager
     def _trial_batch(self) -> Iterator[Callable[[], None]]:
@@ -438,7 +377,7 @@ class Trainer:
         batch = batches[0]
 
         def run() -> None:
-            self._forward_backward(batch, 1.0)
+            self.gradients.add_batch(batch, 1.0)
             if self.device.type == "cuda":
                 torch.cuda.synchronize()
 
@@ -461,22 +400,3 @@ class Trainer:
         finally:
             for number, handler in previous.items():
                 signal.signal(number, handler)
-
-
-def _device(name: str, rank: int) -> torch.device:
-    if name not in ("auto", "cpu", "cuda"):
-        raise TrainingError(f"the device must be auto, cpu or cuda, not {name!r}")
-    if name == "auto":
-        name = "cuda" if torch.cuda.is_available() else "cpu"
-    if name == "cuda":
-        if not torch.cuda.is_available():
-            raise TrainingError("no CUDA device is available; use --device cpu")
-        torch.cuda.set_device(rank % torch.cuda.device_count())
-        return torch.device("cuda", torch.cuda.current_device())
-    return torch.device(name)
-
-
-def _device_name(device: torch.device) -> str:
-    if device.type == "cuda":
-        return torch.cuda.get_device_name(device)
-    return f"CPU, {torch.get_num_threads()} threads"

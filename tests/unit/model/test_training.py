@@ -24,7 +24,8 @@ from model.averaging import average_weights
 from model.checkpoint import load_checkpoint
 from model.optimization import SmoothedLoss, learning_rate
 from model.recipe import Optimization, load_recipe
-from model.training import Trainer, TrainingError
+from model.run_state import TrainingError
+from model.training import Trainer
 from model.training_report import thinned
 from model.transformer import Transformer
 
