@@ -24,9 +24,9 @@ def build_scoring(
 ) -> onnx.ModelProto:
     """The decoder over a whole given target at once ("teacher-forced"), for one sentence.
 
-    One sentence, and not a batch: nothing is ever padded, so that nobody's numbers can depend on
-    anybody else's, and a target of some ten tokens fills the matrix products as well as a decoder
-    step of as many rows.
+    One sentence, and not a batch: nothing is ever padded, so that no sentence's numbers depend on
+    another's, and a target of some ten tokens fills the matrix products as well as a decoder step
+    of as many rows.
 
     Inputs:
         target_ids int64 [target]: the tokens to score, end-of-sentence included and without BOS.
