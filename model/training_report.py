@@ -9,6 +9,7 @@ report.json. `dragoman train` does so itself after every validation.
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from pathlib import Path
@@ -48,6 +49,7 @@ def write_training_report(output: Path) -> None:
 
 def training_curve(output: Path, name: str) -> list[tuple[float, float]]:
     """A scalar of the run's TensorBoard events, by update; empty if there is none yet."""
+    logging.getLogger("tensorboard").setLevel(logging.WARNING)  # it logs every file that it reads
     events = EventAccumulator(str(output / TENSORBOARD), size_guidance={"scalars": 0})
     events.Reload()
     if name not in events.Tags()["scalars"]:
