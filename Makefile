@@ -1,35 +1,35 @@
 # Needs only python3 (3.11 to 3.13), make and a package index. Everything is installed into .venv at
-# the versions of constraints.txt: the first call takes minutes, the next ones a moment.
+# the versions of constraints.txt. The first call takes minutes; later calls are fast.
 #
-#   make serve ARGS="--port 50052"      pass options on to `dragoman serve`
-#   make test ARGS="tests/unit -x"      pass options on to pytest
+#   make serve ARGS="--port 50052"      options for `dragoman serve`
+#   make test ARGS="tests/unit -x"      options for pytest
 #   make PYTHON=python3.12 test         another interpreter (after `make clean`)
 
 PYTHON ?= python3
 ARGS ?=
-# Empty: a checker that is not installed is passed over, aloud.
+# If empty, checks whose tools are not installed are skipped with a message.
 REQUIRE_TOOLS ?= 1
 
 venv := .venv
 python := $(venv)/bin/python
-# `python -m pip` rather than `pip`: its first line holds an absolute path, which may be too long.
+# `python -m pip` instead of `pip`, whose first line holds an absolute path, which may be too long.
 pip_install := $(python) -m pip install --constraint constraints.txt
-# Built by the locked hatchling rather than by the newest one in an isolated environment.
+# Builds with the locked hatchling instead of the newest one in an isolated environment.
 install_this := $(pip_install) --no-build-isolation --editable
-# The project's one version: images take it from here.
+# The project's version, also used for images.
 version := $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' proto/dragoman/__init__.py)
 docker_build = DOCKER_BUILDKIT=1 docker build --file docker/Dockerfile \
     --build-arg VERSION=$(version) --build-arg REVISION=$(shell git rev-parse HEAD 2>/dev/null)
 torch := $(shell sed -n 's/^torch==//p' constraints.txt)
 
-# onnxruntime reads it when it is imported.
+# Read by onnxruntime when it is imported.
 export ORT_DISABLE_TELEMETRY := 1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
 .PHONY: help serve test check check-manifests test-clients test-containers image image-gpu proto bench bench-engine bench-full bench-overload soak venv lock lock-images clean
 
-help:  ## show these targets
+help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 24
 
 serve: $(venv)/.serve  ## start the server (gRPC 127.0.0.1:50051, metrics 127.0.0.1:9464)
@@ -38,20 +38,20 @@ serve: $(venv)/.serve  ## start the server (gRPC 127.0.0.1:50051, metrics 127.0.
 test: $(venv)/.dev  ## run the tests
 	$(python) -m pytest $(ARGS)
 
-check: $(venv)/.dev  ## lint, formatting, types, who may import whom
+check: $(venv)/.dev  ## check lint, formatting, types and import rules
 	$(python) -m ruff check .
 	$(python) -m ruff format --check .
 	$(python) -m mypy
 	$(venv)/bin/lint-imports --no-logo
 
-check-manifests: $(venv)/.manifests  ## check what is in docker/: images, compose, rules, Kubernetes
+check-manifests: $(venv)/.manifests  ## check the files in docker/: images, compose, rules, Kubernetes
 	DRAGOMAN_REQUIRE_TOOLS=$(REQUIRE_TOOLS) $(python) -m pytest tests/containers/static $(ARGS)
 
-test-containers: $(venv)/.manifests  ## check them, then build and run them (Debian, root; minutes)
+test-containers: $(venv)/.manifests  ## check docker/, then build and run the containers (Debian, root; minutes)
 	DRAGOMAN_REQUIRE_TOOLS=1 $(python) -m pytest -m "containers or not containers" \
 	    tests/containers/static tests/containers/live $(ARGS)
 
-test-clients: $(venv)/.manifests  ## run the examples in other languages (needs Node, npm, its registry)
+test-clients: $(venv)/.manifests  ## run the client examples for Node and browsers (needs Node, npm, its registry)
 	DRAGOMAN_REQUIRE_TOOLS=$(REQUIRE_TOOLS) $(python) -m pytest -m clients tests/clients $(ARGS)
 
 image:  ## build the image for CPUs, dragoman:cpu (ARGS="--secret ...": see docker/Dockerfile)
@@ -63,27 +63,27 @@ image-gpu:  ## build the image for NVIDIA GPUs, dragoman:gpu
 proto: $(venv)/.dev  ## generate the stubs from proto/dragoman/v1/*.proto
 	$(python) proto/generate.py
 
-bench: $(venv)/.dev  ## measure against CTranslate2 (under 15 minutes, on a machine left alone)
+bench: $(venv)/.dev  ## compare with CTranslate2 (under 15 minutes, on an idle machine)
 	$(python) -m bench.suite.run quick $(ARGS)
 
-bench-engine: $(venv)/.dev  ## the engine's ratios to CTranslate2, with a floor for each (an hour)
+bench-engine: $(venv)/.dev  ## check the engine's ratios to CTranslate2 against floors (an hour)
 	$(python) -m bench.engine.run $(ARGS)
 
-bench-overload: $(venv)/.dev  ## what the server does at 150 % of what it carries (5 minutes)
+bench-overload: $(venv)/.dev  ## measure the server at 150 % of its capacity (5 minutes)
 	$(python) -m bench.suite.run overload $(ARGS)
 
-bench-full: $(venv)/.dev  ## measure everything (80 minutes; ARGS=--thorough: 5 hours; goes on where it was)
+bench-full: $(venv)/.dev  ## measure everything (80 minutes; ARGS=--thorough: 5 hours; resumes after a break)
 	$(python) -m bench.suite.run full $(ARGS)
 
-soak: $(venv)/.dev  ## an hour at 90 % of the capacity: memory and latency must not drift
+soak: $(venv)/.dev  ## run at 90 % of the capacity for an hour: memory and latency must not drift
 	$(python) -m bench.soak.run $(ARGS)
 
-venv: $(venv)/.dev  ## only create .venv, with everything that test and check need
+venv: $(venv)/.dev  ## create .venv with everything that test and check need
 
-lock: $(venv)/.created  ## resolve constraints.txt anew; ARGS=--upgrade moves to newer versions
+lock: $(venv)/.created  ## resolve constraints.txt again; ARGS=--upgrade for newer versions
 	$(python) -m pip install --quiet uv
-	@# CUDA's packages are left out: no constraint on what may never be installed here. torch stays
-	@# where it is: move it by hand, to a version that has a CPU build.
+	@# Without CUDA packages, which are never installed here. The version of torch stays: change it by
+	@# hand, to one that has a CPU build.
 	echo "torch==$(torch)" >$(venv)/torch.txt
 	cp constraints.txt $(venv)/lock.txt
 	$(venv)/bin/uv pip compile pyproject.toml --extra cpu --extra dev --extra manifests --universal \
@@ -93,41 +93,41 @@ lock: $(venv)/.created  ## resolve constraints.txt anew; ARGS=--upgrade moves to
 	    >$(venv)/constraints.txt
 	mv $(venv)/constraints.txt constraints.txt
 
-lock-images: $(venv)/.created  ## lock what the images install (docker/requirements); after `make lock`
+lock-images: $(venv)/.created  ## lock the packages of the images (docker/requirements); after `make lock`
 	@$(python) -m pip install --quiet uv
 	docker/requirements/lock.sh $(venv)/bin/uv
 
 clean:  ## remove .venv, caches and builds
 	rm -rf $(venv) dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 
-# --- the environment: one, growing ---------------------------------------------------------------
+# --- the environment, extended step by step ---------------------------------------------------------------
 
 $(venv)/.created:
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' || { \
 	    echo "dragoman needs Python 3.11, 3.12 or 3.13, but $(PYTHON) is: $$($(PYTHON) --version 2>&1)." \
-	        "Name another one: make PYTHON=python3.12 ..." >&2; exit 1; }
+	        "Choose another one: make PYTHON=python3.12 ..." >&2; exit 1; }
 	$(PYTHON) -m venv $(venv)
 	@touch $@
 
-# What serving, translating, evaluating and load testing need: no torch.
+# For serving, translating, evaluating and load testing: without torch.
 $(venv)/.serve: $(venv)/.created pyproject.toml constraints.txt
 	$(pip_install) hatchling editables
-	@# On some platforms (Linux on ARM) hdrhistogram has to be compiled: serving does without it.
+	@# On some platforms (Linux on ARM) hdrhistogram must be compiled; serving does not need it.
 	$(install_this) '.[cpu,evaluate,bench]' || $(install_this) '.[cpu,evaluate]'
 	@touch $@
 
-# PyTorch's builds for Linux that carry no CUDA have "+cpu" in their version and lie on an index of
-# their own: pip finds them where it is configured to, and uv knows the place by itself.
+# PyTorch's builds for Linux without CUDA have "+cpu" in their version and are on a separate index. pip
+# finds them if it is configured for it; uv knows the index.
 $(venv)/.torch: $(venv)/.serve
 ifeq ($(shell uname -s),Linux)
 	@echo "Installing a CPU build of torch $(torch)"
 	@$(python) -m pip install --no-deps 'torch==$(torch)+cpu' 2>$(venv)/torch.log || { \
-	    echo "pip is not configured for PyTorch's CPU builds: asking uv"; \
+	    echo "pip is not configured for PyTorch's CPU builds; using uv"; \
 	    $(pip_install) --quiet uv && $(venv)/bin/uv pip install --python $(python) \
 	        --no-deps --torch-backend cpu 'torch==$(torch)'; } || { \
-	    echo "No CPU build of torch $(torch) could be had. Not from pip:" >&2; \
+	    echo "No CPU build of torch $(torch) was found. pip says:" >&2; \
 	    cat $(venv)/torch.log >&2; \
-	    echo "and not from uv (above). Tell pip where one is, for example by PIP_FIND_LINKS." >&2; \
+	    echo "and uv failed too (above). Configure pip to find one, for example with PIP_FIND_LINKS." >&2; \
 	    exit 1; }
 else
 	$(pip_install) 'torch==$(torch)'
@@ -137,8 +137,8 @@ endif
 $(venv)/.dev: $(venv)/.torch
 	$(install_this) '.[cpu,dev]'
 	@if $(python) -m pip list --format freeze | grep -iE '^(cuda-|nvidia-|triton=|onnxruntime-gpu=)'; then \
-	    echo "These packages belong to a GPU and may not stand in $(venv): run 'make clean'," \
-	        "then look for what brought them." >&2; exit 1; fi
+	    echo "These GPU packages must not be in $(venv): run 'make clean'," \
+	        "then find out what installed them." >&2; exit 1; fi
 	$(python) -m pip check
 	@touch $@
 

@@ -1,10 +1,10 @@
-"""What a step costs by the number of candidates that it returns for each row.
+"""The time of a decoder step by the number of candidates that it returns for each row.
 
     python -m bench.candidates [--work-dir DIR] [--bundle DIR]
 
-All rows of a step return as many candidates as the most demanding of them asks for, so that one
-request that samples slows down its neighbours. Times are of the process's CPU, on one thread, and
-alternate between the numbers of candidates, so that a busy machine changes them little.
+All rows of a step return as many candidates as the most demanding row needs, so one request that
+samples slows down its neighbours. Times are CPU time of the process, on one thread. Numbers of
+candidates alternate, so that other load on the machine affects all of them alike.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""What hostile calls cost the server: memory, other clients' waiting time, and wrong answers.
+"""The cost of hostile calls: memory, latency of another client, wrong answers.
 
     python -m bench.hostile [refused] [empty-pairs] [burst] [burst-50] [undecodable]
 
-Each scenario starts the server of the model that ships, attacks it over loopback, and prints what
-came of it as JSON:
+Each scenario starts the server of the shipped model, attacks it over loopback, and prints the
+result as JSON:
 
 - refused: calls with a text over the limit; memory after them must be that before them.
 - empty-pairs: `Score` calls full of empty pairs, eight at a time, while another client translates.
@@ -12,7 +12,7 @@ came of it as JSON:
 - burst-50: the same over fifty connections.
 - undecodable: messages that are not protobuf.
 
-Attacker and bystander are processes of their own, so that neither waits for the other in Python.
+Attacker and bystander are separate processes, so that Python's lock does not couple them.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Attack:
 
 
 def attack_of(scenario: str, max_message_bytes: int) -> Attack:
-    """What a scenario sends, in messages as large as the server takes."""
+    """The calls of a scenario; messages are as large as the server accepts."""
     most = max_message_bytes - 1024
     if scenario == "refused":
         request = _request("a" * most)
@@ -77,7 +77,7 @@ def _request(text: str) -> bytes:
 
 
 async def send(address: str, attack: Attack) -> dict[str, Any]:
-    """Send the calls; how many ended with which code, and how many refusals said when to retry."""
+    """Send the calls; counts of status codes and of retry hints."""
     codes: Counter[str] = Counter()
     hints = 0
     places = asyncio.Semaphore(attack.at_once)
@@ -109,7 +109,7 @@ async def send(address: str, attack: Attack) -> dict[str, Any]:
 
 
 async def stand_by(address: str) -> dict[str, Any]:
-    """Translate one sentence after another until standard input ends; the waiting times."""
+    """Translate one sentence after another until standard input ends; the latencies."""
     request = _request("Good morning.")
     codes: Counter[str] = Counter()
     waits: list[float] = []

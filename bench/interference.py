@@ -1,23 +1,24 @@
-"""What a long text that joins does to the time between tokens of those who stream.
+"""The effect of long texts on the time between tokens of other streams.
 
     python -m bench.interference [--bundle DIR] [--work-dir DIR] [--budget TOKENS] [--served]
 
-An iteration encodes newcomers, then steps every row. Newcomers are encoded up to a budget of source
-tokens, and a text that is longer than the budget alone. So the time between two tokens of anybody
-is bounded by one step and one encode of the larger of the two: the budget, or one longest text.
-This measures both sides of that: iterations with short texts only, with a text of 400 tokens (or
-the longest that the model takes) joining now and then, and the encode by itself. Times are of the
-process's CPU on one thread, which a busy machine changes little.
+An iteration encodes admitted requests, then steps every row. Requests are encoded up to a budget
+of source tokens; a text that is longer than the budget is encoded alone. So the time between two
+tokens of any stream is bounded by one step and one encode: of the budget, or of the longest text if
+that is more. This measures both sides: iterations with short texts only and with a text of 400
+tokens (or the longest that the model accepts) admitted now and then, and the encode by itself.
+Times are CPU time of the process on one thread, which other load on the machine affects little.
 
-A server with one or two lanes encodes beside the steps of its lanes, where cores are what they
-share. `--served` measures that one as its clients see it: seconds between the pieces of streams, in
-blocks with and without long texts in turn.
+A server with one or two lanes encodes in parallel with the steps, and shares the cores with them.
+`--served` measures that as clients see it: seconds between the pieces of streams, in alternating
+blocks with and without long texts.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import itertools
 import os
 import tempfile
 import time
@@ -35,10 +36,9 @@ from bench.suite.systems import end_in_order_on_sigterm, running
 from dragoman.client import AsyncClient
 from model.bundle import Bundle
 from model.tokenizer import Tokenizer
-from service.batching.jobs import Job
+from service.batching.records import EngineRequest
 from service.batching.scheduler import Scheduler
 from service.decoding.requests import GenerationRequest, SearchOptions
-from service.engine.generation import Generation
 from service.runtime.cpu.runner import OnnxRunner
 from service.runtime.plan import EncodeItem, StepPlan
 
@@ -53,7 +53,7 @@ SHORT_TEXT = "Two men are playing chess in the park."
 
 @dataclass(frozen=True)
 class Arm:
-    """Seconds of the iterations in which those who stream got a token."""
+    """Seconds of the iterations in which streams received a token."""
 
     name: str
     seconds: list[float]
@@ -64,43 +64,36 @@ class Arm:
         return f"{self.name:<28}" + "".join(f"{value:>9.2f}" for value in values)
 
 
-class _NoControl:
-    """Nobody streams or cancels here: tokens are counted, not read."""
-
-    def stream(self, job: Job) -> None: ...
-
-    def cancel(self, job: Job, error: Exception) -> None: ...
+_ids = itertools.count(1)
 
 
-def _job(num_tokens: int, draw: np.random.Generator, max_new_tokens: int) -> Job:
+def _request(num_tokens: int, draw: np.random.Generator, max_new_tokens: int) -> EngineRequest:
     source = (*(int(token) for token in draw.integers(10, 300, num_tokens - 1)), 3)
     options = SearchOptions(min_new_tokens=max_new_tokens)
-    return Generation(
-        GenerationRequest(source, options),
-        max_new_tokens=max_new_tokens,
-        submitted_at=0.0,
-        control=_NoControl(),
-        on_end=lambda _: None,
-    ).job
+    request = GenerationRequest(source, options)
+    return EngineRequest(next(_ids), request, max_new_tokens, submitted_at=0.0)
 
 
 def run(runner: OnnxRunner, budget: int, long: int) -> Arm:
-    """Keep so many short texts running; let one of `long` tokens (0: none) join now and then."""
+    """Keep short texts running; admit one of `long` tokens (0: none) now and then."""
     draw = np.random.default_rng(0)
-    scheduler = Scheduler(runner.limits, bos_id=2, eos_id=3, encode_token_budget=budget)
-    scheduler.add(_job(SHORT, draw, int(draw.integers(10, 40))) for _ in range(NUM_STREAMS))
+    scheduler = Scheduler([runner.limits], bos_id=2, eos_id=3, encode_token_budget=budget)
+    scheduler.add(_request(SHORT, draw, int(draw.integers(10, 40))) for _ in range(NUM_STREAMS))
+    long_ids: set[int] = set()
     seconds = []
     for iteration in range(NUM_ITERATIONS):
         if long and iteration % BETWEEN_LONG == 10:
-            scheduler.add([_job(long, draw, 10)])
+            long_one = _request(long, draw, 10)
+            long_ids.add(long_one.id)
+            scheduler.add([long_one])
         started = time.process_time()
         plan = scheduler.schedule(0.0).plan
         assert plan is not None
         update = scheduler.update(runner.execute(plan), 0.0)
         if iteration >= 10:
             seconds.append(time.process_time() - started)
-        ended = [f for f in update.finished if len(f.job.request.source_ids) == SHORT]
-        scheduler.add(_job(SHORT, draw, int(draw.integers(10, 40))) for _ in ended)
+        ended = [one for one in update.finished if one.id not in long_ids]
+        scheduler.add(_request(SHORT, draw, int(draw.integers(10, 40))) for _ in ended)
     return Arm(f"with texts of {long} tokens" if long else "short texts only", seconds)
 
 
@@ -117,7 +110,7 @@ def encode_seconds(runner: OnnxRunner, lengths: list[int]) -> float:
 
 
 def text_of(num_tokens: int, word: str, tokenizer: Tokenizer) -> str:
-    """One sentence of nearly so many tokens."""
+    """One sentence of at most about `num_tokens` tokens."""
     num_words = 1
     while len(tokenizer.encode(f"{word} " * (num_words + 1))) < num_tokens:
         num_words += 1
@@ -141,7 +134,7 @@ async def block(address: str, text: str, long_text: str) -> list[float]:
 
     async def send_long(client: AsyncClient) -> None:
         while loop.time() < ends_at:
-            # A few tokens of it will do: it is its encode that is looked at.
+            # A few tokens are enough: the encode is what matters.
             await client.translate([long_text], max_new_tokens=4)
 
     async with AsyncClient(address, timeout=60.0) as client:
@@ -151,7 +144,7 @@ async def block(address: str, text: str, long_text: str) -> list[float]:
 
 
 def served(artifacts: Artifacts, text: str) -> None:
-    """Print both arms, as clients of a server see them who stream the translation of `text`."""
+    """Print both arms as clients see them that stream the translation of `text`."""
     bundle = Bundle.load(artifacts.bundle)
     long = min(LONG, bundle.config.max_positions)
     long_text = text_of(long, text.split()[-2], bundle.tokenizer())

@@ -15,11 +15,16 @@ int8 beside fp32, other test sets, lines without near twins in the training text
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from bench.suite.systems import environment
 
 if TYPE_CHECKING:
     from model.recipe import Recipe
@@ -53,23 +58,17 @@ def main(
     threads: Annotated[int, typer.Option(min=0)] = 0,
 ) -> None:
     """Score models on the validation corpora of a recipe, and print Markdown tables."""
-    from cli.offline import OfflineOptions, translator_for
     from model.recipe import load_recipe
     from model.scoring import TestSet, score_translations
     from model.twins import parse_tests
 
     loaded = load_recipe(recipe, data_root=data_root)
-    options = OfflineOptions(beam_size=beam_size, threads=threads)
     files = {corpus.name: (corpus.source, corpus.target) for corpus in loaded.data.valid}
     files |= parse_tests(test or [])
     lines = json.loads(kept.read_text(encoding="utf-8")) if kept else {}
     tests = {name: only(TestSet.read(*pair), lines.get(name)) for name, pair in files.items()}
 
-    def translating(path: Path) -> Translate:
-        translate = translator_for(path, options)
-        return lambda sentences: translate(path, sentences, options, lambda _: None).sentences
-
-    translators = {str(path): translating(path) for path in model}
+    translators = {str(path): translator(path, beam_size, threads) for path in model}
     reports = {
         name: {
             path: score_translations(translate(test_set.sources), test_set.references)
@@ -85,6 +84,30 @@ def main(
             output += paragraph_lines(Path(path), translate, tests[paragraphs])
     for line in output:
         typer.echo(line)
+
+
+def translator(model: Path, beam_size: int, threads: int) -> Translate:
+    """A function that translates with `model` by `dragoman evaluate`, one process a call."""
+
+    def translate(sentences: Sequence[str]) -> list[str]:
+        with tempfile.TemporaryDirectory() as directory:
+            source, output = Path(directory) / "source", Path(directory) / "output"
+            source.write_text("".join(f"{line}\n" for line in sentences), encoding="utf-8")
+            command = ["-m", "cli.main", "evaluate", "--model", str(model), "--output", str(output)]
+            # evaluate wants a reference; its scores are not used.
+            command += ["--source", str(source), "--reference", str(source)]
+            command += ["--beam-size", str(beam_size), "--threads", str(threads)]
+            done = subprocess.run(
+                [sys.executable, *command],
+                env=environment(),
+                stdout=subprocess.DEVNULL,
+                check=False,
+            )
+            if done.returncode:
+                raise typer.Exit(done.returncode)
+            return output.read_text(encoding="utf-8").split("\n")[:-1]
+
+    return translate
 
 
 def only(test_set: TestSet, lines: Sequence[int] | None) -> TestSet:

@@ -1,31 +1,29 @@
-"""Does the served engine find what the PyTorch reference search finds, on real sentences?
+"""Compares the engine's searches with the PyTorch reference search on real sentences.
 
     python -m bench.search_parity --checkpoint model/checkpoints/en-de --sentences valid.en
 
-The checkpoint is exported to fp32 and int8. The engine searches each sentence in process, alone and
-with 64 rows filled, greedily and with a beam of four; `model.search` searches it in PyTorch. For
-fp32 the token sequences have to be the same for 99.8 % of the sentences, and every other one has to
-be a near-tie, where rounding decides:
+The checkpoint is exported to fp32 and int8. The engine searches each sentence in process, alone
+and with 64 rows filled, greedily and with a beam of four; `model.search` searches it in PyTorch.
+For fp32 the token sequences must be the same for 99.8 % of the sentences, and every difference must
+be a near-tie that rounding decides:
 
-- greedy: the two tokens where the sequences part have log-probabilities that differ by less than
-  1e-4 in the reference;
+- greedy: the log-probabilities of the first tokens that differ are within 1e-4 in the reference;
 - beam: the reference scores the two translations within 1e-4 of each other.
 
-int8 has other weights, so that its differences are counted, not judged; but alone and at load its
-results have to be the same to the last bit, as fp32's.
+int8 has other weights, so its differences are counted, not judged. But alone and at load its
+results must be the same to the last bit, as fp32's.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import platform
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -38,6 +36,7 @@ if TYPE_CHECKING:
     from model.transformer import Transformer
     from service.decoding.requests import GenerationResult
 
+NAME = "search-parity"
 NEAR_TIE = 1e-4
 LEAST_IDENTICAL = 0.998
 LOAD_ROWS = 64
@@ -48,49 +47,65 @@ Tokens = tuple[int, ...]
 
 
 @dataclass(frozen=True)
-class Difference:
-    """A sentence for which engine and reference came to different tokens.
-
-    Attributes:
-        sentence: its number, from 0.
-        gap: how near the two are, in nats: see the module's description. None of int8.
-        found, expected: the engine's tokens and the reference's, EOS not among them.
-    """
-
-    sentence: int
-    gap: float | None
-    found: Tokens
-    expected: Tokens
-
-
-@dataclass(frozen=True)
-class Comparison:
+class SearchComparison:
     """One way to search with one bundle, compared with the reference.
 
     Attributes:
         precision, beam_size, rows: the way; `rows` sentences or hypotheses at the same time.
         num_sentences: compared.
-        differences: those that are not the same; gaps are computed for fp32 only.
+        differences: the sentences (numbers from 0) with other tokens, and the distance of the two
+            in nats: see the module's description. None of int8.
     """
 
     precision: str
     beam_size: int
     rows: int
     num_sentences: int
-    differences: Sequence[Difference]
+    differences: Sequence[tuple[int, float | None]]
 
     @property
     def share_identical(self) -> float:
-        """Of the sentences, 0 to 1."""
+        """The share of sentences without a difference, 0 to 1."""
         return 1.0 - len(self.differences) / self.num_sentences
 
     @property
     def holds(self) -> bool:
-        """Whether what is promised of fp32 is so."""
+        """Whether the promise for fp32 holds."""
         return self.share_identical >= LEAST_IDENTICAL and all(
-            difference.gap is not None and difference.gap < NEAR_TIE
-            for difference in self.differences
+            gap is not None and gap < NEAR_TIE for _, gap in self.differences
         )
+
+
+@dataclass(frozen=True)
+class SearchParity:
+    """The figures of the report.
+
+    Attributes:
+        what: the checkpoint and the sentences.
+        versions: of what computed.
+        same_bits: whether results alone and at load were the same to the last bit.
+        comparisons: one for each way to search.
+    """
+
+    what: str
+    versions: str
+    same_bits: bool
+    comparisons: Sequence[SearchComparison]
+
+    @classmethod
+    def from_dict(cls, fields: Mapping[str, Any]) -> SearchParity:
+        """The figures that `to_dict` gave."""
+        comparisons = [SearchComparison(**one) for one in fields["comparisons"]]
+        return cls(fields["what"], fields["versions"], fields["same_bits"], comparisons)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON values."""
+        return {"benchmark": NAME, **asdict(self)}
+
+    @property
+    def holds(self) -> bool:
+        """Whether all promises hold."""
+        return self.same_bits and all(c.holds for c in self.comparisons if c.precision == "fp32")
 
 
 async def search_with_engine(
@@ -146,7 +161,7 @@ def search_with_reference(
 def gap_between(
     model: Transformer, source: Tokens, found: Tokens, expected: Tokens, beam_size: int
 ) -> float:
-    """How near the reference holds two translations of a source: see `Difference.gap`.
+    """The distance of two translations of a source in the reference: see `SearchComparison`.
 
     Args:
         model: the reference's.
@@ -172,8 +187,8 @@ def compare(
     reference: Sequence[ReferenceHypothesis],
     beam_size: int,
     rows: int,
-) -> Comparison:
-    """What differs, and by how much."""
+) -> SearchComparison:
+    """The sentences that differ, and by how much."""
     eos = model.config.eos_id
     differences = []
     for index, (source, result, wanted) in enumerate(zip(sources, results, reference, strict=True)):
@@ -185,12 +200,12 @@ def compare(
         gap = None
         if bundle.precision == "fp32":
             gap = gap_between(model, source, found, expected, beam_size)
-        differences.append(Difference(index, gap, tuple(best.token_ids), wanted.token_ids))
-    return Comparison(bundle.precision, beam_size, rows, len(sources), differences)
+        differences.append((index, gap))
+    return SearchComparison(bundle.precision, beam_size, rows, len(sources), differences)
 
 
 def _log_probabilities(model: Transformer, source: Tokens, target: Tokens) -> list[float]:
-    """Of each token of a target, by the reference in one pass."""
+    """The log-probability of each token of a target, by the reference in one pass."""
     import torch
 
     with torch.inference_mode():
@@ -205,8 +220,8 @@ def measure(
     bundle: Bundle,
     sources: Sequence[Tokens],
     beam_sizes: Sequence[int] = BEAM_SIZES,
-) -> tuple[list[Comparison], bool]:
-    """Every way to search with one bundle.
+) -> tuple[list[SearchComparison], bool]:
+    """Compare every way to search with one bundle.
 
     Returns:
         The comparisons, and whether results alone and at load were the same to the last bit.
@@ -229,10 +244,10 @@ def main(
     sentences: Annotated[Path, typer.Option(help="Source sentences, one a line.")],
     limit: Annotated[int, typer.Option(help="Take the first so many.", min=1)] = 1000,
     output: Annotated[
-        Path | None, typer.Option(help="A directory for report.md and comparisons.json.")
+        Path | None, typer.Option(help="A directory for report.md and summary.json.")
     ] = None,
 ) -> None:
-    """Compare the engine's searches with the reference's; exit status 1 if fp32's don't agree."""
+    """Compare the engine's searches with the reference's; exit status 1 if fp32 differs."""
     from export.bundle_writer import ExportOptions
     from export.exporter import export_checkpoint
     from model.bundle import Bundle
@@ -241,7 +256,7 @@ def main(
     model = load_checkpoint(checkpoint).model.eval()
     lines = sentences.read_text(encoding="utf-8").splitlines()
     texts = [line for line in lines if line.strip()][:limit]
-    comparisons: list[Comparison] = []
+    comparisons: list[SearchComparison] = []
     same_bits = True
     with tempfile.TemporaryDirectory() as folder:
         for precision in ("fp32", "int8"):
@@ -253,37 +268,42 @@ def main(
             found, same = measure(model, bundle, sources)
             comparisons += found
             same_bits = same_bits and same
-    report = report_on(comparisons, same_bits, f"{checkpoint.name}, {sentences.name}")
-    typer.echo(report)
-    if output is not None:
-        output.mkdir(parents=True, exist_ok=True)
-        (output / "report.md").write_text(report + "\n", encoding="utf-8")
-        details = [asdict(comparison) for comparison in comparisons]
-        (output / "comparisons.json").write_text(json.dumps(details, indent=1) + "\n")
-    if not (same_bits and all(c.holds for c in comparisons if c.precision == "fp32")):
-        raise typer.Exit(1)
-
-
-def report_on(comparisons: Sequence[Comparison], same_bits: bool, what: str) -> str:
-    """The comparisons as a Markdown table."""
     import onnxruntime
     import torch
 
+    from bench.recompute import write_report, write_summary
+
+    versions = (
+        f"ONNX Runtime {onnxruntime.__version__}, PyTorch {torch.__version__}, "
+        f"{platform.machine()}, {platform.system()}; one thread"
+    )
+    parity = SearchParity(f"{checkpoint.name}, {sentences.name}", versions, same_bits, comparisons)
+    typer.echo(render(parity))
+    if output is not None:
+        output.mkdir(parents=True, exist_ok=True)
+        write_summary(output, parity.to_dict())
+        write_report(output)
+    if not parity.holds:
+        raise typer.Exit(1)
+
+
+def render(parity: SearchParity) -> str:
+    """The comparisons as a Markdown table."""
     lines = [
-        f"# The engine's searches against the reference's: {what}",
+        f"# The engine's searches against the reference's: {parity.what}",
         "",
         "| bundle | search | rows | sentences | same tokens | different | largest gap |",
         "| --- | --- | ---: | ---: | ---: | ---: | ---: |",
     ]
-    for c in comparisons:
+    for c in parity.comparisons:
         search = "greedy" if c.beam_size == 1 else f"beam {c.beam_size}"
-        gap = max((d.gap for d in c.differences if d.gap is not None), default=0.0)
+        gap = max((gap for _, gap in c.differences if gap is not None), default=0.0)
         lines.append(
             f"| {c.precision} | {search} | {c.rows} | {c.num_sentences:,} "
             f"| {c.share_identical:.1%} | {len(c.differences)} "
             f"| {f'{gap:.1g}' if c.precision == 'fp32' else 'not judged'} |"
         )
-    fp32 = [c for c in comparisons if c.precision == "fp32"]
+    fp32 = [c for c in parity.comparisons if c.precision == "fp32"]
     return "\n".join(
         [
             *lines,
@@ -292,10 +312,10 @@ def report_on(comparisons: Sequence[Comparison], same_bits: bool, what: str) -> 
             f"other one a near-tie (gap under {NEAR_TIE:g}): "
             f"{'kept' if all(c.holds for c in fp32) else 'BROKEN'}.",
             "Alone and at load, tokens and log-probabilities are "
-            f"{'the same to the last bit' if same_bits else 'NOT THE SAME'}.",
+            f"{'the same to the last bit' if parity.same_bits else 'NOT THE SAME'}.",
             "",
-            f"ONNX Runtime {onnxruntime.__version__}, PyTorch {torch.__version__}, "
-            f"{platform.machine()}, {platform.system()}; one thread.",
+            f"{parity.versions}.",
+            "",
         ]
     )
 

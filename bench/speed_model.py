@@ -101,7 +101,7 @@ def write_tokenizer(config: ModelConfig, file: Path) -> None:
 
 @dataclass(frozen=True)
 class _Columns:
-    """Who may write where in the residual stream.
+    """The columns of the residual stream that each part writes.
 
     Attributes:
         num_code: the first so many columns hold the code.

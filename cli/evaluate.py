@@ -20,18 +20,22 @@ if TYPE_CHECKING:
 
 def evaluate(
     model: Annotated[Path, typer.Option(help="A bundle or a checkpoint (a directory).")],
-    source: Annotated[Path, typer.Option(help="Text to translate, one sentence a line, UTF-8.")],
+    source: Annotated[Path, typer.Option(help="Text to translate, one sentence per line, UTF-8.")],
     reference: Annotated[Path, typer.Option(help="Its translation, line by line.")],
-    beam_size: Annotated[int, typer.Option(help="Hypotheses a sentence; 1 is greedy.", min=1)] = 1,
+    beam_size: Annotated[
+        int, typer.Option(help="Hypotheses per sentence; 1 is greedy.", min=1)
+    ] = 1,
     length_penalty: Annotated[
-        float, typer.Option(help="Alpha of length^alpha, by which a beam's scores are divided.")
+        float, typer.Option(help="Alpha: the scores of a beam are divided by length^alpha.")
     ] = 1.0,
     lowercase: Annotated[
-        bool, typer.Option(help="Lower-case the source, and compare without regard to case.")
+        bool, typer.Option(help="Lower-case the source, and ignore case in the comparison.")
     ] = False,
     moses: Annotated[
         bool,
-        typer.Option(help="Add lower-cased, Moses-tokenised BLEU, to compare with older papers."),
+        typer.Option(
+            help="Add lower-cased, Moses-tokenised BLEU, for comparison with older papers."
+        ),
     ] = False,
     output: Annotated[Path | None, typer.Option(help="Also write the translations here.")] = None,
     json_output: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
@@ -42,14 +46,14 @@ def evaluate(
     threads: Annotated[
         int,
         typer.Option(
-            help="CPU threads; 0 takes all cores for a bundle, and measures for a checkpoint.",
+            help="CPU threads; 0 uses all cores for a bundle, and measures for a checkpoint.",
             min=0,
         ),
     ] = 0,
 ) -> None:
     """Translate a test set and print sacreBLEU and chrF with their signatures.
 
-    Every line is translated as one sentence, whole. A bundle is run by the engine that serves it.
+    Each line is translated as one sentence. A bundle runs in the engine that serves it.
     """
     from model.corpus import CorpusError
 
@@ -75,8 +79,8 @@ def evaluate(
     seconds = time.perf_counter() - start
     if translated.num_cut:
         typer.echo(
-            f"warning: {translated.num_cut} of {len(sources)} sentences are longer than the model "
-            f"takes and lost their end",
+            f"warning: {translated.num_cut} of {len(sources)} sentences are too long for the model "
+            f"and were cut off",
             err=True,
         )
     if output is not None:
@@ -104,7 +108,7 @@ def evaluate(
 
 @contextmanager
 def _progress(total: int) -> Iterator[OnProgress]:
-    """A bar on standard error if that is a terminal; gives the function that moves it."""
+    """A bar on standard error if that is a terminal; yields the function that advances it."""
     from rich.console import Console
     from rich.progress import Progress
 

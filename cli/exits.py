@@ -1,37 +1,60 @@
-"""How a subcommand ends when something is wrong: one line on standard error, never a traceback."""
+"""How a subcommand fails: one line on standard error, never a traceback."""
 
 from __future__ import annotations
 
 import importlib.util
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 import typer
 
+if TYPE_CHECKING:
+    from dragoman.client import TranslationError
+
 
 def fail(message: str, code: int = 1) -> NoReturn:
-    """Print the message and end with `code`."""
+    """Print the message and exit with status `code`."""
     typer.echo(f"dragoman: {message}", err=True)
     raise typer.Exit(code)
 
 
 def fail_without(what: str, extras: str) -> NoReturn:
-    """Say that `what` is not installed, and which extras bring it."""
+    """Fail because `what` is not installed, and name the extras to install."""
     fail(_missing(what, extras))
 
 
 def missing_runtime(device: str) -> str:
-    """What to install where there is no ONNX Runtime for `device`; "" if there is one."""
+    """The message if no ONNX Runtime is installed, with the extra for `device`; else ""."""
     if importlib.util.find_spec("onnxruntime") is not None:
         return ""
     return _missing("ONNX Runtime", "gpu" if device.startswith("cuda") else "cpu")
 
 
 def require_runtime(device: str) -> None:
-    """Fail where no ONNX Runtime is installed; name the extra that brings the one for `device`."""
+    """Fail if no ONNX Runtime is installed, and name the extra for `device`."""
     if message := missing_runtime(device):
         fail(message)
 
 
 def _missing(what: str, extras: str) -> str:
-    # The extras of this project are on no package index.
+    # This project is on no package index.
     return f"{what} is missing: pip install '.[{extras}]' in the folder of Dragoman's source"
+
+
+def describe(server: str, error: TranslationError) -> str:
+    """A failed call to `server`, in a line that says what to do where no server answers."""
+    # Only a server's own error has a request id, also one of a server that is draining.
+    if error.request_id:
+        return f"{server}: {error}"
+    match error.code.name:
+        case "UNAVAILABLE":
+            if "errors resolving" in error.message or "resolution failed" in error.message:
+                return f"the host in {server} is unknown"
+            return (
+                f'no server at {server} accepts calls; is "dragoman serve" running there, and '
+                "ready? (/readyz on its metrics port says why not)"
+            )
+        case "DEADLINE_EXCEEDED":
+            return f"no answer from {server} in time: the server may be busy or missing"
+        case "UNIMPLEMENTED":
+            return f"{server} is not a Dragoman server, or an old one: {error.message}"
+    return f"{server}: {error}"

@@ -1,4 +1,4 @@
-"""`dragoman export`: from a checkpoint to a bundle that can be served."""
+"""`dragoman export`: makes a bundle, which can be served, from a checkpoint."""
 
 from __future__ import annotations
 
@@ -11,20 +11,29 @@ from cli.exits import fail, fail_without
 from cli.progress import log_to_standard_error, stages
 
 if TYPE_CHECKING:
-    from export.proof import Proof
+    from export.huggingface.comparison import Agreement
+    from export.parity import ParityReport
 
 
 def export(
-    checkpoint: Annotated[Path, typer.Argument(help="What training left behind (a directory).")],
+    checkpoint: Annotated[Path, typer.Argument(help="A checkpoint of training (a directory).")],
     output: Annotated[Path, typer.Option(help="The bundle to write (a directory).")],
     precision: Annotated[
         str,
-        typer.Option(help="fp32 or int8 for processors, fp16 for GPUs."),
+        typer.Option(help="fp32 or int8 for CPUs, fp16 for GPUs."),
     ] = "fp32",
+    output_format: Annotated[
+        str,
+        typer.Option(
+            "--format",
+            help="bundle, which is served; or huggingface, a directory for transformers, for which "
+            "the options below mean nothing.",
+        ),
+    ] = "bundle",
     name: Annotated[
         str | None, typer.Option(help="The model's name in requests.", show_default="en-de, say")
     ] = None,
-    model_version: Annotated[str, typer.Option(help="Its version, for you to choose.")] = "1",
+    model_version: Annotated[str, typer.Option(help="A version of your choice.")] = "1",
     top_k: Annotated[
         int,
         typer.Option(
@@ -33,63 +42,81 @@ def export(
         ),
     ] = 8,
     model_card: Annotated[
-        Path | None, typer.Option(help="A text to put into the bundle as MODEL_CARD.md.")
+        Path | None, typer.Option(help="A text for the bundle's MODEL_CARD.md.")
     ] = None,
     alignment_layer: Annotated[
         int | None,
         typer.Option(
-            help="The decoder layer, from 0, whose attention is the alignment.",
+            help="Decoder layer, from 0, whose attention gives the alignments.",
             show_default="the last but one; of fewer than three the last",
         ),
     ] = None,
     sentences: Annotated[
         Path | None,
         typer.Option(
-            help="Source sentences, one a line, on which the bundle has to translate like the "
-            "checkpoint; some English ones are built in."
+            help="Source sentences, one per line, that the bundle has to translate like the "
+            "checkpoint. Default: built-in English ones."
         ),
     ] = None,
     threads: Annotated[
         int,
-        typer.Option(help="CPU threads; 0 measures how many are fastest on this machine.", min=0),
+        typer.Option(help="CPU threads; 0 measures the fastest number on this machine.", min=0),
     ] = 0,
 ) -> None:
-    """Make a bundle of a checkpoint, and prove that it translates like it.
+    """Make a bundle of a checkpoint, and check that both translate alike.
 
-    Writes nothing unless the proof succeeds. The same checkpoint gives the same bytes.
+    Writes nothing unless the check succeeds. The same checkpoint gives the same bytes.
     """
     try:
         from export.bundle_writer import ExportOptions
         from export.errors import ExportError
         from export.exporter import export_checkpoint
+        from export.huggingface.writer import write_huggingface
         from model.checkpoint import CheckpointError
         from model.tokenizer import TokenizerError
     except ModuleNotFoundError as exc:
         fail_without(str(exc.name), "train,cpu")
 
+    if output_format not in ("bundle", "huggingface"):
+        fail(f"--format must be bundle or huggingface, not {output_format!r}")
     options = ExportOptions(
         precision, name, model_version, top_k, model_card, alignment_layer=alignment_layer
     )
     try:
-        lines = None if sentences is None else _read_lines(sentences)
+        lines = None if sentences is None else read_lines(sentences)
+        if output_format == "huggingface":
+            agreement = write_huggingface(checkpoint, output)
+            typer.echo(f"{output}: {describe_agreement(agreement)}")
+            return
         log_to_standard_error("%(message)s")
-        with stages("sentences") as tell:
+        with stages("sentences") as show:
             proof = export_checkpoint(
-                checkpoint, output, options, lines, threads=threads, on_progress=tell
+                checkpoint, output, options, lines, threads=threads, on_progress=show
             )
     except (ExportError, CheckpointError, TokenizerError) as exc:
         fail(str(exc))
     except OSError as exc:
         fail(f"{exc.filename}: {exc.strerror}")
-    typer.echo(f"{output}: {precision}; {_describe(proof)}")
+    typer.echo(f"{output}: {precision}; {describe(proof)}")
 
 
-def _describe(proof: Proof) -> str:
+def describe_agreement(agreement: Agreement | None) -> str:
+    """How a network and that of `transformers` agree, in words."""
+    if agreement is None:
+        return "not compared with transformers, which is not installed"
+    return (
+        f"tokens and logits are those of transformers {agreement.transformers} (which differ by at "
+        f"most {agreement.largest_difference:.2g})"
+    )
+
+
+def describe(proof: ParityReport) -> str:
+    """What a proof showed, in words."""
     total = proof.num_sentences
     if proof.num_identical == total:
         same = f"all {total} sentences are translated token by token as by the checkpoint"
     else:
-        from export.confidence import share_bounds
+        from export.parity_check import share_bounds
 
         least, most = share_bounds(proof.num_identical, total)
         same = (
@@ -107,10 +134,11 @@ def _describe(proof: Proof) -> str:
     )
 
 
-def _read_lines(file: Path) -> list[str]:
+def read_lines(file: Path) -> list[str]:
+    """The lines of a text file that aren't blank; ends the command where there are none."""
     try:
         lines = [line.strip() for line in file.read_text(encoding="utf-8").splitlines()]
     except UnicodeDecodeError:
         fail(f"{file} is not UTF-8")
     lines = [line for line in lines if line]
-    return lines or fail(f"{file} holds no sentence")
+    return lines or fail(f"{file} has no sentence")

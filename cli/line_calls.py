@@ -1,40 +1,40 @@
-"""Many lines through a server: batched, with a bounded number of calls in flight, in order."""
+"""Sends lines to a server in batches, several calls at a time, and writes results in order."""
 
 from __future__ import annotations
 
 import abc
 import asyncio
+import os
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Generic, Self, TypeAlias, TypeVar
+from typing import Any, Generic, Self, TypeAlias, TypeVar
 
 import grpc
 import typer
 
-from cli.unreachable import describe
+from cli.exits import describe, fail
+from cli.standard_input import InputError
 from dragoman.client import AsyncClient, TranslationError
 
-# Large enough that a server's batch stays full, small enough that memory and the time to the first
-# line stay small whatever the length of the input.
+# Large enough to fill a server's batch; small enough for low memory and an early first line.
 _BATCH_LINES = 64
 _BATCH_BYTES = 64_000
 _CALLS_IN_FLIGHT = 8
 
 
 class CallFailedError(Exception):
-    """The server could not be asked, or refuses every text alike. The message is for the user."""
+    """A call failed, and not because of a text. The message is for the user."""
 
 
 @dataclass(frozen=True)
 class CallOutcome:
-    """What became of one line: what to write for it, or why there is nothing.
+    """The result of one line.
 
     Attributes:
-        lines: to write; several for a list of the best.
+        lines: for standard output; several for an n-best list.
         error: for standard error; "" if there is none.
-        is_numbered: whether the line's number and a tab come before each.
+        is_numbered: whether to write the line's number and a tab before each.
     """
 
     lines: tuple[str, ...] = ("",)
@@ -48,54 +48,56 @@ _Calls: TypeAlias = "asyncio.Queue[tuple[list[bytes], asyncio.Task[list[CallOutc
 
 
 class LineCalls(abc.ABC, Generic[Item]):
-    """Sends lines to a server and writes what comes back to standard output.
+    """Sends lines to a server, and writes the results to standard output.
 
     Args:
         server: its address.
-        timeout: seconds that a call may take.
+        timeout: seconds for a call.
         unit: "line" or "text", for messages.
-        advance: called with the lines and bytes that are done.
+        advance: called with the numbers of finished lines and bytes.
+        arguments: of the client's method, the same for each call.
     """
 
     def __init__(
-        self, server: str, timeout: float, unit: str, advance: Callable[[int, int], None]
+        self,
+        server: str,
+        timeout: float,
+        unit: str,
+        advance: Callable[[int, int], None],
+        **arguments: Any,
     ) -> None:
         self._server = server
         self._unit = unit
         self._advance = advance
+        self._arguments = arguments
         self._client = AsyncClient(server, timeout=timeout)
         self._num_done = 0
         self._num_failed = 0
 
     @abc.abstractmethod
     def _parse(self, line: str) -> Item | CallOutcome:
-        """What to send for a line, or what is wrong with it."""
+        """What to send for a line, or its error."""
 
     @abc.abstractmethod
     async def _call(self, items: list[Item]) -> list[CallOutcome]:
-        """One call; raises what the client raises."""
+        """Make one call; raises what the client raises."""
 
     async def __aenter__(self) -> Self:
         """Itself."""
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         """Close the connection."""
         await self._client.close()
 
     async def run(self, lines: AsyncIterator[list[bytes]]) -> int:
-        """Send all lines; the number of those that failed.
+        """Send all lines, and return the number of failed ones.
 
         Raises:
-            CallFailedError: it can't go on.
+            CallFailedError: a call failed, and not because of a text.
         """
-        # A call leaves the queue only when its turn to be written has come: the queue's size bounds
-        # how many are in flight, and so how far ahead the input is read.
+        # A call leaves the queue when it is next to be written. So the size of the queue bounds the
+        # calls in flight, and how far ahead the input is read.
         calls: _Calls = asyncio.Queue(maxsize=_CALLS_IN_FLIGHT)
         sender = asyncio.ensure_future(self._send(lines, calls))
         try:
@@ -121,7 +123,7 @@ class LineCalls(abc.ABC, Generic[Item]):
             await calls.put(None)
 
     async def _answer(self, call: Awaitable[_T]) -> _T:
-        """What a call gives.
+        """The result of a call.
 
         Raises:
             CallFailedError: it failed, and not because of a text.
@@ -147,10 +149,7 @@ class LineCalls(abc.ABC, Generic[Item]):
             return CallOutcome(error=f"not valid UTF-8 at byte {exc.start + 1}")
 
     async def _ask(self, items: list[Item]) -> list[CallOutcome]:
-        """One call, in halves when the server refused some text.
-
-        When the server was too busy the client has asked again already, as long as there was time.
-        """
+        """Make one call; if the server refuses a text, make two with half of the items each."""
         try:
             return await self._call(items)
         except TranslationError as exc:
@@ -162,7 +161,7 @@ class LineCalls(abc.ABC, Generic[Item]):
         return [*await self._ask(items[:middle]), *await self._ask(items[middle:])]
 
     def _write(self, batch: list[bytes], outcomes: list[CallOutcome]) -> None:
-        """What the lines brought, and on standard error what was wrong with them."""
+        """Write the results of the lines to standard output, and their errors to standard error."""
         for outcome in outcomes:
             self._num_done += 1
             for line in outcome.lines:
@@ -175,20 +174,20 @@ class LineCalls(abc.ABC, Generic[Item]):
 
     def _print(self, text: str, end: str = "") -> None:
         if self._unit == "line":
-            text = text.replace("\n", " ")  # a model can write any byte, but a line stays a line
-        # UTF-8 like the input, whatever the locale says.
+            text = text.replace("\n", " ")  # a model can generate line breaks
+        # UTF-8 like the input, whatever the locale.
         sys.stdout.buffer.write((text + end).encode())
         sys.stdout.buffer.flush()
 
 
 def _forget(call: asyncio.Task[list[CallOutcome]]) -> None:
-    """Let a call that nobody will wait for fail in silence: an earlier one has ended the run."""
+    """Ignore the error of a call after an earlier call ended the run."""
     if not call.cancelled():
         call.exception()
 
 
 def _batches(lines: list[bytes]) -> Iterator[list[bytes]]:
-    """`lines` in groups of a bounded number and size; a longer line is a group of its own."""
+    """`lines` in batches of bounded number and size; a longer line is a batch of its own."""
     batch: list[bytes] = []
     size = 0
     for line in lines:
@@ -202,13 +201,35 @@ def _batches(lines: list[bytes]) -> Iterator[list[bytes]]:
 
 
 def is_about_a_text(error: TranslationError) -> bool:
-    """Whether another text might have gone through in the same call."""
+    """Whether a call failed because of a text: without it, the call might have succeeded."""
     if error.code is grpc.StatusCode.INVALID_ARGUMENT:
         return error.field.startswith(("content", "pairs"))
-    # A message over gRPC's own limit has no hint when to try again.
+    # A message over gRPC's own limit comes without a time to retry after.
     return error.code is grpc.StatusCode.RESOURCE_EXHAUSTED and error.retry_after_seconds is None
 
 
 def reason(error: TranslationError) -> str:
-    """What is wrong, without the text's place in our call, which means nothing to the user."""
+    """The message of an error, without the field of our call, which means nothing to the user."""
     return error.description or error.message
+
+
+def run_lines(work: Coroutine[Any, Any, int]) -> None:
+    """Run `work`, which returns the number of failed lines, to the end of the command.
+
+    Raises:
+        typer.Exit: a line or the run failed; with the command's exit status.
+    """
+    try:
+        num_failed = asyncio.run(work)
+    except (CallFailedError, InputError) as exc:
+        fail(str(exc))
+    except KeyboardInterrupt:
+        raise typer.Exit(130) from None
+    except BrokenPipeError:
+        # The reader of our output has ended. Discard what Python still flushes.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise typer.Exit(1) from None
+    except OSError as exc:
+        fail(f"{exc.filename or 'standard output'}: {exc.strerror or exc}")
+    if num_failed:
+        raise typer.Exit(1)

@@ -1,40 +1,16 @@
-"""`dragoman score`'s lines: what is asked for each, and what is written for the answer."""
+"""The lines of `dragoman score`: requests and results."""
 
 from __future__ import annotations
-
-from collections.abc import Callable
-from dataclasses import dataclass
 
 from cli.line_calls import CallOutcome, LineCalls, reason
 from dragoman.client import PairScore
 
 
-@dataclass(frozen=True)
-class ScoringJob:
-    """What to ask of which server; fields as in `dragoman.client.Client.score`.
-
-    With `alignments` each line also has the links, as in Pharaoh's format: source-target, from 0.
-    """
-
-    server: str
-    source: str = ""
-    target: str = ""
-    model: str = ""
-    timeout: float = 60.0
-    alignments: bool = False
-
-
 class LineScorer(LineCalls[tuple[str, str]]):
-    """Scores lines that hold a text, a tab and a translation; writes numbers to standard output.
+    """Scores lines of a text, a tab and a translation, and writes numbers to standard output.
 
-    Args:
-        job: what to ask of which server.
-        advance: called with the lines and bytes that are done.
+    With alignments, each line also has their links in Pharaoh's format: source-target, from 0.
     """
-
-    def __init__(self, job: ScoringJob, advance: Callable[[int, int], None]) -> None:
-        super().__init__(job.server, job.timeout, "line", advance)
-        self._job = job
 
     def _parse(self, line: str) -> tuple[str, str] | CallOutcome:
         text, tab, translation = line.partition("\t")
@@ -45,14 +21,7 @@ class LineScorer(LineCalls[tuple[str, str]]):
         return text, translation
 
     async def _call(self, items: list[tuple[str, str]]) -> list[CallOutcome]:
-        job = self._job
-        answer = await self._client.score(
-            items,
-            source=job.source,
-            target=job.target,
-            model=job.model,
-            return_alignments="hard" if job.alignments else None,
-        )
+        answer = await self._client.score(items, **self._arguments)
         return [_outcome(score) for score in answer.scores]
 
 

@@ -1,48 +1,45 @@
-"""`dragoman translate`'s lines: what is asked for each, and what is written for the answer."""
+"""The lines of `dragoman translate`: requests and results."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass
+from typing import Any
 
 from cli.line_calls import CallOutcome, LineCalls, is_about_a_text, reason
-from dragoman.client import Search, Translation, TranslationError
-
-
-@dataclass(frozen=True)
-class TranslationJob:
-    """What to ask of which server; fields as in `dragoman.client.Client.translate`.
-
-    With `num_hypotheses` each line is answered by as many lines, best first: the line's number, the
-    score and the translation, with tabs between. Such lines are not split into sentences.
-    """
-
-    server: str
-    source: str = ""
-    target: str = ""
-    model: str = ""
-    max_new_tokens: int | None = None
-    split_sentences: bool = True
-    timeout: float = 60.0
-    search: Search | None = None
-    num_hypotheses: int | None = None
+from dragoman.client import Translation, TranslationError
 
 
 class LineTranslator(LineCalls[str]):
-    """Translates lines and writes the translations to standard output.
+    """Translates lines, and writes the translations to standard output.
+
+    With `num_hypotheses`, it writes as many lines for each line, best first: the line's number, the
+    score and the translation, with tabs between. These are not split into sentences.
 
     Args:
-        job: what to ask of which server.
-        unit: "line" or "text", for messages.
-        advance: called with the lines and bytes that are done.
+        server, timeout, unit, advance: as for `LineCalls`.
+        num_hypotheses, split_sentences: as for `dragoman.client.Client.translate`.
+        arguments: the other ones for `translate` and `stream`.
     """
 
-    def __init__(self, job: TranslationJob, unit: str, advance: Callable[[int, int], None]) -> None:
-        super().__init__(job.server, job.timeout, unit, advance)
-        self._job = job
+    def __init__(
+        self,
+        server: str,
+        timeout: float,
+        unit: str,
+        advance: Callable[[int, int], None],
+        *,
+        num_hypotheses: int | None = None,
+        split_sentences: bool = True,
+        **arguments: Any,
+    ) -> None:
+        split_sentences = split_sentences and num_hypotheses is None
+        super().__init__(
+            server, timeout, unit, advance, split_sentences=split_sentences, **arguments
+        )
+        self._num_hypotheses = num_hypotheses
 
     async def run_streaming(self, lines: AsyncIterator[list[bytes]]) -> int:
-        """As `run`, one line after another, each written piece by piece."""
+        """Translate one line at a time, and write each piece as it is made. Returns as `run`."""
         async for available in lines:
             for line in available:
                 outcome = await self._answer(self._stream(line))
@@ -53,16 +50,8 @@ class LineTranslator(LineCalls[str]):
         return line
 
     async def _call(self, items: list[str]) -> list[CallOutcome]:
-        job = self._job
         answer = await self._client.translate(
-            items,
-            source=job.source,
-            target=job.target,
-            model=job.model,
-            max_new_tokens=job.max_new_tokens,
-            split_sentences=job.split_sentences and job.num_hypotheses is None,
-            search=job.search,
-            num_hypotheses=job.num_hypotheses,
+            items, num_hypotheses=self._num_hypotheses, **self._arguments
         )
         return [
             self._outcome(line, translation)
@@ -72,32 +61,23 @@ class LineTranslator(LineCalls[str]):
     def _outcome(self, line: str, translation: Translation) -> CallOutcome:
         if translation.error:
             return CallOutcome(error=reason(translation.error))
-        if self._job.num_hypotheses is None:
+        if self._num_hypotheses is None:
             return CallOutcome((translation.text,))
-        if not translation.sentences:  # nothing that a model could translate
+        if not translation.sentences:  # nothing to translate
             return _ranked([(0.0, translation.text)])
         if len(translation.sentences) > 1:
-            return CallOutcome(error="too long to be translated in one piece, as --n-best needs it")
+            return CallOutcome(error="too long to be translated in one piece, as --n-best requires")
         [sentence] = translation.sentences
-        before, _, after = line.partition(sentence.source_text)  # white space, a list's marker
+        before, _, after = line.partition(sentence.source_text)  # white space, line markers
         return _ranked([(h.score, before + h.text + after) for h in sentence.hypotheses])
 
     async def _stream(self, line: bytes) -> CallOutcome:
-        """Write the pieces of one line's translation as they come."""
+        """Write the pieces of one line's translation as they are made."""
         text = self._parsed(line)
         if isinstance(text, CallOutcome):
             return text
-        job = self._job
         try:
-            async for event in self._client.stream(
-                text,
-                source=job.source,
-                target=job.target,
-                model=job.model,
-                max_new_tokens=job.max_new_tokens,
-                split_sentences=job.split_sentences,
-                search=job.search,
-            ):
+            async for event in self._client.stream(text, **self._arguments):
                 if isinstance(event, str):
                     self._print(event)
         except TranslationError as exc:

@@ -1,4 +1,4 @@
-"""`dragoman load`: how much a server carries, and how long its answers take."""
+"""`dragoman load`: throughput and latency of a server under load."""
 
 from __future__ import annotations
 
@@ -32,32 +32,38 @@ def load(
     server: Server = DEFAULT_SERVER,
     source: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Texts to send, one a line. Needed.", show_default=False),
+        typer.Option(
+            metavar="FILE", help="Texts to send, one per line. Required.", show_default=False
+        ),
     ] = None,
     rate: Annotated[
         float | None,
-        typer.Option(help="Open loop: so many requests arrive a second, answered or not."),
+        typer.Option(help="Open loop: requests per second, independent of the answers."),
     ] = None,
     concurrency: Annotated[
         int | None,
-        typer.Option(help="Closed loop: so many users, each waiting for the last answer."),
+        typer.Option(help="Closed loop: number of users, each waiting for its last answer."),
     ] = None,
     arrivals: Annotated[
-        str, typer.Option(help="How an open loop's requests arrive: poisson, constant or gamma.")
+        str, typer.Option(help="Arrivals of an open loop: poisson, constant or gamma.")
     ] = "poisson",
     burstiness: Annotated[
         float,
-        typer.Option(help="With gamma: variance of a gap over its squared mean. 1 is Poisson."),
+        typer.Option(
+            help="With gamma: variance of the gaps over their squared mean. 1 is Poisson."
+        ),
     ] = 1.0,
-    duration: Annotated[str, typer.Option(help="How long to measure, such as 60s or 2m.")] = "60s",
-    warmup: Annotated[str, typer.Option(help="How long to load without measuring first.")] = "5s",
-    timeout: Annotated[str, typer.Option(help="How long a call may take.")] = "60s",
+    duration: Annotated[str, typer.Option(help="Time to measure, such as 60s or 2m.")] = "60s",
+    warmup: Annotated[str, typer.Option(help="Time to load before measuring.")] = "5s",
+    timeout: Annotated[str, typer.Option(help="Time limit of a call.")] = "60s",
     stream: Annotated[
         bool, typer.Option("--stream", help="Use StreamTranslate; measure the first piece of text.")
     ] = False,
     texts_per_request: Annotated[int, typer.Option(help="Texts in each request.")] = 1,
-    seed: Annotated[int, typer.Option(help="Of the arrivals and of the order of the texts.")] = 0,
-    processes: Annotated[int, typer.Option(help="Processes that make the load.")] = 1,
+    seed: Annotated[
+        int, typer.Option(help="Seed of the arrivals and of the order of the texts.")
+    ] = 0,
+    processes: Annotated[int, typer.Option(help="Processes that generate the load.")] = 1,
     source_language: Annotated[
         str, typer.Option("--from", metavar="CODE", help="Language of the texts, such as en.")
     ] = "",
@@ -66,7 +72,7 @@ def load(
     ] = "",
     model: Annotated[str, typer.Option(metavar="NAME", help="A model of `dragoman models`.")] = "",
     max_new_tokens: Annotated[
-        int | None, typer.Option(help="The most tokens to write for each sentence.")
+        int | None, typer.Option(help="Token limit of each sentence.")
     ] = None,
     split_sentences: Annotated[
         bool | None, typer.Option(help="Split texts into sentences. Default: the server's choice.")
@@ -77,25 +83,27 @@ def load(
     early_stopping: Annotated[
         str,
         typer.Option(
-            help="When a beam is done: heuristic, first or never. Default: the server's choice.",
+            help="End of a beam search: heuristic, first or never. Default: the server's choice.",
             show_default=False,
         ),
     ] = "",
     slo: Annotated[
         str | None,
-        typer.Option(metavar="pN=TIME", help="A promise such as p99=500ms; gives the goodput."),
+        typer.Option(
+            metavar="pN=TIME", help="Service-level objective, such as p99=500ms; for the goodput."
+        ),
     ] = None,
     find_capacity: Annotated[
         bool,
         typer.Option(
-            "--find-capacity", help="Search for the highest Poisson rate that keeps the promise."
+            "--find-capacity", help="Search for the highest Poisson rate that meets --slo."
         ),
     ] = False,
     metrics: Annotated[
         str | None,
         typer.Option(
             metavar="URL",
-            help="The server's metrics; `none` leaves them out. "
+            help="The server's metrics; `none` for no metrics. "
             "Default: port 9464 of the server's host.",
             show_default=False,
         ),
@@ -111,9 +119,9 @@ def load(
 ) -> None:
     """Put a server under load and measure it.
 
-    Latency counts from the time that a request was to be sent, so that a server that stalls can't
-    hide the requests that it held up. Exit status: 0, or 1 if there is an error, 3 if the load
-    generator itself could not keep up or the run was broken off, so that the figures say nothing.
+    Latency counts from the time that a request was due, so that a stalled server can't hide the
+    requests that it delayed. Exit status: 0; 1 after an error; 3 if the figures are not valid,
+    because the load generator could not keep up or the run was interrupted.
     """
     if context.invoked_subcommand is not None:
         return
@@ -130,7 +138,7 @@ def load(
         if find_capacity and concurrency is not None:
             fail("--find-capacity searches for a rate: leave --concurrency out", 2)
         if source is None:
-            fail("--source FILE is needed: texts to send, one a line", 2)
+            fail("--source FILE is needed: texts to send, one per line", 2)
         plan = LoadPlan(
             server=server,
             rate=_START_RATE if find_capacity and rate is None else rate,
@@ -171,9 +179,9 @@ def compare(
     a: Annotated[Path, typer.Argument(metavar="A", help="Results of one run, or of several.")],
     b: Annotated[Path, typer.Argument(metavar="B", help="Likewise.")],
 ) -> None:
-    """Say whether two runs differ beyond their noise.
+    """Report whether two runs differ beyond their noise.
 
-    A and B are directories that --output wrote, or directories of such directories.
+    A and B are directories written by --output, or directories of such directories.
     """
     _check_installed()
     from rich.console import Console
@@ -213,14 +221,14 @@ def _find_capacity(session: Session, plan: LoadPlan, output: Path | None, consol
     from bench.load.capacity import CapacityTest, Trial
     from bench.load.terminal import live_view
 
-    def tell(trial: Trial) -> None:
+    def show(trial: Trial) -> None:
         console.print(str(trial))
 
     with live_view(console) as observer:
-        capacity = CapacityTest(session, plan).run(output, observer, tell)
+        capacity = CapacityTest(session, plan).run(output, observer, show)
     table = Table(*capacity_report.HEADER, box=None, padding=(0, 1, 0, 0), pad_edge=False)
     for column in table.columns[:-1]:
-        column.no_wrap = True  # whole units at 80 columns; the verdict may take several lines
+        column.no_wrap = True  # whole units at 80 columns; the verdict may wrap
     for row in capacity_report.rows(capacity):
         table.add_row(*row)
     Console().print(table)
@@ -235,7 +243,7 @@ def _find_capacity(session: Session, plan: LoadPlan, output: Path | None, consol
 
 
 def _check_installed() -> None:
-    """A server's installation may leave out what load tests need."""
+    """Fail if the packages for load tests are not installed."""
     import importlib.util
 
     if importlib.util.find_spec("hdrh") is None:
@@ -245,6 +253,6 @@ def _check_installed() -> None:
 def _metrics_url(server: str, given: str | None) -> str | None:
     if given is not None:
         return None if given == "none" else given
-    # dns:///host:port and the like name a host at their end.
+    # Schemes such as dns:///host:port have the host at the end.
     host = server.rpartition("/")[2].rpartition(":")[0] or "127.0.0.1"
     return f"http://{host}:9464/metrics"

@@ -1,19 +1,20 @@
-"""The `dragoman` command. One file a subcommand; each imports what is heavy when it runs."""
+"""The `dragoman` command. One file per subcommand; heavy imports happen when it runs."""
 
 from __future__ import annotations
 
 import os
 from typing import Annotated
 
-# onnxruntime reports usage to its makers unless this is set before it is imported.
+# onnxruntime sends telemetry unless this is set before its import.
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
-# gRPC's core writes to standard error by itself; what matters of it we say, in our own words.
+# gRPC's core writes to standard error by itself; the commands print their own messages.
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
 import typer
 
 from cli.evaluate import evaluate
 from cli.export import export
+from cli.import_model import import_model
 from cli.load import load_app
 from cli.models import models
 from cli.score import score
@@ -24,8 +25,8 @@ from cli.translate import translate
 app = typer.Typer(
     name="dragoman",
     no_args_is_help=True,
-    pretty_exceptions_enable=False,  # a traceback is for a defect, and then in plain
-    # Plain help: rich panels keep the source's line breaks and cut option names at 80 columns.
+    pretty_exceptions_enable=False,  # plain tracebacks, of defects only
+    # Plain help: rich panels keep the source's line breaks and truncate option names at 80 columns.
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -53,6 +54,7 @@ def root(
 
 for command in (serve, translate, score, models, train, export, evaluate):
     app.command()(command)
+app.command("import")(import_model)
 app.add_typer(load_app, name="load")
 
 if __name__ == "__main__":

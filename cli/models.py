@@ -1,4 +1,4 @@
-"""`dragoman models`: what a server can translate."""
+"""`dragoman models`: the models of a server."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ from typing import Annotated
 
 import typer
 
-from cli.exits import fail
+from cli.exits import describe, fail
 from cli.options import DEFAULT_SERVER, Server
-from cli.unreachable import describe
 
 
 def models(

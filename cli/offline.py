@@ -1,4 +1,4 @@
-"""Translating in this process, without a server: with a bundle or with a checkpoint."""
+"""Translates in this process, without a server: with a bundle or a checkpoint."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ class OfflineOptions:
     """How to translate.
 
     Attributes:
-        beam_size: hypotheses a sentence; 1 is greedy.
+        beam_size: hypotheses per sentence; 1 is greedy.
         length_penalty: of a beam search, see `model.search.BeamOptions`.
         batch_tokens: source tokens in a batch (checkpoints only).
         device: "auto", "cpu" or "cuda".
-        threads: CPU threads; 0 takes all cores for a bundle, and measures for a checkpoint.
+        threads: CPU threads; 0 uses all cores for a bundle, and measures for a checkpoint.
     """
 
     beam_size: int = 1
@@ -39,13 +39,13 @@ class OfflineOptions:
 
 @dataclass(frozen=True)
 class Translated:
-    """Translations, and by what.
+    """Translations of a model.
 
     Attributes:
         kind: "bundle" or "checkpoint".
         target_language: ISO 639-1 code.
-        sentences: one for each that was given, in order.
-        num_cut: how many were longer than the model takes, and lost their end.
+        sentences: translations, in order.
+        num_cut: sentences that were too long for the model, and were cut off.
     """
 
     kind: str
@@ -58,7 +58,7 @@ Translator = Callable[[Path, Sequence[str], OfflineOptions, OnProgress], Transla
 
 
 def translator_for(model: Path, options: OfflineOptions) -> Translator:
-    """The function that translates with the bundle or checkpoint `model`, or an error and exit."""
+    """The function that translates with `model`, a bundle or a checkpoint; else fails."""
     if options.device not in ("auto", "cpu", "cuda"):
         fail(f"--device must be auto, cpu or cuda, not {options.device!r}")
     if (model / "bundle.json").is_file():
@@ -121,6 +121,7 @@ def _translate_with_bundle(
     import asyncio
 
     from model.bundle import Bundle, BundleError
+    from model.sessions import SessionSettings
     from model.tokenizer import TokenizerError
     from service.decoding.requests import SearchOptions
     from service.errors import DragomanError, InvalidArgumentError
@@ -131,16 +132,17 @@ def _translate_with_bundle(
         tokenizer = bundle.tokenizer()
         runner = OnnxRunner(
             bundle,
-            device="cpu" if options.device == "auto" else options.device,
-            # So that a beam of any size fits, and several of the usual ones run side by side.
+            # Enough for a beam of any size, and for several of usual size.
             max_rows=max(64, options.beam_size),
-            intra_op_threads=options.threads or None,
+            sessions=SessionSettings(
+                "cpu" if options.device == "auto" else options.device, options.threads or None
+            ),
         )
-        asked = [index for index, text in enumerate(sentences) if text.strip()]
+        indices = [index for index, text in enumerate(sentences) if text.strip()]
         longest = bundle.max_source_positions - 1
         sources = [
             (*ids[:longest], bundle.config.eos_id)
-            for ids in tokenizer.encode_batch([sentences[index] for index in asked])
+            for ids in tokenizer.encode_batch([sentences[index] for index in indices])
         ]
         search = SearchOptions(beam_size=options.beam_size, length_penalty=options.length_penalty)
         outputs = asyncio.run(_generate(runner, bundle, sources, search, on_progress))
@@ -149,8 +151,8 @@ def _translate_with_bundle(
     except (BundleError, TokenizerError, DragomanError) as exc:
         fail(str(exc))
     translations = list(sentences)
-    for index, ids in zip(asked, outputs, strict=True):
-        translations[index] = tokenizer.decode(ids)
+    for index, ids in zip(indices, outputs, strict=True):
+        translations[index] = tokenizer.target.decode(ids)
     num_cut = _num_longer(tokenizer, sentences, longest)
     return Translated("bundle", bundle.target_language, translations, num_cut)
 
@@ -162,7 +164,7 @@ async def _generate(
     search: SearchOptions,
     on_progress: OnProgress,
 ) -> list[list[int]]:
-    """Token ids for every source, from the engine that serves, in this process."""
+    """Token ids for every source, from the serving engine in this process."""
     from service.decoding.requests import GenerationRequest
     from service.engine.engine import Engine, EngineConfig
     from service.errors import InternalError
@@ -170,13 +172,13 @@ async def _generate(
     config = EngineConfig(
         bos_id=bundle.config.bos_id,
         eos_id=bundle.config.eos_id,
-        # In rows; half of them are kept for others, who don't exist here.
+        # In rows; half of the queue is reserved for other clients.
         max_waiting=2 * len(sources) * search.beam_size,
     )
     engine = Engine(runner, config)
     await engine.start()
     try:
-        # Long ones first: what is left at the end are short ones, so that few rows step alone.
+        # Long sentences first: the last ones are short, so that few rows step alone.
         order = sorted(range(len(sources)), key=lambda index: -len(sources[index]))
         generations = engine.submit_many(
             [GenerationRequest(sources[index], search) for index in order]

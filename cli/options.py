@@ -1,4 +1,4 @@
-"""Command-line options that several subcommands have."""
+"""Command-line options of several subcommands."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import typer
 
 from cli.exits import fail
 
-# That of `dragoman.addresses`, whose import brings gRPC: help has to be quick.
+# As in `dragoman.addresses`, which imports gRPC: too slow for --help.
 DEFAULT_SERVER = "127.0.0.1:50051"
 
 
 def _check_server(text: str) -> str:
-    from dragoman.addresses import server_address  # brings gRPC
+    from dragoman.addresses import server_address
 
     try:
         return server_address(text)
@@ -25,7 +25,7 @@ Server = Annotated[
     str,
     typer.Option(
         metavar="HOST:PORT",
-        help="The server to ask; dns:///NAME:PORT spreads calls over all its addresses.",
+        help="The server; dns:///NAME:PORT balances calls over all addresses of NAME.",
         envvar="DRAGOMAN_SERVER",
         callback=_check_server,
     ),

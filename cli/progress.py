@@ -1,4 +1,4 @@
-"""Progress on a terminal, where it disturbs nothing."""
+"""Progress on standard error."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ import time
 from collections.abc import Callable, Iterator
 
 Advance = Callable[[int, int], None]
-TellStage = Callable[[str, int, int], None]
+ShowStage = Callable[[str, int, int], None]
 
 _LINE_EVERY_SECONDS = 10.0
 
 
 class _StandardError:
-    """Whatever `sys.stderr` is when something is written: a bar puts itself there meanwhile."""
+    """The current `sys.stderr`, which a progress bar replaces for its time."""
 
     def write(self, text: str) -> int:
         return sys.stderr.write(text)
@@ -27,22 +27,21 @@ class _StandardError:
 
 
 def log_to_standard_error(line: str) -> None:
-    """Log from INFO on in the format `line`, above a bar where there is one."""
+    """Log from INFO in the format `line`, above a progress bar if there is one."""
     logging.basicConfig(level=logging.INFO, format=line, stream=_StandardError())
 
 
 @contextlib.contextmanager
 def progress(shown: bool) -> Iterator[Advance]:
-    """Show the progress of reading standard input, on standard error.
+    """Show the progress of reading standard input on standard error.
 
-    Nothing is shown unless standard error is a terminal and standard output is not (there the
-    translations themselves are the progress).
+    Only if standard error is a terminal and standard output, which shows progress itself, is not.
 
     Args:
-        shown: False to show nothing in any case.
+        shown: False to show nothing.
 
     Yields:
-        A function to call with the numbers of lines and bytes that are done.
+        A function to call with the numbers of finished lines and bytes.
     """
     if not shown or not sys.stderr.isatty() or sys.stdout.isatty():
         yield lambda lines, size: None
@@ -52,7 +51,7 @@ def progress(shown: bool) -> Iterator[Advance]:
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
     about = os.fstat(sys.stdin.fileno())
-    total = about.st_size if stat.S_ISREG(about.st_mode) else None  # of a pipe nobody knows
+    total = about.st_size if stat.S_ISREG(about.st_mode) else None  # unknown for a pipe
     columns = (
         TextColumn("{task.fields[lines]:,} lines"),
         BarColumn(),
@@ -72,14 +71,14 @@ def progress(shown: bool) -> Iterator[Advance]:
 
 
 @contextlib.contextmanager
-def stages(unit: str) -> Iterator[TellStage]:
-    """Show work that has stages, on standard error: a bar for each, or lines without a terminal.
+def stages(unit: str) -> Iterator[ShowStage]:
+    """Show work in stages on standard error: a bar for each, or lines without a terminal.
 
     Args:
-        unit: what is counted, for the lines: "sentences".
+        unit: of the counts, for the lines: "sentences".
 
     Yields:
-        A function to call with a stage's name, how much of it is done, and all of it.
+        A function to call with a stage's name, the finished count, and the total.
     """
     if not sys.stderr.isatty():
         yield _Lines(unit)
@@ -103,16 +102,16 @@ def stages(unit: str) -> Iterator[TellStage]:
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         tasks = {}
 
-        def tell(stage: str, done: int, total: int) -> None:
+        def show(stage: str, done: int, total: int) -> None:
             if stage not in tasks:
                 tasks[stage] = bar.add_task(stage, total=total)
             bar.update(tasks[stage], completed=done)
 
-        yield tell
+        yield show
 
 
 class _Lines:
-    """A line when a stage begins, and one every few seconds."""
+    """Prints a line when a stage begins, and every few seconds."""
 
     def __init__(self, unit: str) -> None:
         self._unit = unit

@@ -1,27 +1,24 @@
-"""`dragoman score`: how probable a model finds given translations, through a server."""
+"""`dragoman score`: how probable given translations are, by a server."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, Any
 
 import typer
 
 from cli.exits import fail
 from cli.options import DEFAULT_SERVER, Server
 
-if TYPE_CHECKING:
-    from cli.line_scoring import ScoringJob
-
-_LINES_A_TIME = 256
+_LINES_AT_A_TIME = 256
 
 
 def score(
     source_file: Annotated[
         Path | None,
-        typer.Argument(metavar="SOURCE", help="A file of texts, one a line.", show_default=False),
+        typer.Argument(metavar="SOURCE", help="A file of texts, one per line.", show_default=False),
     ] = None,
     target_file: Annotated[
         Path | None,
@@ -41,21 +38,20 @@ def score(
         bool,
         typer.Option(
             "--alignments",
-            help="Add a column: which token of the text each token of the translation comes from.",
+            help="Add a column: the source token of each token of the translation.",
         ),
     ] = False,
-    timeout: Annotated[float, typer.Option(help="Seconds that one call may take.", min=0.001)] = 60,
+    timeout: Annotated[float, typer.Option(help="Seconds for a call.", min=0.001)] = 60,
 ) -> None:
     """Score translations: two files, or lines "text, tab, translation" on standard input.
 
-    For each line the natural logarithm of the translation's probability is written, a tab, and the
-    number of its tokens (end of sentence not counted). The logarithm includes the end of sentence:
-    to compare translations of different length, divide it by the number of tokens plus one. A line
-    that can't be scored is an empty one; its error goes to standard error, and the exit status is
-    1. A text and its translation go to the model in one piece.
+    Writes for each line the natural logarithm of the translation's probability, a tab, and the
+    number of its tokens, without the end of sentence. The logarithm includes the end of sentence:
+    to compare translations of different length, divide it by the number of tokens plus one. For a
+    line that can't be scored, it writes an empty line, and the error to standard error; the exit
+    status is 1. A text and its translation are passed to the model in one piece.
     """
-    from cli.line_exits import run_lines
-    from cli.line_scoring import ScoringJob
+    from cli.line_calls import run_lines
 
     if (source_file is None) != (target_file is None):
         fail("give two files, SOURCE and TARGET, or none", 2)
@@ -63,18 +59,27 @@ def score(
         fail("standard input: it is closed")
     if source_file is None and sys.stdin.isatty():
         typer.echo("Type a text, a tab and a translation on each line; Ctrl-D ends.", err=True)
-    job = ScoringJob(server, source, target, model, timeout, alignments)
-    run_lines(_run(job, source_file, target_file))
+    arguments = dict(
+        server=server,
+        timeout=timeout,
+        source=source,
+        target=target,
+        model=model,
+        return_alignments="hard" if alignments else None,
+    )
+    run_lines(_run(arguments, source_file, target_file))
 
 
-async def _run(job: ScoringJob, source_file: Path | None, target_file: Path | None) -> int:
-    """Do it; the number of lines that failed."""
+async def _run(
+    arguments: dict[str, Any], source_file: Path | None, target_file: Path | None
+) -> int:
+    """Score, and return the number of failed lines."""
     from cli.line_scoring import LineScorer
     from cli.progress import progress
     from cli.standard_input import read_lines
 
     with progress(shown=True) as advance:
-        async with LineScorer(job, advance) as scorer:
+        async with LineScorer(unit="line", advance=advance, **arguments) as scorer:
             if source_file is None or target_file is None:
                 return await scorer.run(read_lines(sys.stdin.fileno()))
             return await scorer.run(_joined(source_file, target_file))
@@ -84,7 +89,7 @@ async def _joined(source_file: Path, target_file: Path) -> AsyncIterator[list[by
     """The lines of two files with a tab between.
 
     Raises:
-        InputError: one has more lines than the other, or a line holds a tab.
+        InputError: the files differ in length, or a line has a tab.
     """
     from cli.standard_input import InputError
 
@@ -98,7 +103,7 @@ async def _joined(source_file: Path, target_file: Path) -> AsyncIterator[list[by
                 if b"\t" in line:
                     raise InputError(f"{file}: there is a tab in line {number}")
             lines.append(text.removesuffix(b"\n") + b"\t" + translation.removesuffix(b"\n"))
-            if len(lines) == _LINES_A_TIME:
+            if len(lines) == _LINES_AT_A_TIME:
                 yield lines
                 lines = []
         if translations.readline():

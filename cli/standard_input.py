@@ -1,4 +1,4 @@
-"""Standard input as an asynchronous stream of lines, without reading ahead of who consumes it."""
+"""Standard input as an asynchronous stream of lines, read no further than it is consumed."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ class InputError(Exception):
 
 
 async def read_lines(descriptor: int) -> AsyncIterator[list[bytes]]:
-    r"""The lines that come from a file descriptor, as many at a time as are there.
+    r"""The lines from a file descriptor, as many at a time as are available.
 
-    Lines end with \n, which is taken off, and with nothing else: a carriage return or a Unicode
-    line separator belongs to its line. A last line without \n is a line too.
+    Lines end with \n, which is removed, and nothing else: a carriage return or a Unicode line
+    separator belongs to its line. The last line may lack \n.
 
     Raises:
         InputError: it can't be read.
     """
     loop = asyncio.get_running_loop()
     chunks: asyncio.Queue[bytes | OSError] = asyncio.Queue()
-    wanted = threading.Semaphore(1)  # chunks that may be read before one is asked for
+    wanted = threading.Semaphore(1)  # one chunk may be read ahead
 
     def read() -> None:
-        # os.read, since a thread that hangs in a buffered reader blocks the interpreter's exit.
+        # os.read, because a thread that hangs in a buffered reader blocks the interpreter's exit.
         chunk: bytes | OSError = b"begin"
         while chunk and not isinstance(chunk, OSError):
             wanted.acquire()
@@ -37,12 +37,12 @@ async def read_lines(descriptor: int) -> AsyncIterator[list[bytes]]:
                 chunk = os.read(descriptor, _CHUNK_BYTES)
             except OSError as exc:
                 chunk = exc
-            with contextlib.suppress(RuntimeError):  # the loop was closed: nobody wants it
+            with contextlib.suppress(RuntimeError):  # the loop is closed
                 loop.call_soon_threadsafe(chunks.put_nowait, chunk)
 
-    # A daemon: at a terminal it may wait for a line that never comes.
+    # A daemon: on a terminal it may wait for ever.
     threading.Thread(target=read, daemon=True, name="standard input").start()
-    begun: list[bytes] = []  # parts of a line whose end has not come
+    begun: list[bytes] = []  # parts of an incomplete line
     while chunk := await chunks.get():
         if isinstance(chunk, OSError):
             raise InputError(f"standard input: {chunk.strerror or chunk}") from chunk

@@ -1,4 +1,4 @@
-"""`dragoman train`: from a recipe and parallel text to a checkpoint."""
+"""`dragoman train`: trains a checkpoint from a recipe and parallel text."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ def train(
     data_root: Annotated[
         Path | None,
         typer.Option(
-            help="Folder that the recipe's files are relative to.", envvar="DRAGOMAN_DATA_ROOT"
+            help="Directory that the recipe's files are relative to.", envvar="DRAGOMAN_DATA_ROOT"
         ),
     ] = None,
     output: Annotated[
-        Path | None, typer.Option(help="Folder of the run, in place of the recipe's.")
+        Path | None, typer.Option(help="Directory of the run, instead of the recipe's.")
     ] = None,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
     threads: Annotated[
         int,
-        typer.Option(help="CPU threads; 0 measures how many are fastest on this machine.", min=0),
+        typer.Option(help="CPU threads; 0 measures the fastest number on this machine.", min=0),
     ] = 0,
 ) -> None:
-    """Train a model. The same command goes on with a run that was interrupted.
+    """Train a model. The same command resumes an interrupted run.
 
     Several GPUs: `torchrun --nproc-per-node N -m cli.main train RECIPE`.
     """
@@ -60,7 +60,7 @@ def train(
 
     log_to_standard_error("%(asctime)s %(levelname)s %(message)s")
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:  # torchrun sets it
-        # The others wait while the first process makes the vocabulary or validates.
+        # The other processes wait while the first one makes the vocabulary or validates.
         backend = "nccl" if torch.cuda.is_available() else "gloo"
         distributed.init_process_group(backend, timeout=timedelta(hours=2))
     try:
@@ -70,7 +70,7 @@ def train(
     except OSError as exc:
         fail(f"{exc.filename}: {exc.strerror}" if exc.filename else str(exc))
     except KeyboardInterrupt:
-        typer.echo("interrupted; the same command goes on from the last saved state", err=True)
+        typer.echo("interrupted; the same command resumes from the last saved state", err=True)
         raise typer.Exit(130) from None
     finally:
         if distributed.is_initialized():

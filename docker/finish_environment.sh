@@ -1,6 +1,6 @@
 #!/bin/sh
-# Makes an environment with its locked packages ready to ship: installs the project's own wheel,
-# writes the list of what is in it (SBOM), takes out what a server never reads, compiles bytecode.
+# Finishes an environment of locked packages: installs the project's wheel, writes the list of
+# packages (SBOM), removes files that a server never reads, and compiles bytecode.
 #
 #   finish_environment.sh ENVIRONMENT WHEELS
 set -eu
@@ -16,7 +16,7 @@ packages=$("$python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))'
 /build/bin/cyclonedx-py environment --output-reproducible --of JSON \
     --output-file "$environment/sbom.cdx.json" "$python"
 
-# Tests, headers, Fortran's and ONNX Runtime's converters, type stubs: never imported by a server.
+# Tests, headers, converters of Fortran and ONNX Runtime, type stubs: never imported by a server.
 rm -rf "$packages"/numpy/f2py "$packages"/numpy/_core/include "$packages"/numpy/_core/lib \
     "$packages"/numpy/distutils \
     "$packages"/onnxruntime/transformers "$packages"/onnxruntime/quantization \
@@ -24,11 +24,11 @@ rm -rf "$packages"/numpy/f2py "$packages"/numpy/_core/include "$packages"/numpy/
 find "$packages" -type d \( -name tests -o -name test \) -prune -exec rm -rf {} +
 find "$packages" -name '*.pyi' -delete
 
-# One folder for the dynamic linker, wherever the CUDA packages put their libraries.
+# One folder for the dynamic linker, with links to the libraries of all CUDA packages.
 if [ -d "$packages/nvidia" ]; then
     mkdir -p "$environment/lib/cuda"
     find "$packages/nvidia" -name 'lib*.so*' -exec ln -s {} "$environment/lib/cuda/" \;
 fi
 
-# Unchecked: nobody edits the sources of an image, and modification times may not survive copying.
+# Unchecked: sources don't change in an image, and copying may change modification times.
 "$python" -m compileall -q -j 0 --invalidation-mode unchecked-hash "$packages"

@@ -1,4 +1,4 @@
-"""How a precision multiplies: what differs between the graphs of fp32, fp16 and int8."""
+"""Matrix products and normalisation in each precision: where fp32, fp16 and int8 graphs differ."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ class Linear:
     """states [..., in] times the transposed `weight` [out, in], plus `bias` [out].
 
     Attributes:
-        non_negative: an element of `states` below zero stands for zero. It saves the activation
-            function before it, where a precision can read the states so.
+        non_negative: elements of `states` below zero count as zero. A precision that can read the
+            states in this way needs no separate ReLU.
     """
 
     states: str
@@ -39,7 +39,7 @@ class Norm:
 
 
 class Arithmetic(Protocol):
-    """Adds matrix products and embedding look-ups of one precision to one graph."""
+    """Adds matrix products and embedding lookups in one precision to a graph."""
 
     @property
     def dtype(self) -> str:
@@ -63,7 +63,7 @@ class Arithmetic(Protocol):
         ...
 
     def add_and_normalize(self, residual: str, linear: Linear, norm: Norm) -> tuple[str, str]:
-        """Ends a sublayer: residual + linear, and the same normalised."""
+        """The end of a sublayer: residual + linear, and that sum normalised."""
         ...
 
     def project_to_vocabulary(self, states: str, table: Float32) -> str:
@@ -72,7 +72,7 @@ class Arithmetic(Protocol):
 
 
 class Float32Arithmetic:
-    """Products as they are."""
+    """Plain float32 operators."""
 
     dtype = "float32"
 
@@ -102,8 +102,8 @@ class Float32Arithmetic:
     def add_and_normalize(self, residual: str, linear: Linear, norm: Norm) -> tuple[str, str]:
         """Two plain additions and LayerNormalization.
 
-        On a CPU they take a sixth of the time of SkipLayerNormalization, whose sums the compiler
-        doesn't vectorise (28 against 165 microseconds for 64 rows of 512).
+        On a CPU these take a sixth of the time of SkipLayerNormalization, whose sums are not
+        vectorised (28 against 165 microseconds for 64 rows of 512).
         """
         total = self._graph.op("Add", residual, self.linear(linear))
         return total, self.normalize(total, norm)
@@ -131,7 +131,7 @@ class Float16Arithmetic(Float32Arithmetic):
         return super().constant(array)
 
     def add_and_normalize(self, residual: str, linear: Linear, norm: Norm) -> tuple[str, str]:
-        """One SkipLayerNormalization: on a GPU the fewest kernels win."""
+        """One SkipLayerNormalization: on a GPU, fewer kernels are faster."""
         normalized, _, _, total = self._graph.multi_op(
             "SkipLayerNormalization",
             residual,
@@ -147,7 +147,7 @@ class Float16Arithmetic(Float32Arithmetic):
 def transposed(graph: GraphBuilder, table: str) -> str:
     """A constant table [V, D] as [D, V].
 
-    The file keeps the table once, as the embedding reads it; the runtime computes this one when
-    it loads the graph.
+    The file stores the table once, as the embedding reads it; the runtime transposes it when it
+    loads the graph.
     """
     return graph.op("Transpose", table, perm=[1, 0])

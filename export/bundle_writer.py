@@ -1,4 +1,4 @@
-"""Writes the files of a bundle. Free of torch."""
+"""Writes the files of a bundle. Does not import torch."""
 
 from __future__ import annotations
 
@@ -12,61 +12,73 @@ import numpy.typing as npt
 import onnx
 
 from export.cache_graphs import build_cache_graphs
-from export.choice import token_groups
 from export.decoder_step_graph import build_decoder_step
 from export.encoder_graph import build_encoder
 from export.errors import ExportError
 from export.scoring_graph import build_scoring
 from export.shared_weights import SharedWeights
+from export.token_choice import token_groups
 from export.weights import Weights
-from model.bundle import RESIDENT_GRAPHS, WEIGHTS_FILE, installed_runtime_version, write_manifest
+from model.bundle import (
+    PIECES,
+    RESIDENT_GRAPHS,
+    SENTENCEPIECE,
+    WEIGHTS_FILE,
+    installed_runtime_version,
+    write_manifest,
+)
 from model.config import AlignmentHead, ModelConfig, default_alignment_layer
+from model.piece_tokenizer import TOKENIZER_FILES, PieceTokenizer
 from model.tokenizer import TOKENIZER_FILE
 
 DEFAULT_TOP_K = 8
 ENCODER_FILE = "encoder.onnx"
 DECODER_STEP_FILE = "decoder_step.onnx"
 SCORING_FILE = "scoring.onnx"
-_MAX_RESIDENT_VOCABULARY = 2**24  # a float32, which carries ids to the host, holds every integer
+_MAX_RESIDENT_VOCABULARY = 2**24  # ids are copied to the host as float32, exact up to here
 
 
 @dataclass(frozen=True)
 class ExportSource:
-    """What a bundle is made from.
+    """The model that is exported.
 
     Attributes:
         config: the architecture.
         arrays: the state dict of `model.transformer.Transformer` as arrays.
-        tokenizer_file: a SentencePiece model with `config.vocab_size` pieces.
+        tokenizer: a SentencePiece model with `config.vocab_size` pieces (its file), or the source
+            language's tokenizer of an imported model.
         source_language, target_language: BCP-47 codes.
-        provenance: where the weights came from; stored in the bundle as it is.
+        provenance: where the weights came from; stored in the bundle unchanged.
         alignment_head: the head that was trained to align; None if none was.
         trained_length: tokens of a source, end-of-sentence included, up to which the training text
             had enough examples; None if that is not known. Longer texts are split.
+        search: an imported model's default search, fields of `SearchOptions` by name; likewise.
     """
 
     config: ModelConfig
     arrays: Mapping[str, npt.NDArray[Any]]
-    tokenizer_file: Path
+    tokenizer: Path | PieceTokenizer
     source_language: str
     target_language: str
     provenance: Mapping[str, Any] = field(default_factory=dict)
     alignment_head: AlignmentHead | None = None
     trained_length: int | None = None
+    search: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class ExportOptions:
-    """How the bundle is made.
+    """Options of an export.
 
     Attributes:
         precision: fp32, fp16 or int8.
-        name, version: how the model is called; the name defaults to "<source>-<target>".
-        top_k: tokens that a step returns for each row unless the server is told otherwise. Beam
-            search needs twice its beam size.
-        model_card: a file to put into the bundle as MODEL_CARD.md.
-        resident: graphs with which everything stays on a GPU between two steps; None makes them
-            for fp16, which alone a GPU runs. (Another precision's serve to test it on a CPU.)
+        name, version: of the model; the name defaults to "<source>-<target>".
+        top_k: tokens that a step returns for each row by default. Beam search needs twice its beam
+            size.
+        model_card: a file that becomes MODEL_CARD.md in the bundle.
+        resident: whether to add the graphs that keep all state on a GPU between steps; None adds
+            them for fp16, the only precision that GPUs run. (For other precisions they are used in
+            tests on a CPU.)
         alignment_layer: the decoder layer, from 0, whose cross-attention, averaged over its heads,
             is the alignment; None for the head that was trained to align or, without one, for
             `model.config.default_alignment_layer`.
@@ -87,7 +99,7 @@ class ExportOptions:
 
 
 def write_bundle(source: ExportSource, options: ExportOptions, directory: Path) -> None:
-    """Write an unproven bundle into the existing, empty `directory`.
+    """Write a bundle, without a parity check, into the existing, empty `directory`.
 
     The same source and options give the same bytes.
 
@@ -95,19 +107,36 @@ def write_bundle(source: ExportSource, options: ExportOptions, directory: Path) 
         ExportError: the model can't be exported; names the field or weight.
     """
     _check_exportable(source.config, options)
-    shared = SharedWeights(directory / WEIGHTS_FILE)
-    for name, model in _graphs(source, options):
-        shared.take_from(model)
-        (directory / name).write_bytes(model.SerializeToString(deterministic=True))
-    shared.write()
-    shutil.copyfile(source.tokenizer_file, directory / TOKENIZER_FILE)
+    with SharedWeights(directory / WEIGHTS_FILE) as shared:
+        for name, model in _graphs(source, options):
+            shared.take_from(model)
+            (directory / name).write_bytes(model.SerializeToString(deterministic=True))
+            del model  # before the next one is made
+    tokenizer = _write_tokenizer(source.tokenizer, directory)
     if options.model_card is not None:
         shutil.copyfile(options.model_card, directory / "MODEL_CARD.md")
-    write_manifest(directory, _manifest(source, options))
+    write_manifest(directory, {**_manifest(source, options), "tokenizer": tokenizer})
+
+
+def _write_tokenizer(tokenizer: Path | PieceTokenizer, directory: Path) -> dict[str, Any]:
+    """The manifest's entry about the files that it writes."""
+    if isinstance(tokenizer, Path):
+        shutil.copyfile(tokenizer, directory / TOKENIZER_FILE)
+        return {"kind": SENTENCEPIECE, "files": [TOKENIZER_FILE]}
+    for name, content in tokenizer.files().items():
+        (directory / name).write_bytes(content)
+    vocabulary = tokenizer.vocabulary
+    return {
+        "kind": PIECES,
+        "files": list(TOKENIZER_FILES),
+        "prefix_ids": list(vocabulary.prefix_ids),
+        "start_ids": list(tokenizer.target.start_ids),
+        "special_ids": sorted(vocabulary.special_ids),
+    }
 
 
 def _graphs(source: ExportSource, options: ExportOptions) -> Iterator[tuple[str, onnx.ModelProto]]:
-    """One after another: a big model's graphs need not be in memory together."""
+    """Build one graph after another: a large model's graphs need not fit into memory together."""
     config, precision, resident = source.config, options.precision, options.is_resident
     weights = Weights(source.arrays, config)
     yield ENCODER_FILE, build_encoder(config, weights, precision, resident=resident)
@@ -145,7 +174,8 @@ def _check_exportable(config: ModelConfig, options: ExportOptions) -> None:
         raise ExportError(f"top_k must be between 1 and vocab_size, not {options.top_k}")
     if options.is_resident and config.vocab_size > _MAX_RESIDENT_VOCABULARY:
         raise ExportError(
-            f"vocab_size is {config.vocab_size}, but a GPU takes {_MAX_RESIDENT_VOCABULARY} at most"
+            f"vocab_size is {config.vocab_size}, but a GPU bundle can have at most "
+            f"{_MAX_RESIDENT_VOCABULARY}"
         )
 
 
@@ -187,9 +217,10 @@ def _manifest(source: ExportSource, options: ExportOptions) -> dict[str, Any]:
         "top_k": options.top_k,
         "graphs": graphs,
         "scoring": scoring,
-        "tokenizer": {"kind": "sentencepiece", "files": [TOKENIZER_FILE]},
-        # Contrib operators carry no version of their own: only what was tried is promised.
+        "tokenizer": {},
+        # Contrib operators have no versions of their own: promise only the runtime that was tested.
         "onnxruntime": {"min": f"{major}.{minor}", "below": f"{major}.{int(minor) + 1}"},
         "provenance": dict(source.provenance),
         **resident,
+        **({"search": dict(source.search)} if source.search else {}),
     }

@@ -1,13 +1,12 @@
-"""Small graphs without weights that keep the caches of a GPU in order.
+"""Small graphs without weights that move data within the caches of a GPU.
 
-The rows of a batch come, go and change places while everything they need stays on the device. In a
-server without PyTorch or CuPy, a graph is the way to have a kernel run: these are run by ONNX
-Runtime on whatever the model runs on, and their outputs are bound to the buffers of their inputs.
+Rows of a batch join, leave and move while their state stays on the device. The server has neither
+PyTorch nor CuPy, so a graph is its way to run a kernel: ONNX Runtime runs these on the model's
+device, with their outputs bound to the buffers of their inputs.
 
-They know nothing of layers, rows or positions. A cache is a table of vectors [N, Dh], of which the
-runner knows which one is where; its arrays [2L, R, H, T, Dh] are such a table as they lie in
-memory. What has to be moved is the same in each of the A = 2L * H slices of it, so that it is given
-once, relative to where each slice begins.
+The graphs know nothing of layers, rows or positions. To them a cache is a table of vectors [N, Dh];
+its arrays [2L, R, H, T, Dh] lie in memory as such a table. The same vectors move in each of its
+A = 2L * H slices, so indices are given once, relative to the beginning of a slice.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from model.config import ModelConfig
 
 
 def build_cache_graphs(config: ModelConfig, dtype: str) -> list[tuple[str, onnx.ModelProto]]:
-    """All of them, for caches of "float16" or "float32", with their names in the manifest."""
+    """All graphs for caches of "float16" or "float32", with their names in the manifest."""
     return [
         ("blank", build_blank()),
         ("copy_rows", build_copy_rows(config, dtype)),
@@ -31,14 +30,14 @@ def build_cache_graphs(config: ModelConfig, dtype: str) -> list[tuple[str, onnx.
 
 
 def build_copy_rows(config: ModelConfig, dtype: str) -> onnx.ModelProto:
-    """Moves vectors within one cache, all read before any is written.
+    """Moves vectors within a cache. All are read before any is written.
 
     Inputs:
         table [N, Dh].
-        offsets int64 [A]: where each slice begins.
-        sources, targets int64 [m]: relative to that.
+        offsets int64 [A]: beginning of each slice.
+        sources, targets int64 [m]: relative to it.
     Outputs:
-        copied [N, Dh]: the table; to be bound to its buffer.
+        copied [N, Dh]: the table; bind it to the buffer of the input.
     """
     graph = GraphBuilder("copy_rows")
     table = graph.input("table", dtype, ["vectors", config.head_dim])
@@ -52,17 +51,17 @@ def build_copy_rows(config: ModelConfig, dtype: str) -> onnx.ModelProto:
 
 
 def build_store_sources(config: ModelConfig, dtype: str) -> onnx.ModelProto:
-    """Writes what the encoder made of a batch of sources into the rows that translate them.
+    """Writes the encoder's outputs for a batch of sources into the rows that translate them.
 
     Inputs:
         encoded_key_{i}, encoded_value_{i} [B, H, S, Dh]: the encoder's outputs.
-        encoded_offsets int64 [A]: where each slice begins in all of them, one after another.
+        encoded_offsets int64 [A]: beginning of each slice in their concatenation.
         cross [N, Dh], cross_offsets int64 [A]: the cross-attention cache.
         cross_last [M, Dh], cross_last_offsets int64 [A]: the cache of the last positions.
-        sources, targets int64 [m]: which vectors go where in `cross`, relative to the slices.
-        last_sources, last_targets int64 [n]: likewise in `cross_last`.
+        sources, targets int64 [m]: vectors and their places in `cross`, relative to a slice.
+        last_sources, last_targets int64 [n]: the same for `cross_last`.
     Outputs:
-        stored [N, Dh], stored_last [M, Dh]: to be bound to the buffers of the caches.
+        stored [N, Dh], stored_last [M, Dh]: the caches; bind them to the buffers of the inputs.
     """
     graph = GraphBuilder("store_sources")
     shape: list[int | str] = ["batch", config.num_heads, "source", config.head_dim]
@@ -86,15 +85,15 @@ def build_store_sources(config: ModelConfig, dtype: str) -> onnx.ModelProto:
 
 
 def build_set_rows() -> onnx.ModelProto:
-    """Says anew what some rows are to be fed, without touching the others.
+    """Sets the state of some rows, without touching the others.
 
     Inputs:
-        token_ids int64 [R], positions, running, source_lengths int32 [R]: of all rows.
-        rows int64 [m]: which.
-        values int64 [4, m]: what, in the order above.
+        token_ids int64 [R], positions, running, source_lengths int32 [R]: state of all rows.
+        rows int64 [m]: rows to set.
+        values int64 [4, m]: their new state, in the order above.
     Outputs:
-        set_token_ids, set_positions, set_running, set_source_lengths [R]: to be bound to the
-            buffers of the inputs.
+        set_token_ids, set_positions, set_running, set_source_lengths [R]: bind them to the buffers
+            of the inputs.
     """
     graph = GraphBuilder("set_rows")
     states = [("token_ids", "int64")]
@@ -125,10 +124,10 @@ def _write(graph: GraphBuilder, table: str, places: str, vectors: str, output: s
 
 
 def build_blank() -> onnx.ModelProto:
-    """Memory of the device, filled with zeros, that the runtime allocates at exactly that size.
+    """Zero-filled device memory, which the runtime allocates at exactly that size.
 
-    Of the widest elements, whatever it is used for: on a GPU the runtime counts what it fills in 32
-    bits, and beyond 2^31 elements writes where it should not.
+    Elements are int64 whatever the memory is used for: on a GPU the runtime counts filled elements
+    in 32 bits, and writes out of bounds beyond 2^31 of them.
 
     Inputs: `count` int64 [1], on the host. Outputs: `zeros` int64 [count].
     """

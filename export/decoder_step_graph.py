@@ -6,10 +6,10 @@ import numpy as np
 import onnx
 
 from export.arithmetic import Linear
-from export.choice import choose_tokens
 from export.graph_builder import MICROSOFT, GraphBuilder
 from export.layers import Layers, decoder_stack
 from export.precisions import arithmetic_for
+from export.token_choice import choose_tokens
 from export.weights import Weights
 from model.config import ModelConfig
 
@@ -17,43 +17,43 @@ from model.config import ModelConfig
 def build_decoder_step(
     config: ModelConfig, weights: Weights, precision: str, *, resident: bool = False
 ) -> onnx.ModelProto:
-    """The graph that is run once for every generated token.
+    """The graph that runs once for every generated token.
 
     Inputs:
         token_ids int64 [rows]: last token of each row.
-        positions int32 [rows]: its position, which is the number of positions already cached.
+        positions int32 [rows]: its position, equal to the number of cached positions.
         total_sequence_length int32 scalar: length of the self-attention buffers, on the host.
         source_lengths int32 [rows].
-        top_k int64 [1]: how many tokens to return for each row, on the host. A small k gives the
-            first of what a larger one gives.
+        top_k int64 [1]: number of tokens to return for each row, on the host. A smaller k gives the
+            first tokens of a larger one.
         adjust_rows, adjust_token_ids int64 [n], adjust_values float32 [n]: sparse additions to the
             logits; n may be 0.
         past_key_{i}, past_value_{i} [rows, H, target, Dh]: self-attention cache.
         cross_key_{i}, cross_value_{i} [rows, H, source, Dh]: from the encoder.
-        cross_last_key_{i}, cross_last_value_{i} [rows, 1, D]: the same at the last source position.
+        cross_last_key_{i}, cross_last_value_{i} [rows, 1, D]: these at the last source position.
     Outputs:
         top_ids int64 [rows, k], top_logits float32 [rows, k], log_sum_exp float32 [rows].
-        present_key_{i}, present_value_{i}, present_cross_key_{i}, present_cross_value_{i}: to be
-            bound to the buffers of their past_/cross_ inputs.
+        present_key_{i}, present_value_{i}, present_cross_key_{i}, present_cross_value_{i}: bind
+            them to the buffers of the past_/cross_ inputs.
 
-    With `resident`, rows stay on the device from step to step, and the graph can be captured:
+    With `resident`, row states stay on the device from step to step, and the graph can be captured:
     Inputs:
-        running int32 [rows]: 1 for a row that goes on, 0 for one that has ended or is nobody's.
+        running int32 [rows]: 1 for a running row, 0 for a finished or free one.
         source_buffer_length int32 scalar: length of the cross-attention buffers, on the host.
-        top_groups int64 [1]: see `export.choice`, on the host.
+        top_groups int64 [1]: see `export.token_choice`, on the host.
     Outputs:
-        next_token_ids int64 [rows], next_positions and next_running int32 [rows]: to be bound to
-            the buffers of the inputs that they follow. A row that ends holds its position.
-        chosen float32 [rows, 2k + 1]: top_ids, top_logits and log_sum_exp side by side, so that one
-            copy brings all of it to the host.
+        next_token_ids int64 [rows], next_positions and next_running int32 [rows]: bind them to the
+            buffers of the corresponding inputs. A row that ends keeps its position.
+        chosen float32 [rows, 2k + 1]: top_ids, top_logits and log_sum_exp side by side, for a
+            single copy to the host.
 
     Raises:
         ExportError: a weight is missing or has the wrong shape.
     """
     graph = GraphBuilder("decoder_step")
     column = graph.constant([1], np.int64)
-    # Unsqueeze, not Reshape: it keeps the dimension's name, without which the runtime can't see
-    # that two values have one shape and share a buffer.
+    # Unsqueeze, not Reshape: it keeps the dimension's name, by which the runtime sees that two
+    # values have the same shape and can share a buffer.
     token_ids = graph.op("Unsqueeze", graph.input("token_ids", "int64", ["rows"]), column)
     arithmetic = arithmetic_for(precision, graph, token_ids, fixed_steps=True)
     layers = Layers(graph, arithmetic, weights, config)
@@ -69,7 +69,7 @@ def build_decoder_step(
 
 
 def _go_on(graph: GraphBuilder, positions: str, eos_id: int) -> None:
-    """What the next step is fed if the host changes nothing, and what the host reads."""
+    """Outputs for the next step on the device, and the output that the host reads."""
     column = graph.constant([1], np.int64)
     first = [graph.constant([n], np.int64) for n in (0, 1)]
     running = graph.input("running", "int32", ["rows"])
@@ -89,10 +89,10 @@ def _go_on(graph: GraphBuilder, positions: str, eos_id: int) -> None:
 
 
 class _CachedAttention:
-    """Self- and cross-attention of one new position a row, over caches that live outside.
+    """Self- and cross-attention of one new position a row, over external caches.
 
-    GroupQueryAttention appends the new key and value where `seqlens_k` says and attends up to
-    there, so that its cost follows each row's own length and not the buffer's.
+    GroupQueryAttention appends the new key and value at `seqlens_k` and attends up to there, so its
+    cost depends on each row's length and not on the buffer's.
     """
 
     def __init__(self, layers: Layers, resident: bool) -> None:
@@ -121,10 +121,10 @@ class _CachedAttention:
         return self._layers.attention_output(mixed, block)
 
     def cross_attention(self, states: str, layer: int) -> Linear:
-        """The same over the source.
+        """The sublayer over the source, up to its last projection.
 
-        The operator wants a new key and value at every call. It is handed the last source
-        position's, which it writes over themselves.
+        The operator needs a new key and value at every call. It gets those of the last source
+        position, and overwrites them with themselves.
         """
         block = f"decoder.layers.{layer}.cross_attention"
         query = self._layers.attention_input(states, block, "query")

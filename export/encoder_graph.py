@@ -17,18 +17,17 @@ from model.config import ModelConfig
 
 @dataclass(frozen=True)
 class _Packing:
-    """How N tokens lie in a padded [B, S] batch.
+    """The places of N tokens in a padded [B, S] batch.
 
-    On a CPU everything but attention runs on the N tokens alone: padding costs nothing there. On a
-    GPU it costs little, and counting the tokens would make the host wait: everything is [B, S].
+    On a CPU everything but attention runs on the N tokens alone, so padding costs nothing. On a GPU
+    padding costs little and counting the tokens would block the host, so everything is [B, S].
 
     Attributes:
         last_positions: int32 [B], of each source's last token.
         padded_width: S as an int32 scalar.
         mask: int32 [B, S], 1 at tokens.
-        token_places: int64 [N], the flat place in [B * S] of each token; "" if nothing is packed.
-        tokens_at: int64 [B, S], the token at each place (any token where there is padding);
-            likewise.
+        token_places: int64 [N], the flat place in [B * S] of each token; "" without packing.
+        tokens_at: int64 [B, S], the token at each place (any token at padding); "" without packing.
     """
 
     last_positions: str
@@ -52,11 +51,11 @@ class _Packing:
 def build_encoder(
     config: ModelConfig, weights: Weights, precision: str, *, resident: bool = False
 ) -> onnx.ModelProto:
-    """The graph that is run once for every source; with `resident`, in the form for GPUs.
+    """The graph that runs once for every source; with `resident`, in the form for GPUs.
 
     Inputs: `source_ids` int64 [B, S], `source_lengths` int32 [B] (end-of-sentence included).
     Outputs, for every decoder layer i: `cross_key_{i}`, `cross_value_{i}` [B, H, S, Dh]. At
-    padding they hold finite numbers without a meaning.
+    padding they contain finite, meaningless numbers.
 
     Raises:
         ExportError: a weight is missing or has the wrong shape.
@@ -98,7 +97,7 @@ def _pack(graph: GraphBuilder, ids: str, lengths: str) -> tuple[_Packing, str, s
         flat_valid = graph.op("Reshape", valid, flat)
         places = graph.op("Reshape", graph.op("NonZero", flat_valid), flat)
         counts = graph.op("CumSum", graph.cast(flat_valid, "int64"), graph.constant(0, np.int64))
-        # Padding after the last token of a source points at that token: finite, and near.
+        # Padding points at the last token before it: finite, and close in memory.
         tokens = graph.op("Sub", counts, graph.constant(1, np.int64))
         tokens_at = graph.op("Reshape", tokens, graph.op("Shape", ids))
         token_ids = graph.op("Gather", graph.op("Reshape", ids, flat), places)
@@ -114,7 +113,7 @@ def _pack(graph: GraphBuilder, ids: str, lengths: str) -> tuple[_Packing, str, s
 
 
 def _leave_padded(graph: GraphBuilder, ids: str, lengths: str) -> tuple[_Packing, str, str]:
-    """The same without packing: ids [B, S] and positions [S]."""
+    """The batch without packing, with ids [B, S] and positions [S]."""
     with graph.scope("padding"):
         width = graph.op("Squeeze", graph.op("Shape", ids, start=1, end=2))
         width32 = graph.cast(width, "int32")
@@ -141,7 +140,7 @@ def _self_attention(layers: Layers, packing: _Packing, states: str, block: str) 
 
 
 def _attend_by_length(graph: GraphBuilder, packing: _Packing, qkv: str, num_heads: int) -> str:
-    """Attention that follows each row's own length: no mask, and no padding in any sum."""
+    """Attention up to each row's own length: no mask, and no padding in any sum."""
     return graph.op(
         "GroupQueryAttention",
         qkv,
@@ -156,7 +155,7 @@ def _attend_by_length(graph: GraphBuilder, packing: _Packing, qkv: str, num_head
 
 
 def _attend_masked(graph: GraphBuilder, packing: _Packing, qkv: str, num_heads: int) -> str:
-    """The same with a mask, for GPUs, where GroupQueryAttention has always been causal."""
+    """Attention with a mask, for GPUs, where GroupQueryAttention is always causal."""
     query_key_value = graph.multi_op("Split", qkv, outputs=[None] * 3, axis=2, num_outputs=3)
     return graph.op(
         "MultiHeadAttention",

@@ -1,10 +1,10 @@
-"""What can go wrong between a checkpoint and a bundle."""
+"""Errors of an export."""
 
 from __future__ import annotations
 
 
 class ExportError(ValueError):
-    """A checkpoint cannot be exported, or its bundle does not agree with it.
+    """A checkpoint can't be exported, or its bundle failed the parity check.
 
-    The message says which field, file or sentence is the cause and what to do.
+    The message names the field, file or sentence that is the cause, and what to do.
     """

@@ -1,4 +1,4 @@
-"""From a checkpoint to a bundle that is proven to translate alike."""
+"""Export of a checkpoint to a bundle that passed the parity check."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 
 from export.bundle_writer import ExportOptions, ExportSource, write_bundle
 from export.errors import ExportError
-from export.proof import SENTENCES, OnProgress, Proof, prove
+from export.parity import SENTENCES, OnProgress, ParityReport, check_parity
 from model.bundle import MANIFEST_FILE, Bundle
 from model.checkpoint import load_checkpoint
 from model.tokenizer import TOKENIZER_FILE
@@ -26,24 +26,24 @@ def export_checkpoint(
     *,
     threads: int = 0,
     on_progress: OnProgress | None = None,
-) -> Proof:
-    """Make a bundle of a checkpoint and prove that it translates alike.
+) -> ParityReport:
+    """Export a checkpoint to a bundle and check the bundle's parity with the checkpoint.
 
-    `output` appears whole and proven, or not at all; an older bundle there is replaced, unless
-    something else lies among its files.
+    `output` is only written if the check passes. An older bundle there is replaced as a whole,
+    unless its directory contains other files.
 
     Args:
         checkpoint: a directory that `model.checkpoint.save_checkpoint` wrote.
         output: the bundle's directory.
         options: precision and names.
-        sentences: to prove it on; by default `export.proof.SENTENCES`.
-        threads: of the proof, as in `export.proof.prove`.
-        on_progress: likewise.
+        sentences: for the parity check; by default `export.parity.SENTENCES`.
+        threads: of the parity check, as in `export.parity.check_parity`.
+        on_progress: of the parity check, likewise.
 
     Raises:
         CheckpointError: the checkpoint can't be read.
-        ExportError: the model can't be exported, `output` is something else than a bundle, or the
-            bundle does not agree with the checkpoint.
+        ExportError: the model can't be exported, `output` is not a bundle, or the parity check
+            failed.
     """
     loaded = load_checkpoint(checkpoint)
     source = ExportSource(
@@ -58,7 +58,7 @@ def export_checkpoint(
     )
     with new_directory(output) as directory:
         write_bundle(source, options, directory)
-        return prove(
+        return check_parity(
             Bundle.load(directory),
             loaded.model,
             sentences or SENTENCES,
@@ -69,23 +69,23 @@ def export_checkpoint(
 
 @contextlib.contextmanager
 def new_directory(path: Path) -> Iterator[Path]:
-    """A directory beside `path` that takes its place at the end, or vanishes after an exception.
+    """A temporary directory that replaces `path` at the end, or is removed after an exception.
 
     Raises:
-        ExportError: `path` is there and not a bundle, or a bundle with other files beside it.
+        ExportError: `path` exists and is not a bundle, or contains other files than a bundle's.
     """
     if path.exists() and not (path / MANIFEST_FILE).is_file() and _holds_something(path):
-        raise ExportError(f"{path} is in the way: it is not a bundle; name another directory")
+        raise ExportError(f"{path} is in the way: it is not a bundle; choose another directory")
     for name in _foreign_files(path):
         raise ExportError(
-            f"{path / name} is in the way: it is not part of the bundle beside it, which would be "
-            f"replaced with everything in its directory; move it or name another directory"
+            f"{path / name} is in the way: it is not part of the bundle there, whose directory "
+            f"would be replaced; move it or choose another directory"
         )
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
     try:
         yield temporary
-        temporary.chmod(0o755)  # mkdtemp makes private ones
+        temporary.chmod(0o755)  # mkdtemp creates a private one
         if path.exists():
             shutil.rmtree(path)
         os.replace(temporary, path)
@@ -94,15 +94,15 @@ def new_directory(path: Path) -> Iterator[Path]:
 
 
 def _holds_something(path: Path) -> bool:
-    """Whether `path` is a file, or a directory that isn't empty."""
+    """Whether `path` is a file, or a directory that is not empty."""
     return not path.is_dir() or any(path.iterdir())
 
 
 def _foreign_files(path: Path) -> list[str]:
-    """What lies in a bundle's directory and is nothing that an export puts there."""
+    """Names of files in a bundle's directory that no export wrote."""
     if not path.is_dir() or not any(path.iterdir()):
         return []
     own = {MANIFEST_FILE, "MODEL_CARD.md"}
-    with contextlib.suppress(ValueError, AttributeError, TypeError):  # damaged: it lists nothing
+    with contextlib.suppress(ValueError, AttributeError, TypeError):  # damaged: lists nothing
         own |= set(json.loads((path / MANIFEST_FILE).read_bytes()).get("sha256", {}))
     return sorted(file.name for file in path.iterdir() if file.name not in own)

@@ -1,4 +1,4 @@
-"""A thin layer over `onnx.helper` in which a graph reads like the formula that it computes."""
+"""A thin layer over `onnx.helper`: code that builds a graph reads like the formula."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MICROSOFT = "com.microsoft"
 ONNX_OPSET = 21
 IR_VERSION = 10
 
-MAX_PROTOBUF_BYTES = 2**31 - 1  # a limit of the format; larger graphs keep their weights beside
+_LARGE_BYTES = 2**20
 
 _ELEMENT_TYPES = {
     "float32": TensorProto.FLOAT,
@@ -32,8 +32,8 @@ Array = npt.NDArray[Any]
 class GraphBuilder:
     """Collects nodes, constants, inputs and outputs of one graph, in execution order.
 
-    A value is known by its name, a string; every method that adds something returns that name.
-    Names are numbered in order of creation, so that equal calls give equal bytes.
+    A value is identified by its name; every method that adds a value returns the name. Names are
+    numbered in order of creation, so that equal calls give equal bytes.
     """
 
     def __init__(self, name: str) -> None:
@@ -49,7 +49,7 @@ class GraphBuilder:
 
     @contextlib.contextmanager
     def scope(self, name: str) -> Iterator[None]:
-        """Prefixes the names of what is added inside, for profiles and error messages."""
+        """Prefixes the names of values added inside, for profiles and error messages."""
         self._scope.append(name)
         try:
             yield
@@ -75,7 +75,7 @@ class GraphBuilder:
         return value
 
     def constant(self, value: npt.ArrayLike, dtype: npt.DTypeLike | None = None) -> str:
-        """A constant; equal ones are stored once."""
+        """Adds a constant; equal constants are stored once."""
         array = np.asarray(value, dtype=dtype, order="C")
         key = hashlib.sha256(f"{array.dtype}{array.shape}".encode() + array.tobytes()).digest()
         if key not in self._constant_names:
@@ -92,7 +92,7 @@ class GraphBuilder:
         domain: str = "",
         **attributes: Any,
     ) -> str:
-        """Adds a node with one output. An empty string stands for an optional input left out."""
+        """Adds a node with one output. An empty string omits an optional input."""
         return self.multi_op(op_type, *inputs, outputs=[output], domain=domain, **attributes)[0]
 
     def multi_op(
@@ -103,7 +103,7 @@ class GraphBuilder:
         domain: str = "",
         **attributes: Any,
     ) -> list[str]:
-        """Adds a node with several outputs: None gets a name, an empty string is left out."""
+        """Adds a node with several outputs. None gets a name, an empty string omits one."""
         path = "/".join([*self._scope, op_type])
         names = [self._fresh(path) if name is None else name for name in outputs]
         self._nodes.append(
@@ -116,13 +116,20 @@ class GraphBuilder:
         return self.op("Cast", value, to=_ELEMENT_TYPES[dtype])
 
     def build(self) -> onnx.ModelProto:
-        """The checked model."""
+        """The checked model. It takes the constants with it: nothing can be added any more."""
+        # The checker copies a model twice. Large constants are inputs to it, and join afterwards.
+        large = {n for n, c in self._constants.items() if len(c.raw_data) >= _LARGE_BYTES}
+        stand_ins = [
+            helper.make_tensor_value_info(name, constant.data_type, constant.dims)
+            for name, constant in self._constants.items()
+            if name in large
+        ]
         graph = helper.make_graph(
             self._nodes,
             self._name,
-            self._inputs,
+            [*self._inputs, *stand_ins],
             self._outputs,
-            list(self._constants.values()),
+            [constant for name, constant in self._constants.items() if name not in large],
             value_info=self._described,
         )
         model = helper.make_model(
@@ -131,8 +138,11 @@ class GraphBuilder:
             ir_version=IR_VERSION,
             producer_name="dragoman",
         )
-        if model.ByteSize() < MAX_PROTOBUF_BYTES:  # the checker can't take larger ones
-            onnx.checker.check_model(model)
+        onnx.checker.check_model(model)
+        del model.graph.input[len(self._inputs) :]
+        del model.graph.initializer[:]
+        for name in list(self._constants):
+            model.graph.initializer.append(self._constants.pop(name))
         return model
 
     def _fresh(self, path: str) -> str:

@@ -2,13 +2,13 @@
 
     y[r, n] = scale[r] * scale[n] * sum over i of q[r, i] * w[i, n] + bias[n]
 
-Weights are quantised once, symmetrically, per output channel; activations at run time, per row.
-What a layer normalisation of the decoder gives needs no look at the row: its gains tell how far it
-goes, so that its step is a constant of the graph, and the product adds its bias by itself.
+Weights are quantised once, symmetrically, per output channel; activations at run time, per row. The
+output of a decoder's layer normalisation gets a fixed scale instead, a constant of the graph that
+follows from the gains and biases. The product then adds its bias by itself.
 
-Integer sums don't depend on their order and everything else works row by row, so that a row's
-bits don't depend on its neighbours. One scale for the whole tensor, as dynamic quantisation
-usually has, would lose that, and accuracy too.
+Integer sums don't depend on their order and everything else works row by row, so a row's result
+doesn't depend on the other rows, bit by bit. Dynamic quantisation usually has one scale for the
+whole tensor, which would lose this property, and accuracy too.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from export.graph_builder import MICROSOFT, GraphBuilder
 
 Int8 = npt.NDArray[np.int8]
 
-# How far fixed steps reach, in standard deviations; what goes further is cut off there. That is at
-# most three values of 10,000 in the decoder of the model that ships, and costs less than wider
-# steps for all the others. (Of a normal distribution too, steps for 4 lose the least.) Its
-# log-probabilities differ from the checkpoint's by 0.0260, 0.0252, 0.0260, 0.0275 and 0.0316 on
-# average with 3.5, 4, 4.5, 5 and 6, and by 0.0213 with a step for each row.
+# Range of fixed steps in standard deviations; values beyond it are clipped. In the decoder of the
+# included model these are at most 3 of 10,000 values, and clipping them costs less than wider steps
+# for all others. (For a normal distribution too, 4 loses the least.) The model's log-probabilities
+# differ from the checkpoint's by 0.0260, 0.0252, 0.0260, 0.0275 and 0.0316 on average with a range
+# of 3.5, 4, 4.5, 5 and 6, and by 0.0213 with a step for each row.
 _REACH = 4.0
 
-# MatMulInteger's fast kernels want unsigned activations: hence a zero point in their middle.
+# MatMulInteger's fast kernels need unsigned activations, hence a zero point in the middle.
 _MIDDLE = 128
 
 
@@ -41,8 +41,8 @@ class Int8Arithmetic(Float32Arithmetic):
     Args:
         graph: where to add nodes.
         token_ids: the ids [...] whose states [..., D] the graph computes.
-        fixed_steps: read normalised states in fixed steps. For decoders only: an encoder's reach 10
-            standard deviations, and errors in them are in all that follows.
+        fixed_steps: quantise normalised states in fixed steps. For decoders only: an encoder's
+            states reach 10 standard deviations, and errors in them affect the whole translation.
     """
 
     def __init__(self, graph: GraphBuilder, token_ids: str, *, fixed_steps: bool = False) -> None:
@@ -64,7 +64,7 @@ class Int8Arithmetic(Float32Arithmetic):
         return self._graph.op("Mul", rows, row_scales)
 
     def normalize(self, states: str, norm: Norm) -> str:
-        """LayerNormalization over the last axis; notes the step in which products read it."""
+        """LayerNormalization over the last axis; records the fixed step of its result."""
         normalized = super().normalize(states, norm)
         if self._fixed_steps:
             self._steps[normalized] = step_of(norm)
@@ -98,7 +98,7 @@ class Int8Arithmetic(Float32Arithmetic):
         return self._graph.op("Mul", product, scale)
 
     def _scaled_product(self, linear: Linear) -> tuple[str, str]:
-        """The product but for the rows' scales, and those."""
+        """The product without the rows' scales, and these scales."""
         values, scales = quantize_rows(linear.weight)
         width = linear.weight.shape[1]
         quantized, scale = self._quantize(linear.states, width, linear.non_negative)
@@ -109,7 +109,7 @@ class Int8Arithmetic(Float32Arithmetic):
     def _multiply_in_steps(
         self, states: str, weight: str, scales: Float32, bias: Float32 | None = None
     ) -> str:
-        """The whole product, of normalised states."""
+        """The complete product, of normalised states in fixed steps."""
         step = self._steps[states]
         middle = self._graph.constant(_MIDDLE, np.uint8)
         quantized = self._graph.op("QuantizeLinear", states, self.constant(step), middle)
@@ -141,8 +141,9 @@ class Int8Arithmetic(Float32Arithmetic):
         """uint8 values and float32 scales [..., 1] of rows of `width` states, computed once.
 
         A signed row maps its largest magnitude to 127 around a zero point of 128. A non-negative
-        one has all 255 steps above zero, and what is below zero saturates there: ReLU for free.
-        A row of zeros divides zero by zero, which quantises to anything; its scale makes it zero.
+        row has all 255 steps above zero, and values below zero saturate there, which gives ReLU for
+        free. A row of zeros divides zero by zero and gets arbitrary values; its scale of zero makes
+        the result zero.
         """
         key = (states, non_negative)
         if key not in self._quantized:
@@ -164,9 +165,9 @@ class Int8Arithmetic(Float32Arithmetic):
 
 
 def quantize_rows(matrix: Float32) -> tuple[Int8, Float32]:
-    """8-bit integers [N, K] and scales [N] with integers * scale as near `matrix` as rounding goes.
+    """8-bit integers [N, K] and scales [N] whose product is `matrix`, up to rounding.
 
-    -128 is left out: ranges stay symmetric, and products of two of them within 15 bits.
+    -128 is not used, so that ranges are symmetric and products of two values fit into 15 bits.
     """
     scales = (np.abs(matrix).max(axis=1) / np.float32(127)).astype(np.float32)
     scales[scales == 0] = 1.0
@@ -175,9 +176,9 @@ def quantize_rows(matrix: Float32) -> tuple[Int8, Float32]:
 
 
 def step_of(norm: Norm) -> np.float32:
-    """The step in which 127 of them reach as far as states that `norm` gives are read.
+    """The fixed step for the states that `norm` returns; 127 steps cover their range.
 
-    No state is further than sqrt(D - 1) standard deviations from the mean of all D.
+    No state is more than sqrt(D - 1) standard deviations from the mean of all D.
     """
     deviations = min(_REACH, math.sqrt(norm.gain.size - 1))
     return np.float32((deviations * np.abs(norm.gain) + np.abs(norm.bias)).max() / 127)

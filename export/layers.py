@@ -1,4 +1,4 @@
-"""What the graphs have in common: embeddings, sublayers, residual stream, the decoder's stack."""
+"""Building blocks of the graphs: embeddings, sublayers, residual stream, the decoder's stack."""
 
 from __future__ import annotations
 
@@ -23,20 +23,23 @@ class Layers:
         self.config = config
 
     def embed(self, side: str, ids: str, position_ids: str) -> str:
-        """Embedding plus position of each token: ids [...] -> [..., D]."""
+        """Embedding plus position of each token, normalised if asked for: ids [...] -> [..., D]."""
         scale = math.sqrt(self.config.d_model) if self.config.scale_embeddings else 1.0
         with self.graph.scope(f"{side}_embedding"):
             states = self.arithmetic.embed(self.weights.embedding(side), ids, scale)
             table = self.weights.positions(side)
-            if table is None:
-                return states
-            positions = self.graph.op(
-                "Gather", self.arithmetic.constant(table), position_ids, axis=0
-            )
-            return self.graph.op("Add", states, positions)
+            if table is not None:
+                positions = self.graph.op(
+                    "Gather", self.arithmetic.constant(table), position_ids, axis=0
+                )
+                states = self.graph.op("Add", states, positions)
+            if self.config.embedding_norm:
+                norm = self.norm(f"{side}_embedding_norm")
+                states = self.arithmetic.normalize(states, norm)
+            return states
 
     def attention_input(self, states: str, block: str, *names: str) -> str:
-        """Several projections of one attention block at once: [..., D] -> [..., n * D]."""
+        """Several projections of an attention block in one product: [..., D] -> [..., n * D]."""
         return self.arithmetic.linear(Linear(states, *self.weights.fused(block, *names)))
 
     def attention_output(self, mixed: str, block: str) -> Linear:
@@ -54,6 +57,14 @@ class Layers:
             return Linear(hidden, *weights, non_negative=True)
         return Linear(self._activation(hidden), *weights)
 
+    def logits(self, states: str) -> str:
+        """The float32 logits [..., V] of hidden states [..., D]."""
+        logits = self.arithmetic.project_to_vocabulary(states, self.weights.output_projection())
+        bias = self.weights.output_bias()
+        if bias is not None:
+            logits = self.graph.op("Add", logits, self.arithmetic.constant(bias))
+        return logits if self.arithmetic.dtype == "float32" else self.graph.cast(logits, "float32")
+
     def norm(self, name: str) -> Norm:
         """The layer normalisation of this name."""
         return Norm(*self.weights.norm(name), self.config.layer_norm_eps)
@@ -65,14 +76,14 @@ class Layers:
 
 
 class ResidualStream:
-    """The states that run through a stack, and the normalisations between its sublayers.
+    """The hidden states of a stack, with the normalisations between its sublayers.
 
     With post-norm, sublayer i is followed by LayerNorm i (Vaswani et al., 2017, section 3.1). With
     pre-norm, LayerNorm i stands before sublayer i and one more after the last (Xiong et al., 2020).
     Either way each residual sum is followed by one normalisation.
 
     Attributes:
-        states: what the next sublayer reads [..., D].
+        states: input [..., D] of the next sublayer.
     """
 
     def __init__(self, layers: Layers, states: str, norms: Sequence[str], final_norm: str) -> None:
@@ -101,13 +112,13 @@ def decoder_stack(
     self_attention: Callable[[str, int], Linear],
     cross_attention: Callable[[str, int], Linear],
 ) -> str:
-    """The decoder's layers: embedded tokens [..., D] -> what the vocabulary is projected from.
+    """The decoder's layers: embedded tokens [..., D] -> hidden states [..., D].
 
     Args:
-        layers: what they are made of.
+        layers: building blocks.
         states: the embedded tokens.
-        self_attention: that block up to its last projection, given what it reads [..., D] and the
-            layer's number.
+        self_attention: returns the sublayer up to its last projection, given its input [..., D] and
+            the layer's number.
         cross_attention: likewise.
     """
     names = [f"decoder.layers.{i}" for i in range(layers.config.num_decoder_layers)]

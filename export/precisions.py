@@ -17,10 +17,9 @@ def arithmetic_for(
 
     Args:
         precision: fp32, fp16 or int8.
-        graph: where it adds its nodes.
+        graph: where to add nodes.
         token_ids: the ids [...] whose states [..., D] the graph computes.
-        fixed_steps: int8 may read normalised states in steps that are fixed at export: see
-            `Int8Arithmetic`.
+        fixed_steps: allows fixed quantisation steps for int8, see `Int8Arithmetic`.
 
     Raises:
         ExportError: no such precision.

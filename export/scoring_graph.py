@@ -1,4 +1,4 @@
-"""The scoring graph: how likely a given translation is, and where the decoder looked (one pass)."""
+"""The scoring graph: log-probabilities and attention of a given translation, in one pass."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ def build_scoring(
     alignment_layer: int,
     alignment_head: int | None = None,
 ) -> onnx.ModelProto:
-    """The decoder over a whole given target at once ("teacher-forced"), for one sentence.
+    """The decoder over a complete given target ("teacher forcing"), for one sentence.
 
-    One sentence, and not a batch: nothing is ever padded, so that no sentence's numbers depend on
-    another's, and a target of some ten tokens fills the matrix products as well as a decoder step
-    of as many rows.
+    It takes one sentence and not a batch, so that there is no padding and no result can depend on
+    another sentence. A target of ten tokens fills the matrix products as well as a decoder step of
+    ten rows.
 
     Inputs:
         target_ids int64 [target]: the tokens to score, end-of-sentence included and without BOS.
@@ -59,7 +59,7 @@ def build_scoring(
 
 
 def _shifted(graph: GraphBuilder, target_ids: str, bos_id: int) -> str:
-    """What the decoder reads at each position: BOS, then all tokens but the last."""
+    """The decoder's input at each position: BOS, then all tokens but the last."""
     start, end, axis = (graph.constant([n], np.int64) for n in (0, -1, 0))
     before = graph.op("Slice", target_ids, start, end, axis)
     return graph.op("Concat", graph.constant([bos_id], np.int64), before, axis=0)
@@ -67,13 +67,7 @@ def _shifted(graph: GraphBuilder, target_ids: str, bos_id: int) -> str:
 
 def _log_probabilities(layers: Layers, states: str, target_ids: str) -> None:
     graph = layers.graph
-    logits = layers.arithmetic.project_to_vocabulary(states, layers.weights.output_projection())
-    bias = layers.weights.output_bias()
-    if bias is not None:
-        logits = graph.op("Add", logits, layers.arithmetic.constant(bias))
-    if layers.arithmetic.dtype != "float32":
-        logits = graph.cast(logits, "float32")
-    everything = graph.op("LogSoftmax", logits, axis=-1)  # [T, V]
+    everything = graph.op("LogSoftmax", layers.logits(states), axis=-1)  # [T, V]
     column = graph.constant([1], np.int64)
     chosen = graph.op(
         "GatherElements", everything, graph.op("Unsqueeze", target_ids, column), axis=1
@@ -121,14 +115,14 @@ class _TargetAttention:
         )
 
     def _attend_on_gpu(self, packed: str, num_heads: int) -> str:
-        """The same, with the operator that the encoder has on GPUs: it keeps no cache."""
+        """Attention with the operator that the encoder uses on GPUs; it has no cache."""
         parts = self._graph.multi_op("Split", packed, outputs=[None] * 3, axis=2, num_outputs=3)
         return self._graph.op(
             "MultiHeadAttention", *parts, domain=MICROSOFT, num_heads=num_heads, unidirectional=1
         )
 
     def cross_attention(self, states: str, layer: int, aligns: bool) -> Linear:
-        """The sublayer that looks at the source. Plain operators, since its weights are wanted."""
+        """The sublayer over the source, of plain operators, since its weights are needed."""
         block = f"decoder.layers.{layer}.cross_attention"
         graph, config, arithmetic = self._graph, self._layers.config, self._layers.arithmetic
         shape: list[int | str] = [1, config.num_heads, "source", config.head_dim]

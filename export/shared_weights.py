@@ -1,9 +1,9 @@
-"""One file for the weights of all graphs of a bundle: what several graphs read is stored once.
+"""One file for the weights of all graphs of a bundle, each array stored once.
 
-The embedding table is in every graph where it is tied, and the scoring graph has the decoder's
-weights once more. As external data (ONNX IR, "External tensor data") they lie in one file beside
-the graphs, which the runtime maps into memory: sessions share its pages, and a graph that is never
-opened costs nothing. Nor can a graph outgrow the 2 GiB that a protobuf message may have.
+A tied embedding table is in every graph, and the scoring graph has the decoder's weights again. As
+external data (ONNX IR, "External tensor data") the weights are in one file beside the graphs. The
+runtime maps it into memory: sessions share its pages, and a graph that is never opened costs
+nothing. And no graph can exceed protobuf's limit of 2 GiB.
 """
 
 from __future__ import annotations
@@ -15,31 +15,33 @@ import onnx
 
 # Smaller constants stay in their graph: shape inference and constant folding read some of them.
 _MIN_BYTES = 1024
-# Of a processor's cache line, and of its widest vectors.
+# A processor's cache line, and its widest vectors.
 _ALIGNMENT = 64
 
 
 class SharedWeights:
-    """Collects the large constants of graphs.
+    """Writes the large constants of graphs as they come: a context manager.
 
     Args:
-        file: where `write` puts them; the graphs have to lie beside it.
+        file: to write; the graphs must be in the same directory.
     """
 
     def __init__(self, file: Path) -> None:
         self._file = file
-        self._data = bytearray()
+        self._writer = file.open("wb")
         self._offsets: dict[bytes, int] = {}
 
+    def __enter__(self) -> SharedWeights:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._writer.close()
+
     def take_from(self, model: onnx.ModelProto) -> None:
-        """Replace the model's large constants by references to the file."""
+        """Replace the model's large constants with references to the file."""
         for tensor in model.graph.initializer:
             if len(tensor.raw_data) >= _MIN_BYTES:
                 self._refer(tensor)
-
-    def write(self) -> None:
-        """Write the file."""
-        self._file.write_bytes(self._data)
 
     def _refer(self, tensor: onnx.TensorProto) -> None:
         raw = tensor.raw_data
@@ -52,7 +54,7 @@ class SharedWeights:
     def _offset(self, raw: bytes) -> int:
         key = hashlib.sha256(raw).digest()
         if key not in self._offsets:
-            self._data += bytes(-len(self._data) % _ALIGNMENT)
-            self._offsets[key] = len(self._data)
-            self._data += raw
+            self._writer.write(bytes(-self._writer.tell() % _ALIGNMENT))
+            self._offsets[key] = self._writer.tell()
+            self._writer.write(raw)
         return self._offsets[key]

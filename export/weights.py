@@ -1,4 +1,4 @@
-"""A checkpoint's arrays under the names that `model.transformer` gives them."""
+"""A checkpoint's arrays by the names of `model.transformer`."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class Weights:
         return self.get("output_projection.bias", self._config.vocab_size)
 
     def positions(self, side: str) -> Float32 | None:
-        """What is added to the embeddings [max_positions, D], or None for a model without."""
+        """The position table [max_positions, D], or None for a model without one."""
         config = self._config
         if config.positions == "none":
             return None
@@ -87,7 +87,7 @@ class Weights:
         return sinusoidal_positions(config.max_positions, config.d_model)
 
     def _vocabulary_matrix(self, *names: str) -> Float32:
-        # A tied matrix is stored once, under any of its names.
+        # A tied matrix is stored once, under one of its names.
         tied = ("target_embedding.weight", "source_embedding.weight", "output_projection.weight")
         everywhere = self._config.embedding_tying == "all"
         candidates = [*names, *(tied if everywhere else ())]

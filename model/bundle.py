@@ -7,7 +7,7 @@
     weights.bin          the graphs' weights; optional: a graph can hold its own
     blank.onnx, copy_rows.onnx, set_rows.onnx, store_sources.onnx
                          only of a bundle for GPUs: what stays there between two steps
-    tokenizer.model      SentencePiece
+    tokenizer.model      SentencePiece; of an imported model, the files of `model.piece_tokenizer`
     MODEL_CARD.md        optional
 
 Format version 1. A later version may add fields, which this reader ignores; it may not remove or
@@ -27,6 +27,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from model.config import ConfigError, ModelConfig
+from model.piece_tokenizer import TOKENIZER_FILES, PieceTokenizer
 from model.tokenizer import Tokenizer, TokenizerError
 
 FORMAT_VERSION = 1
@@ -34,6 +35,9 @@ MANIFEST_FILE = "bundle.json"
 WEIGHTS_FILE = "weights.bin"
 RESIDENT_GRAPHS = ("blank", "copy_rows", "set_rows", "store_sources")
 """The graphs, by their names in the manifest, that only a bundle for GPUs has."""
+SENTENCEPIECE, PIECES = "sentencepiece", "pieces"
+"""Kinds of tokenizers: `model.tokenizer.Tokenizer` and `model.piece_tokenizer.PieceTokenizer`."""
+_TOKEN_LISTS = ("prefix_ids", "start_ids", "special_ids")  # of a tokenizer of pieces
 _PRECISIONS = ("fp32", "fp16", "int8")
 # Beyond these a size is a mistake, whose consequences would be hard to understand.
 _LARGEST = {
@@ -67,6 +71,7 @@ _FIELDS: dict[str, type] = {
 # Fields that came later: bundles from before have none of them.
 _OPTIONAL_ENTRIES: dict[str, dict[str, type]] = {
     "scoring": {"alignment_layer": int},
+    "search": {"beam_size": int},
 }
 _ENTRIES: dict[str, dict[str, type]] = {
     "languages": {"source": str, "target": str},
@@ -185,6 +190,14 @@ class Bundle:
         return int(self.manifest["limits"]["max_target_positions"])
 
     @property
+    def search(self) -> dict[str, Any]:
+        """The search that an imported model's authors chose; empty if there is none.
+
+        By the names of `service.decoding.requests.SearchOptions`; `beam_size` is always there.
+        """
+        return dict(self.manifest.get("search", {}))
+
+    @property
     def encoder_path(self) -> Path:
         """The encoder graph."""
         return self.path / str(self.manifest["graphs"]["encoder"])
@@ -234,10 +247,15 @@ class Bundle:
 
         Raises:
             BundleCorruptError: its vocabulary is not the model's.
-            TokenizerError: the file is no SentencePiece model.
+            TokenizerError: a file can't be read.
         """
-        file = self.path / self.manifest["tokenizer"]["files"][0]
+        entry = self.manifest["tokenizer"]
+        files = [self.path / name for name in entry["files"]]
+        file = files[0]
         try:
+            if entry["kind"] == PIECES:
+                ids = {name: entry[name] for name in _TOKEN_LISTS}
+                return PieceTokenizer.load_files(files, self.config, **ids)
             tokenizer = Tokenizer.load(file)
         except TokenizerError as exc:
             raise TokenizerError(f"{exc}: copy the bundle again, or export it again") from exc
@@ -296,10 +314,7 @@ class Bundle:
             head = self.alignment_head
             if head is not None and (type(head) is not int or not 0 <= head < config.num_heads):
                 raise broken_manifest(self.path, "scoring.alignment_head is no attention head")
-        if manifest["tokenizer"]["kind"] != "sentencepiece":
-            raise broken_manifest(self.path, "tokenizer.kind is not a sentencepiece model")
-        if not manifest["tokenizer"]["files"]:
-            raise broken_manifest(self.path, "tokenizer.files is empty")
+        self._check_tokenizer()
         for name in _ENTRIES["onnxruntime"]:
             if not _VERSION.fullmatch(manifest["onnxruntime"][name]):
                 raise broken_manifest(self.path, f"onnxruntime.{name} is not a version number")
@@ -310,6 +325,24 @@ class Bundle:
                 raise broken_manifest(self.path, f"{field}: {file!r:.100} is not a file name")
             if file not in manifest["sha256"]:
                 raise broken_manifest(self.path, f"{field}: sha256 has no entry for {file!r:.100}")
+
+    def _check_tokenizer(self) -> None:
+        entry = self.manifest["tokenizer"]
+        if entry["kind"] not in (SENTENCEPIECE, PIECES):
+            raise broken_manifest(
+                self.path, f"tokenizer.kind is neither {SENTENCEPIECE} nor {PIECES}"
+            )
+        num_files = len(TOKENIZER_FILES) if entry["kind"] == PIECES else 1
+        if len(entry["files"]) < num_files:
+            raise broken_manifest(self.path, f"tokenizer.files does not hold {num_files} names")
+        if entry["kind"] == SENTENCEPIECE:
+            return
+        for name in _TOKEN_LISTS:
+            ids = entry.get(name)
+            if not isinstance(ids, list) or any(
+                type(i) is not int or not 0 <= i < self.config.vocab_size for i in ids
+            ):
+                raise broken_manifest(self.path, f"tokenizer.{name} is not a list of token ids")
 
     def _check_runtime(self) -> None:
         installed = installed_runtime_version()
@@ -388,6 +421,11 @@ def _read_manifest(path: Path) -> dict[str, Any]:
     try:
         manifest = json.loads(file.read_text(encoding="utf-8"))
     except FileNotFoundError as exc:
+        if (path / "config.json").is_file():
+            raise BundleMissingError(
+                f"{path} is not a bundle: make one of a Hugging Face model with `dragoman import "
+                f"{path} --output DIR`, of a checkpoint with `dragoman export`, and serve that"
+            ) from exc
         raise BundleMissingError(
             f"{file} is missing: is {path} a bundle? Make one with `dragoman export`"
         ) from exc

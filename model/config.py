@@ -38,6 +38,7 @@ class ModelConfig:
         embedding_tying: "all" shares one matrix between source embedding, target embedding and
             output projection (section 3.4); "target" the last two; "none" shares nothing.
         scale_embeddings: multiply embeddings by sqrt(d_model) (section 3.4).
+        embedding_norm: normalise the sums of embeddings and positions (BART, Lewis et al., 2020).
         output_bias: add a learned bias to the logits (Marian has one; the paper does not).
         layer_norm_eps: epsilon inside every layer normalisation.
         dropout: probability, used in training only (section 5.4).
@@ -60,6 +61,7 @@ class ModelConfig:
     max_positions: int = 512
     embedding_tying: EmbeddingTying = "all"
     scale_embeddings: bool = True
+    embedding_norm: bool = False
     output_bias: bool = False
     layer_norm_eps: float = 1e-5
     dropout: float = 0.1
@@ -111,8 +113,11 @@ class ModelConfig:
             raise ConfigError(f"special ids {ids} must lie in [0, vocab_size={self.vocab_size})")
 
     def to_dict(self) -> dict[str, Any]:
-        """The fields as plain JSON values."""
-        return dataclasses.asdict(self)
+        """The fields as plain JSON values; one that came later only where it says something."""
+        fields = dataclasses.asdict(self)
+        if not self.embedding_norm:  # so that older programs read all other models
+            del fields["embedding_norm"]
+        return fields
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> ModelConfig:

@@ -76,7 +76,7 @@ def translate_sentences(
     )
     translations = list(sentences)
     for index, ids in zip(asked, outputs, strict=True):
-        translations[index] = tokenizer.decode(ids)
+        translations[index] = tokenizer.target.decode(ids)
     return translations
 
 

@@ -44,6 +44,7 @@ class Tokenizer:
         self.unk_id: int = self._processor.unk_id()
         self.bos_id: int = self._processor.bos_id()
         self.eos_id: int = self._processor.eos_id()
+        self._hidden = frozenset((self.pad_id, self.bos_id, self.eos_id))
         self._piece_scores = np.array(
             [self._processor.get_score(i) for i in range(self.vocab_size)], np.float64
         )
@@ -62,6 +63,16 @@ class Tokenizer:
         except RuntimeError as exc:
             raise TokenizerError(f"{path} is not a SentencePiece model") from exc
 
+    @property
+    def start_ids(self) -> tuple[int, ...]:
+        """What every text begins with in this, the target language: given to the search."""
+        return ()
+
+    @property
+    def target(self) -> Tokenizer:
+        """The tokenizer of the target language: this one, where both languages share it."""
+        return self
+
     def serialized(self) -> bytes:
         """The bytes that `load` reads."""
         return bytes(self._processor.serialized_model_proto())
@@ -77,19 +88,15 @@ class Tokenizer:
         empty span: of a character that is spelt in bytes, all bytes but the last.
         """
         found = self._processor.encode(text, return_type="offset_mapping")
-        return _spans(text, found["offsets"])
+        return text_spans(text, found["offsets"])
 
     def decoded_spans(self, token_ids: Sequence[int]) -> list[Span]:
         """Where each token stands in `decode(token_ids)`, likewise; padding, BOS, EOS nowhere."""
-        special = (self.pad_id, self.bos_id, self.eos_id)
-        found = self._processor.decode(
-            [int(i) for i in token_ids if i not in special], return_type="offset_mapping"
-        )
-        spans = iter(_spans(found["text"], found["offsets"]))
+        spans = iter(text_spans(*self._decoded_offsets(token_ids)))
         end = 0
         placed = []
         for token_id in token_ids:
-            span = Span(end, end) if token_id in special else next(spans)
+            span = Span(end, end) if token_id in self._hidden else next(spans)
             placed.append(span)
             end = span.end
         return placed
@@ -124,8 +131,7 @@ class Tokenizer:
 
     def decode(self, token_ids: Iterable[int]) -> str:
         """The text of `token_ids`; padding, BOS and EOS are skipped."""
-        special = (self.pad_id, self.bos_id, self.eos_id)
-        return str(self._processor.decode([int(i) for i in token_ids if i not in special]))
+        return str(self._processor.decode(self._visible(token_ids)))
 
     def id_to_piece(self, token_id: int) -> str:
         """The piece with this id, "\u2581" standing for a space."""
@@ -135,8 +141,16 @@ class Tokenizer:
         """The id of a piece, `unk_id` when there is no such piece."""
         return int(self._processor.piece_to_id(piece))
 
+    def _decoded_offsets(self, token_ids: Iterable[int]) -> tuple[str, list[tuple[int, int]]]:
+        """The text, and where each token in it stands, white space before it included."""
+        found = self._processor.decode(self._visible(token_ids), return_type="offset_mapping")
+        return found["text"], found["offsets"]
 
-def _spans(text: str, offsets: Iterable[tuple[int, int]]) -> list[Span]:
+    def _visible(self, token_ids: Iterable[int]) -> list[int]:
+        return [int(i) for i in token_ids if i not in self._hidden]
+
+
+def text_spans(text: str, offsets: Iterable[tuple[int, int]]) -> list[Span]:
     """Spans without the white space that they begin with."""
     return [
         Span(end - len(text[start:end].lstrip()), end) if start < end else Span(start, end)

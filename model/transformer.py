@@ -393,6 +393,8 @@ class Transformer(nn.Module):
         elif config.positions == "sinusoidal":
             table = sinusoidal_positions(config.max_positions, config.d_model)
             self.register_buffer("sinusoid", table, persistent=False)  # [max_positions, D]
+        self.source_embedding_norm = _layer_norm(config) if config.embedding_norm else None
+        self.target_embedding_norm = _layer_norm(config) if config.embedding_norm else None
         self.encoder = Encoder(config)
         self.decoder = Decoder(config)
         self.dropout = nn.Dropout(config.dropout)
@@ -499,6 +501,10 @@ class Transformer(nn.Module):
             states = states + positions.weight[start:length]
         elif self.config.positions == "sinusoidal":
             states = states + cast(Tensor, self.sinusoid)[start:length]
+        is_source = embedding is self.source_embedding
+        norm = self.source_embedding_norm if is_source else self.target_embedding_norm
+        if norm is not None:
+            states = norm(states)
         return cast(Tensor, self.dropout(states))  # section 5.4: dropout on these sums, too
 
     def _source_mask(self, source_ids: Tensor, source_mask: Tensor | None) -> Tensor:

@@ -1,18 +1,18 @@
-"""Generate what is made of the public contract's .proto files, beside them.
+"""Generates files from the public contract's .proto files, beside them.
 
     python proto/generate.py [--output DIR] [--check-json FILE]
 
 - The Python stubs, `*_pb2*.py`. The messages' and services' type stubs come from mypy-protobuf,
   which (unlike protoc's own) types the service and repeats the field documentation.
-- `dragoman.binpb`, the contract and all that it imports as a descriptor set: for clients that read
-  it instead of .proto files, and for Envoy, which translates between JSON and gRPC by it.
-- `third_party/`, the files of Google's that the contract imports (those that protoc does not have
-  itself), for clients that are generated from the .proto files of a clone.
+- `dragoman.binpb`, the contract and all its imports as a descriptor set: for clients that read it
+  instead of .proto files, and for Envoy, which transcodes between JSON and gRPC with it.
+- `third_party/`, the files of Google's that the contract imports (except those that come with
+  protoc), for clients that are generated from the .proto files of a clone.
 
 It also writes the tables of the script that checks JSON requests in Envoy (docker/envoy/).
 
-All of it is committed, so that nobody needs a compiler to install the package; a test generates
-it again into another directory and compares.
+All of it is committed, so that the package can be installed without a compiler. A test generates it
+again into another directory and compares.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def generate_descriptor(output: Path) -> None:
     Raises:
         RuntimeError: protoc refused a file (its own message is on stderr).
     """
-    # The last is what an error's details hold, so that they too can be read and written as JSON.
+    # error_details.proto, so that error details can be read and written as JSON too.
     _protoc(
         "--include_imports",
         f"--descriptor_set_out={output}",
@@ -73,14 +73,14 @@ def generate_descriptor(output: Path) -> None:
 
 
 def generate_tables(descriptor: Path, script: Path) -> None:
-    """Write which methods and fields JSON requests can have into a script.
+    """Write the methods and fields of JSON requests into a script.
 
     Args:
-        descriptor: what `generate_descriptor` wrote.
-        script: the part of it between two comments is replaced.
+        descriptor: written by `generate_descriptor`.
+        script: its part between two comments is replaced.
 
     Raises:
-        RuntimeError: a rule, or the script, is not as the tables need it.
+        RuntimeError: the tables can't express a rule, or the script lacks the comments.
     """
     files = descriptor_pb2.FileDescriptorSet.FromString(descriptor.read_bytes()).file
     messages = {
@@ -99,18 +99,18 @@ def generate_tables(descriptor: Path, script: Path) -> None:
         flags=re.DOTALL | re.MULTILINE,
     )
     if count != 1:
-        raise RuntimeError(f"{script} has no place for what is generated")
+        raise RuntimeError(f"{script} lacks the comments around the generated tables")
     script.write_text(text, encoding="utf-8")
 
 
 def _rule(rule: HttpRule, message: str) -> str:
-    """How JSON reaches a method, as an item of a table in Lua."""
+    """The HTTP rule of a method, as an item of a Lua table."""
     method = rule.WhichOneof("pattern")
     if rule.body not in ("", "*"):
         raise RuntimeError(
-            f"a body of one field, {rule.body}: check_json.lua knows only whole ones"
+            f"a body that is one field, {rule.body}: check_json.lua supports whole messages only"
         )
-    # In Lua's patterns, "%" takes its meaning from a character.
+    # In Lua patterns, "%" escapes a character.
     path = re.sub(r"[^\w/:{}]", r"%\g<0>", getattr(rule, method))
     path = re.sub(r"\{\w+\}", "[^/]+", path)
     body = f', message = "{message}"' if rule.body else ""
@@ -120,21 +120,21 @@ def _rule(rule: HttpRule, message: str) -> str:
 def _fields(
     wanted: list[DescriptorProto], messages: Mapping[str, DescriptorProto]
 ) -> Iterator[str]:
-    """The fields of `wanted`, and of all that they hold, as items of a table in Lua."""
-    for message in wanted:  # which grows on the way
+    """The fields of `wanted` and of all nested messages, as items of a Lua table."""
+    for message in wanted:  # grows meanwhile
         yield f"  {message.name} = {{"
         for field in message.field:
             held = messages.get(field.type_name)
             if held and held not in wanted:
                 wanted.append(held)
-            # JSON may have either name.
+            # JSON may use either name.
             for name in sorted({field.name, field.json_name}):
                 yield f"    {name} = " + (f'"{held.name}",' if held else "false,")
         yield "  },"
 
 
 def copy_imports(descriptor: Path, output: Path) -> None:
-    """Copy the files of googleapis-common-protos in the set `descriptor` to the folder `output`."""
+    """Copy the imported files of googleapis-common-protos to the folder `output`."""
     for file in descriptor_pb2.FileDescriptorSet.FromString(descriptor.read_bytes()).file:
         if file.name.startswith(("google/api/", "google/rpc/")):
             copy = output / file.name

@@ -1,4 +1,4 @@
-"""File descriptors: the standard ones, the limit of the process, and what happens near it."""
+"""File descriptors: standard streams, the limit of the process, and a warning near it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import os
 import resource
 import sys
 
-# For files, scrapes and the models' processes; of a very low limit, half.
+# Not for connections: for files, scrapes and model processes. Half of a very low limit.
 _RESERVE = 64
 _CHECK_SECONDS = 1.0
 _CHECKS_PER_LINE = 60
@@ -17,25 +17,25 @@ _log = logging.getLogger(__name__)
 
 
 def open_standard_streams() -> None:
-    """Open /dev/null in place of standard streams that are closed.
+    """Open /dev/null in place of closed standard streams.
 
-    Otherwise a socket would get such a number, and what is meant for standard error would go there.
+    Otherwise a socket would get such a descriptor, and messages for standard error would go there.
     """
     for descriptor in range(3):
         try:
             os.fstat(descriptor)
         except OSError:
-            # It takes the lowest number that is free. Processes that are started need it too.
+            # It gets the lowest free number. Child processes need it too.
             os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
-    if sys.stderr is None:  # which is what Python makes of it
+    if sys.stderr is None:  # as Python leaves it
         sys.stderr = os.fdopen(2, "w", closefd=False)
 
 
 def raise_limit(num_calls: int) -> None:
-    """Allow as many open files as the system lets this process have; warn if these are few.
+    """Raise the limit of open files to the hard limit; warn if that is low.
 
     Args:
-        num_calls: that may be in progress; each may come over a connection of its own.
+        num_calls: limit of calls in progress; each may use a connection of its own.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
@@ -48,7 +48,7 @@ def raise_limit(num_calls: int) -> None:
 
 
 def max_connections() -> int:
-    """Connections for which there are descriptors; more are to be refused."""
+    """The number of connections that there are descriptors for."""
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if limit == resource.RLIM_INFINITY:
         limit = 2**31 - 1
@@ -56,7 +56,7 @@ def max_connections() -> int:
 
 
 async def watch() -> None:
-    """Log, once a minute, that descriptors run out, while they do. Never returns."""
+    """Log once a minute while descriptors run out. Never returns."""
     checks_until_line = 0
     while True:
         checks_until_line = max(0, checks_until_line - 1)
@@ -70,7 +70,7 @@ async def watch() -> None:
 
 
 def _num_open() -> int:
-    """At least so many descriptors are in use: a new one gets the lowest number that is free."""
+    """A lower bound of the descriptors in use: a new one gets the lowest free number."""
     try:
         descriptor = os.dup(0)
     except OSError:

@@ -1,15 +1,15 @@
-"""Every error that the service raises on purpose.
+"""The errors of the service.
 
     DragomanError
-    ├── InvalidArgumentError     the request can never work as it stands; names the field
+    ├── InvalidArgumentError     the request is invalid; names the field
     ├── NotFoundError            no such model or language pair
-    ├── FailedPreconditionError  the model was made without what is asked for
-    ├── ResourceExhaustedError   too much load at the moment; says when to try again
-    ├── DeadlineExceededError    the request's deadline passed first
-    ├── RequestCancelledError    the client no longer wants the answer
+    ├── FailedPreconditionError  the model's bundle lacks a requested feature
+    ├── ResourceExhaustedError   overload; has the time until a retry
+    ├── DeadlineExceededError    the request's deadline passed
+    ├── RequestCancelledError    the client cancelled the request
     ├── UnavailableError         the server is starting, draining or stopped
-    ├── InternalError            our fault; the details are in the log
-    └── StartupError             the server cannot start; the message says what to do
+    ├── InternalError            a defect; details are in the log
+    └── StartupError             the server can't start; the message says what to do
 
 They are translated to gRPC status codes in one place, `service.api.status`.
 """
@@ -18,15 +18,15 @@ from __future__ import annotations
 
 
 class DragomanError(Exception):
-    """Base of all errors of the service. `str(error)` may be shown to the client."""
+    """Base of all errors of the service. `str(error)` may be sent to the client."""
 
 
 class InvalidArgumentError(DragomanError):
-    """The request is wrong in itself: trying again cannot help.
+    """The request is invalid, and a retry can't help.
 
     Attributes:
-        field: the request field at fault, such as `contents[3]` or `max_new_tokens`.
-        description: what is wrong with it, with the limit if there is one.
+        field: the invalid field, such as `contents[3]` or `max_new_tokens`.
+        description: what is wrong with the field, and its limit.
     """
 
     def __init__(self, field: str, description: str) -> None:
@@ -35,28 +35,28 @@ class InvalidArgumentError(DragomanError):
         self.description = description
 
     def __reduce__(self) -> tuple[type[InvalidArgumentError], tuple[str, str]]:
-        """For pickling, which would otherwise call it with the whole message."""
+        """Pickle the arguments of the constructor, not the message."""
         return type(self), (self.field, self.description)
 
     def within(self, field: str) -> InvalidArgumentError:
-        """The same about a field of the message `field`."""
+        """The same error, where the field is one of the message `field`."""
         return InvalidArgumentError(f"{field}.{self.field}", self.description)
 
 
 class NotFoundError(DragomanError):
-    """No model of that name, or none for that language pair. The message lists what there is."""
+    """No such model, or none for the language pair. The message lists what there is."""
 
 
 class FailedPreconditionError(DragomanError):
-    """The model's bundle lacks what is asked for. The message says how to make it anew."""
+    """The model's bundle lacks a requested feature. The message says how to export it again."""
 
 
 class ResourceExhaustedError(DragomanError):
-    """The server has as much work as it accepts; the same request may succeed later.
+    """The server is overloaded; the same request may succeed later.
 
     Attributes:
-        retry_after_seconds: an estimate of when there will be room.
-        reason: a word for the log: of what there is too much; "" if there is no more to say.
+        retry_after_seconds: an estimate of the time until then.
+        reason: a word for the log that names the exhausted resource; "" if there is none.
     """
 
     def __init__(self, message: str, retry_after_seconds: float = 1.0, *, reason: str = "") -> None:
@@ -66,26 +66,26 @@ class ResourceExhaustedError(DragomanError):
 
 
 class DeadlineExceededError(DragomanError):
-    """The deadline passed before the answer was complete."""
+    """The deadline passed before the result was complete."""
 
 
 class RequestCancelledError(DragomanError):
-    """The request was cancelled before the answer was complete."""
+    """The request was cancelled before the result was complete."""
 
 
 class UnavailableError(DragomanError):
-    """The server does not take requests now: it is starting, draining or stopped."""
+    """The server accepts no requests: it is starting, draining or stopped."""
 
 
 class InternalError(DragomanError):
-    """Something failed that is not the client's fault. The cause is logged with the request id."""
+    """A defect of the server. The cause is logged with the request id."""
 
 
 class StartupError(DragomanError):
-    """The server cannot start as configured. The message names the cause and what to do."""
+    """The server can't start as configured. The message names the cause and what to do."""
 
 
 def reason_of(error: Exception) -> str:
-    """Why a call failed, in a word for the log: never a text."""
+    """Why a call failed, as a word for the log."""
     reason = error.reason if isinstance(error, ResourceExhaustedError) else ""
     return reason or type(error).__name__

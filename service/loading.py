@@ -1,4 +1,4 @@
-"""From bundle directories to models that are ready to translate."""
+"""Loads bundles into models that are ready to translate."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import functools
 import logging
 import os
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 
 import dragoman
@@ -21,20 +20,20 @@ from service.errors import StartupError
 from service.observability.metrics import ServerMetrics
 from service.runtime.plan import LanedRunner
 from service.settings import Settings, shipped_models
-from service.translation.limits import TranslatorLimits
+from service.translation.options import TranslatorLimits
 from service.translation.translator import Translator
-from service.worker.client import ModelProcess
 from service.worker.opening import open_model
+from service.worker.process import ModelProcess
 
 _log = logging.getLogger(__name__)
 
 
 def load_models(settings: Settings, metrics: ServerMetrics) -> Registry:
-    """Load every bundle that the settings name, or else those that were installed.
+    """Load the bundles of the settings, or else those of this installation.
 
     Args:
-        settings: which bundles, on what device, with how many rows and threads.
-        metrics: is told what is loaded, and given every engine's figures.
+        settings: bundles, device, rows, threads and limits.
+        metrics: for the models and their engines.
 
     Raises:
         StartupError: a bundle can't be used; the message says what to do.
@@ -59,12 +58,12 @@ def load_model(path: Path, settings: Settings, metrics: ServerMetrics) -> Served
         max_queue_seconds=settings.max_queue_seconds or None,
     )
     if _has_own_process(settings):
-        engine, facts = _engine_apart(bundle.name, path, settings, config, observer)
+        engine, facts = _engine_in_own_process(bundle.name, path, settings, config, observer)
     else:
-        engine, facts = _engine_within(path, settings, config, observer)
-    _log.info("loaded", extra={"model": bundle.name, **dataclasses.asdict(facts)})
-    observer.set_capacity(facts.rows, settings.max_waiting, facts.cache_bytes)
-    limits = engine.limits
+        engine, facts = _engine_in_this_process(path, settings, config, observer)
+    rows = engine.limits.max_rows
+    _log.info("loaded", extra={"model": bundle.name, "rows": rows, **facts})
+    observer.set_capacity(rows, settings.max_waiting, facts["cache_bytes"])
     model = ServedModel(
         name=bundle.name,
         version=bundle.version,
@@ -72,9 +71,6 @@ def load_model(path: Path, settings: Settings, metrics: ServerMetrics) -> Served
         target=bundle.target_language,
         precision=bundle.precision,
         device=settings.device,
-        max_source_tokens=limits.max_source_positions,
-        max_target_tokens=limits.max_target_positions,
-        max_rows=limits.max_rows,
         engine=engine,
         translator=Translator(
             engine,
@@ -97,33 +93,16 @@ def load_model(path: Path, settings: Settings, metrics: ServerMetrics) -> Served
 
 
 def _has_own_process(settings: Settings) -> bool:
-    """Whether a model gets a process of its own.
+    """Whether each model gets its own process.
 
-    On one core there is nothing to be won by it. A GPU's figures are read where its runner is.
+    On one core it would gain nothing. The metrics of a GPU are read where its runner is.
     """
     return settings.device == "cpu" and not settings.in_process and num_usable_cores() > 1
 
 
-@dataclass(frozen=True)
-class _Facts:
-    """What is logged of a model.
-
-    Attributes:
-        rows: that can step at once.
-        lanes: groups of them that step at their own times.
-        cache_bytes: all that its caches will ever take, however long the texts and wide the beams.
-        pid: of the process that it runs in.
-    """
-
-    rows: int
-    lanes: int
-    cache_bytes: int
-    pid: int
-
-
-def _engine_apart(
+def _engine_in_own_process(
     name: str, path: Path, settings: Settings, config: EngineConfig, observer: ModelMetrics
-) -> tuple[Engine, _Facts]:
+) -> tuple[Engine, dict[str, int]]:
     process = ModelProcess(
         name,
         functools.partial(open_model, path, settings),
@@ -132,25 +111,22 @@ def _engine_apart(
     )
     observer.set_process(process.pid)
     config = dataclasses.replace(config, step_seconds=process.step_seconds)
-    facts = _Facts(process.limits.max_rows, process.num_lanes, process.cache_bytes, process.pid)
+    facts = {"lanes": process.num_lanes, "cache_bytes": process.cache_bytes, "pid": process.pid}
     return Engine(process, config, observer), facts
 
 
-def _engine_within(
+def _engine_in_this_process(
     path: Path, settings: Settings, config: EngineConfig, observer: ModelMetrics
-) -> tuple[Engine, _Facts]:
+) -> tuple[Engine, dict[str, int]]:
     model = open_model(path, settings)
     runner = model.runner
-    if settings.device != "cpu":
-        from service.runtime.cuda.runner import DeviceRunner
-
-        assert isinstance(runner, DeviceRunner), "that is what opening makes"
-        observer.set_device(runner)
+    if model.device is not None:
+        observer.set_device(model.device)
     config = dataclasses.replace(config, step_seconds=model.step_seconds)
     if (budget := model.encode_token_budget) is not None:
         config = dataclasses.replace(config, encode_token_budget=budget)
     num_lanes = len(runner.lanes) if isinstance(runner, LanedRunner) else 1
-    facts = _Facts(runner.limits.max_rows, num_lanes, model.cache_bytes, os.getpid())
+    facts = {"lanes": num_lanes, "cache_bytes": model.cache_bytes, "pid": os.getpid()}
     return Engine(runner, config, observer, model.scorer), facts
 
 

@@ -9,13 +9,13 @@ import logging
 import signal
 import threading
 from collections.abc import Callable
-from types import TracebackType
 
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from dragoman.v1 import translation_pb2_grpc
 from service import descriptors
+from service.api.grpc_server import bind, create_grpc_server
 from service.api.health import HealthService
 from service.api.http_endpoint import HttpEndpoint, Probes
 from service.api.interceptor import Interceptor
@@ -24,23 +24,19 @@ from service.api.registry import Registry
 from service.api.request_parsing import RequestParser
 from service.api.servicer import SERVICE, TranslationServicer
 from service.decoding.requests import MAX_SUPPRESSED
-from service.engine.watchdog import Watch
-from service.errors import InternalError, StartupError
+from service.engine.watchdog import Watchdog
+from service.errors import InternalError
 from service.observability.metrics import ServerMetrics
 from service.settings import Settings
 
-# While draining: how long no call must have come, and how long to wait for that.
+# While draining: calls are accepted until none has arrived for this long, within a bound.
 _QUIET_SECONDS = 0.25
 _LAST_ARRIVALS_SECONDS = 5.0
-# Beyond our own calls: a client watches the server's health for as long as it is connected.
-_MAX_OTHER_CALLS = 4096
-# Of these. Idle watches and reflection streams must leave room for health checks and our own calls.
+# Health watches and reflection streams: bounded, so that idle ones leave room for calls.
 _MAX_WATCHES = 2048
 _MAX_REFLECTIONS = 64
-# Calls that have arrived and that the event loop has not taken yet, of each method.
-_MAX_PENDING_CALLS = 1_000_000
-# For the last answers to go out, after the bound.
-_GOODBYE_SECONDS = 1.0
+# For the last answers to be sent, after the bound of the drain.
+_LAST_ANSWERS_SECONDS = 1.0
 
 _log = logging.getLogger("dragoman.server")
 
@@ -48,19 +44,19 @@ _HEALTH_SERVICE = health_pb2.DESCRIPTOR.services_by_name["Health"].full_name
 
 
 class Server:
-    """A gRPC server over some models, and its endpoint for metrics and probes.
+    """A gRPC server over some models, with an HTTP endpoint for metrics and probes.
 
     Use it as an asynchronous context manager (start, then drain), or call `start` and `drain`.
 
     Args:
         settings: ports and limits.
-        models: that it serves; or what loads them, which is called in a thread once both ports are
-            bound.
-        metrics: where calls are counted.
+        models: the models, or a function that loads them, which is called in a thread once both
+            ports are bound.
+        metrics: counts calls.
 
     Attributes:
-        port, metrics_port: where it listens, once started (the settings may say 0: any).
-        probes: what /livez and /readyz say.
+        port, metrics_port: the bound ports, once started (the settings may say 0: any).
+        probes: the state that /livez and /readyz report.
     """
 
     def __init__(
@@ -74,13 +70,23 @@ class Server:
         self._metrics = metrics
         self._registry: Registry
         self._endpoint: HttpEndpoint | None = None
-        self._health: HealthService
-        self._reflection: Reflection
-        self._boundary: Interceptor
+        self._health = HealthService((SERVICE,), _MAX_WATCHES)
+        self._reflection = Reflection((SERVICE, _HEALTH_SERVICE), _MAX_REFLECTIONS)
+        self._servicer = TranslationServicer(metrics)
+        max_entries = {
+            "contents": settings.max_texts,
+            "pairs": settings.max_texts,
+            "suppressed_tokens": MAX_SUPPRESSED,
+        }
+        self._interceptor = Interceptor(
+            metrics,
+            RequestParser(SERVICE, max_entries),
+            settings.max_concurrent_requests,
+            settings.message_bytes,
+        )
         self._grpc: grpc.aio.Server
-        self._servicer: TranslationServicer
-        self._stalls: Watch
-        self._watching: list[asyncio.Task[None]] = []
+        self._watchdog: Watchdog
+        self._background: list[asyncio.Task[None]] = []
         self._cut_short = asyncio.Event()
         self._draining = False
 
@@ -92,21 +98,24 @@ class Server:
         Raises:
             StartupError: a port can't be used, or a model can't be served.
         """
-        self._create_grpc_server()
-        self._add_services()
+        settings = self._settings
+        self._grpc = create_grpc_server(settings, self._interceptor)
+        translation_pb2_grpc.add_TranslationServiceServicer_to_server(self._servicer, self._grpc)
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._grpc)
+        self._reflection.add_to(self._grpc)
         registry: Registry | None = None
         try:
-            self.port = self._bind()
-            settings = self._settings
+            self.port = bind(self._grpc, settings.host, settings.port)
             self._endpoint = HttpEndpoint(
                 self._metrics.registry, self.probes, settings.metrics_host, settings.metrics_port
             )
             self.metrics_port = self._endpoint.port
             self.probes.watch(asyncio.get_running_loop())
             await self._grpc.start()
-            registry = self._registry = await self._loaded()
-            self._stalls = Watch(
-                registry, settings.stall_seconds, settings.hang_seconds, self._stall_changed
+            registry = self._registry = await _load(self._models)
+            engines = {model.name: model.engine for model in registry}
+            self._watchdog = Watchdog(
+                engines, settings.stall_seconds, settings.hang_seconds, self._stall_changed
             )
             await registry.start()
         except BaseException:
@@ -115,16 +124,19 @@ class Server:
             await self._grpc.stop(None)
             await self._close_endpoint()
             raise
+        self._start_serving(registry)
+
+    def _start_serving(self, registry: Registry) -> None:
         self._servicer.registry = registry
         self._health.start_serving()
         self.probes.set_ready()
         self._metrics.serving.set(1)
-        self._watching = [
+        self._background = [
             asyncio.create_task(descriptors.watch(), name="descriptors"),
-            asyncio.create_task(self._stalls.run(), name="watchdog"),
+            asyncio.create_task(self._watchdog.run(), name="watchdog"),
         ]
-        for task in self._watching:
-            task.add_done_callback(self._watching_ended)
+        for task in self._background:
+            task.add_done_callback(self._background_ended)
         _log.info(
             "serving",
             extra={
@@ -135,17 +147,17 @@ class Server:
         )
 
     async def drain(self) -> None:
-        """Say NOT_SERVING, let calls in progress end, within the bound, and stop.
+        """Say NOT_SERVING, finish the calls in progress, within the bound, and stop.
 
-        Whoever has not heard of it yet still sends calls; these are taken until none has come for a
-        moment, for seconds at most. Then connections are told to go away, and clients go elsewhere:
-        a refusal before that would come back on the same connection.
-        Calls that outlast the bound end with UNAVAILABLE, so that their clients try elsewhere.
+        Clients that have not noticed yet still send calls. These are accepted until none has
+        arrived for a moment, for seconds at most. Then gRPC closes the connections, and clients
+        choose another server: refused earlier, they would retry on the same connection.
+        Calls that outlast the bound end with UNAVAILABLE, so that clients retry elsewhere.
         """
         if self._draining:
             return
         self._draining = True
-        for task in self._watching:  # from now on, the drain has its own bounds
+        for task in self._background:  # the drain has its own bounds
             task.cancel()
         self._health.start_draining()
         self._reflection.start_draining()
@@ -163,30 +175,29 @@ class Server:
             _log.warning("calls were still in progress at the end of the drain and are cut off")
         cut_short.cancel()
         ending.cancel()
-        await self._registry.stop()  # what still runs ends with UNAVAILABLE
-        await self._grpc.stop(_GOODBYE_SECONDS)
+        await self._registry.stop()  # unfinished calls end with UNAVAILABLE
+        await self._grpc.stop(_LAST_ANSWERS_SECONDS)
         await self._close_endpoint()
         _log.info("stopped")
 
     async def _end_calls(self) -> None:
-        """Wait for calls on their way to arrive, then for all to end, taking no new ones."""
-        # gRPC resets what has come over the wire but was not taken yet when it stops. So it goes on
-        # taking calls until none has come for a moment; who looks at the health service has gone.
+        """Accept calls until none arrives any more, then wait for all to end."""
+        # When gRPC stops, it resets calls that have arrived and are not accepted yet. By now,
+        # clients that watch the health service send no more.
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_LAST_ARRIVALS_SECONDS):
-                await self._boundary.quiet(_QUIET_SECONDS)
+                await self._interceptor.quiet(_QUIET_SECONDS)
         await self._grpc.stop(self._settings.drain_seconds)
 
     async def serve(self) -> None:
         """Serve until SIGTERM or SIGINT, then drain. A second signal cuts the drain short.
 
-        Models that are being loaded at the signal are left behind: the process is to end.
+        A signal while the models load abandons the loading thread: the process is to end.
 
         Raises:
             StartupError: as `start`.
-            InternalError: an engine failed, so that its model can't be served any more, or hung so
-                that it could not be stopped. Ending lets whoever supervises the process start it
-                afresh.
+            InternalError: an engine failed, or hung and could not be stopped, so its model can't be
+                served. The process should end, for its supervisor to restart it.
         """
         loop = asyncio.get_running_loop()
         asked = asyncio.Event()
@@ -221,41 +232,19 @@ class Server:
         await self.start()
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         """Drain."""
         await self.drain()
 
-    async def _loaded(self) -> Registry:
-        models = self._models
-        if isinstance(models, Registry):
-            return models
-        loaded: concurrent.futures.Future[Registry] = concurrent.futures.Future()
-        loaded.set_running_or_notify_cancel()
-
-        def load() -> None:
-            try:
-                loaded.set_result(models())
-            except BaseException as exc:
-                loaded.set_exception(exc)
-
-        # Not of a pool, for whose threads the event loop's end would wait.
-        threading.Thread(target=load, name="load", daemon=True).start()
-        return await asyncio.wrap_future(loaded)
-
-    def _watching_ended(self, task: asyncio.Task[None]) -> None:
+    def _background_ended(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (error := task.exception()):
             _log.critical("%s failed", task.get_name(), exc_info=error)
-            if task.get_name() == "watchdog":  # a model that hangs would not be noticed any more
+            if task.get_name() == "watchdog":  # a hung model would go unnoticed
                 self.probes.set_not_live("the watchdog failed")
 
     def _stall_changed(self, model: str, is_stalled: bool) -> None:
         self._metrics.stalled.labels(model).set(is_stalled)
-        stalled = sorted(self._stalls.stalled)
+        stalled = sorted(self._watchdog.stalled)
         self._health.set_stalled(bool(stalled))
         self._metrics.serving.set(self._health.is_serving)
         if stalled:
@@ -265,72 +254,23 @@ class Server:
 
     async def _close_endpoint(self) -> None:
         if self._endpoint is not None:
-            # It waits for a scrape in progress, which must not hold up the loop.
+            # In a thread, because it waits for a scrape in progress.
             await asyncio.to_thread(self._endpoint.close)
 
-    def _create_grpc_server(self) -> None:
-        settings = self._settings
-        self._health = HealthService((SERVICE,), _MAX_WATCHES)
-        self._reflection = Reflection((SERVICE, _HEALTH_SERVICE), _MAX_REFLECTIONS)
-        entries = {
-            "contents": settings.max_texts,
-            "pairs": settings.max_texts,
-            "suppressed_tokens": MAX_SUPPRESSED,
-        }
-        self._boundary = Interceptor(
-            self._metrics,
-            RequestParser(SERVICE, entries),
-            settings.max_concurrent_requests,
-            settings.message_bytes,
-        )
-        self._grpc = grpc.aio.server(
-            interceptors=[self._boundary],
-            # A backstop, for what our own limit can't see: calls whose message is still coming, and
-            # health checks and watches.
-            maximum_concurrent_rpcs=settings.max_concurrent_requests + _MAX_OTHER_CALLS,
-            options=[
-                # Otherwise a second server would share the port and take half of the calls.
-                ("grpc.so_reuseport", 0),
-                # Beyond that, accepting fails, and clients would hang rather than go elsewhere.
-                ("grpc.max_allowed_incoming_connections", descriptors.max_connections()),
-                ("grpc.max_receive_message_length", settings.message_bytes),
-                ("grpc.max_send_message_length", -1),
-                # Calls wait in gRPC until the event loop takes them, and beyond these limits gRPC
-                # answers CANCELLED. One connection with all its calls may not make the others wait
-                # for seconds: what it has beyond its limit waits in its client, which gRPC's
-                # overload protection would refuse instead, with UNAVAILABLE.
-                ("grpc.server.max_pending_requests", _MAX_PENDING_CALLS),
-                ("grpc.server.max_pending_requests_hard_limit", _MAX_PENDING_CALLS),
-                ("grpc.max_concurrent_streams", settings.connection_calls),
-                ("grpc.http.overload_protection", 0),
-                # Notice clients that vanished without closing the connection, and let clients
-                # keep idle connections alive through proxies that drop them.
-                ("grpc.keepalive_time_ms", 60_000),
-                ("grpc.keepalive_timeout_ms", 20_000),
-                ("grpc.http2.min_recv_ping_interval_without_data_ms", 10_000),
-                ("grpc.keepalive_permit_without_calls", 1),
-                # A connection lasts for ever by itself: replicas that are added under load would
-                # get none of it from clients that balance by themselves.
-                ("grpc.max_connection_age_ms", int(settings.max_connection_seconds * 1000)),
-            ],
-        )
 
-    def _add_services(self) -> None:
-        self._servicer = TranslationServicer(self._metrics)
-        translation_pb2_grpc.add_TranslationServiceServicer_to_server(self._servicer, self._grpc)
-        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._grpc)
-        self._reflection.add_to(self._grpc)
+async def _load(models: Registry | Callable[[], Registry]) -> Registry:
+    """Call a function that loads models in a thread, which the process does not wait for."""
+    if isinstance(models, Registry):
+        return models
+    loaded: concurrent.futures.Future[Registry] = concurrent.futures.Future()
+    loaded.set_running_or_notify_cancel()
 
-    def _bind(self) -> int:
-        host, port = self._settings.host, self._settings.port
-        address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    def load() -> None:
         try:
-            bound = self._grpc.add_insecure_port(address)
-        except RuntimeError as exc:
-            raise StartupError(
-                f"cannot listen on {address}: the port is in use or the address is not this "
-                f"machine's; choose another with --port or --host"
-            ) from exc
-        if not bound:
-            raise StartupError(f"cannot listen on {address}")
-        return bound
+            loaded.set_result(models())
+        except BaseException as exc:
+            loaded.set_exception(exc)
+
+    # Not a pool's thread: the end of the event loop would wait for it.
+    threading.Thread(target=load, name="load", daemon=True).start()
+    return await asyncio.wrap_future(loaded)

@@ -8,8 +8,7 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
-from service.batching.jobs import Job
-from service.batching.scheduler import Finished
+from service.batching.records import EngineRequest, Finished
 from service.decoding.requests import (
     FinishReason,
     GenerationResult,
@@ -19,7 +18,7 @@ from service.decoding.requests import (
     SearchOptions,
 )
 from service.errors import RequestCancelledError
-from tests.searches import moody_runner, run_all, search_job
+from tests.searches import moody_runner, run_all, search
 
 MAX_ROWS = 7
 SEARCHES = [
@@ -39,9 +38,9 @@ SEARCHES = [
 def alone(source: tuple[int, ...], options: SearchOptions, limit: int) -> list[Hypothesis]:
     """What the search comes to when nobody else is there."""
     scheduler, runner = moody_runner(options.beam_size)
-    job = search_job(source, options, limit)
+    job = search(source, options, limit)
     scheduler.add([job])
-    return run_all(scheduler, runner)[job].hypotheses
+    return run_all(scheduler, runner)[job.id].hypotheses
 
 
 class ArrivalsMachine(RuleBasedStateMachine):
@@ -51,7 +50,8 @@ class ArrivalsMachine(RuleBasedStateMachine):
 
     Attributes:
         scheduler: set by the machine for its kind.
-        alive: jobs without an answer, with what they search for.
+        alive: requests without an answer, with what they search for.
+        by_id: all requests.
     """
 
     scheduler: Any
@@ -59,8 +59,8 @@ class ArrivalsMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.now = 0.0
-        self.alive: dict[Job, tuple[tuple[int, ...], SearchOptions, int]] = {}
-        self.ended: set[Job] = set()
+        self.alive: dict[EngineRequest, tuple[tuple[int, ...], SearchOptions, int]] = {}
+        self.by_id: dict[int, EngineRequest] = {}
 
     @rule(
         source=st.lists(st.integers(10, 20), max_size=3).map(tuple),
@@ -79,7 +79,7 @@ class ArrivalsMachine(RuleBasedStateMachine):
         client: str,
         priority: Priority,
     ) -> None:
-        job = search_job(
+        job = search(
             source,
             options,
             limit,
@@ -89,13 +89,14 @@ class ArrivalsMachine(RuleBasedStateMachine):
             priority=priority,
         )
         self.alive[job] = (source, options, limit)
+        self.by_id[job.id] = job
         self.scheduler.add([job])
 
     @precondition(lambda self: self.alive)
     @rule(data=st.data())
     def cancel(self, data: st.DataObject) -> None:
         job = data.draw(st.sampled_from(list(self.alive)))
-        self.scheduler.cancel(job, RequestCancelledError("no more"))
+        self.end(self.scheduler.cancel(job.id, RequestCancelledError("no more"), self.now))
 
     @rule(seconds=st.integers(1, 5))
     def pass_time(self, seconds: int) -> None:
@@ -103,10 +104,9 @@ class ArrivalsMachine(RuleBasedStateMachine):
 
     def end(self, all_finished: list[Finished]) -> None:
         for finished in all_finished:
-            job, result = finished.job, finished.result
-            assert job not in self.ended, "answered twice"
-            self.ended.add(job)
-            self.check(result, alone(*self.alive.pop(job)))
+            job = self.by_id[finished.id]
+            assert job in self.alive, "answered twice"
+            self.check(finished.result, alone(*self.alive.pop(job)))
 
     def check(self, result: GenerationResult, expected: list[Hypothesis]) -> None:
         if result.finish_reason in (FinishReason.EOS, FinishReason.LENGTH):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,13 @@ def tiny_config(**overrides: Any) -> ModelConfig:
         "dropout": 0.0,
     }
     return ModelConfig.from_dict({**fields, **overrides})
+
+
+def with_limits(bundle: Bundle, **limits: int) -> Bundle:
+    """The bundle with other limits: `max_source_positions`, `max_target_positions`, `top_k`."""
+    manifest = {**bundle.manifest, "top_k": limits.pop("top_k", bundle.top_k)}
+    manifest["limits"] = {**bundle.manifest["limits"], **limits}
+    return dataclasses.replace(bundle, manifest=manifest)
 
 
 def random_model(config: ModelConfig, seed: int = 0) -> Transformer:

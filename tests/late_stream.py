@@ -13,13 +13,13 @@ from service.runtime.cuda.stream import HostStream, Memory
 class LateStream(HostStream):
     """Copies to the host are made when they are waited for, and not while it is held.
 
-    What they bring is what lay on the device when their turn had come: graphs run at once on a CPU.
-    Who changes pinned memory that is still to be copied is noted.
+    They bring what lay on the device when they were enqueued: graphs run at once on a CPU. A change
+    of pinned memory that is still to be copied is noted.
 
     Attributes:
         num_copies: to the host, launched so far.
         complaints: what was done too early.
-        failing: raised by those who wait next, one each.
+        failing: errors for the next waits, one each.
     """
 
     def __init__(self, *, held: bool = False) -> None:
@@ -44,7 +44,7 @@ class LateStream(HostStream):
     def copy_out(self, target: Memory, address: int) -> None:
         found = np.zeros(target.nbytes, np.uint8)
         ctypes.memmove(found.ctypes.data, address, found.nbytes)
-        target[:] = 0xFF  # to be read by nobody: NaN, and token -1
+        target[:] = 0xFF  # must not be read: NaN, and token -1
         with self._changed:
             self._launched.append((target, found))
             self._sources.append(found)

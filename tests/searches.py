@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable
 
-from service.batching.jobs import Job
+from service.batching.records import EngineRequest, Finished, RequestEntry, RequestState
 from service.batching.scheduler import Scheduler
 from service.decoding.requests import (
     GenerationRequest,
@@ -18,17 +19,34 @@ from tests.fake_runner import FakeRunner, moody
 EOS = 3
 
 
-class NoReply:
-    """Whom neither scheduler nor queue ever talks to."""
-
-    def push(self, token_ids: list[int]) -> None:
-        raise AssertionError("only the engine may use it")
-
-    def finish(self, result: GenerationResult) -> None:
-        raise AssertionError("only the engine may use it")
+_ids = itertools.count(1)
 
 
-def search_job(
+def submitted(
+    request: GenerationRequest, max_new_tokens: int = 24, now: float = 0.0
+) -> EngineRequest:
+    """A request as the engine would submit it, with an id of its own."""
+    return EngineRequest(next(_ids), request, max_new_tokens, now)
+
+
+def rows_of(scheduler: Scheduler, request: EngineRequest) -> list[int]:
+    """The rows that a request is in; none if it waits or has finished."""
+    entry = scheduler.entries.get(request.id)
+    return [] if entry is None else entry.rows
+
+
+def is_waiting(scheduler: Scheduler, request: EngineRequest) -> bool:
+    """Whether a request has neither joined the batch nor finished."""
+    entry = scheduler.entries.get(request.id)
+    return entry is not None and entry.state is RequestState.WAITING
+
+
+def ids(requests: Iterable[EngineRequest | RequestEntry | Finished]) -> list[int]:
+    """Of some requests, or of what stands for them."""
+    return [request.id for request in requests]
+
+
+def search(
     source: Iterable[int],
     options: SearchOptions | None = None,
     max_new_tokens: int = 24,
@@ -37,8 +55,8 @@ def search_job(
     deadline: float | None = None,
     client: str = "",
     priority: Priority = Priority.NORMAL,
-) -> Job:
-    """A job for the source (to which EOS is added), as the engine would make it."""
+) -> EngineRequest:
+    """A search for the source (to which EOS is added), as the engine would submit it."""
     request = GenerationRequest(
         (*source, EOS),
         options or SearchOptions(),
@@ -46,7 +64,7 @@ def search_job(
         client=client,
         priority=priority,
     )
-    return Job(request, NoReply(), max_new_tokens, now)
+    return submitted(request, max_new_tokens, now)
 
 
 def moody_runner(
@@ -55,14 +73,14 @@ def moody_runner(
     """A runner whose logits follow from source and tokens, and a scheduler for it."""
     limits = RunnerLimits(max_rows, 16, max_target_positions, 2, vocab_size)
     runner = FakeRunner(limits, scores=moody(vocab_size))
-    return Scheduler(limits, bos_id=2, eos_id=EOS, encode_token_budget=100), runner
+    return Scheduler([limits], bos_id=2, eos_id=EOS, encode_token_budget=100), runner
 
 
 def outputs_foreseen(
     scheduler: Scheduler, runner: ModelRunner, plan: StepPlan, most: int, now: float
 ) -> list[StepOutput]:
     """Of the plan's step and those that are foreseen after it, `most` together."""
-    num_foreseen = min(scheduler.num_foreseen, most)
+    num_foreseen = min(scheduler.num_foreseen(), most)
     outputs = [runner.execute(plan)]
     while len(outputs) < num_foreseen and scheduler.goes_on(outputs[-1], now):
         plan = plan.followed_by(outputs[-1])
@@ -72,17 +90,17 @@ def outputs_foreseen(
 
 def run_all(
     scheduler: Scheduler, runner: ModelRunner, max_steps: int = 1000
-) -> dict[Job, GenerationResult]:
-    """Iterate until nobody is left; the result of every job."""
-    results: dict[Job, GenerationResult] = {}
+) -> dict[int, GenerationResult]:
+    """Iterate until no request is left; the result of each, by id."""
+    results: dict[int, GenerationResult] = {}
     for _ in range(max_steps):
         schedule = scheduler.schedule(0.0)
         ended = list(schedule.dropped)
         if schedule.plan is not None:
             ended += scheduler.update(runner.execute(schedule.plan), 0.0).finished
         for finished in ended:
-            assert finished.job not in results, "answered twice"
-            results[finished.job] = finished.result
+            assert finished.id not in results, "answered twice"
+            results[finished.id] = finished.result
         if scheduler.is_idle:
             return results
-    raise AssertionError("somebody runs for ever")
+    raise AssertionError("a request runs for ever")

@@ -1,4 +1,4 @@
-"""A loop that only runs a bundle's decoder-step graph: the most that an engine can do."""
+"""A loop that only runs a bundle's decoder-step graph: an upper bound for the engine."""
 
 from __future__ import annotations
 

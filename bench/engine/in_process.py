@@ -1,7 +1,7 @@
-"""The engine called in its own process, without a server: `python -m bench.engine.in_process`.
+"""The engine called in process, without a server: `python -m bench.engine.in_process`.
 
 Two measurements: its decoder steps beside a bare loop of the same graph, and a closed loop of users
-that give it the benchmark's texts.
+that send it the benchmark's texts.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ _SOURCE_WORDS = 23
 
 
 class StepClock:
-    """A runner that notes when each step ended, and of how many rows; else as the one inside.
+    """Wraps a runner and records when each step ended, and its number of rows.
 
     Args:
-        runner: the one inside.
-        steps: where to note it; of one's own if not given.
+        runner: the wrapped runner.
+        steps: the list to record into; None for a new one.
     """
 
     def __init__(
@@ -60,22 +60,22 @@ class StepClock:
 
     @property
     def limits(self) -> RunnerLimits:
-        """Of the runner inside."""
+        """The wrapped runner's."""
         return self._runner.limits
 
     def execute(self, plan: StepPlan) -> StepOutput:
-        """As the runner inside."""
+        """See the wrapped runner."""
         output = self._runner.execute(plan)
         self.steps.append((time.perf_counter(), plan.num_rows, bool(plan.encodes)))
         return output
 
     def close(self) -> None:
-        """As the runner inside."""
+        """See the wrapped runner."""
         self._runner.close()
 
 
 class LaneClocks:
-    """The same for a runner with lanes. A lane's two ways note their steps in one place."""
+    """The same for a runner with lanes. Both runners of a lane record into one list."""
 
     def __init__(self, runner: OnnxLanes) -> None:
         self._runner = runner
@@ -87,27 +87,27 @@ class LaneClocks:
 
     @property
     def limits(self) -> RunnerLimits:
-        """Of the runner inside."""
+        """The wrapped runner's."""
         return self._runner.limits
 
     @property
     def lanes(self) -> Sequence[LaneRunners]:
-        """Of the runner inside, with clocks."""
+        """The wrapped runner's, with clocks."""
         return self._lanes
 
     def encode(self, sources: Sequence[tuple[int, ...]]) -> EncodedBatch:
-        """As the runner inside."""
+        """See the wrapped runner."""
         return self._runner.encode(sources)
 
     def close(self) -> None:
-        """As the runner inside."""
+        """See the wrapped runner."""
         self._runner.close()
 
 
 def plain_steps(clocks: Sequence[StepClock], num_rows: int) -> tuple[int, float]:
-    """How often all of `num_rows` rows stepped with nothing to encode, and how long that took.
+    """The number of steps of all `num_rows` rows without an encode, and their seconds.
 
-    Lanes step side by side, each its share of the rows: what counts is the mean of their times.
+    Lanes step in parallel, each with its share of the rows, so their times are averaged.
     """
     counts, seconds = [], []
     used = [clock for clock in clocks if clock.steps]
@@ -123,11 +123,11 @@ def plain_steps(clocks: Sequence[StepClock], num_rows: int) -> tuple[int, float]
 
 @dataclass(frozen=True)
 class ClosedLoop:
-    """Users who wait for their answer before they ask again.
+    """A closed loop: each user sends a request when its last one was answered.
 
     Attributes:
         users: how many.
-        seconds, warmup: what is measured, and what before that is not.
+        seconds, warmup: measured, and before that not measured.
     """
 
     users: int
@@ -152,7 +152,7 @@ async def measure(
     config = EngineConfig(
         bos_id=bundle.config.bos_id,
         eos_id=bundle.config.eos_id,
-        # So much that the rows of a block join at once. Users of the closed loop ask for less.
+        # Large enough to admit the rows of a block at once. Users of the closed loop need less.
         encode_token_budget=max(ROWS) * (_SOURCE_WORDS + 2),
     )
     engine = Engine(timed, config, ModelMetrics(ServerMetrics(), "engine"))
@@ -172,7 +172,7 @@ async def measure(
 async def _steps(
     engine: Engine, clocks: Sequence[StepClock], bundle: Bundle, num_rows: int, blocks: int
 ) -> dict[str, list[dict[str, Any]]]:
-    """The engine's steps and the bare loop's, at the same rows and positions."""
+    """Steps of the engine and of the bare loop at the same rows and positions."""
     text = " ".join([length_word(_TARGET), *(word(number) for number in range(_SOURCE_WORDS))])
     source_ids = (*bundle.tokenizer().encode(text), bundle.config.eos_id)
     limits = engine.limits
@@ -190,7 +190,7 @@ async def _steps(
         # Positions end where the engine's end: a later step attends to more.
         positions = range(_TARGET + 1 - count, _TARGET + 1)
         bare_seconds = await asyncio.to_thread(bare.run, positions)
-        if block:  # the first of each warms up
+        if block:  # the first block warms up
             made["engine"].append({"steps": count, "seconds": seconds})
             made["bare"].append({"steps": count, "seconds": bare_seconds})
     return made
@@ -199,7 +199,7 @@ async def _steps(
 async def _closed_loop(
     engine: Engine, bundle: Bundle, texts: list[str], loop: ClosedLoop
 ) -> dict[str, Any]:
-    """Users who wait for their answer before they ask again, as `dragoman load` has them."""
+    """Run users as `dragoman load` does; the tokens generated and the CPU time spent."""
     tokenizer = bundle.tokenizer()
     sources = [(*tokenizer.encode(text), bundle.config.eos_id) for text in texts]
     order = TextOrder(len(texts), 1, seed=0)
@@ -236,7 +236,7 @@ def main(
     warmup: Annotated[float, typer.Option(help="Of the closed loop, before them.")] = 3.0,
     blocks: Annotated[int, typer.Option(help="Of 100 steps, for each number of rows.")] = 2,
 ) -> None:
-    """Measure, and write it down."""
+    """Measure, and write the result to a file."""
     loaded = Bundle.load(bundle)
     loop = ClosedLoop(users, seconds, warmup)
     found = asyncio.run(measure(loaded, read_texts(texts), loop, blocks))

@@ -1,4 +1,4 @@
-"""The engine against CTranslate2: `python -m bench.engine.run`. Goes on where it was interrupted.
+"""The engine against CTranslate2: `python -m bench.engine.run`. Resumes after an interruption.
 
 Prints a table with a floor for each line. Exit status: 0 if all floors are held, 1 if one is missed
 or a line could not be measured, 130 after Ctrl-C.
@@ -10,24 +10,23 @@ import dataclasses
 import math
 import subprocess
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from bench.benchmark import Conclusion, Interrupted, Measurement, console, run_benchmark
 from bench.engine import table
 from bench.load.errors import LoadError
 from bench.load.units import Slo
+from bench.recompute import read_summary
 from bench.suite import estimate
-from bench.suite.artifacts import SHIPPED_CHECKPOINT, SHIPPED_TEXTS
-from bench.suite.cells import read_cells
+from bench.suite.artifacts import SHIPPED_CHECKPOINT, SHIPPED_TEXTS, WORK, Models
 from bench.suite.points import ENGINE, MAIN_SHARE, OWN, Load, SuitePlan, own_system
 from bench.suite.reference import find_capacity, near_capacity, peer_capacity, reference_name
-from bench.suite.run import WORK, Models, report_directory, reporting
-from bench.suite.suite import Interrupted, Suite, console, remembered
-from bench.suite.systems import end_in_order_on_sigterm, environment
+from bench.suite.report import SuiteFigures
+from bench.suite.suite import Suite, remembered
+from bench.suite.systems import environment
 
 _IN_PROCESS_SECONDS = 45.0
 _OPEN_SECONDS = 400.0
@@ -47,23 +46,8 @@ SMOKE = dataclasses.replace(
 )
 
 
-@dataclass(frozen=True)
-class Part:
-    """Something to measure.
-
-    Attributes:
-        name: for the command line.
-        seconds: that it will take, roughly.
-        measure: does it.
-    """
-
-    name: str
-    seconds: float
-    measure: Callable[[], None]
-
-
 class EngineBenchmark:
-    """All that the table needs.
+    """The measurements that the table needs.
 
     Args:
         plan: durations, repetitions, sweep.
@@ -75,42 +59,38 @@ class EngineBenchmark:
         self._plan = plan
         # Batches of the shipped model take a fraction of a second.
         self._shipped_plan = dataclasses.replace(plan, crowded_rounds=None)
-        self._output = output
+        speed, self._shipped_name = models.names
         self._models = models
-        speed, shipped = models.names
         self._base = Suite(plan, output, models.prepare(speed, "int8"))
-        self._shipped_name = shipped
 
-    def parts(self) -> list[Part]:
-        """In the order in which they are measured."""
+    def measurements(self) -> list[Measurement]:
+        """All measurements, in order."""
         plan = self._plan
-        inside = _IN_PROCESS_SECONDS * plan.repetitions
-        closed = [self._closed(load) for load in (table.ALONE, table.FEW, table.BEAMS)]
-        many = Part(table.MANY.name, estimate.load_seconds(plan, table.MANY) + inside, self._many)
         searches = estimate.capacity_seconds(plan) + estimate.capacity_seconds(plan, of_own=True)
         finals = estimate.sweep_seconds(plan, table.OPEN, skip=1)
         return [
-            closed[0],
-            closed[1],
-            many,
-            closed[2],
-            Part("shipped", estimate.load_seconds(self._shipped_plan, table.MANY), self._shipped),
-            Part("capacity", searches, self._capacity),
-            Part("open", _OPEN_SECONDS + finals, self._open),
+            *(self._closed(load) for load in (table.ALONE, table.FEW, table.MANY, table.BEAMS)),
+            Measurement(
+                "shipped", estimate.load_seconds(self._shipped_plan, table.MANY), self._shipped
+            ),
+            Measurement("capacity", searches, self._capacity),
+            Measurement("open", _OPEN_SECONDS + finals, self._open),
         ]
 
-    def _closed(self, load: Load) -> Part:
-        def measure() -> None:
+    def _closed(self, load: Load) -> Measurement:
+        seconds = estimate.load_seconds(self._plan, load)
+        inside = load == table.MANY
+
+        def measure(once: bool) -> None:
             self._base.check_agreement(load.beam_size)
-            self._base.measure(load, 0.0)
+            self._base.measure(load, 0.0, after=self._in_process if inside else None)
 
-        return Part(load.name, estimate.load_seconds(self._plan, load), measure)
-
-    def _many(self) -> None:
-        self._base.measure(table.MANY, 0.0, after=self._in_process)
+        return Measurement(
+            load.name, seconds + inside * _IN_PROCESS_SECONDS * self._plan.repetitions, measure
+        )
 
     def _in_process(self, repetition: int) -> None:
-        """The engine without a server, in a process of its own."""
+        """Measure the engine without a server, in a separate process."""
         file = self._base.runs / table.IN_PROCESS / f"{repetition}.json"
         if file.exists():
             return
@@ -127,9 +107,9 @@ class EngineBenchmark:
         if ended.returncode:
             raise LoadError(f"the engine in process: {ended.stderr[-2000:]}")
 
-    def _shipped(self) -> None:
+    def _shipped(self, once: bool) -> None:
         made = self._models.prepare(self._shipped_name, "int8")
-        suite = Suite(self._shipped_plan, self._output, made)
+        suite = Suite(self._shipped_plan, self._base.output, made)
         suite.check_agreement(1)
         suite.measure(table.MANY, 0.0)
 
@@ -137,56 +117,47 @@ class EngineBenchmark:
         file = self._base.runs / reference_name(table.OPEN)
         return remembered(file, lambda: peer_capacity(self._base))
 
-    def _capacity(self) -> None:
+    def _capacity(self, once: bool) -> None:
         facts = self._reference()
         find_capacity(self._base, own_system(OWN), Slo(**facts["slo"]), 2 * facts["rate"])
 
-    def _open(self) -> None:
+    def _open(self, once: bool) -> None:
         facts = self._reference()
         rate = float(facts["rate"])
-        # Where the capacity was looked for: near enough to take over who is left there.
+        # The sweep of the capacity search is near enough to start from its finalists.
         name, near = near_capacity()
         finalists = self._base.finalists(name, near, facts["single_client_rate"])
         peer = self._base.sweep(table.OPEN.name, table.OPEN, rate, finalists)
-        # So long that all repetitions together have a p99.
+        # Long enough for a p99 over all repetitions.
         enough = _P99_SAMPLES / (MAIN_SHARE * rate) / self._plan.repetitions
         plan = dataclasses.replace(self._plan, open_seconds=max(self._plan.open_seconds, enough))
         dataclasses.replace(self._base, plan=plan).measure(table.OPEN, rate, peer)
 
 
-def choose(parts: list[Part], names: str) -> list[Part]:
-    """Those that are named, with commas between; all if none is.
+def choose(measurements: list[Measurement], names: str) -> list[Measurement]:
+    """The measurements that are named, with commas between; all if none is.
 
     Raises:
         LoadError: there is no such part.
     """
     wanted = [name for name in names.split(",") if name]
-    known = [part.name for part in parts]
+    known = [one.name for one in measurements]
     for name in wanted:
         if name not in known:
             raise LoadError(f"--parts: there is no {name!r}; there are {', '.join(known)}")
-    return [part for part in parts if not wanted or part.name in wanted]
+    return [one for one in measurements if not wanted or one.name in wanted]
 
 
-def run_parts(chosen: list[Part]) -> list[str]:
-    """Measure the parts; why some could not be."""
-    left = sum(part.seconds for part in chosen)
-    console.print(f"{len(chosen)} parts, about {estimate.format_duration(left)}.")
-    problems = []
-    for part in chosen:
-        try:
-            part.measure()
-        except LoadError as exc:
-            problems.append(f"{part.name}: {exc}")
-            console.print(f"{part.name}: {exc}", style="red", markup=False)
-        left -= part.seconds
-        console.print(f"Done: {part.name}. Left: {estimate.format_duration(left)}.")
-    return problems
+def conclude(directory: Path) -> Conclusion:
+    """The table, and whether all floors are held."""
+    rows = SuiteFigures.from_dict(read_summary(directory)).engine
+    is_whole = all(row.ratio is not None for row in rows)
+    return Conclusion(table.render(rows), table.floors_held(rows), is_whole)
 
 
 def main(
     output: Annotated[
-        Path | None, typer.Option(help="Default: bench/reports/<date>-<machine>-engine.")
+        Path | None, typer.Option(help="Default: runs/bench/<date>-<machine>-engine.")
     ] = None,
     parts: Annotated[str, typer.Option(help="Only these, with commas between. Default: all.")] = "",
     work: Annotated[Path, typer.Option(help="Where models are made.")] = WORK,
@@ -196,28 +167,17 @@ def main(
     source: Annotated[Path, typer.Option(help="Texts for it, one a line.")] = SHIPPED_TEXTS,
     size: Annotated[str, typer.Option(help="Of the speed model: base, or small.")] = "base",
     smoke: Annotated[
-        bool, typer.Option("--smoke", help="Seconds instead of minutes: whether it runs at all.")
+        bool, typer.Option("--smoke", help="Seconds instead of minutes, to check that it runs.")
     ] = False,
 ) -> None:
-    """Measure the engine against CTranslate2 and print the table. Ctrl-C stops it; it can go on."""
-    directory = output or report_directory(table.SUITE)
+    """Measure the engine against CTranslate2 and print the table. Resumes after Ctrl-C."""
     models = Models(work, size, checkpoint, source)
-    problems: list[str] = []
-    end_in_order_on_sigterm()
 
-    def rows() -> list[table.Row]:
-        return table.rows(directory, read_cells(directory))
-
-    def is_whole() -> bool:
-        return not problems and all(row.ratio is not None for row in rows())
-
-    with reporting(directory, table.SUITE, is_whole):
+    def prepare(directory: Path) -> list[Measurement]:
         benchmark = EngineBenchmark(SMOKE if smoke else ENGINE, directory, models)
-        problems += run_parts(choose(benchmark.parts(), parts))
-    for line in table.render(directory, read_cells(directory)):
-        typer.echo(line)
-    if problems or not table.floors_held(rows()):
-        raise typer.Exit(1)
+        return choose(benchmark.measurements(), parts)
+
+    run_benchmark(table.SUITE, output, prepare, conclude)
 
 
 if __name__ == "__main__":

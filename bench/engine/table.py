@@ -1,4 +1,4 @@
-"""The engine against CTranslate2: ratios, floors and aims, from a report's raw samples."""
+"""The engine against CTranslate2: ratios, floors and aims, from a run's raw samples."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from typing import Any
 
 from bench.load.capacity import capacity_of, read_trials
 from bench.load.capacity_report import CAPACITY_FILE
-from bench.load.statistics import Summary
+from bench.load.statistics import MAX_SECONDS
 from bench.load.units import format_seconds
-from bench.suite.cells import Cell, find
+from bench.suite.cells import Cell, RawRuns, cells_of, find
 from bench.suite.points import MAIN_SHARE, OWN, PEER, Load
 
 SUITE = "engine"
@@ -28,7 +28,7 @@ MANY = Load(concurrency=64)
 BEAMS = Load(concurrency=16, beam_size=4)
 OPEN = Load(share=MAIN_SHARE)
 
-# As many as lie above a p99: it would be infinite.
+# With more failures than lie above a p99, the p99 would be infinite.
 _MOST_FAILED = 0.01
 _NAMES = ("ours", "CTranslate2's")
 
@@ -56,14 +56,14 @@ class Row:
     why_not: str = ""
 
     def reaches(self, wanted: float) -> bool:
-        """Whether the ratio is as good as that."""
+        """Whether the ratio is at least as good as `wanted`."""
         if self.ratio is None:
             return False
         return self.ratio >= wanted if self.more_is_better else self.ratio <= wanted
 
     @property
     def verdict(self) -> str:
-        """In words."""
+        """The result in words."""
         if self.ratio is None:
             return f"no ratio: {self.why_not}" if self.why_not else "not measured"
         if self.reaches(self.aim):
@@ -71,7 +71,7 @@ class Row:
         return "floor held" if self.reaches(self.floor) else "**floor missed**"
 
     def cells(self) -> list[str]:
-        """As text; see `HEADER`."""
+        """The columns as text; see `HEADER`."""
         ratio = "–" if self.ratio is None else f"{self.ratio:.3g}"
         sign = "≥" if self.more_is_better else "≤"
         wanted = [f"{sign} {self.floor:g}", f"{sign} {self.aim:g}"]
@@ -86,36 +86,42 @@ def floors_held(rows: Sequence[Row]) -> bool:
     return all(row.reaches(row.floor) for row in rows)
 
 
-def rows(directory: Path, models: Mapping[str, Sequence[Cell]]) -> list[Row]:
-    """All lines, as far as they were measured.
+def rows(directory: Path, models: Mapping[str, RawRuns]) -> list[Row]:
+    """All lines; those without a measurement say so.
 
     Args:
-        directory: the report's.
-        models: its cells by the name of the model.
+        directory: the run's folder.
+        models: its raw runs by the name of the model.
     """
-    names = list(models)
-    speed = next((name for name in names if not name.startswith(SHIPPED)), "base int8")
-    shipped = next((name for name in names if name.startswith(SHIPPED)), "")
-    cells = models.get(speed, [])
+    speed = next((name for name in models if not name.startswith(SHIPPED)), "base int8")
+    shipped = next((name for name in models if name.startswith(SHIPPED)), "")
+    raw = models.get(speed, {})
+    cells = cells_of(raw)
     base = speed.replace(" ", "-")
     inside = _in_process(directory / "runs" / base / IN_PROCESS)
+    tokens, texts = "tokens_per_second", "texts_per_second"
     return [
-        _alone(cells),
-        _throughput("8 clients, greedy, base: tokens/s", 1.8, 3.0, cells, FEW),
-        _throughput("64 clients, greedy, base: tokens/s", 1.15, 2.0, cells, MANY),
-        _throughput("16 clients, beam 4, base: tokens/s", 1.0, 1.5, cells, BEAMS),
+        _alone(raw, cells),
+        _of_runs(Row("8 clients, greedy, base: tokens/s", 1.8, 3.0), cells, FEW, tokens),
+        _of_runs(Row("64 clients, greedy, base: tokens/s", 1.15, 2.0), cells, MANY, tokens),
+        _of_runs(Row("16 clients, beam 4, base: tokens/s", 1.0, 1.5), cells, BEAMS, tokens),
         _open(cells),
         _capacity(directory / "capacity" / base),
-        _texts(models.get(shipped, [])),
+        _of_runs(
+            Row("64 clients, shipped model: sentences/s", 1.1, 1.5),
+            cells_of(models.get(shipped, {})),
+            MANY,
+            texts,
+        ),
         _engine_loop(inside),
         _front(inside, cells),
         _memory(cells),
     ]
 
 
-def render(directory: Path, models: Mapping[str, Sequence[Cell]]) -> list[str]:
+def render(rows: Sequence[Row]) -> list[str]:
     """The table as lines of Markdown, and how each line is measured."""
-    lines = [HEADER, ["---"] * len(HEADER), *(row.cells() for row in rows(directory, models))]
+    lines = [HEADER, ["---"] * len(HEADER), *(row.cells() for row in rows)]
     return [
         *("| " + " | ".join(line) + " |" for line in lines),
         "",
@@ -137,13 +143,13 @@ def _pair(cells: Sequence[Cell], load: Load) -> tuple[Cell, Cell] | None:
     return None if own is None or peer is None else (own, peer)
 
 
-def _alone(cells: Sequence[Cell]) -> Row:
-    name = "one client, greedy, base: median latency"
+def _alone(raw: RawRuns, cells: Sequence[Cell]) -> Row:
+    row = Row("one client, greedy, base: median latency", 0.4, 0.2, more_is_better=False)
     pair = _pair(cells, ALONE)
     if pair is None:
-        return Row(name, 0.4, 0.2, more_is_better=False)
+        return row
     medians: tuple[list[float], list[float]] = ([], [])
-    for runs in zip(*(cell.runs for cell in pair), strict=False):
+    for runs in zip(*(raw[ALONE.name, system] for system in (OWN, PEER)), strict=False):
         latencies = [
             {s.number: s.latency for s in results.run.measured() if s.ok} for results in runs
         ]
@@ -151,28 +157,14 @@ def _alone(cells: Sequence[Cell]) -> Row:
         if common:
             for side, values in zip(medians, latencies, strict=True):
                 side.append(statistics.median(values[number] for number in common))
-    row = _compared(Row(name, 0.4, 0.2, more_is_better=False), *medians, format_seconds)
-    return _checked(row, pair)
+    return _checked(_compared(row, *medians, format_seconds), pair)
 
 
-def _throughput(name: str, floor: float, aim: float, cells: Sequence[Cell], load: Load) -> Row:
-    return _of_runs(
-        Row(name, floor, aim), cells, load, lambda summary: summary.target_tokens_per_second
-    )
-
-
-def _texts(cells: Sequence[Cell]) -> Row:
-    row = Row("64 clients, shipped model: sentences/s", 1.1, 1.5)
-    return _of_runs(row, cells, MANY, lambda summary: summary.texts_per_second)
-
-
-def _of_runs(
-    row: Row, cells: Sequence[Cell], load: Load, figure: Callable[[Summary], float]
-) -> Row:
+def _of_runs(row: Row, cells: Sequence[Cell], load: Load, figure: str) -> Row:
     pair = _pair(cells, load)
     if pair is None:
         return row
-    ours, theirs = ([figure(summary) for summary in cell.summaries] for cell in pair)
+    ours, theirs = ([getattr(run, figure) for run in cell.runs] for cell in pair)
     return _checked(_compared(row, ours, theirs, "{:,.0f}".format), pair)
 
 
@@ -182,7 +174,7 @@ def _open(cells: Sequence[Cell]) -> Row:
     if pair is None:
         return row
     ours, theirs = (
-        [p99] if (p99 := cell.latency_with_failed(99.0)) is not None else [] for cell in pair
+        [] if cell.p99_with_failed is None else [_or_never(cell.p99_with_failed)] for cell in pair
     )
     return _checked(_compared(row, ours, theirs, _seconds_or_never), pair)
 
@@ -200,7 +192,7 @@ def _capacity(directory: Path) -> Row:
 
 
 def _ended_early(file: Path) -> str:
-    """Why a search for a capacity has no result that counts; "" if it has."""
+    """Why the result of a capacity search does not count; "" if it does."""
     if not file.exists():
         return "did not end"
     facts: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
@@ -217,9 +209,9 @@ def _engine_loop(inside: Sequence[Mapping[str, Any]]) -> Row:
             statistics.median(
                 block["seconds"] / block["steps"]
                 for repetition in inside
-                for block in repetition["steps"][num_rows][who]
+                for block in repetition["steps"][num_rows][loop]
             )
-            for who in ("engine", "bare")
+            for loop in ("engine", "bare")
         )
         texts = [f"{format_seconds(seconds)} a step of {num_rows}" for seconds in (ours, bare)]
         made.append((bare / ours, texts))
@@ -232,11 +224,7 @@ def _front(inside: Sequence[Mapping[str, Any]], cells: Sequence[Cell]) -> Row:
     own = find(cells, MANY.name, OWN)
     if own is None or not inside:
         return row
-    served = [
-        server.target_tokens_per_second / server.cpu_cores
-        for server in own.servers
-        if server.target_tokens_per_second and server.cpu_cores
-    ]
+    served = [run.tokens_per_cpu_second for run in own.runs if run.tokens_per_cpu_second]
     called = [one["closed"]["tokens"] / one["closed"]["cpu_seconds"] for one in inside]
     return _compared(row, served, called, "{:,.0f}".format)
 
@@ -246,17 +234,14 @@ def _memory(cells: Sequence[Cell]) -> Row:
     pair = _pair(cells, MANY)
     if pair is None:
         return row
-    ours, theirs = (
-        [server.max_memory_bytes for server in cell.servers if server.max_memory_bytes]
-        for cell in pair
-    )
+    ours, theirs = ([run.memory_bytes for run in cell.runs if run.memory_bytes] for cell in pair)
     return _compared(row, ours, theirs, lambda size: f"{size / 2**20:,.0f} MiB")
 
 
 def _compared(
     row: Row, ours: Iterable[float], theirs: Iterable[float], form: Callable[[float], str]
 ) -> Row:
-    """The row with the ratio of the two medians; as it was if a side has nothing, or zero."""
+    """The row with the ratio of the two medians; unchanged if a side has no value."""
     ours, theirs = list(ours), list(theirs)
     if not ours or not theirs:
         return row
@@ -266,10 +251,10 @@ def _compared(
 
 
 def _checked(row: Row, pair: tuple[Cell, Cell]) -> Row:
-    """The row with how many requests failed; without a ratio where figures say too little.
+    """The row with its failed requests; without a ratio where too many failed or a run is invalid.
 
-    Who answers less has the quicker answers: then they are not of the same work. Nor are those of a
-    run that was not what it should have been.
+    A system that answers fewer requests answers them faster, so its figures are not of the same
+    work.
     """
     sides = [
         f"{text} ({cell.num_failed:,} failed)" if cell.num_failed else text
@@ -282,12 +267,17 @@ def _checked(row: Row, pair: tuple[Cell, Cell]) -> Row:
         if cell.failed_share > _MOST_FAILED
     ]
     why += [
-        f"a run of {name} is not valid: {summary.problems[0]}"
+        f"a run of {name} is not valid: {run.problems[0]}"
         for name, cell in zip(_NAMES, pair, strict=True)
-        for summary in cell.summaries
-        if not summary.valid
+        for run in cell.runs
+        if run.problems
     ]
     return dataclasses.replace(row, ratio=None, why_not=", ".join(why)) if why else row
+
+
+def _or_never(seconds: float) -> float:
+    """Seconds; infinite from the histogram's maximum on."""
+    return math.inf if seconds >= MAX_SECONDS else seconds
 
 
 def _seconds_or_never(seconds: float) -> str:

@@ -1,4 +1,4 @@
-"""How busy a GPU was, by NVIDIA's own account."""
+"""The utilization of a GPU, as nvidia-smi reports it."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ import threading
 class BusyShare:
     """Samples `nvidia-smi` from `start` to `stop`, ten times a second.
 
-    What it samples is the share of the time in which a kernel ran; how much of the GPU that kernel
-    used, it doesn't say.
+    That is the share of the time in which a kernel ran, not how much of the GPU the kernel used.
     """
 
     def __init__(self, index: int = 0) -> None:
@@ -21,7 +20,7 @@ class BusyShare:
         self._samples: list[float] = []
 
     def start(self) -> None:
-        """Begin, where there is an nvidia-smi."""
+        """Start sampling, if nvidia-smi is installed."""
         if shutil.which("nvidia-smi") is None:
             return
         self._process = subprocess.Popen(
@@ -33,13 +32,13 @@ class BusyShare:
         self._thread.start()
 
     def stop(self) -> float | None:
-        """The mean share since `start`, 0 to 1; None where it is not known."""
+        """The mean share since `start`, 0 to 1; None without nvidia-smi."""
         if self._process is None or self._thread is None:
             return None
         self._process.terminate()
         self._process.wait()
         self._thread.join()
-        # The first samples still show what was before.
+        # The first samples still cover the time before `start`.
         samples = self._samples[3:]
         return sum(samples) / len(samples) / 100 if samples else None
 

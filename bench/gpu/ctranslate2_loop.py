@@ -9,15 +9,15 @@ from typing import Any
 
 from bench.gpu.models import MeasuredModel
 from bench.gpu.plan import GpuPlan
-from bench.gpu.results import Results
+from bench.gpu.results import PointLog
 from bench.peers.conversion import convert, vocabulary
 from model.sessions import Device
 
 
 def measure(
-    model: MeasuredModel, device: str, plan: GpuPlan, results: Results, directory: Path
+    model: MeasuredModel, device: str, plan: GpuPlan, results: PointLog, directory: Path
 ) -> None:
-    """Translate whole batches, as it does best: sorted by length, ended rows leaving."""
+    """Translate whole batches, its fastest mode: sorted by length, finished rows removed."""
     translator: Any = None
     for beam_size in plan.beams:
         for rows in plan.concurrency:

@@ -1,4 +1,4 @@
-"""The engine in one process: tokens per second with so many texts in flight."""
+"""The engine in one process: tokens per second by the number of texts in flight."""
 
 from __future__ import annotations
 
@@ -10,28 +10,30 @@ from dataclasses import dataclass
 from bench.gpu.busy import BusyShare
 from bench.gpu.models import MeasuredModel
 from bench.gpu.plan import GpuPlan
-from bench.gpu.results import Results
+from bench.gpu.results import PointLog
 from model.sessions import Device, SessionSettings
+from service.batching.events import Iteration
 from service.decoding.requests import FinishReason, GenerationRequest, SearchOptions
 from service.engine.engine import Engine, EngineConfig
-from service.engine.observer import SilentObserver
+from service.engine.interface import EngineObserver
 from service.runtime.cuda.runner import DeviceOptions, DeviceRunner
 
 _MAX_ROWS = 512
 
 
 @dataclass
-class _Work(SilentObserver):
-    """What the device did."""
+class _Work(EngineObserver):
+    """Counts steps, rows and seconds of the device."""
 
     seconds: float = 0.0
     steps: int = 0
     rows: int = 0
 
-    def on_step(self, rows: int, encodes: int, encode_seconds: float, step_seconds: float) -> None:
-        self.seconds += encode_seconds + step_seconds
-        self.steps += 1
-        self.rows += rows
+    def on_iteration(self, iteration: Iteration) -> None:
+        if iteration.num_rows or iteration.num_encodes:
+            self.seconds += iteration.encode_seconds + iteration.step_seconds
+            self.steps += 1
+            self.rows += iteration.num_rows
 
 
 @dataclass
@@ -40,8 +42,8 @@ class _Count:
     tokens: int = 0  # EOS included: it takes a step, too
 
 
-def measure(model: MeasuredModel, device: str, plan: GpuPlan, results: Results) -> None:
-    """Greedy and beams, one text in flight to many, at depth 2 and, to compare, 1."""
+def measure(model: MeasuredModel, device: str, plan: GpuPlan, results: PointLog) -> None:
+    """Measure greedy and beam search by texts in flight, at depth 2 and for comparison 1."""
     for beam_size in plan.beams:
         for concurrency in plan.concurrency:
             for depth in (2, 1) if beam_size == 1 else (2,):

@@ -1,4 +1,4 @@
-"""The models that are measured, as half-precision bundles and as weights for the peers."""
+"""The measured models, as half-precision bundles and as weights for the peers."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class MeasuredModel:
 
 
 def prepare(name: str, directory: Path) -> MeasuredModel:
-    """Make the bundle, or find it made; it appears whole or not at all."""
+    """Make the bundle unless it exists; it is moved into place when complete."""
     bundle = directory / name / "fp16"
     if not bundle.exists():
         partial = bundle.with_name("fp16.partial")
@@ -94,8 +94,8 @@ def _write_speed_model(name: str, directory: Path, partial: Path) -> None:
 
 
 def _english() -> list[str]:
-    """Sentences as long as real ones: those of the proof, one to three together."""
-    from export.proof import SENTENCES
+    """Sentences as long as real ones: those of the parity check, one to three together."""
+    from export.parity import SENTENCES
 
     count = len(SENTENCES)
     return [

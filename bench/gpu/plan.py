@@ -1,4 +1,4 @@
-"""What is measured on a GPU, and on a CPU in a moment, to see that every line runs."""
+"""The plan of the GPU benchmark, and a tiny one that runs every line on a CPU."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class GpuPlan:
-    """Sizes of everything.
+    """Models, batch sizes and durations.
 
     Attributes:
         models: names of speed models (presets), and "shipped".

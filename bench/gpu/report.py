@@ -1,4 +1,4 @@
-"""The report: tables of what the parts have found, and the aims beside them."""
+"""The report: tables of the parts' results beside the aims."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from bench.gpu.results import Results
+from bench.gpu.results import PointLog
 
 Point = dict[str, Any]
 
@@ -15,8 +15,8 @@ PARTS = ("step", "engine", "grpc", "torch", "ctranslate2", "profile")
 
 
 def write_report(directory: Path) -> Path:
-    """Write report.md from the results in `directory`; whatever is missing is said to be."""
-    found = {part: list(Results(directory / "results" / f"{part}.jsonl")) for part in PARTS}
+    """Write report.md from the results in `directory`; missing ones are listed."""
+    found = {part: list(PointLog(directory / "results" / f"{part}.jsonl")) for part in PARTS}
     sections = ["# On a GPU", _machine(directory), _aims(found), _tests(directory)]
     sections += [_steps(found), _engine(found), _grpc(found), _torch(found)]
     sections += [_ctranslate2(found), _profiles(found), _failures(directory)]

@@ -1,4 +1,4 @@
-"""Results that are written as they come, one JSON object a line, and not measured twice."""
+"""Measured points in a file, one JSON object a line; no point is measured twice."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from typing import Any
 
 
 @dataclass
-class Results:
-    """What one part of the benchmark has found.
+class PointLog:
+    """The measured points of one part of the benchmark.
 
     Attributes:
         file: where it is written.
-        seconds: after which no further point is begun.
+        seconds: time after which no further point is started.
     """
 
     file: Path
@@ -27,7 +27,7 @@ class Results:
         self.file.parent.mkdir(parents=True, exist_ok=True)
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
-        """All points so far. A last line that was cut off is left out."""
+        """All points so far, without a truncated last line."""
         if not self.file.exists():
             return
         for line in self.file.read_text(encoding="utf-8").splitlines():
@@ -37,7 +37,7 @@ class Results:
                 continue
 
     def wants(self, **point: Any) -> bool:
-        """Whether a point is to be measured: it is not there, and there is time."""
+        """Whether a point is still to be measured, and there is time."""
         if any(all(found.get(k) == v for k, v in point.items()) for found in self):
             return False
         if time.monotonic() - self._started > self.seconds:

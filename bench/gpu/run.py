@@ -11,7 +11,7 @@ from pathlib import Path
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
 from bench.gpu.plan import FULL, SMOKE, GpuPlan
-from bench.gpu.results import Results
+from bench.gpu.results import PointLog
 
 ROOT = Path(__file__).resolve().parents[2]
 PARTS = (
@@ -28,7 +28,7 @@ PARTS = (
 
 
 def main() -> int:
-    """Run a part for every model. One that fails doesn't keep the others from being measured."""
+    """Run a part for every model. A failure does not stop the others."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("part", choices=PARTS)
     parser.add_argument("--output", type=Path, required=True, help="where results go")
@@ -48,13 +48,13 @@ def main() -> int:
 
         print(write_report(given.output))
         return 0
-    results = Results(given.output / "results" / f"{given.part}.jsonl", given.seconds)
+    results = PointLog(given.output / "results" / f"{given.part}.jsonl", given.seconds)
     names = given.models.split() or plan.models
     failed = [name for name in names if not _run(given.part, name, given, plan, results)]
     return 1 if failed else 0
 
 
-def _run(part: str, name: str, given: argparse.Namespace, plan: GpuPlan, results: Results) -> bool:
+def _run(part: str, name: str, given: argparse.Namespace, plan: GpuPlan, results: PointLog) -> bool:
     from bench.gpu.models import prepare
 
     try:

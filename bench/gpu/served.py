@@ -10,12 +10,12 @@ from pathlib import Path
 from bench.gpu.busy import BusyShare
 from bench.gpu.models import MeasuredModel
 from bench.gpu.plan import GpuPlan
-from bench.gpu.results import Results
+from bench.gpu.results import PointLog
 from model.sessions import Device
 
 
-def measure(model: MeasuredModel, device: str, plan: GpuPlan, results: Results, log: Path) -> None:
-    """So many calls in flight of so many texts each, from threads of another process."""
+def measure(model: MeasuredModel, device: str, plan: GpuPlan, results: PointLog, log: Path) -> None:
+    """Keep calls of several texts in flight from threads of another process."""
     point = {
         "model": model.name, "calls": plan.grpc_calls, "texts_per_call": plan.texts_per_call
     }  # fmt: skip

@@ -13,7 +13,7 @@ import numpy as np
 
 from bench.gpu.models import MeasuredModel
 from bench.gpu.plan import GpuPlan
-from bench.gpu.results import Results
+from bench.gpu.results import PointLog
 from model.sessions import SessionSettings
 from service.runtime.cuda.runner import DeviceOptions, DeviceRunner
 from service.runtime.plan import EncodeItem, StepOutput, StepPlan
@@ -21,7 +21,7 @@ from service.runtime.plan import EncodeItem, StepOutput, StepPlan
 _TOP_K = {1: "greedy", 8: "beam 4"}
 
 
-def measure(model: MeasuredModel, device: str, plan: GpuPlan, results: Results) -> None:
+def measure(model: MeasuredModel, device: str, plan: GpuPlan, results: PointLog) -> None:
     """Time steps at every batch size; the largest takes part in every run's memory."""
     sources = model.sources()
     for captures in (True, False):
@@ -85,8 +85,8 @@ def _chained(rows: int, position: int, k: int) -> StepPlan:
     return StepPlan((), (), token_ids, positions, top_k=k, chained=np.ones(rows, np.bool_))
 
 
-def profile(model: MeasuredModel, device: str, plan: GpuPlan, results: Results) -> None:
-    """Where the time of a step without graphs goes, by operator, as ONNX Runtime sees it.
+def profile(model: MeasuredModel, device: str, plan: GpuPlan, results: PointLog) -> None:
+    """The time of a step without graphs by operator, from ONNX Runtime's profiler.
 
     Its times are those of launching, not of computing: long ones show what waits for the host.
     """

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from bench.gpu.models import MeasuredModel
 from bench.gpu.plan import GpuPlan
-from bench.gpu.results import Results
+from bench.gpu.results import PointLog
 from model.transformer import Transformer
 
 
@@ -124,7 +124,7 @@ class Loop:
         return graph.replay
 
 
-def measure(model: MeasuredModel, device: str, plan: GpuPlan, results: Results) -> None:
+def measure(model: MeasuredModel, device: str, plan: GpuPlan, results: PointLog) -> None:
     """Every variant at every batch size."""
     network: Transformer | None = None
     for variant in VARIANTS:

@@ -1,4 +1,4 @@
-"""When requests arrive: the schedule of an open loop, drawn before the run.
+"""Arrival times of an open loop, drawn before the run.
 
 It is fixed in advance, so that a slow server cannot slow the arrivals down. Latency counts from
 these times: measured from the moment of sending, a stall would hide all the requests that it kept

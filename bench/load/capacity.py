@@ -1,4 +1,4 @@
-"""The highest Poisson rate that a server carries within a promise, and the search for it.
+"""The search for a server's capacity: the highest Poisson rate at which it keeps a promise.
 
 Capacity means: the promise was kept for at least 60 seconds, with enough samples to say so, without
 a single error. Short probes find the neighbourhood; only long trials count.
@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bench.load.errors import LoadError, PlanError, ResultsError
+from bench.load.errors import LoadError, PlanError
 from bench.load.plan import LoadPlan
-from bench.load.results import RUN_FILE, Results, read_results
-from bench.load.session import Progress, Session
+from bench.load.results import RUN_FILE, Results, completed, read_results
+from bench.load.session import RunProgress, Session
 from bench.load.statistics import Summary
 from bench.load.units import Slo
 
@@ -32,24 +32,25 @@ _MOST_INVALID = 3
 
 
 class Stage(enum.Enum):
-    """How much a trial's outcome is worth."""
+    """The kind of a trial."""
 
     PROBE = "probe"
     CONFIRM = "confirm"
 
 
 class CapacitySearch:
-    """Which rate to try next: doubling and halving, then bisecting on a geometric scale.
+    """Chooses the next rate to try: doubling and halving, then bisecting on a geometric scale.
 
-    Pure: `next` says what to try, `observe` is told what came of it.
+    Pure: `next` gives the rate to try, `observe` takes the outcome.
 
     Args:
         start: the rate to begin with, in requests a second.
         resolution: the search ends when a rate that broke the promise is at most this share above
             one that kept it.
         probe_step: the factor between probes until one kept the promise and one broke it.
-        trusts_probes: whether a rate counts as broken after a probe. Shorter, and what is found
-            may be too low: a probe has few samples. What kept the promise is confirmed in any case.
+        trusts_probes: whether a rate counts as broken after a probe. That is faster, but the
+            capacity found may be too low, since a probe has few samples. A kept rate is always
+            confirmed.
     """
 
     def __init__(
@@ -80,7 +81,7 @@ class CapacitySearch:
         return None if rate is None else (rate, Stage.CONFIRM)
 
     def observe(self, rate: float, stage: Stage, kept: bool) -> None:
-        """Take in whether `rate` kept the promise."""
+        """Record whether `rate` kept the promise."""
         if kept:
             self._kept[stage] = max(rate, self._kept[stage] or 0.0)
         else:
@@ -116,7 +117,7 @@ class CapacitySearch:
 
 @dataclass(frozen=True)
 class Trial:
-    """One rate, tried.
+    """One rate and its outcome.
 
     Attributes:
         rate: requests a second.
@@ -149,7 +150,7 @@ class Trial:
 
 @dataclass(frozen=True)
 class Capacity:
-    """What a search found.
+    """The result of a search.
 
     Attributes:
         slo: the promise.
@@ -184,12 +185,12 @@ class CapacityTest:
         resolution: as in `CapacitySearch`.
         probe_step, trusts_probes: as in `CapacitySearch`.
         max_trials: most trials of both kinds.
-        disturbance: says what spoiled a trial that broke its promise; it is made again. "" if
-            nothing did.
-        max_trial_seconds: where it would take longer for enough samples to come, the search ends.
+        disturbance: the reason why a trial that broke its promise was disturbed, and is repeated;
+            "" if it was not.
+        max_trial_seconds: the search ends where enough samples would take longer.
         least_rate: below it, in requests a second, the search ends.
-        resumes: take trials from the output directory that came to their end in an earlier, broken
-            off search for the same; otherwise that directory must be new.
+        resumes: whether ended trials of an interrupted search in the output directory are reused;
+            otherwise that directory must be new.
     """
 
     session: Session
@@ -214,14 +215,13 @@ class CapacityTest:
     def run(
         self,
         output: Path | None = None,
-        observer: Callable[[Progress], bool] = lambda progress: False,
+        observer: Callable[[RunProgress], bool] = lambda progress: False,
         on_trial: Callable[[Trial], None] = lambda trial: None,
     ) -> Capacity:
         """Search. Trials are stored under `output`/trials.
 
         Raises:
-            LoadError: a trial could not be made; only the first one raises, later ones end the
-                search.
+            LoadError: the first trial could not be made; later ones end the search.
         """
         assert self.plan.rate is not None, "checked"
         assert self.session.slo is not None, "checked"
@@ -269,7 +269,7 @@ class CapacityTest:
             return self.probe_seconds
         assert self.session.slo is not None, "checked"
         least = self.session.slo.min_samples
-        # So many that chance does not leave it with too few samples to say.
+        # Enough that chance does not leave too few samples.
         return max(self.confirm_seconds, (least + 4 * math.sqrt(least)) / rate)
 
     def _try(
@@ -278,18 +278,18 @@ class CapacityTest:
         stage: Stage,
         number: int,
         output: Path | None,
-        observer: Callable[[Progress], bool],
+        observer: Callable[[RunProgress], bool],
     ) -> Results:
         slo = self.session.slo
         assert slo is not None, "checked"
         seconds = self._seconds(rate, stage)
-        # Another seed for each trial: one unlucky order of arrivals shall not decide them all.
+        # Another seed for each trial, so that one unlucky order of arrivals does not decide all.
         plan = dataclasses.replace(
             self.plan, rate=rate, duration=seconds, seed=self.plan.seed + number
         )
         directory = None if output is None else output / "trials" / f"{number:02d}-{rate:.4g}"
         if self.resumes and directory is not None:
-            done = _ended(directory)
+            done = completed(directory, ("", "stopped"))
             if done is not None:
                 return done
             shutil.rmtree(directory, ignore_errors=True)
@@ -298,9 +298,9 @@ class CapacityTest:
 
 
 class _Watch:
-    """Ends a trial as soon as nothing can save it: no need to load a server that is lost."""
+    """Ends a trial as soon as it can no longer keep its promise."""
 
-    def __init__(self, plan: LoadPlan, slo: Slo, observer: Callable[[Progress], bool]) -> None:
+    def __init__(self, plan: LoadPlan, slo: Slo, observer: Callable[[RunProgress], bool]) -> None:
         self._plan = plan
         self._slo = slo
         self._observer = observer
@@ -311,7 +311,7 @@ class _Watch:
         most = expected + 4 * math.sqrt(expected)
         self._allowed = most * (1 - slo.percentile / 100)
 
-    def __call__(self, progress: Progress) -> bool:
+    def __call__(self, progress: RunProgress) -> bool:
         for sample in progress.samples[self._num_seen :]:
             if sample.scheduled >= self._plan.warmup:
                 self._num_late += sample.latency > self._slo.seconds
@@ -320,15 +320,6 @@ class _Watch:
         self._num_seen = len(progress.samples)
         stop = self._observer(progress)
         return stop or self._num_late > self._allowed
-
-
-def _ended(directory: Path) -> Results | None:
-    """The trial in `directory`, if there is one that was not broken off by chance."""
-    try:
-        results = read_results(directory)
-    except ResultsError:
-        return None
-    return results if results.run.broken_off in ("", "stopped") else None
 
 
 def stage_of(plan: LoadPlan) -> Stage:

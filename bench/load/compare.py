@@ -1,4 +1,4 @@
-"""Whether two runs differ beyond their noise.
+"""Comparison of two runs: whether they differ beyond their noise.
 
 Requests of one moment share a queue, so their latencies are anything but independent, and an
 ordinary bootstrap would be far too sure of itself. Here whole stretches of time are drawn with
@@ -196,7 +196,7 @@ def _resample(runs: Sequence[Measured], generator: np.random.Generator) -> list[
 
 
 def _resample_blocks(run: Measured, generator: np.random.Generator) -> Measured:
-    """As much time as the run has, made of stretches of it, which may wrap around its end."""
+    """A resample of the run: blocks of its time, which may wrap around its end."""
     length = run.seconds / _NUM_BLOCKS
     starts = generator.uniform(0.0, run.seconds, _NUM_BLOCKS)
     pieces = [_between(run, start, start + length) for start in starts]
@@ -214,7 +214,7 @@ def _between(run: Measured, start: float, stop: float) -> npt.NDArray[np.intp]:
 
 
 def different_loads(a: Results, b: Results) -> list[str]:
-    """What makes comparing two runs unfair: what differs in their plans, or in their texts."""
+    """The differences in plans or texts that make a comparison of two runs unfair."""
     names = []
     mine, theirs = a.run.plan.to_dict(), b.run.plan.to_dict()
     for name in mine:

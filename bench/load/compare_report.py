@@ -20,7 +20,7 @@ from bench.load.units import format_seconds
 
 
 def print_comparison(console: Console, a: Path, b: Path) -> list[Difference]:
-    """Print what differs between the results in `a` and in `b`; the differences.
+    """Print and return the differences between the results in `a` and in `b`.
 
     Raises:
         ResultsError: either holds no results.

@@ -1,4 +1,4 @@
-"""Runs a load test: starts the generator's processes, collects what they report, stops them."""
+"""Runs a load test: starts the generator's processes, collects their reports, stops them."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from types import FrameType
 
 from bench.load.errors import LoadError
 from bench.load.plan import LoadPlan
-from bench.load.sample import Sample, rounded
-from bench.load.worker import Done, Progress, Ready, Share, run
+from bench.load.sample import RequestSample, rounded
+from bench.load.worker import Done, Ready, Share, WorkerProgress, run
 
 _START_DELAY_SECONDS = 0.2
 _POLL_SECONDS = 0.25
@@ -27,7 +27,7 @@ _STOP_SECONDS = 10.0
 
 @dataclass
 class Outcome:
-    """What a run brought.
+    """The result of a run.
 
     Attributes:
         samples: every request that ended or was broken off, in the order of their ends.
@@ -38,7 +38,7 @@ class Outcome:
         num_in_flight: calls in progress at the last report.
     """
 
-    samples: list[Sample] = field(default_factory=list)
+    samples: list[RequestSample] = field(default_factory=list)
     lags: list[float] = field(default_factory=list)
     seconds: float = 0.0
     broken_off: str = ""
@@ -46,8 +46,8 @@ class Outcome:
     num_in_flight: int = 0
 
 
-Observer = Callable[[Outcome, list[Sample], float], bool]
-"""Is told what there is, what is new, and the seconds since the start; True stops the run."""
+Observer = Callable[[Outcome, list[RequestSample], float], bool]
+"""Receives all results, the new samples and the seconds since the start; True stops the run."""
 
 
 class Coordinator:
@@ -73,7 +73,7 @@ class Coordinator:
         """Run to the end, or until the observer, Ctrl-C or a dead server ends it.
 
         Args:
-            on_start: is told when the run begins, in `time.monotonic` seconds.
+            on_start: receives the begin of the run, in `time.monotonic` seconds.
 
         Raises:
             ServerError: no server answers.
@@ -137,9 +137,9 @@ class Coordinator:
         planned = self._plan.total_seconds
         self._outcome.seconds = planned if stopped_at is None else min(planned, stopped_at)
 
-    def _take(self, alive: list[Connection]) -> list[Sample]:
-        """Wait a moment for messages and take them in; the new samples."""
-        new: list[Sample] = []
+    def _take(self, alive: list[Connection]) -> list[RequestSample]:
+        """Wait briefly for messages and take them in; the new samples."""
+        new: list[RequestSample] = []
         for ready in wait(alive, _POLL_SECONDS):
             assert isinstance(ready, Connection)
             try:
@@ -152,7 +152,7 @@ class Coordinator:
                 self._outcome.cpu_seconds.append(message.cpu_seconds)
                 alive.remove(ready)
                 continue
-            assert isinstance(message, Progress)
+            assert isinstance(message, WorkerProgress)
             new += [rounded(sample) for sample in message.samples]
             self._outcome.lags += [round(lag, 6) for lag in message.lags]
             self._in_flight[ready] = message.num_in_flight
@@ -160,8 +160,8 @@ class Coordinator:
         self._outcome.num_in_flight = sum(self._in_flight.values())
         return new
 
-    def _reason_to_stop(self, new: list[Sample], now: float) -> str:
-        """Why to break off; "" to go on."""
+    def _reason_to_stop(self, new: list[RequestSample], now: float) -> str:
+        """The reason to stop; "" to continue."""
         if self._observer(self._outcome, new, now):
             return "stopped"
         if self._interrupted:
@@ -177,7 +177,7 @@ class Coordinator:
 
     @contextlib.contextmanager
     def _signals_noted(self) -> Iterator[None]:
-        """Let Ctrl-C and SIGTERM be noticed between two messages, and never inside one."""
+        """Handle Ctrl-C and SIGTERM between two messages, never inside one."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return

@@ -1,4 +1,4 @@
-"""What can be wrong with a load test before or around it; each message is fit to be shown."""
+"""Errors of load tests; every message is meant for the user."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class SourceError(LoadError):
 
 
 class ServerError(LoadError):
-    """No server answers at the address, or it is not one of ours."""
+    """No server answers at the address, or it is not a Dragoman server."""
 
 
 class ResultsError(LoadError):

@@ -1,4 +1,4 @@
-"""The two loops that make the load. Their only clock is the event loop's, so tests can own time."""
+"""The open and the closed loop. Their only clock is the event loop's, so tests control time."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Protocol
 
-from bench.load.sample import UNFINISHED, ReplySample, Sample
+from bench.load.sample import UNFINISHED, ReplySample, RequestSample
 
 FAILURE_PAUSE_SECONDS = 0.1
 """How long a user of the closed loop waits after an error: a dead server answers in no time, and
@@ -16,8 +16,8 @@ thousands of refusals a second would say nothing."""
 HEARTBEAT_SECONDS = 0.02
 
 
-class GeneratedCall(Protocol):
-    """Sends texts and waits for the answer. Errors are replies; only cancelling raises."""
+class RequestSender(Protocol):
+    """Sends texts and waits for the answer. Errors are replies; only cancellation raises."""
 
     async def __call__(self, texts: Sequence[str]) -> ReplySample:
         """The reply; its `first` is in the event loop's time."""
@@ -25,22 +25,22 @@ class GeneratedCall(Protocol):
 
 
 class Generator:
-    """Sends requests and records what becomes of them.
+    """Sends requests and records their outcomes.
 
     Cancelling a loop's task breaks the run off: calls in progress are recorded as UNFINISHED.
 
     Args:
         call: sends one request.
         texts_of: the texts of request n.
-        record: is given every sample when it ended.
+        record: receives every sample when its request ended.
         start: the beginning of the run, in the event loop's time.
     """
 
     def __init__(
         self,
-        call: GeneratedCall,
+        call: RequestSender,
         texts_of: Callable[[int], Sequence[str]],
-        record: Callable[[Sample], None],
+        record: Callable[[RequestSample], None],
         start: float,
     ) -> None:
         self._call = call
@@ -51,7 +51,7 @@ class Generator:
         self.num_in_flight = 0
 
     async def open_loop(self, schedule: Iterable[tuple[int, float]]) -> None:
-        """Send every request at its time, whatever became of those before it.
+        """Send every request at its time, whether or not earlier ones were answered.
 
         Args:
             schedule: numbers of requests, and seconds from the start; ascending.
@@ -63,7 +63,7 @@ class Generator:
                 group.create_task(self._send(number, scheduled))
 
     async def closed_loop(self, num_users: int, seconds: float, numbers: Iterator[int]) -> None:
-        """Let users send one request after another, each when the last one was answered.
+        """Run users; each sends the next request when its last one was answered.
 
         Args:
             num_users: how many at the same time.
@@ -81,7 +81,7 @@ class Generator:
             if sample.failed:
                 await asyncio.sleep(FAILURE_PAUSE_SECONDS)
 
-    async def _send(self, number: int, scheduled: float | None) -> Sample:
+    async def _send(self, number: int, scheduled: float | None) -> RequestSample:
         texts = self._texts_of(number)
         sent = self._now()
         self.num_in_flight += 1
@@ -92,7 +92,7 @@ class Generator:
             self.num_in_flight -= 1
             if reply.first is not None:
                 reply = dataclasses.replace(reply, first=reply.first - self._start)
-            sample = Sample(
+            sample = RequestSample(
                 number=number,
                 scheduled=sent if scheduled is None else scheduled,
                 sent=sent,
@@ -107,7 +107,7 @@ class Generator:
 
 
 async def heartbeat(record: Callable[[float], None]) -> None:
-    """Record, again and again, how much later than asked for the event loop woke us, in seconds.
+    """Record the lag of the event loop's wake-ups, in seconds, until cancelled.
 
     An answer that arrives while the loop is busy is seen as late, and its latency is then the
     generator's, not the server's.

@@ -1,4 +1,4 @@
-"""Requests over gRPC, without the retries of a good client: an error is a result here."""
+"""Requests over gRPC without retries: an error is a result here."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _OPTIONS: list[tuple[str, str | int]] = [
 
 
 class GrpcCall:
-    """Sends requests as a plan wants them, on one connection. An asynchronous context manager."""
+    """Sends a plan's requests on one connection. An asynchronous context manager."""
 
     def __init__(self, plan: LoadPlan) -> None:
         self._plan = plan
@@ -45,10 +45,10 @@ class GrpcCall:
             self._options.search.early_stopping = pb.EarlyStopping.Value(name)
 
     async def connect(self) -> None:
-        """Connect, so that no request pays for it.
+        """Connect before the first request.
 
         Raises:
-            ServerError: nobody answers.
+            ServerError: there is no answer.
         """
         try:
             async with asyncio.timeout(CONNECT_SECONDS):
@@ -57,7 +57,7 @@ class GrpcCall:
             raise ServerError(f"no server answers at {self._plan.server}") from None
 
     async def models(self) -> list[dict[str, str]]:
-        """What the server says about its models; nothing if it does not know the method.
+        """The server's models; empty if it does not have the method.
 
         Raises:
             ServerError: it does not answer, or with an error.
@@ -159,7 +159,7 @@ class GrpcCall:
 
 
 def find_server(plan: LoadPlan) -> list[dict[str, str]]:
-    """Ask the server what it serves, and so make sure that there is one.
+    """List the server's models, which also checks that there is a server.
 
     Raises:
         ServerError: there is none, or it is not one of ours.

@@ -1,4 +1,4 @@
-"""What else this machine did during a run: a benchmark shares it with whatever runs beside."""
+"""CPU time that other programs on this machine took during a run."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class HostTimes:
     when: float
 
     def until(self, later: HostTimes) -> dict[str, float]:
-        """What was spent from here to there, as plain JSON values."""
+        """The CPU time from here to `later`, as plain JSON values."""
         return {
             "seconds": later.when - self.when,
             "busy_seconds": later.busy - self.busy,
@@ -39,7 +39,7 @@ class HostTimes:
 
 
 def read_times(stat: Path = _STAT) -> HostTimes | None:
-    """The times now; None on a machine that does not tell (all but Linux)."""
+    """The times now; None where /proc/stat is missing (all but Linux)."""
     try:
         fields = stat.read_text(encoding="ascii").partition("\n")[0].split()[1:9]
         user, nice, system, _, _, irq, softirq, stolen = map(int, fields)

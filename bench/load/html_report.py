@@ -1,4 +1,4 @@
-"""A run as one HTML file that needs nothing from anywhere."""
+"""A run as one self-contained HTML file."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from html import escape
 
 from bench.load import tables
 from bench.load.results import Results
-from bench.load.sample import Sample
+from bench.load.sample import RequestSample
 from bench.load.scrape import Snapshot
 from bench.load.statistics import Summary
 from bench.load.svg import Chart, Point, Series, thin
@@ -102,7 +102,7 @@ def _verdict(summary: Summary) -> str:
     return f'<div class="invalid"><b>Not a valid run</b><ul>{problems}</ul></div>'
 
 
-def _latency_over_time(samples: Sequence[Sample], promise: list[tuple[str, float]]) -> Chart:
+def _latency_over_time(samples: Sequence[RequestSample], promise: list[tuple[str, float]]) -> Chart:
     answered = [(s.scheduled, s.latency * 1e3) for s in samples if s.ok]
     failed = [(s.scheduled, s.latency * 1e3) for s in samples if s.failed]
     return Chart(
@@ -118,7 +118,9 @@ def _latency_over_time(samples: Sequence[Sample], promise: list[tuple[str, float
     )
 
 
-def _latency_distribution(samples: Sequence[Sample], promise: list[tuple[str, float]]) -> Chart:
+def _latency_distribution(
+    samples: Sequence[RequestSample], promise: list[tuple[str, float]]
+) -> Chart:
     """By percentile, stretched towards 100 % as HdrHistogram's plots are."""
     ok = [sample for sample in samples if sample.ok]
     series = []
@@ -168,16 +170,16 @@ def _batch_over_time(snapshots: Sequence[Snapshot]) -> Chart:
         if steps:
             mean = _growth(before, after, "dragoman_step_rows_sum") / steps
             rows.append((after.seconds, mean))
-    slots = _gauge(snapshots, "dragoman_slots")
+    max_rows = _gauge(snapshots, "dragoman_rows")
     return Chart(
         "Batch size against time",
         "time, s",
         "rows",
         [
             Series("rows per step, mean between scrapes", rows, "line", 2),
-            Series("slots used", _gauge(snapshots, "dragoman_slots_used"), "steps", 4),
+            Series("rows used", _gauge(snapshots, "dragoman_rows_used"), "steps", 4),
         ],
-        lines_at=[("slots", slots[-1][1])] if slots else [],
+        lines_at=[("rows", max_rows[-1][1])] if max_rows else [],
     )
 
 

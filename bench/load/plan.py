@@ -1,4 +1,4 @@
-"""What a load test shall do: one frozen dataclass, checked once, stored with the results."""
+"""The plan of a load test: one frozen dataclass, checked once, stored with the results."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ class LoadPlan:
 
     Attributes:
         server: "HOST:PORT".
-        rate: requests that arrive a second, whether or not earlier ones were answered.
-        concurrency: users, each of whom sends the next request when the last one was answered.
-        arrivals: how the arrivals of an open loop are spread.
+        rate: arriving requests a second, independent of answers.
+        concurrency: users; each sends the next request when its last one was answered.
+        arrivals: distribution of the arrivals of an open loop.
         burstiness: for gamma arrivals; see `arrivals.arrival_times`.
         duration: seconds that are measured.
         warmup: seconds before them, that are not.

@@ -1,12 +1,10 @@
-"""A run on disk: written while it goes on, so that nothing measured is lost, and read again.
+"""A run on disk, written while it goes on, so that no measurement is lost.
 
 run.json               the plan, the promise, what and where; whether the run came to its end
 samples.jsonl.gz       every request: a line with the columns' names, then a line a request
 server_metrics.jsonl   every scrape of the server's metrics
 summary.json           the figures, which all follow from the files above
 report.html            the same to look at
-
-`pack` leaves the first three, the metrics compressed.
 """
 
 from __future__ import annotations
@@ -27,7 +25,7 @@ from typing import Any
 
 from bench.load.errors import ResultsError
 from bench.load.plan import LoadPlan
-from bench.load.sample import COLUMNS, Sample, from_row, to_row
+from bench.load.sample import COLUMNS, RequestSample, from_row, to_row
 from bench.load.scrape import ServerFigures, Snapshot, server_figures, whose_metrics
 from bench.load.statistics import Run, Summary, summarise
 from bench.load.units import Slo
@@ -43,7 +41,7 @@ _PACKAGES = ("onnxruntime", "onnxruntime-gpu", "ctranslate2", "grpcio")
 
 @dataclass(frozen=True)
 class Results:
-    """A run and everything that is known about it.
+    """A run with its samples, scrapes and metadata.
 
     Attributes:
         run: the samples and how they came about.
@@ -62,14 +60,14 @@ class Results:
         return summarise(self.run, self.slo)
 
     def server(self) -> ServerFigures | None:
-        """The server's own figures over the measured time; None if it gave none of its own."""
+        """The server's own figures over the measured time; None without any."""
         if whose_metrics(self.snapshots, self.run.samples):
             return None
         return server_figures(self.snapshots, self.run.plan.warmup, self.run.seconds)
 
 
 def about_machine() -> dict[str, Any]:
-    """What a reader of the results wants to know about where the load came from."""
+    """Facts of the machine and the software, stored with the results."""
     return {
         "started_at": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
         "machine": platform.machine(),
@@ -79,21 +77,20 @@ def about_machine() -> dict[str, Any]:
         "operating_system": f"{platform.system()} {platform.release().partition('-')[0]}",
         "python": platform.python_version(),
         **_versions(),
-        # What else ran here when it began: figures of a busy machine are worth little.
+        # Other load at the begin of the run: figures of a busy machine are unreliable.
         "load_average": os.getloadavg()[0],
     }
 
 
 @functools.cache
 def _versions() -> dict[str, str]:
-    """Of what computes, as far as it is here; and of this checkout, if it is one."""
+    """Versions of the runtimes that are installed, and the revision of the checkout."""
     found = {}
     for name in _PACKAGES:
         with contextlib.suppress(metadata.PackageNotFoundError):
             found[name] = metadata.version(name)
     with contextlib.suppress(OSError, subprocess.SubprocessError):
-        # What is written into reports meanwhile changes nothing of what is measured.
-        changed = _git("status", "--porcelain", "--", ":/", ":!/bench/reports")
+        changed = _git("status", "--porcelain", "--", ":/")
         found["revision"] = _git("rev-parse", "--short", "HEAD") + ("-dirty" if changed else "")
     return found
 
@@ -147,15 +144,15 @@ class ResultsWriter:
         except OSError as exc:
             raise ResultsError(f"cannot write to {directory}: {exc.strerror or exc}") from exc
 
-    def add(self, samples: Sequence[Sample]) -> None:
-        """Store further samples: all there are, of which the first were stored before."""
+    def add(self, samples: Sequence[RequestSample]) -> None:
+        """Store the samples that are new since the last call; `samples` has all."""
         for sample in samples[self._num_written :]:
             self._write_line(to_row(sample))
         self._num_written = len(samples)
         self._samples.flush()  # what is flushed can be read even if we are killed
 
     def finish(self, results: Results, report: str) -> None:
-        """Store what is known at the end."""
+        """Store the results at the end of the run."""
         run = results.run
         self.add(run.samples)
         self._samples.close()
@@ -190,7 +187,7 @@ class ResultsWriter:
 
 
 def read_results(directory: Path) -> Results:
-    """What `ResultsWriter` wrote, also if it was killed before its end.
+    """The run that `ResultsWriter` wrote, complete or not.
 
     Raises:
         ResultsError: there is no run, or its files are damaged.
@@ -223,27 +220,13 @@ def read_results(directory: Path) -> Results:
     return Results(run, slo, snapshots, header["about"])
 
 
-def pack(directory: Path) -> None:
-    """Make a run that has ended small: compress what there is, drop what follows from it."""
-    for name in (SUMMARY_FILE, REPORT_FILE):
-        (directory / name).unlink(missing_ok=True)
-    samples, metrics = directory / SAMPLES_FILE, directory / METRICS_FILE
-    # It was flushed again and again, which costs space.
-    _replace(samples, gzip.compress(gzip.decompress(samples.read_bytes()), mtime=0))
-    if metrics.exists():
-        _replace(
-            metrics.with_name(f"{METRICS_FILE}.gz"), gzip.compress(metrics.read_bytes(), mtime=0)
-        )
-        metrics.unlink()
-    run = json.loads((directory / RUN_FILE).read_text(encoding="utf-8"))
-    _replace(directory / RUN_FILE, json.dumps(run, separators=(",", ":")).encode() + b"\n")
-
-
-def _replace(file: Path, content: bytes) -> None:
-    """Write a file that is whole at any moment."""
-    temporary = file.with_name(f".{file.name}.partial")
-    temporary.write_bytes(content)
-    temporary.replace(file)
+def completed(directory: Path, endings: Sequence[str] = ("",)) -> Results | None:
+    """The run in `directory`, if there is one with an end that counts (see `Run.broken_off`)."""
+    try:
+        results = read_results(directory)
+    except ResultsError:
+        return None
+    return results if results.run.broken_off in endings else None
 
 
 def _lines(path: Path) -> Iterator[Any]:
@@ -258,11 +241,5 @@ def _lines(path: Path) -> Iterator[Any]:
 
 
 def _snapshots(path: Path) -> list[Snapshot]:
-    packed = path.with_name(f"{path.name}.gz")
-    if path.exists():
-        lines = path.read_text(encoding="utf-8").splitlines()
-    elif packed.exists():
-        lines = gzip.decompress(packed.read_bytes()).decode().splitlines()
-    else:
-        return []
+    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
     return [Snapshot.from_dict(json.loads(line)) for line in lines]

@@ -1,4 +1,4 @@
-"""One request's fate: what is recorded, and all that results are made of."""
+"""The record of one request; all results are computed from these."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any
 
 OK = "OK"
 UNFINISHED = "UNFINISHED"
-"""Not gRPC's: the run was broken off while the call was in progress. Neither answer nor error."""
+"""The run was broken off during the call: neither answer nor error, and no gRPC code."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReplySample:
-    """How a call ended.
+    """The outcome of a call.
 
     Attributes:
         code: the name of the gRPC code; a text's own error makes the whole call that.
@@ -22,7 +22,7 @@ class ReplySample:
         gaps: seconds between one piece of text and the next (streams only).
         source_tokens, target_tokens: read and generated, as the server says.
         queue_seconds, compute_seconds: as the server says.
-        retry_after: seconds after which the server would have us try again; None without a hint.
+        retry_after: seconds of the server's retry hint; None without one.
     """
 
     code: str = OK
@@ -37,7 +37,7 @@ class ReplySample:
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class RequestSample:
     """One request. Times are seconds from the beginning of the run, warm-up included.
 
     Attributes:
@@ -79,23 +79,23 @@ _REPLY_FIELDS = tuple(field.name for field in dataclasses.fields(ReplySample))
 COLUMNS = ("number", "scheduled", "sent", "ended", *_REPLY_FIELDS)
 
 
-def to_row(sample: Sample) -> list[Any]:
+def to_row(sample: RequestSample) -> list[Any]:
     """The sample as plain JSON values in the order of `COLUMNS`."""
     reply = [getattr(sample.reply, name) for name in _REPLY_FIELDS]
     return [sample.number, sample.scheduled, sample.sent, sample.ended, *reply]
 
 
-def rounded(sample: Sample) -> Sample:
-    """The sample to the microsecond: what is computed from it and from its file is the same."""
+def rounded(sample: RequestSample) -> RequestSample:
+    """The sample rounded to microseconds, as its file has it."""
     return from_row(list(COLUMNS), [_rounded(value) for value in to_row(sample)])
 
 
-def from_row(columns: list[str], row: list[Any]) -> Sample:
+def from_row(columns: list[str], row: list[Any]) -> RequestSample:
     """The sample that `to_row` gave; columns of other versions are left out or take defaults."""
     values = dict(zip(columns, row, strict=True))
     reply = {name: values[name] for name in _REPLY_FIELDS if name in values}
     reply["gaps"] = tuple(reply.get("gaps", ()))
-    return Sample(
+    return RequestSample(
         values["number"], values["scheduled"], values["sent"], values["ended"], ReplySample(**reply)
     )
 

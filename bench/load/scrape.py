@@ -1,4 +1,4 @@
-"""The server's own metrics over a run: what it did while we counted."""
+"""The server's own metrics over a run."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import Any
 from prometheus_client.parser import text_string_to_metric_families
 
 from bench.load.errors import ServerError
-from bench.load.sample import Sample
+from bench.load.sample import RequestSample
 
 SCRAPE_SECONDS = 1.0
 _TIMEOUT_SECONDS = 5.0
@@ -79,8 +79,8 @@ _SERIES = {
     f"{_ROWS}_count",
     "dragoman_step_duration_seconds_sum",
     "dragoman_encode_duration_seconds_sum",
-    "dragoman_slots",
-    "dragoman_slots_used",
+    "dragoman_rows",
+    "dragoman_rows_used",
     "dragoman_waiting_sentences",
     "dragoman_requests_in_flight",
     "dragoman_source_tokens_total",
@@ -146,17 +146,17 @@ class Scraper:
 
 @dataclass(frozen=True)
 class ServerFigures:
-    """What the server says about the measured time; None where it does not say.
+    """The server's figures over the measured time; None where it does not report them.
 
     Attributes:
         seconds: between the two scrapes that bound it.
-        queue_mean, queue_p50, queue_p99: seconds that a sentence waited for a slot; percentiles
+        queue_mean, queue_p50, queue_p99: seconds that a sentence waited for a row; percentiles
             are interpolated within the histogram's buckets, so rough.
         rows_per_step: mean.
         steps_per_second: decoder steps.
         step_share, encode_share: share of the time spent in the two graphs.
-        slots: rows that could step at the same time.
-        slot_use: mean share of them in use during a step.
+        max_rows: rows that could step at the same time.
+        row_use: mean share of them in use during a step.
         max_waiting: most sentences seen waiting.
         target_tokens_per_second: written.
         wasted_tokens: written for nobody.
@@ -175,8 +175,8 @@ class ServerFigures:
     steps_per_second: float | None
     step_share: float | None
     encode_share: float | None
-    slots: float | None
-    slot_use: float | None
+    max_rows: float | None
+    row_use: float | None
     max_waiting: float | None
     target_tokens_per_second: float | None
     wasted_tokens: float | None
@@ -196,7 +196,7 @@ class ServerFigures:
 
 
 def server_figures(snapshots: Sequence[Snapshot], begin: float, end: float) -> ServerFigures | None:
-    """What happened between two times (seconds from the start); None without two scrapes."""
+    """The figures between two times (seconds from the start); None without two scrapes."""
     before = [s for s in snapshots if s.seconds <= begin] or list(snapshots[:1])
     after = [s for s in snapshots if s.seconds >= end] or list(snapshots[-1:])
     if not before or not after or after[0].seconds <= before[-1].seconds:
@@ -215,7 +215,7 @@ def server_figures(snapshots: Sequence[Snapshot], begin: float, end: float) -> S
 
     queue = _difference(first.queue_buckets, last.queue_buckets)
     rows = _ratio(grown(f"{_ROWS}_sum"), grown(f"{_ROWS}_count"))
-    slots = last.values.get("dragoman_slots")
+    max_rows = last.values.get("dragoman_rows")
     return ServerFigures(
         seconds=seconds,
         queue_mean=_ratio(grown(f"{_QUEUE}_sum"), grown(f"{_QUEUE}_count")),
@@ -225,8 +225,8 @@ def server_figures(snapshots: Sequence[Snapshot], begin: float, end: float) -> S
         steps_per_second=_ratio(grown(f"{_ROWS}_count"), seconds),
         step_share=_ratio(grown("dragoman_step_duration_seconds_sum"), seconds),
         encode_share=_ratio(grown("dragoman_encode_duration_seconds_sum"), seconds),
-        slots=slots,
-        slot_use=_ratio(rows, slots),
+        max_rows=max_rows,
+        row_use=_ratio(rows, max_rows),
         max_waiting=highest("dragoman_waiting_sentences"),
         target_tokens_per_second=_ratio(grown(_TOKENS), seconds),
         wasted_tokens=grown("dragoman_wasted_tokens_total"),
@@ -237,7 +237,7 @@ def server_figures(snapshots: Sequence[Snapshot], begin: float, end: float) -> S
     )
 
 
-def whose_metrics(snapshots: Sequence[Snapshot], samples: Sequence[Sample]) -> str:
+def whose_metrics(snapshots: Sequence[Snapshot], samples: Sequence[RequestSample]) -> str:
     """Why the scraped metrics can't be those of the server that answered; "" if they may be.
 
     That server has counted the tokens that it answered with. Another one, at the address where

@@ -1,4 +1,4 @@
-"""One run from the first check to the files: what the command line and the benchmarks call."""
+"""A load test from the first check to its files; the command line and the benchmarks call it."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from bench.load.host import HostTimes, read_times
 from bench.load.html_report import render
 from bench.load.plan import LoadPlan
 from bench.load.results import Results, ResultsWriter, about_machine
-from bench.load.sample import Sample
+from bench.load.sample import RequestSample
 from bench.load.scrape import Scraper, Snapshot, whose_metrics
 from bench.load.statistics import Run
 from bench.load.units import Slo
 
 
 @dataclass(frozen=True)
-class Progress:
-    """A run so far.
+class RunProgress:
+    """The state of a run in progress.
 
     Attributes:
         plan: what is to be done.
@@ -35,18 +35,18 @@ class Progress:
 
     plan: LoadPlan
     seconds: float
-    samples: Sequence[Sample]
+    samples: Sequence[RequestSample]
     num_in_flight: int
     snapshots: Sequence[Snapshot]
 
 
-def _go_on(progress: Progress) -> bool:
+def _go_on(progress: RunProgress) -> bool:
     return False
 
 
 @dataclass(frozen=True)
 class Session:
-    """What runs have in common.
+    """The settings that several runs share.
 
     Attributes:
         texts: what to send.
@@ -64,9 +64,9 @@ class Session:
         self,
         plan: LoadPlan,
         output: Path | None = None,
-        observer: Callable[[Progress], bool] = _go_on,
+        observer: Callable[[RunProgress], bool] = _go_on,
     ) -> Results:
-        """Run `plan`. What was measured is written whatever ends the run.
+        """Run `plan`. Measurements are written whatever ends the run.
 
         Args:
             plan: what to do.
@@ -83,15 +83,15 @@ class Session:
         scrapers: list[Scraper] = []
         before: list[HostTimes | None] = []
 
-        def observe(outcome: Outcome, new: list[Sample], seconds: float) -> bool:
+        def observe(outcome: Outcome, new: list[RequestSample], seconds: float) -> bool:
             if writer and new:
                 writer.add(outcome.samples)
             snapshots = scrapers[0].snapshots if scrapers else []
             return observer(
-                Progress(plan, seconds, outcome.samples, outcome.num_in_flight, snapshots)
+                RunProgress(plan, seconds, outcome.samples, outcome.num_in_flight, snapshots)
             )
 
-        # From here on: the start of the generator's processes is nobody's disturbance.
+        # From here on: starting the generator's processes does not count as a disturbance.
         def begin(start: float) -> None:
             before.append(read_times())
             if self.metrics_url is not None:
@@ -117,7 +117,7 @@ class Session:
 
 
 def about_source(path: Path, texts: Sequence[str]) -> dict[str, Any]:
-    """What identifies the texts of a run."""
+    """The name, count and checksum of a run's texts."""
     digest = hashlib.sha256("\n".join(texts).encode()).hexdigest()
     return {"source": {"file": path.name, "texts": len(texts), "sha256": digest}}
 

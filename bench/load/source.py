@@ -1,4 +1,4 @@
-"""The texts to send: real sentences with their real lengths, one a line."""
+"""The texts to send, one a line."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def read_texts(path: Path) -> list[str]:
 
 
 class TextOrder:
-    """Which texts the n-th request sends: all of them in random order, then all in another.
+    """The texts of the n-th request: all in random order, then all in another order.
 
     A function of the seed and n alone, so that several processes share one order, and two systems
     get the same requests.

@@ -1,4 +1,4 @@
-"""From samples to figures. Everything that is printed, stored or drawn comes from here."""
+"""Figures from samples; everything that is printed, stored or drawn comes from here."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 from hdrh.histogram import HdrHistogram
 
 from bench.load.plan import LoadPlan
-from bench.load.sample import UNFINISHED, Sample
+from bench.load.sample import UNFINISHED, RequestSample
 from bench.load.units import Slo, format_seconds, min_samples
 
 PERCENTILES = (50.0, 90.0, 95.0, 99.0, 99.9)
@@ -29,7 +29,7 @@ _TOLERATED_LATE_SHARE = 0.1
 
 @dataclass(frozen=True)
 class Distribution:
-    """Durations, in seconds.
+    """Mean, maximum and percentiles of durations, in seconds.
 
     Attributes:
         count: how many.
@@ -64,7 +64,7 @@ def percentile_of(counts: HdrHistogram, percentile: float) -> float | None:
 
 
 def distribution(seconds: Sequence[float]) -> Distribution:
-    """What there is to say about durations in seconds."""
+    """The distribution of durations in seconds."""
     counts = histogram(seconds)
     return Distribution(
         count=len(seconds),
@@ -87,15 +87,14 @@ class Summary:
         error_messages: an example of each code.
         min_retry_after: the shortest "try again after" that came with an error; None without any.
         latency: of those answered, from when they were to be sent.
-        latency_from_sending: the same from when they were sent: what a tool without a schedule
-            would say.
+        latency_from_sending: the same from when they were sent, as a tool without a schedule
+            measures it.
         first_token, token_gap: of streams, to the first piece of text and between two pieces.
-        queue, compute: as the server said.
+        queue, compute: as the server reported them.
         goodput: answered within the promise's time; None without a promise.
         slo_kept: whether the promise's percentile was kept without an error; None without a
             promise, or with too few samples to say.
-        drain_seconds: how long after the end of the load its last answer came: how soon the server
-            was free again.
+        drain_seconds: from the end of the load to its last answer.
         texts_per_second, source_tokens_per_second, target_tokens_per_second: of what was answered.
         problems: why the run is not valid; empty if it is.
         send_lag: of those of an open loop, how much later than scheduled they were sent.
@@ -131,7 +130,7 @@ class Summary:
 
     @property
     def valid(self) -> bool:
-        """Whether the figures say something about the server, rather than the generator."""
+        """Whether the figures describe the server rather than the generator."""
         return not self.problems
 
     @property
@@ -146,7 +145,7 @@ class Summary:
 
 @dataclass(frozen=True)
 class Run:
-    """What `summarise` reads.
+    """A run's samples and how they were made.
 
     Attributes:
         plan: what was to be done.
@@ -160,7 +159,7 @@ class Run:
     """
 
     plan: LoadPlan
-    samples: Sequence[Sample]
+    samples: Sequence[RequestSample]
     lags: Sequence[float]
     seconds: float
     broken_off: str = ""
@@ -172,12 +171,12 @@ class Run:
         """Without the warm-up."""
         return max(0.0, self.seconds - self.plan.warmup)
 
-    def measured(self) -> list[Sample]:
+    def measured(self) -> list[RequestSample]:
         """The requests that were to be sent in the measured time."""
         warmup = self.plan.warmup
         return [s for s in self.samples if warmup <= s.scheduled < self.seconds]
 
-    def answered(self) -> list[Sample]:
+    def answered(self) -> list[RequestSample]:
         """The requests that were answered in the measured time, whenever they were sent."""
         warmup = self.plan.warmup
         return [s for s in self.samples if s.ok and warmup <= s.ended < self.seconds]
@@ -234,9 +233,12 @@ def _slo_kept(slo: Slo, latencies: Sequence[float], num_errors: int) -> bool | N
 
 
 def _problems(
-    run: Run, measured: Sequence[Sample], latencies: Sequence[float], send_lags: Sequence[float]
+    run: Run,
+    measured: Sequence[RequestSample],
+    latencies: Sequence[float],
+    send_lags: Sequence[float],
 ) -> list[str]:
-    """Why the figures are not to be believed."""
+    """The reasons why the figures are not valid."""
     problems = []
     if run.broken_off and not run.measured_seconds:
         return [f"broken off in its warm-up, after {run.seconds:.1f} s: {run.broken_off}"]
@@ -244,10 +246,10 @@ def _problems(
         problems.append(f"broken off after {run.seconds:.1f} s: {run.broken_off}")
     elif not latencies:
         problems.append("no request was answered in the measured time")
-    # What a delay of the generator's adds to a latency has to be small beside it.
+    # The generator's delay must be small beside the latency.
     median = sorted(latencies)[len(latencies) // 2] if latencies else 0.0
     tolerated = max(_TOLERATED_LATE_SECONDS, _TOLERATED_LATE_SHARE * median)
-    # Late wake-ups make late requests: one paragraph for the one cause.
+    # Late wake-ups make late requests: one message for one cause.
     for what, lags in (("requests were sent", send_lags), ("its wake-ups came", run.lags)):
         late = sum(lag > tolerated for lag in lags)
         if late > _MAX_SHARE_LATE * len(lags):

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from bench.load import tables
 from bench.load.results import Results
-from bench.load.session import Progress
+from bench.load.session import RunProgress
 from bench.load.statistics import Summary, distribution
 from bench.load.units import format_seconds
 
@@ -20,7 +20,7 @@ _RECENT_SECONDS = 5.0
 
 
 @contextlib.contextmanager
-def live_view(console: Console, title: str = "") -> Iterator[Callable[[Progress], bool]]:
+def live_view(console: Console, title: str = "") -> Iterator[Callable[[RunProgress], bool]]:
     """Show a run while it goes on, if the console is a terminal.
 
     Yields:
@@ -31,14 +31,14 @@ def live_view(console: Console, title: str = "") -> Iterator[Callable[[Progress]
         return
     with Live(console=console, auto_refresh=False, transient=True) as live:
 
-        def show(progress: Progress) -> bool:
+        def show(progress: RunProgress) -> bool:
             live.update(_live_table(progress, title), refresh=True)
             return False
 
         yield show
 
 
-def _live_table(progress: Progress, title: str) -> Table:
+def _live_table(progress: RunProgress, title: str) -> Table:
     plan = progress.plan
     samples = progress.samples
     since = progress.seconds - _RECENT_SECONDS
@@ -63,7 +63,7 @@ def _live_table(progress: Progress, title: str) -> Table:
         ("latency p99", _or_dash(ok.at(99))),
         ("latency max", _or_dash(ok.max)),
         ("server: waiting", f"{values.get('dragoman_waiting_sentences', 0):,.0f}"),
-        ("server: slots used", f"{values.get('dragoman_slots_used', 0):,.0f}"),
+        ("server: rows used", f"{values.get('dragoman_rows_used', 0):,.0f}"),
     ]
     table.add_column(f"last {_RECENT_SECONDS:g} s")
     table.add_column("", justify="right", min_width=16)

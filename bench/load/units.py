@@ -1,4 +1,4 @@
-"""Durations and promises as people write them: 500ms, 60s, p99=500ms."""
+"""Parsing and formatting of durations and promises: 500ms, 60s, p99=500ms."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The process that makes the load, so that nothing else of this program can delay it."""
+"""The process that makes the load, separate so that nothing else delays it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from bench.load.errors import LoadError
 from bench.load.generator import Generator, heartbeat
 from bench.load.grpc_call import GrpcCall
 from bench.load.plan import LoadPlan
-from bench.load.sample import Sample
+from bench.load.sample import RequestSample
 from bench.load.source import TextOrder
 
 REPORT_SECONDS = 0.25
@@ -25,7 +25,7 @@ REPORT_SECONDS = 0.25
 
 @dataclass(frozen=True)
 class Share:
-    """What one of `count` processes does: every count-th request, or its part of the users."""
+    """The work of one of `count` processes: every count-th request, or its part of the users."""
 
     plan: LoadPlan
     texts: Sequence[str]
@@ -34,12 +34,12 @@ class Share:
 
     @property
     def num_users(self) -> int:
-        """Users of a closed loop that live here."""
+        """Users of a closed loop in this process."""
         users = self.plan.concurrency or 0
         return users // self.count + (self.index < users % self.count)
 
     def schedule(self) -> list[tuple[int, float]]:
-        """Numbers and times of an open loop's requests that are sent from here."""
+        """Numbers and times of an open loop's requests that this process sends."""
         plan = self.plan
         assert plan.rate is not None, "only an open loop has a schedule"
         times = arrival_times(
@@ -60,10 +60,10 @@ class Ready:
 
 
 @dataclass(frozen=True)
-class Progress:
+class WorkerProgress:
     """From a worker: what ended since the last message."""
 
-    samples: list[Sample] = field(default_factory=list)
+    samples: list[RequestSample] = field(default_factory=list)
     lags: list[float] = field(default_factory=list)
     num_in_flight: int = 0
 
@@ -76,7 +76,7 @@ class Done:
 
 
 def run(connection: Connection, share: Share) -> None:
-    """The process's main function. It is told when to start (`time.monotonic`).
+    """The process's main function; a message gives the start (`time.monotonic`).
 
     Any other message, or the end of the connection, breaks the run off.
     """
@@ -106,8 +106,8 @@ async def _run(connection: Connection, share: Share) -> None:
 
 
 async def _load(connection: Connection, share: Share, call: GrpcCall, start: float) -> None:
-    """Make the load, report several times a second, stop when told."""
-    samples: list[Sample] = []
+    """Make the load, report several times a second, stop on a message."""
+    samples: list[RequestSample] = []
     lags: list[float] = []
     plan = share.plan
     order = TextOrder(len(share.texts), plan.texts_per_request, plan.seed)
@@ -118,7 +118,7 @@ async def _load(connection: Connection, share: Share, call: GrpcCall, start: flo
     generator = Generator(call, texts_of, samples.append, start)
 
     def report() -> None:
-        connection.send(Progress(samples.copy(), lags.copy(), generator.num_in_flight))
+        connection.send(WorkerProgress(samples.copy(), lags.copy(), generator.num_in_flight))
         samples.clear()
         lags.clear()
 
@@ -136,7 +136,7 @@ async def _load(connection: Connection, share: Share, call: GrpcCall, start: flo
     loop = asyncio.get_running_loop()
 
     def break_off() -> None:
-        loop.remove_reader(connection.fileno())  # once is enough, and nobody reads the message
+        loop.remove_reader(connection.fileno())  # once is enough: the message is not read
         main.cancel()
 
     loop.add_reader(connection.fileno(), break_off)

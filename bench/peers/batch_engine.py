@@ -12,13 +12,14 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from model.limits import default_max_new_tokens
-from service.batching.jobs import Job
+from service.batching.events import Iteration
+from service.batching.records import EngineRequest
 from service.decoding.requests import FinishReason, GenerationRequest, GenerationResult
 from service.engine.generation import Generation
-from service.engine.observer import EngineObserver, SilentObserver
+from service.engine.interface import EngineObserver
 from service.engine.quota import AdmittedCall, Quota
 from service.errors import (
     DeadlineExceededError,
@@ -36,7 +37,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Output:
-    """What became of one sequence: its tokens without EOS, and whether the model ended it."""
+    """The result for one sequence: its tokens without EOS, and whether the model ended it."""
 
     token_ids: list[int]
     ended: bool
@@ -62,7 +63,7 @@ class Backend(Protocol):
 
 @dataclass(frozen=True)
 class BatchPolicy:
-    """How batches are made.
+    """The size of batches, and how long they wait to be filled.
 
     Attributes:
         max_batch: most sequences in a batch.
@@ -79,6 +80,26 @@ class BatchPolicy:
     max_waiting: int = 4096
 
 
+@dataclass(eq=False)
+class _Sequence:
+    """A sequence inside the engine.
+
+    Attributes:
+        generation: its reply channel.
+        admitted_at: when its batch began; None while it waits.
+        cancelled: why it is not wanted any more.
+    """
+
+    generation: Generation
+    admitted_at: float | None = None
+    cancelled: DragomanError | None = None
+
+    @property
+    def request(self) -> GenerationRequest:
+        """What is asked."""
+        return self.generation.request
+
+
 class BatchEngine:
     """A `ServableEngine` that runs batch after batch.
 
@@ -86,7 +107,7 @@ class BatchEngine:
         backend: translates batches.
         policy: how they are made.
         limits: what the model can take.
-        observer: told the same as a real engine's; a "step" is a whole batch.
+        observer: as of a real engine; a "step" is a whole batch.
     """
 
     def __init__(
@@ -101,11 +122,13 @@ class BatchEngine:
         self._limits = limits
         self._backend = backend
         self._policy = policy
-        self._observer: EngineObserver = observer or SilentObserver()
+        self._observer = observer or EngineObserver()
         self._clock = clock
         in_work = policy.max_batch * policy.num_workers
         self._places = Quota(in_work + policy.max_waiting, policy.max_waiting // 2)
-        self._waiting: dict[Job, None] = {}
+        self._inside: dict[int, _Sequence] = {}  # by id
+        self._waiting: dict[_Sequence, None] = {}
+        self._last_id = 0
         self._num_running = 0
         self._num_batches = 0
         self._arrived = asyncio.Event()
@@ -156,8 +179,9 @@ class BatchEngine:
         """End what waits, let running batches end, free the backend."""
         workers, self._workers = self._workers, []
         self._arrived.set()
-        for job in list(self._waiting):
-            self._end(job, FinishReason.CANCELLED, UnavailableError("the engine has stopped"))
+        for sequence in list(self._waiting):
+            error = UnavailableError("the engine has stopped")
+            self._end(sequence, FinishReason.CANCELLED, error)
         await asyncio.gather(*workers)
         await self._backend.stop()
         self._ended.set()
@@ -190,15 +214,16 @@ class BatchEngine:
 
     # --- what generations ask --------------------------------------------------------------------
 
-    def stream(self, job: Job) -> None:
+    def stream(self, request_id: int) -> None:
         """A batch has nothing to give before its end."""
 
-    def cancel(self, job: Job, error: DragomanError) -> None:
-        """Drop the job if it still waits; a batch in progress can't be left."""
-        if job in self._waiting:
-            self._end(job, FinishReason.CANCELLED, error)
+    def cancel(self, request_id: int, error: DragomanError) -> None:
+        """Drop the request if it still waits; a batch in progress can't be left."""
+        sequence = self._inside[request_id]
+        if sequence in self._waiting:
+            self._end(sequence, FinishReason.CANCELLED, error)
         else:
-            job.cancelled = error
+            sequence.cancelled = error
 
     # --- inside ----------------------------------------------------------------------------------
 
@@ -210,16 +235,14 @@ class BatchEngine:
             raise InvalidArgumentError("source_ids", f"{num_source} tokens are too many")
         wanted = request.options.max_new_tokens
         default = default_max_new_tokens(num_source, self._limits.max_target_positions)
-        generation = Generation(
-            request,
-            max_new_tokens=default if wanted is None else wanted,
-            submitted_at=self._clock(),
-            control=self,
-            on_end=on_end,
-        )
-        self._waiting[generation.job] = None
+        self._last_id += 1
+        max_new_tokens = default if wanted is None else wanted
+        submitted = EngineRequest(self._last_id, request, max_new_tokens, self._clock())
+        generation = Generation(submitted, self, on_end)
+        sequence = self._inside[submitted.id] = _Sequence(generation)
+        self._waiting[sequence] = None
         self._arrived.set()
-        self._tell_queue()
+        self._report()
         return generation
 
     async def _work(self) -> None:
@@ -238,13 +261,13 @@ class BatchEngine:
                 await self._run(batch)
                 self._num_running -= len(batch)
                 self._num_batches -= 1
-                self._tell_queue()
+                self._report()
 
     async def _wait_for_company(self) -> None:
         """Until the batch is full or the oldest has waited long enough."""
         while 0 < len(self._waiting) < self._policy.max_batch:
             oldest = next(iter(self._waiting))
-            left = oldest.submitted_at + self._policy.window_seconds - self._clock()
+            left = oldest.generation.submitted_at + self._policy.window_seconds - self._clock()
             if left <= 0:
                 return
             self._arrived.clear()
@@ -254,67 +277,72 @@ class BatchEngine:
             except TimeoutError:
                 return
 
-    def _take_batch(self) -> list[Job]:
+    def _take_batch(self) -> list[_Sequence]:
         now = self._clock()
-        for job in [job for job in self._waiting if job.deadline <= now]:
-            error = DeadlineExceededError("the deadline passed while it waited")
-            self._end(job, FinishReason.DEADLINE, error)
-        jobs = list(self._waiting)
-        if self._policy.per_request and jobs:
-            first = jobs[0].request.request_id
-            jobs = [job for job in jobs if job.request.request_id == first]
+        for sequence in list(self._waiting):
+            deadline = sequence.request.deadline
+            if deadline is not None and deadline <= now:
+                error = DeadlineExceededError("the deadline passed while it waited")
+                self._end(sequence, FinishReason.DEADLINE, error)
+        waiting = list(self._waiting)
+        if self._policy.per_request and waiting:
+            first = waiting[0].request.request_id
+            waiting = [one for one in waiting if one.request.request_id == first]
         # Workers that are free share what there is: two half batches at once end sooner than one.
         num_free = self._policy.num_workers - self._num_batches
-        batch = jobs[: min(self._policy.max_batch, -(-len(jobs) // num_free))]
-        for job in batch:
-            del self._waiting[job]
-            job.admitted_at = now
-            self._observer.on_admitted(now - job.submitted_at)
+        batch = waiting[: min(self._policy.max_batch, -(-len(waiting) // num_free))]
+        for sequence in batch:
+            del self._waiting[sequence]
+            sequence.admitted_at = now
         return batch
 
-    async def _run(self, batch: list[Job]) -> None:
-        self._tell_queue()
+    async def _run(self, batch: list[_Sequence]) -> None:
         started = self._clock()
+        self._report(queue_seconds=[started - one.generation.submitted_at for one in batch])
         try:
             outputs = await self._backend.translate(
-                [job.request for job in batch], [job.max_new_tokens for job in batch]
+                [one.request for one in batch],
+                [one.generation.submitted.max_new_tokens for one in batch],
             )
         except Exception:
             logger.exception("a batch failed")
-            for job in batch:
-                self._end(job, FinishReason.ERROR, InternalError("the batch failed"))
+            for sequence in batch:
+                self._end(sequence, FinishReason.ERROR, InternalError("the batch failed"))
             return
-        self._observer.on_step(len(batch), len(batch), 0.0, self._clock() - started)
-        for job, output in zip(batch, outputs, strict=True):
-            if job.cancelled is not None:
-                self._end(job, FinishReason.CANCELLED, job.cancelled, output)
+        seconds = self._clock() - started
+        self._report(num_rows=len(batch), num_encodes=len(batch), step_seconds=seconds)
+        for sequence, output in zip(batch, outputs, strict=True):
+            if sequence.cancelled is not None:
+                self._end(sequence, FinishReason.CANCELLED, sequence.cancelled, output)
             else:
                 reason = FinishReason.EOS if output.ended else FinishReason.LENGTH
-                self._end(job, reason, None, output)
+                self._end(sequence, reason, None, output)
 
     def _end(
         self,
-        job: Job,
+        sequence: _Sequence,
         reason: FinishReason,
         error: DragomanError | None,
         output: Output | None = None,
     ) -> None:
-        self._waiting.pop(job, None)
-        now = self._clock()
-        admitted = now if job.admitted_at is None else job.admitted_at
-        first = None if output is None else now - job.submitted_at
+        self._waiting.pop(sequence, None)
+        del self._inside[sequence.generation.submitted.id]
+        now, submitted_at = self._clock(), sequence.generation.submitted_at
+        admitted = now if sequence.admitted_at is None else sequence.admitted_at
+        first = None if output is None else now - submitted_at
         if first is not None:
-            self._observer.on_first_token(first)
+            self._report(first_token_seconds=[first])
         result = GenerationResult(
             token_ids=[] if output is None else output.token_ids,
             finish_reason=reason,
-            queue_seconds=admitted - job.submitted_at,
+            queue_seconds=admitted - submitted_at,
             compute_seconds=now - admitted,
             first_token_seconds=first,
             error=error,
         )
-        self._observer.on_finished(result, job.request)
-        job.reply.finish(result)
+        self._observer.on_finished(result, sequence.request)
+        sequence.generation.finish(result)
 
-    def _tell_queue(self) -> None:
-        self._observer.on_queue(len(self._waiting), self._num_running)
+    def _report(self, **figures: Any) -> None:
+        iteration = Iteration(len(self._waiting), self._num_running, **figures)
+        self._observer.on_iteration(iteration)

@@ -1,4 +1,4 @@
-"""Our weights in CTranslate2's format, so that both run the very same model.
+"""Conversion of our weights to CTranslate2's format, so that both run the same model.
 
 Through `ctranslate2.specs.TransformerSpec`, which takes arrays; nothing is retrained or rounded.
 CTranslate2 quantises when it loads (`compute_type`).
@@ -26,7 +26,7 @@ class ConversionError(ValueError):
 
 
 def vocabulary(config: ModelConfig) -> list[str]:
-    """Names of the tokens in CTranslate2: their ids, since it is given and gives ids.
+    """Names of the tokens in CTranslate2: their ids, which it receives and returns.
 
     Names of its own would have to be unique, and looking pieces up costs the same.
     """

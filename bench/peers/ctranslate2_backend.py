@@ -20,7 +20,7 @@ ISA_VARIABLE = "CT2_FORCE_CPU_ISA"
 
 @dataclass(frozen=True)
 class CTranslate2Options:
-    """How CTranslate2 computes.
+    """CTranslate2's precision, workers and threads.
 
     Attributes:
         compute_type: "int8", "float32" or another that it knows.
@@ -68,13 +68,13 @@ class CTranslate2Backend:
 
     @property
     def compute_type(self) -> str:
-        """What it really computes in, once started: it falls back where a type isn't supported."""
+        """The type that is computed in, once started: unsupported types fall back."""
         return str(self._translator.compute_type)
 
     async def translate(
         self, requests: Sequence[GenerationRequest], max_new_tokens: Sequence[int]
     ) -> list[Output]:
-        """Translate a batch in a thread; CTranslate2 lets go of Python's lock meanwhile."""
+        """Translate a batch in a thread; CTranslate2 releases Python's lock meanwhile."""
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._executor, self._translate, requests, max_new_tokens)
 

@@ -1,4 +1,4 @@
-"""Our own engine as a backend of the batch engine: what iteration-level batching itself brings."""
+"""Our engine behind request-level batching: isolates the gain of iteration-level batching."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from service.engine.engine import Engine
 
 
 class EngineBackend:
-    """Gives the engine a whole batch, and nothing more until the last of it is done.
+    """Submits a whole batch to the engine, and the next one when all of it is done.
 
-    Within a batch the engine is at its best: finished rows leave, and cost no more.
+    Within a batch finished rows are removed and cost nothing more.
     """
 
     def __init__(self, engine: Engine) -> None:

@@ -54,9 +54,6 @@ def peer_model(
         target=bundle.target_language,
         precision=bundle.precision,
         device="cpu",
-        max_source_tokens=limits.max_source_positions,
-        max_target_tokens=limits.max_target_positions,
-        max_rows=limits.max_rows,
         engine=engine,
         translator=Translator(engine, bundle.tokenizer(), source_language=bundle.source_language),
     )
@@ -79,12 +76,12 @@ def own_engine_model(
     bundle: Path, settings: Settings, policy: BatchPolicy, metrics: ServerMetrics, name: str
 ) -> ServedModel:
     """Our engine behind request-level batching."""
-    # Only here: a peer's memory shall not hold an ONNX Runtime that it does not use.
+    # Imported here, so that a peer's memory does not hold an ONNX Runtime that it does not use.
     from service.engine.engine import Engine
     from service.loading import load_model
 
-    # The inner engine's own figures would be counted twice: it gets metrics that nobody reads, but
-    # for what only it can count.
+    # The inner engine's figures would be counted twice, so it gets metrics of its own, except for
+    # those that only it can count.
     unread = ServerMetrics()
     unread.padding_tokens = metrics.padding_tokens
     unread.processes = metrics.processes

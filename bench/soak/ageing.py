@@ -1,8 +1,8 @@
-"""Has a server become slower? It is compared with one that was just started, in turn.
+"""Ageing of a server: its latency beside that of one that was just started, in alternation.
 
-The speed of a machine that others use too changes by a fifth within minutes, and near the capacity
-latency follows it manifold: a series alone can't say that a server stays as fast as it was. Blocks
-of requests that go to the one and to the other within seconds can.
+The speed of a shared machine changes by a fifth within minutes, and near the capacity latency
+multiplies the change, so a series alone does not tell whether a server slowed down. Alternating
+blocks of requests, seconds apart, do.
 """
 
 from __future__ import annotations
@@ -41,13 +41,9 @@ class Pair:
     aged: Sequence[float]
     fresh: Sequence[float]
 
-    def to_dict(self) -> dict[str, list[float]]:
-        """Plain JSON values."""
-        return {"aged": list(self.aged), "fresh": list(self.fresh)}
-
 
 def growth(pairs: Sequence[Pair], percentile: float) -> Interval | None:
-    """By what share the aged server is slower, over all pairs; None from fewer than two."""
+    """The share by which the aged server is slower, over all pairs; None from fewer than two."""
     place = PERCENTILES.index(percentile)
     ratios = interval([math.log(pair.aged[place] / pair.fresh[place]) for pair in pairs])
     if ratios is None:
@@ -56,7 +52,7 @@ def growth(pairs: Sequence[Pair], percentile: float) -> Interval | None:
 
 
 async def compare(aged: str, fresh: str, texts: Sequence[str], num_pairs: int) -> list[Pair]:
-    """Load the two servers (HOST:PORT) in turn; which one is first changes from pair to pair.
+    """Load the two servers (HOST:PORT) in turn; the order changes from pair to pair.
 
     Raises:
         LoadError: a request fails.
@@ -64,7 +60,7 @@ async def compare(aged: str, fresh: str, texts: Sequence[str], num_pairs: int) -
     pairs = []
     async with grpc.aio.insecure_channel(aged) as one, grpc.aio.insecure_channel(fresh) as other:
         stubs = TranslationServiceStub(one), TranslationServiceStub(other)
-        for stub in stubs:  # the one that was just started has to learn its speed
+        for stub in stubs:  # a new server has to learn its speed
             await _block(stub, _texts_of(texts, 0))
         for number in range(num_pairs):
             block = _texts_of(texts, number + 1)

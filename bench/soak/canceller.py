@@ -1,4 +1,4 @@
-"""Clients that change their minds: calls that are cancelled before their answer."""
+"""A load of calls that are cancelled before their answer."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ if TYPE_CHECKING:  # it is only in the stub file
 
 
 class Canceller:
-    """Begins calls at random times and cancels each a moment later.
+    """Starts calls at random times and cancels each shortly after.
 
     Args:
         server: HOST:PORT.
         texts: to send.
         rate: calls a second.
-        patience: the longest that a call is left alone, in seconds.
+        patience: the longest time before a call is cancelled, in seconds.
 
     Attributes:
         num_cancelled: calls cancelled so far.
@@ -45,7 +45,7 @@ class Canceller:
         self.messages: dict[str, str] = {}
 
     async def run(self, seconds: float) -> None:
-        """Go on for so long."""
+        """Start calls for `seconds`."""
         loop = asyncio.get_running_loop()
         end = loop.time() + seconds
         async with grpc.aio.insecure_channel(self._server) as channel:

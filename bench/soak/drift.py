@@ -1,4 +1,4 @@
-"""Does a series stay where it is? Means and trends with their intervals, and quarters compared."""
+"""Drift of a series: means and trends with their intervals, and growth between quarters."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Trend:
     def stays(self, tolerated: float) -> bool:
         """Whether it surely grew by no more than this share of its mean.
 
-        Where the interval is too wide to say, it does not.
+        False where the interval is too wide to tell.
         """
         return self.share(self.high) <= tolerated
 
@@ -62,7 +62,7 @@ class Interval:
 
 
 def interval(values: Sequence[float]) -> Interval | None:
-    """Of the mean of independent values, by Student's t; None from fewer than two."""
+    """The interval of a mean of independent values, by Student's t; None from fewer than two."""
     count = len(values)
     if count < 2:
         return None
@@ -74,10 +74,9 @@ def interval(values: Sequence[float]) -> Interval | None:
 def trend(seconds: Sequence[float], values: Sequence[float]) -> Trend | None:
     """A least-squares line; None from fewer than `MIN_POINTS` points.
 
-    Neighbours are alike: what has no trend may rise for a while and fall again. So there is less in
-    the series than its length says; the interval is wider by the lag-1 autocorrelation of the
-    residuals (as for an AR(1) process: Santer et al., 2000, "Statistical significance of trends",
-    equation 6).
+    Neighbouring points are correlated, so the series holds less information than its length
+    suggests; the interval is wider by the lag-1 autocorrelation of the residuals (as for an AR(1)
+    process: Santer et al., 2000, "Statistical significance of trends", equation 6).
     """
     count = len(values)
     if count < MIN_POINTS:
@@ -97,9 +96,9 @@ def trend(seconds: Sequence[float], values: Sequence[float]) -> Trend | None:
 
 
 def quarters(values: Sequence[float]) -> float | None:
-    """By what share the median of the last quarter is above that of the first.
+    """The share by which the last quarter's median is above the first's.
 
-    A step is no line, so a trend alone says little of it. None from fewer than `MIN_POINTS` points,
+    It detects steps, which a trend alone hardly shows. None from fewer than `MIN_POINTS` points,
     or from a first quarter of nothing.
     """
     if len(values) < MIN_POINTS:

@@ -1,4 +1,4 @@
-"""A soak's samples and scrapes as a series of equal spans of time."""
+"""A soak's samples and scrapes as a series of equal slices of time."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import statistics
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from bench.load.results import Results
 from bench.load.statistics import histogram, percentile_of
@@ -17,12 +16,12 @@ _PERCENTILES = (99.0, 95.0, 90.0)
 
 
 @dataclass(frozen=True)
-class Span:
-    """A minute, or another span.
+class TimeSlice:
+    """A minute, or less of a short soak.
 
     Attributes:
-        begin: seconds since the load began to be measured.
-        num_ok: requests that were due in it, and answered.
+        begin: seconds from the beginning of the measured time.
+        num_ok: answered requests that were due in it.
         p50, high: seconds; `high` at the percentile of `high_percentile`. None: too few samples.
         memory_bytes: median of the resident memory; None without a scrape.
     """
@@ -33,21 +32,14 @@ class Span:
     high: float | None
     memory_bytes: float | None
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain JSON values."""
-        return {
-            "begin": self.begin, "num_ok": self.num_ok, "p50": self.p50, "high": self.high,
-            "memory_bytes": self.memory_bytes,
-        }  # fmt: skip
-
 
 def high_percentile(num_samples: float) -> float:
-    """The highest percentile that so many samples can tell."""
+    """The highest percentile that `num_samples` samples are enough for."""
     return next((p for p in _PERCENTILES if num_samples >= min_samples(p)), _PERCENTILES[-1])
 
 
-def spans(results: Results, seconds: float, percentile: float) -> list[Span]:
-    """The whole spans of the measured time, in order."""
+def time_slices(results: Results, seconds: float, percentile: float) -> list[TimeSlice]:
+    """The whole slices of the measured time, in order."""
     run = results.run
     made = []
     for number in range(int(run.measured_seconds / seconds + 1e-9)):
@@ -60,7 +52,7 @@ def spans(results: Results, seconds: float, percentile: float) -> list[Span]:
             if low <= snapshot.seconds < high and _MEMORY in snapshot.values
         ]
         made.append(
-            Span(
+            TimeSlice(
                 begin,
                 counts.get_total_count(),
                 percentile_of(counts, 50),
@@ -72,6 +64,6 @@ def spans(results: Results, seconds: float, percentile: float) -> list[Span]:
 
 
 def errors(parts: Sequence[Results]) -> dict[str, int]:
-    """Failed requests of all parts of the load, by code."""
+    """Failed requests of all loads, by code."""
     failed = (s.reply.code for results in parts for s in results.run.samples if s.failed)
     return dict(sorted(Counter(failed).items()))

@@ -1,10 +1,10 @@
-"""An hour at 90 % of the capacity: `python -m bench.soak.run`. Memory and latency must not drift.
+"""The soak: an hour at 90 % of the capacity, without drift. `python -m bench.soak.run`.
 
-Before it, all texts are translated a few times, as fast as it goes. Then Poisson arrivals of texts
-of mixed lengths: most of them translated greedily, some streamed, some cancelled, a few with a
-beam. After it, the server's latency is compared with that of one that was just started.
+First all texts are translated a few times at full speed. Then requests arrive at random (Poisson),
+with texts of mixed lengths: most are translated greedily, some streamed, some cancelled, a few with
+a beam. At the end, the server's latency is compared with that of one that was just started.
 
-Exit status: 0 if all that is asked of the server is so, 1 if not, 130 after Ctrl-C or SIGTERM.
+Exit status: 0 if all requirements are met, 1 if not, 130 after Ctrl-C or SIGTERM.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
-import json
 import shutil
 import signal
 import sys
@@ -25,29 +24,29 @@ from typing import Annotated, Any
 
 import typer
 
+from bench.benchmark import Conclusion, Measurement, console, run_benchmark
 from bench.load.errors import LoadError, ResultsError
 from bench.load.results import Results, about_machine, read_results
 from bench.load.scrape import scrape
 from bench.load.source import read_texts
 from bench.load.units import Slo, format_seconds, parse_duration, parse_slo
+from bench.recompute import SUMMARY_FILE, read_summary, write_report, write_summary
 from bench.soak import ageing, report
 from bench.soak.canceller import Canceller
-from bench.soak.minutes import errors, high_percentile, spans
-from bench.suite.artifacts import Artifacts, longest_speed_text, prepare_speed_model
+from bench.soak.minutes import errors, high_percentile, time_slices
+from bench.suite.artifacts import WORK, Artifacts, longest_speed_text, prepare_speed_model
 from bench.suite.points import ENGINE, OWN, own_system
 from bench.suite.reference import find_capacity
-from bench.suite.run import WORK, report_directory
-from bench.suite.suite import Interrupted, Suite, console, remembered
-from bench.suite.systems import Running, end_in_order_on_sigterm, environment, running
+from bench.suite.suite import Suite, remembered
+from bench.suite.systems import Running, environment, running
 from dragoman.client import Client
 from dragoman.results import Search, TranslationError
 
-SOAK_FILE = "soak.json"
 UNARY, STREAMS, BEAMS, CANCELS = "unary", "streams", "beams", "cancels"
 
-# Of the requests. A beam of 4 computes four rows, so a few are a good part of the work.
+# Shares of the requests. A beam of 4 computes four rows, so a few are much of the work.
 _SHARES = {UNARY: 0.815, STREAMS: 0.12, BEAMS: 0.015, CANCELS: 0.05}
-# The work of one, in that of a greedy unary request; of one that is cancelled, at most.
+# The work of one request, in greedy unary requests; of a cancelled one, at most.
 _BEAM = 4
 _WEIGHTS = {UNARY: 1.0, STREAMS: 1.0, BEAMS: float(_BEAM), CANCELS: 1.0}
 _ARGUMENTS = {
@@ -56,15 +55,16 @@ _ARGUMENTS = {
     BEAMS: ["--beam-size", str(_BEAM), "--early-stopping", "first"],
 }
 _PATIENCE_SECONDS = 0.5
+_AROUND_SECONDS = 600.0  # a search for the capacity, rounds of all texts, the comparison
 _SETTLE_TRIES = 50
 _FILL_TEXTS, _FILL_BEAMS, _FILL_SECONDS = 1000, 100, 300.0  # of one call
 _ABOUT = ("started_at", "processor", "cpus", "onnxruntime", "revision")
-_HELD = ("dragoman_slots_used", "dragoman_waiting_sentences", "dragoman_requests_in_flight")
+_HELD = ("dragoman_rows_used", "dragoman_waiting_sentences", "dragoman_requests_in_flight")
 
 
 @dataclass(frozen=True)
-class Plan:
-    """A soak.
+class SoakPlan:
+    """The rate and the durations of a soak.
 
     Attributes:
         rate: requests a second, of all kinds.
@@ -79,13 +79,13 @@ class Plan:
     num_pairs: int = 24
 
     @property
-    def span_seconds(self) -> float:
-        """A minute; less of a short soak, which has to have some spans, too."""
+    def slice_seconds(self) -> float:
+        """A minute; less of a short soak, so that it has 20 slices."""
         return min(60.0, self.seconds / 20)
 
     @property
     def warmup_seconds(self) -> float:
-        """Load that is not measured, before; less of a short soak."""
+        """The warm-up, which is not measured; shorter for a short soak."""
         return min(10.0, self.seconds / 5)
 
 
@@ -93,13 +93,13 @@ class Loads:
     """The processes that make the load, and the clients that cancel.
 
     Args:
-        plan: how much.
-        server: whom.
-        texts: a file of what to send.
+        plan: rates and durations.
+        server: the server under load.
+        texts: a file of texts to send.
         directory: where each process writes its results.
     """
 
-    def __init__(self, plan: Plan, server: Running, texts: Path, directory: Path) -> None:
+    def __init__(self, plan: SoakPlan, server: Running, texts: Path, directory: Path) -> None:
         self._plan = plan
         self._server = server
         self._texts = texts
@@ -109,7 +109,7 @@ class Loads:
         )
 
     async def run(self) -> None:
-        """Until all have ended. Cancelled, it ends them in order: they write what they have."""
+        """Run all loads to their end. Cancelled, it stops them, and they write their results."""
         processes = [
             await asyncio.create_subprocess_exec(
                 sys.executable, *self._arguments(kind, number), env=environment(),
@@ -145,26 +145,26 @@ class Loads:
 
 
 def mean_weight() -> float:
-    """The work of a mean request of the mix, in that of a greedy unary one."""
+    """The work of a mean request of the mix; a greedy unary request is 1."""
     return sum(share * _WEIGHTS[kind] for kind, share in _SHARES.items())
 
 
 def fill_rows(server: Running, texts: Sequence[str], num_rounds: int) -> None:
-    """Translate many texts at once, so that the server has touched the memory that they take.
+    """Translate many texts at once, so that the server has touched the memory that they need.
 
-    The kernel commits a page of the caches when it is first written. Without this, a load that
-    fills all rows only now and then would take more and more of them for hours.
+    The kernel commits a page of the caches when it is first written. Without this, memory would
+    grow for hours under a load that fills all rows only now and then.
 
     Args:
-        server: whom.
-        texts: what will be sent. Before them go copies of the longest, two for each row; after
-            them the same with a beam, and some of the texts.
-        num_rounds: how often.
+        server: the server.
+        texts: the texts of the load. Copies of the longest, two for each row, go before them; the
+            same with a beam, and some of the texts, after them.
+        num_rounds: repetitions.
 
     Raises:
         LoadError: the server fails.
     """
-    num_rows = round(scrape(server.metrics_url, 0.0).values["dragoman_slots"])
+    num_rows = round(scrape(server.metrics_url, 0.0).values["dragoman_rows"])
     longest = longest_speed_text()
     flood = [*[longest] * (2 * num_rows), *texts]
     calls = [
@@ -185,7 +185,7 @@ def fill_rows(server: Running, texts: Sequence[str], num_rounds: int) -> None:
 
 
 def left_over(server: Running) -> dict[str, float]:
-    """What the server still holds; it is given a moment to let go."""
+    """The metrics that do not return to zero within seconds after the load."""
     held: dict[str, float] = {}
     for _ in range(_SETTLE_TRIES):
         values = scrape(server.metrics_url, 0.0).values
@@ -197,9 +197,13 @@ def left_over(server: Running) -> dict[str, float]:
 
 
 def collect(
-    plan: Plan, directory: Path, canceller: Canceller, held: dict[str, float], facts: dict[str, Any]
+    plan: SoakPlan,
+    directory: Path,
+    canceller: Canceller,
+    held: dict[str, float],
+    facts: dict[str, Any],
 ) -> report.Soak:
-    """The soak from the results of its parts.
+    """The soak's figures from the results of its loads.
 
     Raises:
         ResultsError: the main part has none.
@@ -214,14 +218,14 @@ def collect(
             if kind == UNARY:
                 raise
             problems.append(f"{kind}: {exc}")
-    percentile = high_percentile(0.9 * _SHARES[UNARY] * plan.rate * plan.span_seconds)
-    # A call that was to be cancelled is refused like any other, and is counted like any other.
+    percentile = high_percentile(0.9 * _SHARES[UNARY] * plan.rate * plan.slice_seconds)
+    # A refused call counts, even if it was to be cancelled.
     failed = Counter(errors(list(parts.values()))) + canceller.errors
     said = "; ".join(f"{code}: {message}" for code, message in canceller.messages.items())
     num_ended = canceller.num_answered + canceller.errors.total()
     return report.Soak(
         facts=facts | ({"calls to be cancelled failed with": said} if said else {}),
-        spans=spans(parts[UNARY], plan.span_seconds, percentile),
+        slices=time_slices(parts[UNARY], plan.slice_seconds, percentile),
         percentile=percentile,
         errors=dict(sorted(failed.items())),
         num_requests=num_ended + sum(len(results.run.samples) for results in parts.values()),
@@ -232,21 +236,9 @@ def collect(
 
 
 def write(directory: Path, soak: report.Soak) -> None:
-    """The report, and the series to draw it anew."""
-    content = {
-        "facts": dict(soak.facts),
-        "percentile": soak.percentile,
-        "errors": dict(soak.errors),
-        "num_requests": soak.num_requests,
-        "num_cancelled": soak.num_cancelled,
-        "left_over": dict(soak.left_over),
-        "problems": list(soak.problems),
-        "verdicts": {one.what: one.kept for one in report.verdicts(soak)},
-        "pairs": [pair.to_dict() for pair in soak.pairs],
-        "spans": [span.to_dict() for span in soak.spans],
-    }
-    (directory / SOAK_FILE).write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
-    (directory / "report.md").write_text(report.render(soak), encoding="utf-8")
+    """Store the summary and the report."""
+    write_summary(directory, soak.to_dict())
+    write_report(directory)
 
 
 def capacity_rate(directory: Path, artifacts: Artifacts, slo: Slo) -> float:
@@ -266,8 +258,10 @@ def capacity_rate(directory: Path, artifacts: Artifacts, slo: Slo) -> float:
     return float(remembered(directory / "capacity.json", measure)["rate"])
 
 
-def soak(directory: Path, artifacts: Artifacts, plan: Plan, facts: dict[str, Any]) -> report.Soak:
-    """Load the server, and look at what it did.
+def soak(
+    directory: Path, artifacts: Artifacts, plan: SoakPlan, facts: dict[str, Any]
+) -> report.Soak:
+    """Load the server, compare it with a new one, and write the report.
 
     Raises:
         KeyboardInterrupt: Ctrl-C; what was measured until then has been written.
@@ -294,6 +288,47 @@ def soak(directory: Path, artifacts: Artifacts, plan: Plan, facts: dict[str, Any
     return found
 
 
+def measure(
+    directory: Path,
+    artifacts: Artifacts,
+    seconds: float,
+    slo: Slo,
+    share: float,
+    rate: float | None,
+) -> None:
+    """Find the capacity, unless `rate` is given, and soak the server at its share of that.
+
+    Raises:
+        LoadError: the server carries no rate, or failed.
+    """
+    facts: dict[str, Any] = {
+        "name": directory.name, "model": f"speed model, {artifacts.name}, {artifacts.precision}"
+    }  # fmt: skip
+    if rate is None:
+        capacity = capacity_rate(directory, artifacts, slo)
+        rate = share * capacity / mean_weight()
+        facts["capacity"] = (
+            f"{capacity:.4g} greedy requests/s at {slo}; of this mix "
+            f"{capacity / mean_weight():.4g}/s, since a beam of 4 counts as four (a mean "
+            f"request as {mean_weight():.3g}); the load is {share:.0%} of that"
+        )
+    facts |= {
+        "load": f"{rate:.4g} requests/s for {format_seconds(seconds)}: "
+        + ", ".join(f"{part:.1%} {kind}" for kind, part in _SHARES.items()),
+        **{name: value for name, value in about_machine().items() if name in _ABOUT},
+    }
+    console.print(f"{facts['load']}", soft_wrap=True)
+    soak(directory, artifacts, SoakPlan(rate, seconds), facts)
+
+
+def conclude(directory: Path) -> Conclusion:
+    """The report, and whether all requirements are met."""
+    if not (directory / SUMMARY_FILE).exists():
+        return Conclusion(passed=False)
+    found = report.Soak.from_dict(read_summary(directory))
+    return Conclusion([report.render(found)], all(one.kept for one in report.criteria(found)))
+
+
 def main(
     duration: Annotated[str, typer.Option(help="How long, such as 2m or 1h.")] = "1h",
     share: Annotated[float, typer.Option(help="Of the capacity.", min=0.01, max=2.0)] = 0.9,
@@ -302,44 +337,25 @@ def main(
         float | None, typer.Option(help="Requests a second, instead of a share of the capacity.")
     ] = None,
     output: Annotated[
-        Path | None, typer.Option(help="Default: bench/reports/<date>-<machine>-soak.")
+        Path | None, typer.Option(help="Default: runs/bench/<date>-<machine>-soak.")
     ] = None,
     work: Annotated[Path, typer.Option(help="Where models are made.")] = WORK,
     size: Annotated[str, typer.Option(help="Of the speed model: base, or small.")] = "base",
 ) -> None:
-    """Keep the server under load for long, and see whether memory or latency drifts."""
-    end_in_order_on_sigterm()
-    directory = output or report_directory("soak")
-    directory.mkdir(parents=True, exist_ok=True)
-    try:
+    """Keep the server under load and check that memory and latency do not drift."""
+
+    def prepare(directory: Path) -> list[Measurement]:
         promise, seconds = parse_slo(slo), parse_duration(duration, "--duration")
         artifacts = prepare_speed_model(work, "int8", size)
-        facts: dict[str, Any] = {"name": directory.name, "model": f"speed model, {size}, int8"}
-        if rate is None:
-            capacity = capacity_rate(directory, artifacts, promise)
-            rate = share * capacity / mean_weight()
-            facts["capacity"] = (
-                f"{capacity:.4g} greedy requests/s at {promise}; of this mix "
-                f"{capacity / mean_weight():.4g}/s, since a beam of 4 counts as four (a mean "
-                f"request as {mean_weight():.3g}); the load is {share:.0%} of that"
+        return [
+            Measurement(
+                report.SOAK,
+                seconds + _AROUND_SECONDS,
+                lambda once: measure(directory, artifacts, seconds, promise, share, rate),
             )
-        plan = Plan(rate, seconds)
-        facts |= {
-            "load": f"{rate:.4g} requests/s for {format_seconds(seconds)}: "
-            + ", ".join(f"{part:.1%} {kind}" for kind, part in _SHARES.items()),
-            **{name: value for name, value in about_machine().items() if name in _ABOUT},
-        }
-        console.print(f"{facts['load']}", soft_wrap=True)
-        found = soak(directory, artifacts, plan, facts)
-    except (Interrupted, KeyboardInterrupt):
-        raise typer.Exit(130) from None
-    except LoadError as exc:
-        console.print(f"soak: {exc}", style="red", markup=False)
-        raise typer.Exit(1) from None
-    typer.echo(report.render(found))
-    typer.echo(str(directory / "report.md"))
-    if not all(one.kept for one in report.verdicts(found)):
-        raise typer.Exit(1)
+        ]
+
+    run_benchmark(report.SOAK, output, prepare, conclude)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""How many translations of a peer differ from ours, on the same weights and texts."""
+"""The number of a peer's translations that differ from ours, with equal weights and texts."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ _TEXTS_A_CALL = 20
 
 
 def file_name(beam_size: int) -> str:
-    """Of what was found with a search, in a report's directory."""
+    """The file of a beam size in a run's folder."""
     return "agreement.json" if beam_size == 1 else f"agreement-beam{beam_size}.json"
 
 
 @dataclass(frozen=True)
 class Agreement:
-    """Two systems' translations of the same texts.
+    """The differences between two systems' translations of the same texts.
 
     Attributes:
         num_texts: how many.
@@ -40,7 +40,7 @@ class Agreement:
 
 
 def compare_translations(ours: Sequence[str], theirs: Sequence[str]) -> Agreement:
-    """Count the differences; both in the order of the texts."""
+    """Compare translations, both in the order of the texts."""
     pairs = enumerate(zip(ours, theirs, strict=True))
     return Agreement(len(ours), [(n, a, b) for n, (a, b) in pairs if a != b])
 
@@ -77,13 +77,13 @@ def measure_agreement(
 
 
 def write(file: Path, agreement: Agreement) -> None:
-    """Store it, with the differences to look at."""
+    """Store the differences."""
     file.parent.mkdir(parents=True, exist_ok=True)
     facts = {"num_texts": agreement.num_texts, "different": list(agreement.different)}
     file.write_text(json.dumps(facts, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 def read(file: Path) -> Agreement:
-    """What `write` stored."""
+    """The agreement that `write` stored."""
     facts = json.loads(file.read_text(encoding="utf-8"))
     return Agreement(facts["num_texts"], [tuple(item) for item in facts["different"]])

@@ -1,4 +1,4 @@
-"""What the systems under test serve: one model, as our bundle and in CTranslate2's format."""
+"""The models under test, as our bundle and in CTranslate2's format."""
 
 from __future__ import annotations
 
@@ -25,6 +25,9 @@ a joint vocabulary of 8,000 pieces: news, so longer than chat."""
 
 
 _ROOT = Path(__file__).resolve().parents[2]
+
+WORK = _ROOT / "build" / "bench"
+"""Where models are made."""
 
 SHIPPED_CHECKPOINT = _ROOT / "model" / "checkpoints" / "en-de"
 """The trained model that is measured beside the speed model."""
@@ -53,7 +56,7 @@ class Artifacts:
 
     @property
     def compute_type(self) -> str:
-        """CTranslate2's name of the precision."""
+        """The precision, as CTranslate2 names it."""
         return {"int8": "int8", "fp32": "float32"}[self.precision]
 
 
@@ -85,7 +88,7 @@ def _lengths() -> list[tuple[int, int]]:
 
 
 def prepare_speed_model(directory: Path, precision: str, preset: str = "base") -> Artifacts:
-    """Make the speed model, or find it made."""
+    """Make the speed model unless it exists."""
     vocab_size = 32_000 if preset == "base" else 2_000
     config = speed_model.speed_config(preset, vocab_size)
     made = _artifacts(directory, preset, precision)
@@ -128,8 +131,37 @@ def prepare_checkpoint(
     return made
 
 
+@dataclass(frozen=True)
+class Models:
+    """The models to measure, and where they are made.
+
+    Attributes:
+        work: where models are made.
+        size: of the speed model: "base", or "small".
+        checkpoint: a trained model to measure as well; None for the speed model alone.
+        texts: for that, one a line.
+    """
+
+    work: Path = WORK
+    size: str = "base"
+    checkpoint: Path | None = SHIPPED_CHECKPOINT
+    texts: Path = SHIPPED_TEXTS
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the models in results."""
+        return [self.size] + ["shipped"] * (self.checkpoint is not None)
+
+    def prepare(self, name: str, precision: str) -> Artifacts:
+        """Make one model unless it exists."""
+        if name == self.size:
+            return prepare_speed_model(self.work, precision, self.size)
+        assert self.checkpoint is not None, "otherwise it has no name"
+        return prepare_checkpoint(self.work, name, self.checkpoint, precision, self.texts)
+
+
 def digest(files: Sequence[Path] = ()) -> str:
-    """Of the code that makes the models, and of `files`: what was made before it changed is old."""
+    """A checksum of the code that makes the models, and of `files`, to detect stale models."""
     code = [Path(speed_model.__file__), _ROOT / "bench" / "peers" / "conversion.py"]
     for package in ("export", "model"):
         code += sorted((_ROOT / package).glob("*.py"))
@@ -147,7 +179,7 @@ def _drop_stale(made: Artifacts, made_from: str) -> None:
 
 
 def _note(path: Path) -> Path:
-    """What a model was made from."""
+    """The file with the checksum of what a model was made from."""
     return path.with_suffix(".made")
 
 
@@ -164,7 +196,7 @@ def _make(
     languages: tuple[str, str],
     made_from: str,
 ) -> None:
-    """Write both models; each appears whole or not at all."""
+    """Write both models; each is moved into place when complete."""
     from export.bundle_writer import ExportOptions, ExportSource, write_bundle
 
     if not made.bundle.exists():

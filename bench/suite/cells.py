@@ -1,4 +1,8 @@
-"""The raw samples of a report, by load and system."""
+"""The figures of a report by load and system, from raw samples or from a summary.
+
+Raw samples lie in a run's folder and are not kept in the repository; `Cell` holds all that the
+tables need of them, as plain values.
+"""
 
 from __future__ import annotations
 
@@ -6,23 +10,104 @@ import math
 import re
 import statistics
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from bench.load.host import other_cores
 from bench.load.results import RUN_FILE, Results, read_results
-from bench.load.scrape import ServerFigures
 from bench.load.statistics import (
-    MAX_SECONDS,
     Distribution,
-    Summary,
     distribution,
     histogram,
     percentile_of,
-    summarise,
 )
+
+RawRuns = Mapping[tuple[str, str], Sequence[Results]]
+"""The runs of one model by load and system, one a repetition."""
+
+
+@dataclass(frozen=True)
+class RunFigures:
+    """The figures of one run. Those of the server are None where it did not give them.
+
+    Attributes:
+        requests_per_second, texts_per_second, tokens_per_second: answered.
+        num_ok: requests answered.
+        errors: requests that failed, by gRPC code; a refusal is a failure.
+        num_retry_hints: failures whose details say when to try again.
+        drain_seconds: from the end of the load to the last answer.
+        recovery_seconds: from the end of the load until no sentence waits for a row.
+        problems: why the run is not valid; empty if it is.
+        broken_off: why the run ended early; "" if it did not.
+        other_cores: cores kept busy by neither server nor generator.
+        queue_seconds: mean time that a sentence waited.
+        rows_per_step: mean.
+        padding_share: padding computed by the encoder, by tokens that it read.
+        wasted_tokens: of calls that ended without an answer.
+        cpu_cores: cores that the server kept busy.
+        tokens_per_cpu_second: of the server.
+        memory_bytes: most resident memory of the server.
+        memory_growth: of the resident memory, a share; see `memory_growth`.
+    """
+
+    requests_per_second: float
+    texts_per_second: float
+    tokens_per_second: float
+    num_ok: int
+    errors: Mapping[str, int]
+    num_retry_hints: int
+    drain_seconds: float
+    recovery_seconds: float
+    problems: Sequence[str]
+    broken_off: str
+    other_cores: float | None
+    queue_seconds: float | None
+    rows_per_step: float | None
+    padding_share: float | None
+    wasted_tokens: float | None
+    cpu_cores: float | None
+    tokens_per_cpu_second: float | None
+    memory_bytes: float | None
+    memory_growth: float | None
+
+    @property
+    def num_errors(self) -> int:
+        """Requests that failed."""
+        return sum(self.errors.values())
+
+    @classmethod
+    def of(cls, results: Results) -> RunFigures:
+        """The figures that follow from a run's samples and scrapes."""
+        summary, server = results.summary(), results.server()
+        tokens, cores = (
+            (server.target_tokens_per_second, server.cpu_cores) if server else (None, None)
+        )
+        return cls(
+            requests_per_second=summary.achieved_rate,
+            texts_per_second=summary.texts_per_second,
+            tokens_per_second=summary.target_tokens_per_second,
+            num_ok=summary.num_ok,
+            errors=summary.errors,
+            num_retry_hints=sum(
+                s.failed and s.reply.retry_after is not None for s in results.run.measured()
+            ),
+            drain_seconds=summary.drain_seconds,
+            recovery_seconds=recovery_seconds(results),
+            problems=summary.problems,
+            broken_off=results.run.broken_off,
+            other_cores=others(results),
+            queue_seconds=server.queue_mean if server else None,
+            rows_per_step=server.rows_per_step if server else None,
+            padding_share=server.padding_share if server else None,
+            wasted_tokens=server.wasted_tokens if server else None,
+            cpu_cores=cores,
+            tokens_per_cpu_second=tokens / cores if tokens and cores else None,
+            memory_bytes=server.max_memory_bytes if server else None,
+            memory_growth=memory_growth(results),
+        )
 
 
 @dataclass(frozen=True)
@@ -31,60 +116,71 @@ class Cell:
 
     Attributes:
         load, system: which.
-        runs: the results, one a repetition.
+        settings: options of the system.
+        runs: one a repetition.
+        latency: of the answered requests of all runs together: a percentile needs many.
+        p99_with_failed: seconds; that of all requests of all runs, where a failed one counts as
+            infinitely late, so that refusing slow requests does not lower it. At least
+            `statistics.MAX_SECONDS` where more failed than lie above the percentile; None where
+            there are too few samples.
     """
 
     load: str
     system: str
-    runs: Sequence[Results]
+    settings: Mapping[str, Any]
+    runs: Sequence[RunFigures]
+    latency: Distribution
+    p99_with_failed: float | None
 
-    @cached_property
-    def summaries(self) -> list[Summary]:
-        """The figures of each run."""
-        return [summarise(results.run, results.slo) for results in self.runs]
+    @classmethod
+    def of(cls, load: str, system: str, runs: Sequence[Results]) -> Cell:
+        """The figures of raw runs."""
+        ended = [s for one in runs for s in one.run.measured() if s.ok or s.failed]
+        late = histogram(s.latency if s.ok else math.inf for s in ended)
+        return cls(
+            load,
+            system,
+            runs[0].about.get("system", {}).get("settings", {}),
+            [RunFigures.of(results) for results in runs],
+            pooled_latency(runs),
+            percentile_of(late, 99.0),
+        )
 
-    @cached_property
-    def servers(self) -> list[ServerFigures]:
-        """The server's own figures of each run."""
-        return [server for results in self.runs if (server := results.server()) is not None]
-
-    @cached_property
-    def latency(self) -> Distribution:
-        """Of the requests of all runs together: a percentile needs many."""
-        ok = (s for results in self.runs for s in results.run.measured() if s.ok)
-        return distribution([sample.latency for sample in ok])
+    @classmethod
+    def from_dict(cls, fields: Mapping[str, Any]) -> Cell:
+        """The cell that `dataclasses.asdict` gave."""
+        return cls(
+            **{
+                **fields,
+                "runs": [RunFigures(**run) for run in fields["runs"]],
+                "latency": Distribution(**fields["latency"]),
+            }
+        )
 
     @cached_property
     def num_failed(self) -> int:
-        """Requests of all runs that ended in an error; a refusal is one."""
-        return sum(summary.num_errors for summary in self.summaries)
+        """Failed requests of all runs."""
+        return sum(run.num_errors for run in self.runs)
 
     @property
     def failed_share(self) -> float:
-        """The same as a share of those that were answered or failed; 0 without any."""
-        num_ended = self.num_failed + sum(summary.num_ok for summary in self.summaries)
+        """The share of ended requests that failed; 0 without any."""
+        num_ended = self.num_failed + sum(run.num_ok for run in self.runs)
         return self.num_failed / num_ended if num_ended else 0.0
 
-    def latency_with_failed(self, percentile: float) -> float | None:
-        """A percentile in seconds over all requests of all runs; those that failed took for ever.
-
-        So that who refuses what would be late is not the quicker for it. Infinite where more
-        failed than lie above the percentile; None where there are too few samples to say.
-        """
-        ended = [s for results in self.runs for s in results.run.measured() if s.ok or s.failed]
-        found = percentile_of(histogram(s.latency if s.ok else math.inf for s in ended), percentile)
-        return math.inf if found is not None and found >= MAX_SECONDS else found
-
-    @cached_property
-    def others(self) -> list[float]:
-        """Cores that something else kept busy, in each run of which that is known."""
-        return [cores for results in self.runs if (cores := others(results)) is not None]
-
     @property
-    def settings(self) -> str:
-        """Of the system, as text."""
-        settings = self.runs[0].about["system"]["settings"]
-        return ", ".join(f"{name} {value}" for name, value in settings.items()) or "defaults"
+    def other_cores(self) -> list[float]:
+        """Cores that something else kept busy, of each run of which that is known."""
+        return [run.other_cores for run in self.runs if run.other_cores is not None]
+
+    def median(self, figure: str) -> float | None:
+        """The median of one of the figures over the runs; see `average`."""
+        return average(getattr(run, figure) for run in self.runs)
+
+
+def pooled_latency(runs: Iterable[Results]) -> Distribution:
+    """The latency of the answered requests of all runs together."""
+    return distribution([s.latency for one in runs for s in one.run.measured() if s.ok])
 
 
 def others(results: Results) -> float | None:
@@ -95,19 +191,48 @@ def others(results: Results) -> float | None:
     return other_cores(host, results.run.cpu_seconds, server.cpu_cores)
 
 
-def read_cells(directory: Path) -> dict[str, list[Cell]]:
-    """Every cell of a report by the name of its model."""
+def memory_growth(results: Results) -> float | None:
+    """Growth of the resident memory from a run's second quarter to its last, a share.
+
+    None where there are too few scrapes.
+    """
+    memory = [
+        snapshot.values["process_resident_memory_bytes"]
+        for snapshot in results.snapshots
+        if "process_resident_memory_bytes" in snapshot.values
+        and results.run.plan.warmup <= snapshot.seconds <= results.run.seconds
+    ]
+    if len(memory) < 4:
+        return None
+    quarter = len(memory) // 4
+    early = statistics.median(memory[quarter : 2 * quarter])
+    return statistics.median(memory[-quarter:]) / early - 1
+
+
+def recovery_seconds(results: Results) -> float:
+    """Seconds from the end of the load until the last sentence had left the queue."""
+    left_queue = (s.sent + s.reply.queue_seconds for s in results.run.samples if s.ok)
+    return max([0.0, *(when - results.run.seconds for when in left_queue)])
+
+
+def read_runs(directory: Path) -> dict[str, RawRuns]:
+    """The raw runs in a run's folder by the name of the model."""
     found: dict[str, dict[tuple[str, str], list[Results]]] = defaultdict(lambda: defaultdict(list))
-    for file in sorted((directory / "runs").glob(f"*/*/*/*/{RUN_FILE}")):
+    for file in run_files(directory):
         results = read_results(file.parent)
         model = f"{results.about['model']} {results.about['precision']}"
         found[model][results.about["load"], results.about["system"]["name"]].append(results)
-    return {
-        model: [
-            Cell(load, system, runs) for (load, system), runs in sorted(cells.items(), key=_order)
-        ]
-        for model, cells in found.items()
-    }
+    return {model: dict(runs) for model, runs in found.items()}
+
+
+def run_files(directory: Path) -> list[Path]:
+    """The `run.json` of every raw run in a run's folder."""
+    return sorted((directory / "runs").glob(f"*/*/*/*/{RUN_FILE}"))
+
+
+def cells_of(runs: RawRuns) -> list[Cell]:
+    """The cells of one model, by search, kind of load, amount, system."""
+    return [Cell.of(*key, runs[key]) for key in sorted(runs, key=_order)]
 
 
 def find(cells: Iterable[Cell], load: str, system: str) -> Cell | None:
@@ -123,9 +248,8 @@ def average(values: Iterable[float | None]) -> float | None:
     return statistics.median(value for value in known if value is not None)
 
 
-def _order(item: tuple[tuple[str, str], list[Results]]) -> tuple[int, str, int, str]:
-    """By search, kind of load, amount, system."""
-    (load, system), _ = item
+def _order(key: tuple[str, str]) -> tuple[int, str, int, str]:
+    load, system = key
     kind, _, rest = load.partition("-")
     amount, beam = re.fullmatch(r"(\d+)(?:pct)?(?:-beam(\d+))?", rest).groups()  # type: ignore[union-attr]
     return int(beam or 1), kind, int(amount), system

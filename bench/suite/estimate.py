@@ -1,10 +1,6 @@
-"""How long a benchmark will take, from its plan: said before it begins and while it goes on."""
+"""Estimates of a benchmark's duration from its plan, printed before and while it runs."""
 
 from __future__ import annotations
-
-import dataclasses
-from collections.abc import Sequence
-from dataclasses import dataclass
 
 from bench.suite.points import MAIN_SHARE, PEER, Load, SuitePlan
 from bench.suite.takeover import sources
@@ -24,50 +20,6 @@ _TIMES_SHIPPED = 8.0
 _CAPACITY_SHARE = 0.35  # of the throughput
 _BRACKETED_PROBES = 4
 _BRACKETED_TRIALS = 1.5  # most end early where they break the promise
-
-
-@dataclass(frozen=True)
-class Step:
-    """A part of a benchmark.
-
-    Attributes:
-        name: for the terminal.
-        seconds: that it will take, roughly.
-        spare: those of them that go to repetitions.
-    """
-
-    name: str
-    seconds: float
-    spare: float = 0.0
-
-
-def steps(plan: SuitePlan, cell: tuple[str, str], is_first: bool = True) -> list[Step]:
-    """The parts of one model's benchmark.
-
-    Args:
-        plan: all of it.
-        cell: the model's name and precision.
-        is_first: whether it is the one that is measured first.
-    """
-    model = "-".join(cell)
-    found = []
-    for loads in plan.searches:
-        beam = loads[0].beam_size
-        if PEER in plan.systems:
-            found.append(
-                Step(f"{model} agreement, beam {beam}", _agreement_seconds(plan, cell, beam))
-            )
-        reference = plan.reference == "capacity" and any(load.share is not None for load in loads)
-        for load in loads:
-            if load.share is not None and reference:
-                seconds = capacity_seconds(plan, beam_size=beam, cell=cell, is_first=is_first)
-                found.append(Step(f"{model} reference, beam {beam}", seconds))
-                reference = False
-            seconds = load_seconds(plan, load, cell, is_first)
-            once = dataclasses.replace(plan, repetitions=1)
-            spare = seconds - load_seconds(once, load, cell, is_first)
-            found.append(Step(f"{model} {load.name}", seconds, spare))
-    return found
 
 
 def load_seconds(
@@ -108,7 +60,7 @@ def _answer_seconds(plan: SuitePlan, load: Load, cell: tuple[str, str]) -> float
 def sweep_seconds(
     plan: SuitePlan, load: Load, skip: int = 0, cell: tuple[str, str] = ("base", "int8")
 ) -> float:
-    """A sweep, its first `skip` rounds left out."""
+    """A sweep without its first `skip` rounds."""
     num_runs = plan.sweep_at(load).num_runs(load.concurrency)
     return sum(
         num_runs[number] * _round_run_seconds(plan, number, load, cell)
@@ -127,7 +79,7 @@ def _round_run_seconds(plan: SuitePlan, number: int, load: Load, cell: tuple[str
 def _taken_over_seconds(
     plan: SuitePlan, load: Load | None, beam_size: int, cell: tuple[str, str], is_first: bool
 ) -> float:
-    """A sweep that may begin where others ended; `load` is None for that near the capacity."""
+    """A sweep that may start from others' results; `load` is None for that near the capacity."""
     near = Load(share=1.0, beam_size=beam_size)
     found = sources(plan, load, beam_size, is_first)
     if not found:
@@ -144,7 +96,8 @@ def _taken_over_seconds(
     return sum(counts) * _round_run_seconds(plan, last, load or near, cell)
 
 
-def _agreement_seconds(plan: SuitePlan, cell: tuple[str, str], beam_size: int) -> float:
+def agreement_seconds(plan: SuitePlan, cell: tuple[str, str], beam_size: int) -> float:
+    """Translating the same texts with both systems."""
     texts = plan.agreement_texts / _throughput(cell, beam_size)
     return 2 * (_AROUND_A_RUN_SECONDS + texts)
 
@@ -167,16 +120,3 @@ def capacity_seconds(
     trial = max(_TRIAL_SECONDS, min(_PEER_TRIAL_SECONDS, plan.max_trial_seconds / 2))
     seconds = _PROBES * _PROBE_SECONDS + _TRIALS * trial
     return seconds + sweep_seconds(plan, Load(share=1.0))
-
-
-def format_duration(seconds: float) -> str:
-    """Hours and minutes."""
-    if seconds < 1:
-        return "nothing"
-    minutes = max(1, round(seconds / 60))
-    return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60:02d} min"
-
-
-def total(parts: Sequence[Step]) -> float:
-    """Seconds of all of them."""
-    return sum(part.seconds for part in parts)

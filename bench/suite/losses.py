@@ -1,10 +1,10 @@
-"""Where a peer is better than we are: a report says so at each load, and counts the loads."""
+"""The loads at which a peer is better than Dragoman: named at each load, and counted."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from bench.suite.cells import Cell, average, find
+from bench.suite.cells import Cell, find
 from bench.suite.points import OWN, PEER
 
 _FEW = 3
@@ -12,52 +12,45 @@ _SAME_RATE = 1.05  # chance makes two runs at one rate differ by as much
 
 
 def render(cells: Sequence[Cell]) -> list[str]:
-    """Where a peer is better than we are: in throughput, latency, refusals or memory."""
+    """Every loss in throughput, latency, refusals or memory, one a line."""
     lines = []
-    ours = {cell.load: cell for cell in cells if cell.system == OWN}
     for cell in cells:
-        own = ours.get(cell.load)
+        own = find(cells, cell.load, OWN)
         if own is None or cell is own:
             continue
-        if _more_tokens(own, cell):
-            rate, theirs = (
-                average(s.target_tokens_per_second for s in c.summaries) for c in (own, cell)
-            )
-            if rate and theirs:
-                lines.append(
-                    f"- {cell.load}: {cell.system} writes {theirs / rate:.2f} times our tokens"
-                )
+        load, peer = cell.load, cell.system
+        rate, theirs = own.median("tokens_per_second"), cell.median("tokens_per_second")
+        if _more_tokens(own, cell) and rate and theirs:
+            lines.append(f"- {load}: {peer} writes {theirs / rate:.2f} times our tokens")
         for percentile in (50.0, 90.0, 99.0):
-            mine, other = (c.latency.at(percentile) for c in (own, cell))
+            mine, other = own.latency.at(percentile), cell.latency.at(percentile)
             if mine is not None and other is not None and other < mine:
-                lines.append(
-                    f"- {cell.load}: {cell.system}'s p{percentile:g} is {other / mine:.2f} of ours"
-                )
+                lines.append(f"- {load}: {peer}'s p{percentile:g} is {other / mine:.2f} of ours")
         if cell.failed_share < own.failed_share:
             lines.append(
-                f"- {cell.load}: {own.failed_share:.1%} of our requests fail or are refused, "
-                f"{cell.failed_share:.1%} of {cell.system}'s"
+                f"- {load}: {own.failed_share:.1%} of our requests fail or are refused, "
+                f"{cell.failed_share:.1%} of {peer}'s"
             )
-        used, less = (average(s.max_memory_bytes for s in c.servers) for c in (own, cell))
+        used, less = own.median("memory_bytes"), cell.median("memory_bytes")
         if used is not None and less is not None and less < used:
-            lines.append(f"- {cell.load}: {cell.system} takes {less / used:.2f} of our memory")
+            lines.append(f"- {load}: {peer} takes {less / used:.2f} of our memory")
     return lines or ["Nowhere in this report."]
 
 
 def summary(models: Mapping[str, Sequence[Cell]]) -> list[str]:
-    """At how many loads CTranslate2 is better than we are, and at which if they are few."""
+    """The number of loads at which CTranslate2 is better, with their names if they are few."""
     lines = []
     for what, loses in _LOSSES.items():
         known, num_lost, where = 0, 0, []
         for model, cells in models.items():
-            verdicts = [(own.load, loses(own, peer)) for own, peer in pairs(cells)]
-            told = [(load, verdict) for load, verdict in verdicts if verdict is not None]
-            lost = [load for load, verdict in told if verdict]
-            known += len(told)
+            compared = [(own.load, loses(own, peer)) for own, peer in pairs(cells)]
+            counted = [(load, is_loss) for load, is_loss in compared if is_loss is not None]
+            lost = [load for load, is_loss in counted if is_loss]
+            known += len(counted)
             num_lost += len(lost)
             if lost:
                 few = len(lost) <= _FEW
-                named = ", ".join(lost) if few else f"{len(lost)} of {len(told)}"
+                named = ", ".join(lost) if few else f"{len(lost)} of {len(counted)}"
                 where.append(f"{model} {named}")
         if known:
             at = f": {'; '.join(where)}" if where else ""
@@ -66,30 +59,24 @@ def summary(models: Mapping[str, Sequence[Cell]]) -> list[str]:
 
 
 def pairs(cells: Sequence[Cell]) -> list[tuple[Cell, Cell]]:
-    """Ours and CTranslate2's of each load that has both."""
+    """The cells of Dragoman and CTranslate2 of each load that has both."""
     both = ((find(cells, c.load, OWN), c) for c in cells if c.system == PEER)
     return [(own, peer) for own, peer in both if own is not None]
 
 
+def _is_less(theirs: float | None, ours: float | None) -> bool | None:
+    return None if ours is None or theirs is None else theirs < ours
+
+
 def _more_tokens(own: Cell, peer: Cell) -> bool | None:
-    """Of closed loops; in an open one the rate is given, unless it is more than can be done."""
-    ours, theirs = (average(s.target_tokens_per_second for s in c.summaries) for c in (own, peer))
-    if ours is None or theirs is None:
-        return None
-    return theirs > ours * (1.0 if own.load.startswith("closed") else _SAME_RATE)
+    """Whether the peer writes more tokens; in an open loop, by more than chance explains."""
+    ours, theirs = own.median("tokens_per_second"), peer.median("tokens_per_second")
+    tolerated = 1.0 if own.load.startswith("closed") else _SAME_RATE
+    return _is_less(None if ours is None else ours * tolerated, theirs)
 
 
 def _shorter(percentile: float) -> Callable[[Cell, Cell], bool | None]:
-    def is_shorter(own: Cell, peer: Cell) -> bool | None:
-        ours, theirs = (c.latency.at(percentile) for c in (own, peer))
-        return None if ours is None or theirs is None else theirs < ours
-
-    return is_shorter
-
-
-def _less_memory(own: Cell, peer: Cell) -> bool | None:
-    ours, theirs = (average(s.max_memory_bytes for s in c.servers) for c in (own, peer))
-    return None if ours is None or theirs is None else theirs < ours
+    return lambda own, peer: _is_less(peer.latency.at(percentile), own.latency.at(percentile))
 
 
 _LOSSES: dict[str, Callable[[Cell, Cell], bool | None]] = {
@@ -98,5 +85,5 @@ _LOSSES: dict[str, Callable[[Cell, Cell], bool | None]] = {
     "p90": _shorter(90.0),
     "p99": _shorter(99.0),
     "Requests that fail or are refused": lambda own, peer: peer.failed_share < own.failed_share,
-    "Memory": _less_memory,
+    "Memory": lambda own, peer: _is_less(peer.median("memory_bytes"), own.median("memory_bytes")),
 }

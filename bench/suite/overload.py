@@ -1,16 +1,15 @@
-"""Whether a server under more load than it can carry refuses, rather than falls behind."""
+"""Overload: a server with more load than it can carry refuses requests and does not fall behind."""
 
 from __future__ import annotations
 
+import math
 import re
-import statistics
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import grpc
 
-from bench.load.results import Results
-from bench.load.sample import Sample
+from bench.criterion import Criterion
 from bench.load.units import format_seconds
 from bench.suite.cells import Cell, find
 from bench.suite.points import OWN
@@ -23,30 +22,11 @@ _RECOVERY_SECONDS = 1.0
 _CALM, _OVER = "80pct", "150pct"
 
 
-@dataclass(frozen=True)
-class Verdict:
-    """One thing that is asked of a server under overload.
-
-    Attributes:
-        what: it is.
-        kept: whether it is so; None if there are too few samples to say.
-        found: what was measured.
-    """
-
-    what: str
-    kept: bool | None
-    found: str
-
-    def __str__(self) -> str:
-        verdict = {True: "kept", False: "**BROKEN**", None: "not known"}[self.kept]
-        return f"{verdict}: {self.what} ({self.found})"
-
-
 def touch_rows(server: str, texts: Sequence[str], num_rows: int) -> None:
-    """Have every row translate a long text, all at once.
+    """Translate a long text in every row at once.
 
-    The caches' pages are committed when a row first gets that far. It is their size that is bounded
-    (the server says by how much), and only after this does a growth of the memory tell of a leak.
+    The kernel commits the caches' pages when a row first reaches them, so memory grows to a known
+    bound. Only growth after this indicates a leak.
 
     Raises:
         grpc.RpcError: the server does not answer all.
@@ -59,75 +39,49 @@ def touch_rows(server: str, texts: Sequence[str], num_rows: int) -> None:
             call.result()
 
 
-def verdicts(cells: Sequence[Cell]) -> list[Verdict]:
-    """What is asked, at 150 % of our own throughput beside 80 % of it; none without these runs."""
+def criteria(cells: Sequence[Cell]) -> list[Criterion]:
+    """Overload at 150 % of our own throughput beside 80 % of it; none without these runs."""
     made = []
     for over in cells:
         found = re.fullmatch(rf"own-{_OVER}(.*)", over.load)
         calm = find(cells, f"own-{_CALM}{found[1]}", OWN) if found else None
         if calm is not None:
-            suffix = f" at {over.load}"
             made += [
-                Verdict(verdict.what + suffix, verdict.kept, verdict.found)
-                for verdict in judge(calm, over)
+                Criterion(f"{one.what} at {over.load}", one.kept, one.found)
+                for one in judge(calm, over)
             ]
     return made
 
 
-def judge(calm: Cell, over: Cell) -> list[Verdict]:
-    """The verdicts on one pair of loads."""
-    failed = [s for results in over.runs for s in results.run.measured() if s.failed]
-    codes = sorted({sample.reply.code for sample in failed})
-    hints = sum(sample.reply.retry_after is not None for sample in failed)
-    p99s = [cell.latency.at(99) for cell in (calm, over)]
-    growth = max(memory_growth(results) for results in over.runs)
-    recovery = max(recovery_seconds(results) for results in over.runs)
-    shown = ["–" if p99 is None else format_seconds(p99) for p99 in p99s]
-    before, after = p99s
+def judge(calm: Cell, over: Cell) -> list[Criterion]:
+    """The criteria for one pair of loads."""
+    errors = sum((Counter(run.errors) for run in over.runs), Counter())
+    hints = sum(run.num_retry_hints for run in over.runs)
+    before, after = (cell.latency.at(99) for cell in (calm, over))
+    shown = ["–" if p99 is None else format_seconds(p99) for p99 in (before, after)]
+    # Too few scrapes to tell: not flat.
+    growth = max(math.inf if (g := run.memory_growth) is None else g for run in over.runs)
+    recovery = max(run.recovery_seconds for run in over.runs)
     return [
-        Verdict(
+        Criterion(
             "what can't be done is refused with RESOURCE_EXHAUSTED, nothing else fails",
-            codes == ["RESOURCE_EXHAUSTED"],
-            f"{len(failed):,} refused: {', '.join(codes) or 'none'}",
+            list(errors) == ["RESOURCE_EXHAUSTED"],
+            f"{errors.total():,} refused: {', '.join(sorted(errors)) or 'none'}",
         ),
-        Verdict(
+        Criterion(
             "each refusal says when to try again",
-            bool(failed) and hints == len(failed),
-            f"{hints:,} of {len(failed):,}",
+            bool(errors) and hints == errors.total(),
+            f"{hints:,} of {errors.total():,}",
         ),
-        Verdict(
+        Criterion(
             "the p99 of what is accepted is within twice that at 80 %",
             None if before is None or after is None else after <= _TIMES_P99 * before,
             f"{shown[1]} against {shown[0]}",
         ),
-        Verdict("memory stays flat", growth <= _MEMORY_GROWTH, f"{growth:+.1%}"),
-        Verdict(
+        Criterion("memory stays flat", growth <= _MEMORY_GROWTH, f"{growth:+.1%}"),
+        Criterion(
             "a second after the load has gone nothing waits any more",
             recovery <= _RECOVERY_SECONDS,
             format_seconds(recovery),
         ),
     ]
-
-
-def memory_growth(results: Results) -> float:
-    """Of the resident memory, from the second quarter of a run to its last; a share."""
-    memory = [
-        snapshot.values["process_resident_memory_bytes"]
-        for snapshot in results.snapshots
-        if "process_resident_memory_bytes" in snapshot.values
-        and results.run.plan.warmup <= snapshot.seconds <= results.run.seconds
-    ]
-    if len(memory) < 4:
-        return float("inf")
-    quarter = len(memory) // 4
-    early = statistics.median(memory[quarter : 2 * quarter])
-    return statistics.median(memory[-quarter:]) / early - 1
-
-
-def recovery_seconds(results: Results) -> float:
-    """How long after the end of the load the last sentence still waited for its slot."""
-    return max([0.0, *(_began(s) - results.run.seconds for s in results.run.samples if s.ok)])
-
-
-def _began(sample: Sample) -> float:
-    return sample.sent + sample.reply.queue_seconds

@@ -1,4 +1,4 @@
-"""What is measured: loads, systems, durations, and how often."""
+"""Plans of the suite: loads, systems, durations and repetitions."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from bench.suite.sweep import Round, Sweep, sweep_settings
 from bench.suite.systems import System
 
 Reference = Literal["capacity", "throughput", "own throughput"]
-"""What the rates of open loops are shares of: CTranslate2's capacity (long trials), its closed-loop
-throughput at the most users, or our own."""
+"""The reference rate of open loops: CTranslate2's capacity (long trials), its closed-loop
+throughput with the most users, or our own."""
 
 OWN = "dragoman"
 PEER = "ctranslate2"
@@ -27,18 +27,18 @@ _CLOSED_QUEUE_SECONDS = 60.0
 _MANY_USERS = 16
 
 MAIN_SHARE = 0.8
-"""The share of an open loop at which every setting is tried; the others take what is left."""
+"""The share of an open loop at which every setting is tried; other shares try the finalists."""
 
 
 @dataclass(frozen=True)
 class Load:
-    """A load point.
+    """A load point of a closed or an open loop.
 
     Attributes:
         concurrency: users of a closed loop; None for an open one.
         share: of the reference rate, for an open loop; None for a closed one.
         beam_size: hypotheses; 1 is greedy.
-        of_own: whether the share is of our own throughput, whatever the plan's reference is.
+        of_own: whether the share is of our own throughput instead of the plan's reference.
     """
 
     concurrency: int | None = None
@@ -56,7 +56,7 @@ class Load:
         return name if self.beam_size == 1 else f"{name}-beam{self.beam_size}"
 
     def plan(self, server: str, seconds: float, warmup: float, reference: float) -> LoadPlan:
-        """The run; `reference` is the rate of which an open loop takes its share.
+        """The plan of a run; an open loop takes its share of the rate `reference`.
 
         A beam is searched as CTranslate2 searches it.
         """
@@ -86,45 +86,42 @@ class SuitePlan:
         beam_sizes: of the searches; 1 is greedy.
         closed, shares: the load points.
         own_shares: of open loops for our own system alone, greedily, of our own throughput.
-        systems: what is compared; CTranslate2 gets its settings from the sweep.
+        systems: the systems to compare; CTranslate2 gets its settings from the sweep.
         seconds, open_seconds, warmup: of a run.
-        repetitions: runs of each of the two, ours and CTranslate2, at each point, alternating;
-            the other systems run once.
-        baselines_everywhere: whether the other systems run with every model and precision, rather
-            than with those that are measured first.
-        agreement_texts: whose translations are compared.
-        servers_stay: whether the servers of a load point stay up, idle, while the others are
-            measured, instead of being started for each run.
+        repetitions: alternating runs of Dragoman and CTranslate2 at each point; the other systems
+            run once.
+        baselines_everywhere: whether the other systems run with every model and precision, or with
+            the first only.
+        agreement_texts: number of texts whose translations are compared.
+        servers_stay: whether the servers of a load point stay up, idle, while others are measured;
+            otherwise each run starts one.
         takes_over: whether only the first sweeps try all settings (see `bench.suite.takeover`).
         sweep: settings of CTranslate2 to try at every point.
-        crowded_rounds: of that, where 16 users or more wait for each other: there, a large batch
-            takes seconds, and a round that is over sooner would say nothing of it. None for those
-            of `sweep`.
-        reference: what open loops are shares of.
-        slo_percentiles: of the promise that a capacity is measured at: the highest for which a
+        crowded_rounds: its rounds with 16 users or more, where a large batch takes longer than the
+            usual rounds. None for those of `sweep`.
+        reference: the reference rate of open loops.
+        slo_percentiles: candidates for the promise of a capacity; the highest is taken for which a
             trial takes at most `max_trial_seconds`.
-        max_trial_seconds: see there.
+        max_trial_seconds: see `slo_percentiles`.
         capacity_resolution: of the search for it.
         confirm_seconds, probe_seconds: of its trials.
-        brackets: whether the search begins where the closed loops suggest, and takes a probe's word
-            for a rate that broke the promise; those that kept it are confirmed in any case.
-        max_other_cores: where something else kept more cores busy, a run is made again.
-        tries: how often at most it is made.
-        max_made_again: how many runs of one model are, at most.
+        brackets: whether the search starts near the rate that the closed loops suggest, and a probe
+            is enough to find a rate broken; a kept rate is always confirmed by a long trial.
+        max_other_cores: a run is repeated if other programs kept more cores busy.
+        tries: most runs for one result.
+        max_made_again: most repeated runs of one model.
         adapts: whether a closed loop lasts at least three answers of a user, after a warm-up of
-            one, as far as fewer users let that be foreseen.
-        alone_seconds: for which a single user is measured at least: a capacity is searched at a
-            multiple of CTranslate2's median there, which takes 20 answers.
-        open_samples: requests for which an open loop lasts at least,
-        open_max_seconds: but not longer than this,
-        open_least_samples: or than until there are so few.
+            one, as estimated from fewer users.
+        alone_seconds: least seconds of a single user: the promise of a capacity is a multiple of
+            CTranslate2's median there, which takes 20 answers.
+        open_samples: an open loop lasts until so many requests are expected,
+        open_max_seconds: but no longer than this,
+        open_least_samples: unless fewer than these are expected by then.
         budget_seconds: of all; where it would take longer, the last loads are measured once.
-        keeps_html: whether each run keeps its report to look at.
-        sweep_first_samples: requests for which the other rounds of an open loop's sweep last at
-            least,
-        sweep_samples: and its last one, so that its winner is chosen by a percentile (see
+        sweep_first_samples: expected requests in the first rounds of an open loop's sweep,
+        sweep_samples: and in its last one, enough to score it by a percentile (see
             `bench.suite.scoring`),
-        sweep_max_seconds: but not longer than this.
+        sweep_max_seconds: but no longer than this.
     """
 
     name: str
@@ -163,11 +160,10 @@ class SuitePlan:
     open_max_seconds: float = 0.0
     open_least_samples: int = 0
     budget_seconds: float = math.inf
-    keeps_html: bool = True
 
     @property
     def searches(self) -> list[list[Load]]:
-        """All load points: a list for each kind of search."""
+        """All load points, a list for each beam size."""
         return [
             [Load(concurrency=count, beam_size=beam) for count in self.closed]
             + [Load(share=share, beam_size=beam) for share in self.shares]
@@ -181,7 +177,7 @@ class SuitePlan:
         return [load for loads in self.searches for load in loads]
 
     def systems_at(self, load: Load, is_first: bool = True) -> tuple[str, ...]:
-        """Who is measured there: static batches and batches per request only greedily."""
+        """The systems measured there: static batches and batches per request only greedily."""
         if load.of_own:
             return (OWN,)
         if load.beam_size > 1 or not (is_first or self.baselines_everywhere):
@@ -189,18 +185,18 @@ class SuitePlan:
         return self.systems
 
     def repetitions_of(self, system: str) -> int:
-        """How often a system is measured at a point."""
+        """The runs of a system at a point."""
         return self.repetitions if system in (OWN, PEER) else 1
 
     def sweep_at(self, load: Load) -> Sweep:
-        """What to try of CTranslate2's at a load point, and how long."""
+        """The sweep of CTranslate2's settings at a load point."""
         is_crowded = load.concurrency is not None and load.concurrency >= _MANY_USERS
         if not is_crowded or self.crowded_rounds is None:
             return self.sweep
         return dataclasses.replace(self.sweep, rounds=self.crowded_rounds)
 
     def round_seconds(self, number: int, load: Load, reference: float) -> float:
-        """How long a run of the sweep's round `number` (from 0) is measured.
+        """Measured seconds of a run in the sweep's round `number` (from 0).
 
         Args:
             number: the round.
@@ -217,7 +213,7 @@ class SuitePlan:
         return max(seconds, min(enough, self.sweep_max_seconds))
 
     def seconds_of(self, load: Load, reference: float = 0.0, answer: float = 0.0) -> float:
-        """How long a run is measured.
+        """Measured seconds of a run.
 
         Args:
             load: the load point.
@@ -294,7 +290,6 @@ FULL = dataclasses.replace(
     tries=2,
     max_made_again=6,
     budget_seconds=76 * 60.0,
-    keeps_html=False,
 )
 ENGINE = dataclasses.replace(
     THOROUGH,
@@ -356,8 +351,8 @@ PLANS = {plan.name: plan for plan in (QUICK, FULL, THOROUGH, OVERLOAD, SMOKE)}
 def own_system(name: str, load: Load | None = None) -> System:
     """A system that is not swept: ours, with its defaults.
 
-    But where users of a closed loop are more than its rows, ours may let them wait as the others
-    do. Otherwise, it would refuse them, and they would come again at once.
+    In a closed loop, users may wait as long as with the other systems; otherwise requests beyond
+    the rows would be refused and sent again at once.
     """
     if name != OWN:
         return System(name, {"max_batch": 64, "window_ms": 0.0})

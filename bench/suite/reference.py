@@ -1,19 +1,20 @@
-"""What the rates of open loops are shares of: a capacity, or a throughput. Measured once."""
+"""The reference rates of open loops: a capacity or a throughput, measured once."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
 
+from bench.benchmark import Interrupted, console
 from bench.load import capacity_report
 from bench.load.capacity import CapacityTest
 from bench.load.errors import LoadError
-from bench.load.results import RUN_FILE, Results, pack
+from bench.load.results import Results
 from bench.load.statistics import Summary
 from bench.load.units import Slo, min_samples
-from bench.suite.cells import Cell
+from bench.suite.cells import pooled_latency
 from bench.suite.points import OWN, PEER, Load, SuitePlan, own_system
-from bench.suite.suite import CAPACITY, Interrupted, Suite, console, remembered
+from bench.suite.suite import CAPACITY, Suite, remembered
 from bench.suite.systems import System, running
 
 _SLO_TIMES_MEDIAN = 4.0
@@ -24,13 +25,13 @@ _MOST_SINGLE_RUNS = 4
 
 
 def reference_name(load: Load) -> str:
-    """The file of what this load's rate is a share of."""
+    """The file of the reference rate for a load."""
     name = "own-reference" if load.of_own else "reference"
     return f"{name}.json" if load.beam_size == 1 else f"{name}-beam{load.beam_size}.json"
 
 
 def reference_rate(suite: Suite, load: Load) -> float:
-    """Requests a second that an open loop's share is of; 0 for a closed one."""
+    """The reference rate of an open loop in requests a second; 0 for a closed one."""
     if load.share is None:
         return 0.0
 
@@ -86,13 +87,13 @@ def peer_capacity(suite: Suite, beam_size: int = 1) -> dict[str, Any]:
 
 
 def _single_user(suite: Suite, beam_size: int) -> tuple[Summary, float]:
-    """CTranslate2's first run with a single user, and the median of as many runs as it takes."""
+    """CTranslate2's first run with a single user, and the median over enough runs."""
     alone = Load(concurrency=1, beam_size=beam_size)
     system = suite.best_peer(alone, 0.0)
     runs: list[Results] = []
     while len(runs) < _MOST_SINGLE_RUNS:
         runs.append(suite.repeat(system, alone, 0.0, len(runs)))
-        median = Cell(alone.name, PEER, runs).latency.at(50)
+        median = pooled_latency(runs).at(50)
         if median is not None:
             return runs[0].summary(), median
     raise LoadError(
@@ -103,8 +104,8 @@ def _single_user(suite: Suite, beam_size: int) -> tuple[Summary, float]:
 def _expected_capacity(suite: Suite, seconds: float, beam_size: int) -> float:
     """A rate near which a capacity may lie, in requests a second.
 
-    As many users in a closed loop as are answered in time by then keep a server busier than random
-    arrivals may, so it is a little less than their throughput.
+    It is a little less than the throughput of the most users that are answered in time: a closed
+    loop keeps a server busier than random arrivals may.
     """
     rates = []
     for users in suite.plan.closed:
@@ -119,7 +120,7 @@ def _expected_capacity(suite: Suite, seconds: float, beam_size: int) -> float:
 def near_capacity(beam_size: int = 1) -> tuple[str, Load]:
     """The sweep before the search: its name, and its load as a share of a single client's rate.
 
-    There two workers, each with one request after another, would be busy all the time.
+    At twice that rate, two workers would be busy all the time.
     """
     name = "capacity" if beam_size == 1 else f"capacity-beam{beam_size}"
     return name, Load(share=2.0, beam_size=beam_size)
@@ -152,7 +153,7 @@ def find_capacity(
     load = Load(share=1.0, beam_size=beam_size)
     with running(system, suite.artifacts, log) as server:
         session = suite.session(server, system, "capacity", slo)
-        # What a broken trial left may still be worked on when the next begins.
+        # The server may still work on requests of a broken trial when the next begins.
         warmup = max(suite.plan.warmup, _TRIAL_WARMUP) if suite.plan.brackets else suite.plan.warmup
         plan = load.plan(server.address, suite.plan.confirm_seconds, warmup, start)
         test = CapacityTest(
@@ -164,7 +165,7 @@ def find_capacity(
             probe_step=_PROBE_STEP if suite.plan.brackets else 2.0,
             trusts_probes=suite.plan.brackets,
             resumes=True,
-            # So far from what was expected, a promise is broken by the machine's own pauses.
+            # Far below the expected rate, the promise is broken by pauses of the machine.
             least_rate=start / 4 if suite.plan.brackets else 0.0,
             # A capacity may be less than a single client's rate, so allow for slower ones.
             max_trial_seconds=4 * suite.plan.max_trial_seconds,
@@ -172,9 +173,6 @@ def find_capacity(
         )
         capacity = test.run(target, on_trial=lambda trial: console.print(f"  {trial}"))
     capacity_report.write(target, capacity, {"plan": plan.to_dict(), **session.about})
-    if not suite.plan.keeps_html:
-        for file in (target / "trials").glob(f"*/{RUN_FILE}"):
-            pack(file.parent)
     if capacity.ended_early == "interrupted":
         raise Interrupted
     if capacity.ended_early:

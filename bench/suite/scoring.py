@@ -1,4 +1,4 @@
-"""By what figure a sweep's settings are compared."""
+"""The figure by which a sweep's settings are compared."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from bench.suite.points import Load
 
 
 class Yardstick(enum.Enum):
-    """What settings are compared by, best first for an open loop."""
+    """The figures to compare settings by, best first for an open loop."""
 
     TOKENS = "tokens a second"
     P99 = "p99"
@@ -27,11 +27,11 @@ _PERCENTILES = {Yardstick.P99: 99.0, Yardstick.P95: 95.0, Yardstick.P90: 90.0}
 
 
 def yardstick(summaries: Sequence[Summary], load: Load) -> Yardstick:
-    """What the runs of a round at one load are compared by.
+    """The figure to compare the runs of a round by.
 
     An open loop's tables compare the p99, so its settings are compared by the highest percentile
-    up to that which the samples of each can tell; those without an answer, or with an error, lose
-    by any.
+    up to that for which every run has enough samples. Runs without an answer or with an error lose
+    by any figure.
     """
     if load.concurrency is not None:
         return Yardstick.TOKENS
@@ -42,11 +42,11 @@ def yardstick(summaries: Sequence[Summary], load: Load) -> Yardstick:
 
 
 def score(run: Run, load: Load, by: Yardstick) -> float:
-    """How well a load is served; higher is better. An error is worse than any delay.
+    """The score of a run; higher is better. An error is worse than any delay.
 
-    Tokens a second, or how short the latency is. In a closed loop whose users never pause, the
-    former follow from the latter (Little's law); to count what was answered in so short a time
-    would tell how many batches happened to end in it.
+    Tokens a second, or the negative latency. In a closed loop whose users never pause, throughput
+    follows from latency (Little's law). Counting answers would depend on how many batches happened
+    to end in so short a time.
     """
     summary = summarise(run)
     if summary.num_errors:

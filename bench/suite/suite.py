@@ -1,13 +1,14 @@
-"""One model's benchmark: agreement, sweeps, capacities, runs. What is there is not measured again.
+"""The benchmark of one model: agreement, sweeps, runs. Nothing is measured twice.
 
 Every run is a directory of `dragoman load` results. Systems alternate within each load point, and
-change places from one repetition to the next, so that a machine that warms up or slows down does
-so for all of them.
+change their order from one repetition to the next, so that a machine that warms up or slows down
+affects all of them alike.
 """
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import shutil
 from collections.abc import Callable, Sequence
@@ -15,10 +16,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-
-from bench.load.errors import ResultsError
-from bench.load.results import REPORT_FILE, Results, pack, read_results
+from bench.benchmark import Interrupted, console
+from bench.load.plan import LoadPlan
+from bench.load.results import Results, completed
 from bench.load.session import Session, about_source
 from bench.load.source import read_texts
 from bench.load.units import Slo
@@ -42,14 +42,8 @@ RUNS = "runs"
 SWEEP = "sweep"
 CAPACITY = "capacity"
 SWEEP_FILE = "sweep.json"
-_ROWS = 64  # of a server's widest batch, unless it is told otherwise
+_ROWS = 64  # of a server by default
 _MOST_ANSWER_SECONDS = 6.0
-
-console = Console(stderr=True, highlight=False)
-
-
-class Interrupted(Exception):
-    """Ctrl-C in the middle of a run: end the suite, and measure that run again another time."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +67,7 @@ class Suite:
 
     @property
     def name(self) -> str:
-        """Of the model and precision, for directories."""
+        """The model and precision, for directories."""
         return f"{self.artifacts.name}-{self.artifacts.precision}"
 
     @property
@@ -83,7 +77,7 @@ class Suite:
 
     @property
     def runs(self) -> Path:
-        """Where the runs that tables are made of go."""
+        """The folder of the runs that tables are made of."""
         return self.output / RUNS / self.name
 
     def check_agreement(self, beam_size: int) -> None:
@@ -105,7 +99,7 @@ class Suite:
         load: Load,
         rate: float,
         peer: System | None = None,
-        after: Callable[[int], None] = lambda repetition: None,
+        after: Callable[[int], None] | None = None,
     ) -> None:
         """All systems at one load point.
 
@@ -126,7 +120,8 @@ class Suite:
                 for system in order:
                     if repetition < self.plan.repetitions_of(system.name):
                         self.repeat(system, load, rate, repetition, kept)
-                after(repetition)
+                if after is not None:
+                    after(repetition)
 
     def repeat(
         self,
@@ -140,14 +135,14 @@ class Suite:
         directory = self.runs / load.name / system.name / str(repetition)
         answer = self._answer_seconds(load)
         seconds = self.plan.seconds_of(load, rate, answer)
-        warmup = max(self.plan.warmup, answer)
-        return self._run(system, load, rate, seconds, warmup, directory, servers)
+        run = load.plan("", seconds, max(self.plan.warmup, answer), rate)
+        return self._run(system, load, run, directory, self.plan.tries, servers)
 
     def _answer_seconds(self, load: Load) -> float:
-        """How long an answer may take in a closed loop, if the plan wants to know; 0 otherwise.
+        """The expected seconds of an answer in a closed loop, if the plan adapts to it; else 0.
 
-        All users begin at once, so for that long nothing is as it will be. Foreseen from what
-        CTranslate2 carried with the next fewer users; 0 if that has not been measured.
+        All users start at once, so the load is not steady before that. Estimated from CTranslate2's
+        throughput with the next fewer users; 0 if that has not been measured.
         """
         fewer = [count for count in self.plan.closed if count < (load.concurrency or 0)]
         if not self.plan.adapts or not fewer or load.concurrency is None:
@@ -161,24 +156,20 @@ class Suite:
         self,
         system: System,
         load: Load,
-        rate: float,
-        seconds: float,
-        warmup: float,
+        run: LoadPlan,
         directory: Path,
+        tries: int,
         servers: Servers | None = None,
-        once: bool = False,
     ) -> Results:
-        """A run, or what it brought if it was made before."""
+        """Make a run, or read its results if it was made before; `run` names no server yet."""
         done = completed(directory)
         if done is not None:
             return done
-        most = 1 if once else self.plan.tries
-        for number in range(most):
-            results = self._try(system, load, rate, seconds, warmup, directory, servers)
+        for left in reversed(range(tries)):
+            results = self._try(system, load, run, directory, servers)
             if not (disturbed := self.disturbance(results)):
                 break
-            last = number == most - 1
-            if last or len(self.made_again) >= self.plan.max_made_again:
+            if not left or len(self.made_again) >= self.plan.max_made_again:
                 console.print(f"  disturbed, and stays: {disturbed}")
                 break
             console.print(f"  disturbed: {disturbed}")
@@ -186,7 +177,7 @@ class Suite:
         return results
 
     def disturbance(self, results: Results) -> str:
-        """What spoiled a run; "" if nothing did, or the last try has to do."""
+        """The reason why a run was disturbed; "" if it was not."""
         cores = others(results)
         if cores is None or cores <= self.plan.max_other_cores:
             return ""
@@ -196,9 +187,7 @@ class Suite:
         self,
         system: System,
         load: Load,
-        rate: float,
-        seconds: float,
-        warmup: float,
+        run: LoadPlan,
         directory: Path,
         servers: Servers | None,
     ) -> Results:
@@ -212,11 +201,9 @@ class Suite:
                 session = self.session(server, system, load.name)
                 if load.of_own:  # a run whose memory is looked at
                     touch_rows(server.address, session.texts, _ROWS)
-                results = session.run(load.plan(server.address, seconds, warmup, rate), directory)
+                results = session.run(dataclasses.replace(run, server=server.address), directory)
                 if results.run.broken_off:
                     servers.drop(system)
-        if not self.plan.keeps_html:
-            pack(directory)
         if results.run.broken_off == "interrupted":
             raise Interrupted
         return results
@@ -224,7 +211,7 @@ class Suite:
     def session(
         self, server: Running, system: System, load: str, slo: Slo | None = None
     ) -> Session:
-        """What runs on `server` have in common."""
+        """The session of all runs on `server`."""
         texts = read_texts(self.artifacts.texts)
         about = {
             **about_source(self.artifacts.texts, texts),
@@ -253,7 +240,7 @@ class Suite:
         return self.sweep(load.name, load, rate, finalists)
 
     def best_near_capacity(self, rate: float, beam_size: int) -> System:
-        """CTranslate2 with the settings that serve about as many requests as it can best.
+        """CTranslate2 with the best settings near its capacity.
 
         Args:
             rate: that it may carry, in requests a second.
@@ -263,7 +250,7 @@ class Suite:
         return self._taking_over(name, Load(share=1.0, beam_size=beam_size), rate, None)
 
     def _taking_over(self, name: str, load: Load, rate: float, point: Load | None) -> System:
-        """The winner of the sweep `name`, whose candidates come from elsewhere if they can.
+        """The winner of the sweep `name`, with candidates from other sweeps where there are any.
 
         Args:
             name: of the sweep.
@@ -284,7 +271,7 @@ class Suite:
         return System(PEER, dict(unique[0]))
 
     def _left_by(self, source: Source, load: Load, rate: float) -> list[Settings]:
-        """The candidates that a sweep leaves; none if there was no such sweep."""
+        """The candidates from another sweep; none if there was no such sweep."""
         if not source.of_first and source.load is not None:
             return [self.best_peer(source.load, rate).settings]
         model, _, name = self._origin(source, load.beam_size).partition("/")
@@ -296,7 +283,7 @@ class Suite:
             return [facts["chosen"]]
         left = best_of_each_split(facts["rounds"], self.plan.sweep.settings)
         if model.endswith(f"-{self.artifacts.precision}"):
-            # What the instruction set is for has not changed: no need to try the others again.
+            # The best instruction set depends on the precision only.
             left = [one for one in left if one == left[0] or not is_sibling(one, left[0])]
         return left
 
@@ -357,7 +344,7 @@ class Suite:
         finalists: Sequence[Settings] | None,
         num_rounds: int,
     ) -> tuple[list[list[dict[str, Any]]], list[Settings]]:
-        """What each round's runs brought, and who goes on after them."""
+        """The record of each round, and the settings that go on after the last."""
         sweep = self.plan.sweep_at(load)
         candidates = list(finalists or sweep.candidates(load.concurrency))
         record: list[list[dict[str, Any]]] = []
@@ -368,17 +355,17 @@ class Suite:
             one = sweep.rounds[number]
             answer = self._answer_seconds(load)
             seconds = max(self.plan.round_seconds(number, load, rate), (number + 1) * answer)
-            warmup = max(one.warmup, answer)
+            run = load.plan("", seconds, max(one.warmup, answer), rate)
+            # The first round is coarse; a plan in a hurry makes none of its runs again.
+            once = self.plan.takes_over and number < len(sweep.rounds) - 1
+            tries = 1 if once else self.plan.tries
             found: list[tuple[Results, Settings]] = []
             for settings in candidates:
                 place = sweep.settings.index(dict(settings))
                 where = f"round-{number + 1}/{place:02d}"
                 directory = self.output / SWEEP / self.name / name / where
                 system = System(PEER, dict(settings))
-                # The first round is coarse; a plan in a hurry makes none of its runs again.
-                once = self.plan.takes_over and number < len(sweep.rounds) - 1
-                results = self._run(system, load, rate, seconds, warmup, directory, once=once)
-                (directory / REPORT_FILE).unlink(missing_ok=True)  # nobody looks at so many
+                results = self._run(system, load, run, directory, tries)
                 found.append((results, settings))
             by = yardstick([results.summary() for results, _ in found], load)
             scored = [(score(results.run, load, by), settings) for results, settings in found]
@@ -390,16 +377,6 @@ class Suite:
             )
             candidates = sweep.next_candidates(number, scored, load.concurrency)
         return record, candidates
-
-
-def completed(directory: Path, stopped_counts: bool = False) -> Results | None:
-    """The results in `directory` if that run came to its end (or was stopped on purpose)."""
-    try:
-        results = read_results(directory)
-    except ResultsError:
-        return None
-    ended = not results.run.broken_off or (stopped_counts and results.run.broken_off == "stopped")
-    return results if ended else None
 
 
 def remembered(file: Path, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:

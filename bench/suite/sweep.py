@@ -1,12 +1,12 @@
-"""The search for the settings that serve a load best: coarse to fine, over all of them.
+"""The search for the best settings of a load: coarse to fine, over all of them.
 
 Successive halving (Jamieson and Talwalkar, 2016): every setting gets a short run, the better ones a
-longer one, and so on. Two things make it shorter, and neither leaves a good setting out:
+longer one, and so on. Two rules shorten it without leaving a good setting out:
 
-- With N users who each wait for their answer, no more than N sequences ever wait, so the largest
-  batches above that are one and the same setting.
-- In the first round an instruction set is drawn for each combination of all the rest, the two in
-  turn. Those combinations that go on are tried with every instruction set.
+- In a closed loop of N users no more than N sequences wait, so larger maximum batches are one and
+  the same setting.
+- The first round tries one instruction set for each combination of the other settings, in
+  alternation. The combinations that go on are tried with every instruction set.
 
 Each round's runs are kept, and the report's settings are those of the last round's winner.
 """
@@ -41,7 +41,7 @@ class Round:
 
 @dataclass(frozen=True)
 class Sweep:
-    """What to try, and how long.
+    """The settings to try, and the rounds.
 
     Attributes:
         settings: all of them.
@@ -59,7 +59,7 @@ class Sweep:
     def next_candidates(
         self, number: int, scored: Sequence[tuple[float, Settings]], most_in_flight: int | None
     ) -> list[Settings]:
-        """Who goes on after round `number` (from 0), best first; higher scores are better."""
+        """The settings after round `number` (from 0), best first; higher scores are better."""
         ranked = [settings for _, settings in sorted(scored, key=lambda item: -item[0])]
         best = ranked[: self.rounds[number].keep]
         if number > 0 or len(self.rounds) == 1:
@@ -81,7 +81,7 @@ class Sweep:
 
 
 def workers_and_threads(num_cores: int) -> list[tuple[int, int]]:
-    """All pairs whose product is that, from one thread a worker to one worker."""
+    """All pairs whose product is `num_cores`, from one thread a worker to one worker."""
     return [
         (num_cores // threads, threads)
         for threads in range(1, num_cores + 1)
@@ -95,7 +95,7 @@ def sweep_settings(
     isas: tuple[str, ...],
     num_cores: int | None = None,
 ) -> tuple[dict[str, Any], ...]:
-    """What to try of CTranslate2's: workers and threads that take every core, with all the rest.
+    """CTranslate2's settings to try: workers and threads that use every core, by all others.
 
     Args:
         batches: the largest batches.
@@ -115,7 +115,7 @@ def sweep_settings(
 
 
 def distinct(settings: Sequence[Settings], most_in_flight: int | None) -> list[Settings]:
-    """Without those whose largest batch can't be told from a smaller one's."""
+    """The settings without those whose largest batch can't be reached."""
     if most_in_flight is None:
         return list(settings)
     batches = sorted({one[_BATCH] for one in settings})
@@ -131,7 +131,7 @@ def one_isa_each(settings: Sequence[Settings]) -> list[Settings]:
 
 
 def with_every_isa(chosen: Sequence[Settings], settings: Sequence[Settings]) -> list[Settings]:
-    """All members of the chosen ones' families, in the order of the chosen ones."""
+    """All members of the chosen settings' families, in their order."""
     families = _families(settings)
     return [one for family in dict.fromkeys(map(_family, chosen)) for one in families[family]]
 

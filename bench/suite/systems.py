@@ -1,4 +1,4 @@
-"""The systems under test, each a server process of its own with our contract."""
+"""The systems under test, each a separate server process with our contract."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class System:
 
 @dataclass(frozen=True)
 class Running:
-    """A server that serves.
+    """The addresses of a server that is ready.
 
     Attributes:
         address: HOST:PORT.
@@ -76,14 +76,14 @@ class Running:
 
 
 def environment() -> dict[str, str]:
-    """What a process needs to find this checkout."""
+    """The environment in which a process imports this checkout."""
     return {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'proto'}"}
 
 
 def end_in_order_on_sigterm() -> None:
-    """Let SIGTERM do what Ctrl-C does: end the benchmark, and the servers that it started.
+    """Make SIGTERM end the benchmark and its servers, as Ctrl-C does.
 
-    They are sessions of their own, so that nothing else would end them.
+    The servers are sessions of their own, so nothing else would end them.
     """
 
     def interrupt(number: int, frame: FrameType | None) -> None:
@@ -128,9 +128,9 @@ def running(system: System, artifacts: Artifacts, log: Path) -> Iterator[Running
 
 
 class Servers:
-    """The servers of a load point, each started when it is first needed; stopped at the end.
+    """The servers of a load point, each started when first needed and stopped at the end.
 
-    Those that are not under load idle meanwhile.
+    Servers that are not under load idle meanwhile.
 
     Args:
         artifacts: what they serve.
@@ -151,7 +151,7 @@ class Servers:
 
     @contextlib.contextmanager
     def serving(self, system: System, log: Path) -> Iterator[Running]:
-        """A system's server; one in whose use something went wrong is not used again.
+        """A system's server; after an error it is stopped and not used again.
 
         Raises:
             LoadError: it did not come up.
@@ -175,7 +175,7 @@ class Servers:
 
 
 class _LogReader(threading.Thread):
-    """Copies a server's log to a file and notices when it serves or ends."""
+    """Copies a server's log to a file and detects when it is ready or ended."""
 
     def __init__(self, process: subprocess.Popen[str], log: Path) -> None:
         super().__init__(name="server log", daemon=True)
@@ -197,18 +197,18 @@ class _LogReader(threading.Thread):
         with self._log.open("a", encoding="utf-8") as file:
             for line in self._process.stderr:
                 entry = _entry(line)
-                # A line a call would be most of a report, and its samples say the same.
+                # Access lines would be most of the log; the samples hold the same.
                 if entry.get("logger") != _ACCESS:
                     file.write(line)
                 self._last = [*self._last[-20:], line]
                 if entry.get("message") == "serving":
                     self.started = entry
                     self.serving.set()
-        self.serving.set()  # or it never will: whoever waits need not wait longer
+        self.serving.set()  # or it never will: end the wait
 
 
 def _entry(line: str) -> dict[str, str]:
-    """A line of a log; nothing of one that is not JSON."""
+    """The fields of a log line; empty if it is not JSON."""
     with contextlib.suppress(json.JSONDecodeError):
         entry = json.loads(line)
         if isinstance(entry, dict):

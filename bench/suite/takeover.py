@@ -1,7 +1,7 @@
-"""Sweeps that begin where others ended, so that a benchmark of many loads needs few long ones.
+"""Sweeps that start from the results of others, so that many loads need few long sweeps.
 
-The first model's greedy loads are swept over all settings. What follows tries only what was left
-there: another precision or a beam the best of each way to share out the cores at the same load, a
+The first model's greedy loads are swept over all settings. Later sweeps try only the best of
+those: another precision or a beam tries the best of each split of the cores at the same load, a
 share of an open loop the winners of the loads on both sides of it. Each sweep's record names the
 sweeps that its candidates came from.
 """
@@ -21,7 +21,7 @@ NEAR_CAPACITY = "capacity"
 
 @dataclass(frozen=True)
 class Source:
-    """A sweep that leaves candidates.
+    """A sweep that gives candidates to others.
 
     Attributes:
         load: at which it is; None for the one near the capacity.
@@ -34,7 +34,7 @@ class Source:
 
 
 def sources(plan: SuitePlan, load: Load | None, beam_size: int, is_first: bool) -> list[Source]:
-    """Whose candidates the sweep at a load tries; none if it tries all settings.
+    """The sweeps whose candidates the sweep at a load tries; none if it tries all settings.
 
     Args:
         plan: has the loads.
@@ -56,7 +56,7 @@ def sources(plan: SuitePlan, load: Load | None, beam_size: int, is_first: bool) 
 
 
 def _of_share(plan: SuitePlan, share: float, beam_size: int, from_the_start: bool) -> list[Source]:
-    """Below the capacity the settings for a single user may be better, above it those for many."""
+    """Below the capacity a single user's settings may be better, above it those of many users."""
     near = Source(None)
     fewest, most = (
         Source(Load(concurrency=count, beam_size=beam_size))
@@ -72,7 +72,7 @@ def _of_share(plan: SuitePlan, share: float, beam_size: int, from_the_start: boo
 
 
 def _neighbour(plan: SuitePlan, load: Load) -> Load | None:
-    """The load whose winner is taken as it is: a few users are served as some more are."""
+    """The load whose winner is used unchanged: few users need the settings of a few more."""
     counts = sorted(plan.closed)
     if len(counts) > 2 and load.concurrency == counts[1]:
         return Load(concurrency=counts[2], beam_size=load.beam_size)
@@ -82,10 +82,10 @@ def _neighbour(plan: SuitePlan, load: Load) -> Load | None:
 def best_of_each_split(
     record: Sequence[Sequence[dict[str, Any]]], settings: Sequence[Settings]
 ) -> list[Settings]:
-    """What a sweep leaves to others, best first; its later rounds count before earlier ones.
+    """The candidates that a sweep gives to others, best first; later rounds rank first.
 
-    That is its winner, the same with every instruction set, and the best of each other way to share
-    out the cores.
+    These are its winner, the same with every instruction set, and the best of each other split of
+    the cores.
 
     Args:
         record: the rounds of a sweep, as its file has them.

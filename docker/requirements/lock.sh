@@ -1,6 +1,6 @@
 #!/bin/sh
-# Writes the locked requirements of the images, every file of every package with its hash:
-# `make lock-images`, after each change of the dependencies or of constraints.txt.
+# Writes the locked requirements of the images, with the hash of every file of every package. Run
+# `make lock-images` after each change of the dependencies or of constraints.txt.
 #
 #   docker/requirements/lock.sh UV
 set -eu
@@ -20,7 +20,7 @@ lock() { # OUTPUT, then what to resolve
 
 lock cpu.txt pyproject.toml --extra cpu --universal
 lock load.txt pyproject.toml --extra cpu --extra bench --universal
-# CUDA's packages exist for few platforms.
+# CUDA packages exist for few platforms only.
 lock gpu.txt pyproject.toml docker/requirements/gpu.in --extra gpu \
     --python-platform x86_64-manylinux_2_28
 lock build.txt docker/requirements/build.in --universal

@@ -9,14 +9,14 @@
 
 `Client` is for threads, `AsyncClient` for asyncio; both have these methods:
 
-    translate    many texts; gives a TranslationBatch, one Translation for each text
-    stream       one text; gives pieces of its translation as they come, and at last a StreamEnd
-    score        texts with translations; gives a ScoreBatch: how probable each translation is
-    list_models  gives a ModelInfo of each model that the server holds
-    get_model    gives that of one model
-    close        ends the connection, as leaving the `with` block does
+    translate    many texts; returns a TranslationBatch with one Translation for each text
+    stream       one text; yields pieces of its translation as they are made, then a StreamEnd
+    score        texts with translations; returns a ScoreBatch: how probable each translation is
+    list_models  returns a ModelInfo for each model of the server
+    get_model    returns the ModelInfo of one model
+    close        closes the connection, as the end of the `with` block does
 
-A call that fails raises `TranslationError`; a text that fails has one as its `error`, and does not
+A call that fails raises `TranslationError`. A text that fails has one as its `error`, and does not
 fail the others. The stubs are `dragoman.v1.translation_pb2` and `dragoman.v1.translation_pb2_grpc`.
 """
 

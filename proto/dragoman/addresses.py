@@ -1,4 +1,4 @@
-"""The addresses of servers."""
+"""Addresses of servers."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ import re
 DEFAULT_PORT = 50051
 DEFAULT_SERVER = f"127.0.0.1:{DEFAULT_PORT}"
 
-# Other ways to name servers, which gRPC checks itself. A port may follow a host of such a name.
+# Other schemes, which gRPC checks itself. A host may have such a name, with a port after it.
 _SCHEME = re.compile(r"(unix|unix-abstract|ipv4|ipv6|vsock|xds):(?!\d+$)")
 _HOST_AND_PORT = re.compile(r"(dns:/{2,3}(?:[^/]*/)?)?(\[[^]/]+]|[^:/\s]+)(?::(\d+))?")
 
 
 def server_address(text: str) -> str:
-    """`text` as gRPC takes it: with a port, which would otherwise be 443.
+    """`text` with a port, for gRPC, whose default is 443.
 
     Raises:
-        ValueError: it names no server. The message is for the user.
+        ValueError: it is not an address. The message may be shown to users.
     """
     if _SCHEME.match(text):
         return text

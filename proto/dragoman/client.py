@@ -6,11 +6,11 @@
         batch = client.translate(["A dog is running."], source="en", target="de")
         print(batch.translations[0].text)
 
-An argument of the wrong type raises TypeError, one that no server takes ValueError, with its name.
+An argument of the wrong type raises TypeError, and one that no server accepts raises ValueError.
 
-Both retry within the timeout: what failed with UNAVAILABLE, with backoff, and what an overloaded
-server refused, when it says that there will be room. They spread their calls over every address
-that the name gives (`dns:///dragoman.example:50051`). Every other failure is a
+Both retry within the timeout: calls that failed with UNAVAILABLE, with backoff, and calls that an
+overloaded server refused, after the time that it gives. They balance their calls over every address
+that the name resolves to (`dns:///dragoman.example:50051`). Every other failure is a
 `TranslationError`.
 """
 
@@ -19,14 +19,12 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncGenerator, Generator, Sequence
-from types import TracebackType
-from typing import Any
+from typing import TypeVar
 
 import grpc
 
-from dragoman import conversions, requests
-from dragoman.addresses import DEFAULT_SERVER
-from dragoman.patience import Patience
+from dragoman import requests
+from dragoman.base_client import BaseClient, PreparedCall
 from dragoman.results import (
     Alignment,
     FinishReason,
@@ -45,8 +43,6 @@ from dragoman.results import (
     TranslationBatch,
     TranslationError,
 )
-from dragoman.v1 import translation_pb2 as pb
-from dragoman.v1.translation_pb2_grpc import TranslationServiceStub
 
 __all__ = [
     "Alignment",
@@ -69,32 +65,21 @@ __all__ = [
     "TranslationError",
 ]
 
+T = TypeVar("T")
 
-class Client:
-    """A client for ordinary (threaded) programs. One may be shared by all threads.
+
+class Client(BaseClient):
+    """A client for threaded programs. All threads may share one.
 
     Args:
         server: "HOST:PORT", or any name that gRPC resolves, such as "dns:///HOST:PORT".
-        timeout: seconds that a call may take unless it says otherwise; None for ever.
-        client_id: who asks: clients get equal shares of a busy server. By default the address.
-        patient: whether to try again, within the timeout, what an overloaded server refused.
+        timeout: seconds for a call, unless the call has a timeout of its own; None for no limit.
+        client_id: names the client: clients get equal shares of a busy server. By default a client
+            is its address.
+        patient: whether to retry, within the timeout, calls that an overloaded server refused.
     """
 
-    def __init__(
-        self,
-        server: str = DEFAULT_SERVER,
-        *,
-        timeout: float | None = 60.0,
-        client_id: str = "",
-        patient: bool = True,
-    ) -> None:
-        server = requests.server(server)
-        requests.metadata("", client_id)  # for its checks
-        self._timeout = requests.seconds("timeout", timeout)
-        self._client_id = client_id
-        self._patient = patient
-        self._channel = grpc.insecure_channel(server, options=conversions.channel_options())
-        self._stub = TranslationServiceStub(self._channel)
+    _open_channel = staticmethod(grpc.insecure_channel)
 
     def translate(
         self,
@@ -113,26 +98,26 @@ class Client:
         timeout: float | None = None,
         request_id: str = "",
     ) -> TranslationBatch:
-        """Translate `texts`. Arguments left out are the server's choice.
+        """Translate `texts`. The server chooses the arguments that are left out.
 
-        One bad text does not fail the others: look at each translation's `error`. That goes for one
-        that is not Unicode (a lone surrogate) too, which the client can't send.
+        A bad text does not fail the others: check each translation's `error`. The same holds for a
+        text that is not Unicode (with a lone surrogate), which the client can't send.
 
         Args:
             texts: each a word, a sentence, or pages.
             source: BCP-47 code of the texts' language, such as "en".
             target: BCP-47 code of the language to translate into, such as "de".
             model: a name from `list_models`.
-            max_new_tokens: the most tokens to generate for each sentence.
-            split_sentences: False hands each text to the model in one piece.
-            search: beams and the like; by default greedy.
+            max_new_tokens: token limit of each sentence.
+            split_sentences: False passes each text to the model in one piece.
+            search: how to search; by default greedily.
             priority: "low", "normal" or "high": the share of the model while others wait.
-            num_hypotheses: return so many translations of each sentence in `sentences`.
+            num_hypotheses: number of translations of each sentence to return in `sentences`.
             return_tokens: return their tokens and the tokens' log-probabilities.
-            return_alignments: "hard" returns which tokens of the source theirs come from, "soft"
-                the weights, too; with the tokens of both.
+            return_alignments: "hard" returns the source token of each token, "soft" the weights
+                too; with the tokens of both.
             timeout: seconds for this call.
-            request_id: names the call in the server's log.
+            request_id: identifies the call in the server's log.
 
         Raises:
             TranslationError: the whole call failed.
@@ -146,9 +131,8 @@ class Client:
             return_tokens=return_tokens,
             return_alignments=return_alignments,
         )
-        request, unsent = requests.translate_request(texts, source, target, model, options)
-        response, trailing = self._unary(self._stub.Translate, request, timeout, request_id)
-        return conversions.batch(response, trailing, unsent)
+        names = (source, target, model)
+        return self._make(self._translate_call(texts, names, options, timeout, request_id))
 
     def stream(
         self,
@@ -164,12 +148,12 @@ class Client:
         timeout: float | None = None,
         request_id: str = "",
     ) -> Generator[str | StreamEnd, None, None]:
-        """Translate one text and give its pieces as they come; the last item is a `StreamEnd`.
+        """Translate one text, and yield its pieces as they are made, then a `StreamEnd`.
 
         Closing the iterator cancels the call. Arguments as for `translate`.
 
         Raises:
-            TranslationError: the call failed; pieces may have come before.
+            TranslationError: the call failed, perhaps after some pieces.
         """
         options = requests.options(
             search,
@@ -177,24 +161,20 @@ class Client:
             max_new_tokens=max_new_tokens,
             split_sentences=split_sentences,
         )
-        request = requests.stream_request(text, source, target, model, options)
-        patience = self._patience(timeout)
-        metadata = requests.metadata(request_id, self._client_id)
+        call = self._stream_call(text, (source, target, model), options, timeout, request_id)
         while True:
-            call = self._stub.StreamTranslate(request, timeout=patience.left(), metadata=metadata)
+            attempt = call.start()
             has_begun = False
             try:
-                for response in call:
+                for response in attempt:
                     has_begun = True
-                    yield _event(response)
+                    yield call.result(response, ())
                 return
             except grpc.RpcError as exc:
-                if has_begun:
-                    raise _error(exc) from exc
-                failure = exc
+                pause = call.pause(exc, has_begun=has_begun)
             finally:
-                call.cancel()
-            time.sleep(_pause(patience, failure))
+                attempt.cancel()
+            time.sleep(pause)
 
     def score(
         self,
@@ -209,20 +189,20 @@ class Client:
         timeout: float | None = None,
         request_id: str = "",
     ) -> ScoreBatch:
-        """How probable given translations are, without translating.
+        """Compute how probable given translations are.
 
-        One bad pair does not fail the others: look at each score's `error`.
+        A bad pair does not fail the others: check each score's `error`.
 
         Args:
-            pairs: texts and their translations; each goes to the model in one piece.
+            pairs: texts and their translations; each passed to the model in one piece.
             source: BCP-47 code of the texts' language.
             target: BCP-47 code of the translations' language.
             model: a name from `list_models`.
             priority: "low", "normal" or "high": the share of the model while others wait.
-            return_tokens: return the translations' tokens with their log-probabilities.
+            return_tokens: return the tokens of the translations with their log-probabilities.
             return_alignments: "hard" or "soft", as for `translate`.
             timeout: seconds for this call.
-            request_id: names the call in the server's log.
+            request_id: identifies the call in the server's log.
 
         Raises:
             TranslationError: the whole call failed.
@@ -230,9 +210,8 @@ class Client:
         options = requests.score_options(
             priority=priority, return_tokens=return_tokens, return_alignments=return_alignments
         )
-        request, unsent = requests.score_request(pairs, source, target, model, options)
-        response, trailing = self._unary(self._stub.Score, request, timeout, request_id)
-        return conversions.score_batch(response, trailing, unsent)
+        names = (source, target, model)
+        return self._make(self._score_call(pairs, names, options, timeout, request_id))
 
     def list_models(self, *, timeout: float | None = None) -> list[ModelInfo]:
         """The server's models, the preferred one first.
@@ -240,8 +219,7 @@ class Client:
         Raises:
             TranslationError: the call failed.
         """
-        response, _ = self._unary(self._stub.ListModels, pb.ListModelsRequest(), timeout, "")
-        return [conversions.model_info(model) for model in response.models]
+        return self._make(self._list_models_call(timeout))
 
     def get_model(self, name: str, *, timeout: float | None = None) -> ModelInfo:
         """One model.
@@ -249,10 +227,7 @@ class Client:
         Raises:
             TranslationError: NOT_FOUND, or the call failed.
         """
-        response, _ = self._unary(
-            self._stub.GetModel, requests.get_model_request(name), timeout, ""
-        )
-        return conversions.model_info(response)
+        return self._make(self._get_model_call(name, timeout))
 
     def close(self) -> None:
         """Close the connection; calls in progress are cancelled."""
@@ -262,61 +237,24 @@ class Client:
         """The client itself."""
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         """Close."""
         self.close()
 
-    def _patience(self, timeout: float | None) -> Patience:
-        given = requests.seconds("timeout", timeout)
-        return Patience(self._timeout if given is None else given, self._patient)
-
-    def _unary(
-        self, method: Any, request: Any, timeout: float | None, request_id: str
-    ) -> tuple[Any, conversions.Metadata]:
-        patience = self._patience(timeout)
-        metadata = requests.metadata(request_id, self._client_id)
+    def _make(self, call: PreparedCall[T]) -> T:
         while True:
             try:
-                response, call = method.with_call(
-                    request, timeout=patience.left(), metadata=metadata
-                )
+                response, attempt = call.start(call.method.with_call)
+                return call.result(response, attempt.trailing_metadata())
             except grpc.RpcError as exc:
-                failure = exc
-            else:
-                return response, tuple(call.trailing_metadata() or ())
-            time.sleep(_pause(patience, failure))
+                pause = call.pause(exc)
+            time.sleep(pause)
 
 
-class AsyncClient:
-    """A client for asyncio. Its methods mean what `Client`'s do.
+class AsyncClient(BaseClient):
+    """A client for asyncio. Arguments and methods are those of `Client`."""
 
-    Args:
-        server: "HOST:PORT", or any name that gRPC resolves, such as "dns:///HOST:PORT".
-        timeout: seconds that a call may take unless it says otherwise; None for ever.
-        client_id: who asks: clients get equal shares of a busy server. By default the address.
-        patient: whether to try again, within the timeout, what an overloaded server refused.
-    """
-
-    def __init__(
-        self,
-        server: str = DEFAULT_SERVER,
-        *,
-        timeout: float | None = 60.0,
-        client_id: str = "",
-        patient: bool = True,
-    ) -> None:
-        server = requests.server(server)
-        requests.metadata("", client_id)  # for its checks
-        self._timeout = requests.seconds("timeout", timeout)
-        self._client_id = client_id
-        self._patient = patient
-        self._channel = grpc.aio.insecure_channel(server, options=conversions.channel_options())
-        self._stub = TranslationServiceStub(self._channel)
+    _open_channel = staticmethod(grpc.aio.insecure_channel)
 
     async def translate(
         self,
@@ -349,9 +287,8 @@ class AsyncClient:
             return_tokens=return_tokens,
             return_alignments=return_alignments,
         )
-        request, unsent = requests.translate_request(texts, source, target, model, options)
-        response, trailing = await self._unary(self._stub.Translate, request, timeout, request_id)
-        return conversions.batch(response, trailing, unsent)
+        names = (source, target, model)
+        return await self._make(self._translate_call(texts, names, options, timeout, request_id))
 
     async def stream(
         self,
@@ -370,7 +307,7 @@ class AsyncClient:
         """As `Client.stream`.
 
         Raises:
-            TranslationError: the call failed; pieces may have come before.
+            TranslationError: the call failed, perhaps after some pieces.
         """
         options = requests.options(
             search,
@@ -378,24 +315,20 @@ class AsyncClient:
             max_new_tokens=max_new_tokens,
             split_sentences=split_sentences,
         )
-        request = requests.stream_request(text, source, target, model, options)
-        patience = self._patience(timeout)
-        metadata = requests.metadata(request_id, self._client_id)
+        call = self._stream_call(text, (source, target, model), options, timeout, request_id)
         while True:
-            call = self._stub.StreamTranslate(request, timeout=patience.left(), metadata=metadata)
+            attempt = call.start()
             has_begun = False
             try:
-                async for response in call:
+                async for response in attempt:
                     has_begun = True
-                    yield _event(response)
+                    yield call.result(response, ())
                 return
             except grpc.aio.AioRpcError as exc:
-                if has_begun:
-                    raise _error(exc) from exc
-                failure = exc
+                pause = call.pause(exc, has_begun=has_begun)
             finally:
-                call.cancel()
-            await asyncio.sleep(_pause(patience, failure))
+                attempt.cancel()
+            await asyncio.sleep(pause)
 
     async def score(
         self,
@@ -418,9 +351,8 @@ class AsyncClient:
         options = requests.score_options(
             priority=priority, return_tokens=return_tokens, return_alignments=return_alignments
         )
-        request, unsent = requests.score_request(pairs, source, target, model, options)
-        response, trailing = await self._unary(self._stub.Score, request, timeout, request_id)
-        return conversions.score_batch(response, trailing, unsent)
+        names = (source, target, model)
+        return await self._make(self._score_call(pairs, names, options, timeout, request_id))
 
     async def list_models(self, *, timeout: float | None = None) -> list[ModelInfo]:
         """As `Client.list_models`.
@@ -428,8 +360,7 @@ class AsyncClient:
         Raises:
             TranslationError: the call failed.
         """
-        response, _ = await self._unary(self._stub.ListModels, pb.ListModelsRequest(), timeout, "")
-        return [conversions.model_info(model) for model in response.models]
+        return await self._make(self._list_models_call(timeout))
 
     async def get_model(self, name: str, *, timeout: float | None = None) -> ModelInfo:
         """As `Client.get_model`.
@@ -437,10 +368,7 @@ class AsyncClient:
         Raises:
             TranslationError: NOT_FOUND, or the call failed.
         """
-        response, _ = await self._unary(
-            self._stub.GetModel, requests.get_model_request(name), timeout, ""
-        )
-        return conversions.model_info(response)
+        return await self._make(self._get_model_call(name, timeout))
 
     async def close(self) -> None:
         """Close the connection; calls in progress are cancelled."""
@@ -450,50 +378,15 @@ class AsyncClient:
         """The client itself."""
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         """Close."""
         await self.close()
 
-    def _patience(self, timeout: float | None) -> Patience:
-        given = requests.seconds("timeout", timeout)
-        return Patience(self._timeout if given is None else given, self._patient)
-
-    async def _unary(
-        self, method: Any, request: Any, timeout: float | None, request_id: str
-    ) -> tuple[Any, conversions.Metadata]:
-        patience = self._patience(timeout)
-        metadata = requests.metadata(request_id, self._client_id)
+    async def _make(self, call: PreparedCall[T]) -> T:
         while True:
-            call = method(request, timeout=patience.left(), metadata=metadata)
+            attempt = call.start()
             try:
-                response = await call
-                trailing = await call.trailing_metadata()
+                return call.result(await attempt, await attempt.trailing_metadata())
             except grpc.aio.AioRpcError as exc:
-                failure = exc
-            else:
-                return response, tuple(trailing or ())
-            await asyncio.sleep(_pause(patience, failure))
-
-
-def _event(response: pb.StreamTranslateResponse) -> str | StreamEnd:
-    if response.HasField("summary"):
-        return conversions.stream_end(response.summary)
-    return response.delta.text
-
-
-def _pause(patience: Patience, failure: grpc.RpcError) -> float:
-    """Seconds until the next attempt of a call; raises its error if there is none."""
-    try:
-        return patience.pause(_error(failure))
-    except TranslationError as error:
-        raise error from failure
-
-
-def _error(exc: Any) -> TranslationError:
-    """The error of a failed call; both kinds of call have the same three methods."""
-    return conversions.error(exc.code(), exc.details() or "", tuple(exc.trailing_metadata() or ()))
+                pause = call.pause(exc)
+            await asyncio.sleep(pause)

@@ -1,4 +1,4 @@
-"""From the contract's messages to the client's results, and what a channel is opened with."""
+"""From the contract's messages to the client's results, and the options of a channel."""
 
 from __future__ import annotations
 
@@ -31,21 +31,21 @@ from dragoman.v1 import translation_pb2 as pb
 
 REQUEST_ID = "x-request-id"
 CLIENT_ID = "x-client-id"
-# What both may be; a server takes nothing else.
+# Valid values of both; a server accepts no others.
 VALID_ID = re.compile(r"[A-Za-z0-9\-_.:/+=@]{1,128}")
 _DETAILS = "grpc-status-details-bin"
 _CODES = {code.value[0]: code for code in grpc.StatusCode}
 
 Metadata = Sequence[tuple[str, str | bytes]]
-# The texts or pairs of a call that no message can hold, by their place; empty ones were sent.
+# Errors of the texts or pairs that a message can't hold, by index; empty ones were sent.
 Unsent = Mapping[int, TranslationError]
 
 
 def service_config() -> str:
-    """What the channel does by itself (https://grpc.io/docs/guides/service-config/).
+    """Load balancing and retries of the channel (https://grpc.io/docs/guides/service-config/).
 
-    Calls go round-robin over all addresses that the name gives and whose health service says
-    SERVING; what failed with UNAVAILABLE is tried again, elsewhere if possible: translating twice
+    Calls go round-robin over all addresses of the name whose health service says SERVING. Calls
+    that failed with UNAVAILABLE are retried, on another address if possible: a repeated translation
     does no harm.
     """
     return json.dumps(
@@ -75,7 +75,7 @@ def channel_options() -> list[tuple[str, str | int]]:
         ("grpc.enable_retries", 1),
         ("grpc.max_receive_message_length", -1),
         ("grpc.max_send_message_length", -1),
-        # Notice a server that vanished without closing the connection.
+        # Detect a server that vanished without closing the connection.
         ("grpc.keepalive_time_ms", 60_000),
         ("grpc.keepalive_timeout_ms", 20_000),
     ]
@@ -83,14 +83,13 @@ def channel_options() -> list[tuple[str, str | int]]:
 
 def translation(message: pb.Translation) -> Translation:
     """One text's result, with its error if it has one."""
-    failed = message.HasField("status") and message.status.code != 0
     return Translation(
         text=message.translated_text,
         finish_reason=_finish_reason(message.finish_reason),
         num_source_tokens=message.source_token_count,
         num_target_tokens=message.target_token_count,
         was_split=message.was_split,
-        error=_error_from_status(message.status) if failed else None,
+        error=_error_from_status(message.status) if message.status.code else None,
         sentences=tuple(_sentence(item) for item in message.sentences),
     )
 
@@ -129,26 +128,24 @@ def _alignment(message: pb.Alignment) -> Alignment:
 
 
 def score_batch(message: pb.ScoreResponse, trailing: Metadata, unsent: Unsent) -> ScoreBatch:
-    """A call's scores."""
+    """The result of a Score call."""
     scores = [_pair_score(item) for item in message.scores]
     for index, error in unsent.items():
         scores[index] = PairScore(0.0, 0, 0, error)
     return ScoreBatch(
         scores=scores,
         model=message.model,
-        queue_seconds=message.timing.queue_duration.ToNanoseconds() / 1e9,
-        compute_seconds=message.timing.compute_duration.ToNanoseconds() / 1e9,
+        **_seconds(message.timing),
         request_id=_request_id(trailing),
     )
 
 
 def _pair_score(message: pb.PairScore) -> PairScore:
-    failed = message.HasField("status") and message.status.code != 0
     return PairScore(
         log_probability=message.log_probability,
         num_source_tokens=message.source_token_count,
         num_target_tokens=message.target_token_count,
-        error=_error_from_status(message.status) if failed else None,
+        error=_error_from_status(message.status) if message.status.code else None,
         tokens=_tokens(message.tokens),
         source_tokens=_source_tokens(message.source_tokens),
         alignment=_alignment(message.alignment) if message.HasField("alignment") else None,
@@ -158,29 +155,41 @@ def _pair_score(message: pb.PairScore) -> PairScore:
 def batch(
     message: pb.TranslateResponse, trailing: Metadata = (), unsent: Unsent = MappingProxyType({})
 ) -> TranslationBatch:
-    """A call's results."""
+    """The result of a Translate call."""
     translations = [translation(item) for item in message.translations]
     for index, error in unsent.items():
         translations[index] = Translation("", FinishReason.UNSPECIFIED, 0, 0, False, error)
     return TranslationBatch(
         translations=translations,
         model=message.model,
-        queue_seconds=message.timing.queue_duration.ToNanoseconds() / 1e9,
-        compute_seconds=message.timing.compute_duration.ToNanoseconds() / 1e9,
+        **_seconds(message.timing),
         request_id=_request_id(trailing),
     )
 
 
+def _seconds(timing: pb.Timing) -> dict[str, float]:
+    return {
+        "queue_seconds": timing.queue_duration.ToNanoseconds() / 1e9,
+        "compute_seconds": timing.compute_duration.ToNanoseconds() / 1e9,
+    }
+
+
+def stream_event(message: pb.StreamTranslateResponse, trailing: Metadata = ()) -> str | StreamEnd:
+    """A piece of the text, or the end of the stream."""
+    if message.HasField("summary"):
+        return stream_end(message.summary)
+    return message.delta.text
+
+
 def stream_end(message: pb.StreamSummary) -> StreamEnd:
-    """What a stream ends with."""
+    """The last item of a stream."""
     return StreamEnd(
         finish_reason=_finish_reason(message.finish_reason),
         num_source_tokens=message.source_token_count,
         num_target_tokens=message.target_token_count,
         was_split=message.was_split,
         model=message.model,
-        queue_seconds=message.timing.queue_duration.ToNanoseconds() / 1e9,
-        compute_seconds=message.timing.compute_duration.ToNanoseconds() / 1e9,
+        **_seconds(message.timing),
     )
 
 
@@ -214,7 +223,7 @@ def error(code: grpc.StatusCode, message: str, trailing: Metadata) -> Translatio
         if key == _DETAILS and isinstance(value, bytes):
             try:
                 status = status_pb2.Status.FromString(value)
-            except DecodeError:  # some proxy's; the code and the message are still good
+            except DecodeError:  # a proxy's; the code and the message are still valid
                 break
     return _error_from_status(status, _request_id(trailing))
 

@@ -1,8 +1,8 @@
 """From the caller's arguments to the contract's messages.
 
-An argument of the wrong type, or one that no server could take, raises TypeError or ValueError with
-its name. A text that is a str but not Unicode (it has a lone surrogate) fails alone, as a bad text
-does at the server: an empty one is sent in its place, and its error stands in the answer.
+An argument of the wrong type raises TypeError, and one that no server accepts raises ValueError;
+the message names it. A text that is a str but not Unicode (with a lone surrogate) fails alone, as a
+bad text does on the server: an empty text is sent in its place, and the result has its error.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _NUMBERS: dict[int, tuple[Any, str]] = {
     FieldDescriptor.CPPTYPE_INT32: (numbers.Integral, "an int"),
     FieldDescriptor.CPPTYPE_UINT64: (numbers.Integral, "an int"),
 }
-# Some thirty years: gRPC takes a deadline that is centuries away for one that has passed.
+# About thirty years: gRPC treats a deadline centuries away as one that has passed.
 _LONGEST_SECONDS = 1e9
 _Kind = TypeVar("_Kind", bound=Message)
 
@@ -42,7 +42,7 @@ _Kind = TypeVar("_Kind", bound=Message)
 def translate_request(
     texts: Iterable[str], source: str, target: str, model: str, options: pb.TranslateOptions
 ) -> tuple[pb.TranslateRequest, dict[int, TranslationError]]:
-    """The message that asks for the translations of `texts`, and those that it can't hold."""
+    """The request to translate `texts`, and the errors of texts that it can't hold, by index."""
     request = pb.TranslateRequest(options=options, **_languages(source, target, model))
     unsent: dict[int, TranslationError] = {}
     for index, text in enumerate(_several("texts", texts, "texts")):
@@ -58,13 +58,12 @@ def translate_request(
 def stream_request(
     text: str, source: str, target: str, model: str, options: pb.TranslateOptions
 ) -> pb.StreamTranslateRequest:
-    """The message that asks for the translation of `text`, piece by piece.
+    """The request to translate `text` as a stream.
 
     Raises:
         TranslationError: `text` is not Unicode.
     """
-    if not isinstance(text, str):
-        raise TypeError(f"text: must be a str, not {type(text).__name__}")
+    _require("text", text, str, "a str")
     if error := _not_unicode("content", text):
         raise error
     return pb.StreamTranslateRequest(
@@ -75,7 +74,7 @@ def stream_request(
 def score_request(
     pairs: Iterable[tuple[str, str]], source: str, target: str, model: str, options: pb.ScoreOptions
 ) -> tuple[pb.ScoreRequest, dict[int, TranslationError]]:
-    """The message that asks for the scores of `pairs`, and those that it can't hold."""
+    """The request to score `pairs`, and the errors of pairs that it can't hold, by index."""
     request = pb.ScoreRequest(options=options, **_languages(source, target, model))
     unsent: dict[int, TranslationError] = {}
     for index, pair in enumerate(_several("pairs", pairs, "pairs of a text and its translation")):
@@ -83,8 +82,7 @@ def score_request(
         if not isinstance(pair, (tuple, list)) or len(pair) != 2:
             raise TypeError(f"{place}: must be a text and its translation, not {pair!r:.80}")
         for part, text in zip(("source_text", "translated_text"), pair, strict=True):
-            if not isinstance(text, str):
-                raise TypeError(f"{place}.{part}: must be a str, not {type(text).__name__}")
+            _require(f"{place}.{part}", text, str, "a str")
             if error := _not_unicode(f"{place}.{part}", text):
                 unsent[index] = error
         text, translation = ("", "") if index in unsent else pair
@@ -93,12 +91,12 @@ def score_request(
 
 
 def get_model_request(name: str) -> pb.GetModelRequest:
-    """The message that asks for a model's description."""
+    """The request for a model's description."""
     return pb.GetModelRequest(name=string("name", name))
 
 
 def options(search: Search | None = None, **chosen: str | int | None) -> pb.TranslateOptions:
-    """The options message; None leaves the choice to the server."""
+    """The options of a translation; None leaves the choice to the server."""
     message = _filled(pb.TranslateOptions(), chosen)
     if search is not None:
         message.search.CopyFrom(_search(search))
@@ -106,12 +104,12 @@ def options(search: Search | None = None, **chosen: str | int | None) -> pb.Tran
 
 
 def score_options(**chosen: str | int | None) -> pb.ScoreOptions:
-    """The options message of a score; likewise."""
+    """The options of a score; None leaves the choice to the server."""
     return _filled(pb.ScoreOptions(), chosen)
 
 
 def metadata(request_id: str, client_id: str) -> tuple[tuple[str, str], ...]:
-    """What a call is sent with; an empty name is left out."""
+    """The metadata of a call; an empty id is left out."""
     named = {"request_id": (REQUEST_ID, request_id), "client_id": (CLIENT_ID, client_id)}
     for argument, (_, value) in named.items():
         if string(argument, value) and not VALID_ID.fullmatch(value):
@@ -122,34 +120,35 @@ def metadata(request_id: str, client_id: str) -> tuple[tuple[str, str], ...]:
 
 
 def seconds(argument: str, value: Any) -> float | None:
-    """A timeout, once it is checked."""
+    """A timeout, checked."""
     if value is None:
         return None
-    if not isinstance(value, numbers.Real):
-        raise TypeError(
-            f"{argument}: must be a number of seconds or None, not {type(value).__name__}"
-        )
+    _require(argument, value, numbers.Real, "a number of seconds or None")
     if math.isnan(value):
         raise ValueError(f"{argument}: must be a number of seconds or None, not nan")
     return min(float(value), _LONGEST_SECONDS)
 
 
 def string(argument: str, value: str) -> str:
-    """Any other text, once it is checked."""
-    if not isinstance(value, str):
-        raise TypeError(f"{argument}: must be a str, not {type(value).__name__}")
+    """Any other text, checked."""
+    _require(argument, value, str, "a str")
     if error := _not_unicode(argument, value):
         raise ValueError(error.message)
     return value
 
 
 def server(value: str) -> str:
-    """A server's address, once it is checked, with a port."""
+    """A server's address, checked, with a port."""
     string("server", value)
     try:
         return server_address(value)
     except ValueError as exc:
         raise ValueError(f"server: {exc}") from None
+
+
+def _require(argument: str, value: Any, kind: Any, what: str) -> None:
+    if not isinstance(value, kind):
+        raise TypeError(f"{argument}: must be {what}, not {type(value).__name__}")
 
 
 def _languages(source: str, target: str, model: str) -> dict[str, Any]:
@@ -161,7 +160,7 @@ def _languages(source: str, target: str, model: str) -> dict[str, Any]:
 
 
 def _several(argument: str, values: Any, what: str) -> Iterable[Any]:
-    """`values`, if they are several and not one text, whose letters would be taken one by one."""
+    """`values`, unless they are a single text, which would be read letter by letter."""
     if isinstance(values, str):
         raise TypeError(f"{argument}: must be a list of {what}, not one text")
     if isinstance(values, bytes) or not isinstance(values, Iterable):
@@ -170,7 +169,7 @@ def _several(argument: str, values: Any, what: str) -> Iterable[Any]:
 
 
 def _not_unicode(field: str, text: str) -> TranslationError | None:
-    """Why no message can hold `text`, in the server's words; None if one can."""
+    """The error of a text that no message can hold, in the server's words; else None."""
     try:
         text.encode()
     except UnicodeEncodeError as exc:
@@ -181,16 +180,14 @@ def _not_unicode(field: str, text: str) -> TranslationError | None:
 
 
 def _search(search: Search) -> pb.SearchOptions:
-    if not isinstance(search, Search):
-        raise TypeError(f"search: must be a Search, not {type(search).__name__}")
+    _require("search", search, Search, "a Search")
     given = _fields(search)
     pieces, sampling = given.pop("suppressed_tokens"), given.pop("sampling")
     message = _filled(pb.SearchOptions(), given)
     for index, piece in enumerate(_several("suppressed_tokens", pieces or (), "pieces")):
         message.suppressed_tokens.append(string(f"suppressed_tokens[{index}]", piece))
     if sampling is not None:
-        if not isinstance(sampling, Sampling):
-            raise TypeError(f"sampling: must be a Sampling, not {type(sampling).__name__}")
+        _require("sampling", sampling, Sampling, "a Sampling")
         message.sampling.CopyFrom(_filled(pb.Sampling(), _fields(sampling)))
     return message
 
@@ -200,7 +197,7 @@ def _fields(options: Search | Sampling) -> dict[str, Any]:
 
 
 def _filled(message: _Kind, given: dict[str, Any]) -> _Kind:
-    """`message` with the fields that are given; None leaves one to the server."""
+    """`message` with the given fields; None leaves a field to the server."""
     for name, value in given.items():
         if value is not None:
             field = message.DESCRIPTOR.fields_by_name[name]
@@ -214,8 +211,7 @@ def _value(name: str, value: Any, kind: int) -> Any:
     if kind == FieldDescriptor.CPPTYPE_STRING:
         return string(name, value)
     wanted, what = _NUMBERS[kind]
-    if not isinstance(value, wanted):
-        raise TypeError(f"{name}: must be {what}, not {type(value).__name__}")
+    _require(name, value, wanted, what)
     low, high = (0, 2**64) if kind == FieldDescriptor.CPPTYPE_UINT64 else (-(2**31), 2**31)
     if wanted is numbers.Integral and not low <= value < high:
         raise ValueError(f"{name}: {value} is out of range")

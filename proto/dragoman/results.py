@@ -1,4 +1,4 @@
-"""What the client gives and raises, free of protobuf."""
+"""Results and errors of the client, free of protobuf."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ import grpc
 
 
 class FinishReason(enum.Enum):
-    """Why generating a translation ended. The values are the contract's numbers."""
+    """Why a translation ended. The values are the contract's numbers."""
 
     UNSPECIFIED = 0
-    """The model was not asked: the text has an error."""
+    """The model was not run: the text has an error."""
     EOS = 1
     """The model ended every sentence itself, or the text was blank."""
     LENGTH = 2
-    """At least one sentence was cut off at the largest number of tokens."""
+    """At least one sentence was cut off at the token limit."""
     CANCELLED = 3
     DEADLINE = 4
     ERROR = 5
 
 
 class TranslationError(Exception):
-    """A call, or one text of a call, was not translated. `str(error)` is fit to be shown.
+    """A call, or one text of a call, was not translated. `str(error)` may be shown to users.
 
     Attributes:
-        code: gRPC's code, such as INVALID_ARGUMENT or UNAVAILABLE.
-        message: what the server (or gRPC) said.
-        request_id: names the call in the server's log; "" if no server answered.
+        code: the gRPC code, such as INVALID_ARGUMENT or UNAVAILABLE.
+        message: from the server, or from gRPC.
+        request_id: identifies the call in the server's log; "" if no server answered.
         retry_after_seconds: when the same call may succeed; None if the server gave no hint.
         field, description: of an INVALID_ARGUMENT, which field is wrong and how; else "".
     """
@@ -59,11 +59,11 @@ class Sampling:
     """How to draw tokens at random: the contract's `Sampling`, which has ranges and defaults.
 
     Attributes:
-        temperature: below 1 the likely tokens become likelier still.
-        top_k: only the best so many tokens are drawn from.
-        top_p: of these only the fewest that make up this share of their probability.
-        seed: the same seed draws the same translation of the same sentence; None another one each
-            time, also of the same text within one call.
+        temperature: below 1, likely tokens become likelier still.
+        top_k: the number of best tokens to draw from.
+        top_p: of these, the fewest that make up this share of their probability.
+        seed: the same seed draws the same translation of the same sentence; with None, each draw is
+            independent, also of the same text within one call.
     """
 
     temperature: float | None = None
@@ -74,20 +74,20 @@ class Sampling:
 
 @dataclass(frozen=True)
 class Search:
-    """How to search for a translation; what is None is the server's choice.
+    """How to search for a translation; None leaves a field to the server.
 
     The contract's `SearchOptions` has the ranges and the defaults.
 
     Attributes:
-        beam_size: hypotheses that grow side by side; 1 is greedy.
-        length_penalty: alpha.
+        beam_size: hypotheses searched in parallel; 1 is greedy search.
+        length_penalty: the exponent alpha.
         length_penalty_kind: "power" or "gnmt".
         early_stopping: "heuristic", "first" or "never".
-        min_new_tokens: no end before so many tokens.
-        suppressed_tokens: pieces of the vocabulary that are never written.
-        repetition_penalty: multiplies the log-probabilities of tokens that were written before.
-        no_repeat_ngram_size: no sequence of so many tokens comes twice.
-        target_prefix: what the translation of each text begins with.
+        min_new_tokens: the least number of tokens before the end.
+        suppressed_tokens: pieces of the vocabulary that are never generated.
+        repetition_penalty: multiplies the log-probabilities of tokens generated before.
+        no_repeat_ngram_size: no sequence of this many tokens repeats.
+        target_prefix: the beginning of each text's translation.
         sampling: draw tokens at random.
     """
 
@@ -110,9 +110,9 @@ class Search:
     def ctranslate2(cls, beam_size: int = 2, length_penalty: float = 1.0) -> Search:
         """The beam search of CTranslate2's `translate_batch`, which stops at the first k that end.
 
-        One thing is left out: CTranslate2 writes at least one token (`min_decoding_length=1`) and
-        rescales the probabilities of the first for that. `replace(..., min_new_tokens=1)` forbids
-        the empty translation here, without rescaling.
+        With one difference: CTranslate2 generates at least one token (`min_decoding_length=1`) and
+        rescales the probabilities of the first for that. Here, `replace(..., min_new_tokens=1)`
+        forbids the empty translation, without rescaling.
         """
         return cls(beam_size, length_penalty, "power", "first")
 
@@ -136,9 +136,9 @@ class Token(NamedTuple):
     """A token of a translation.
 
     Attributes:
-        piece: as the model's vocabulary has it; U+2581 stands for a space.
-        log_probability: natural logarithm of its probability after those before it.
-        start, end: where it stands in the text: `text[start:end]`, empty for the end of sentence.
+        piece: from the model's vocabulary; U+2581 stands for a space.
+        log_probability: natural logarithm of its probability, given the tokens before it.
+        start, end: its place in the text: `text[start:end]`, empty for the end of sentence.
     """
 
     piece: str
@@ -148,7 +148,7 @@ class Token(NamedTuple):
 
 
 class SourceToken(NamedTuple):
-    """A token that the model read, as `Token`."""
+    """A token of a source; fields as in `Token`."""
 
     piece: str
     start: int
@@ -157,12 +157,12 @@ class SourceToken(NamedTuple):
 
 @dataclass(frozen=True)
 class Alignment:
-    """Which tokens of the source those of a translation come from; the contract's `Alignment`.
+    """Which source tokens the tokens of a translation come from; the contract's `Alignment`.
 
     Attributes:
-        links: (source, target) numbers of tokens that belong together, one for each token of the
+        links: (source, target) indices of aligned tokens, one pair for each token of the
             translation but its end of sentence.
-        rows: for each token of the translation the weights of the source's; only of "soft" ones.
+        rows: for each token of the translation, the weights of the source tokens; "soft" only.
     """
 
     links: tuple[tuple[int, int], ...]
@@ -176,10 +176,10 @@ class Hypothesis:
     Attributes:
         text: the translation.
         log_probability: natural logarithm of its probability.
-        score: by which it was ranked: the log-probability over the length penalty.
+        score: ranks it: the log-probability over the length penalty.
         finish_reason: EOS or LENGTH.
-        tokens: the end of sentence among them; empty unless asked for.
-        alignment: None unless asked for.
+        tokens: with the end of sentence; empty unless requested.
+        alignment: None unless requested.
     """
 
     text: str
@@ -195,9 +195,9 @@ class Sentence:
     """A sentence and its translations.
 
     Attributes:
-        source_text: as it stands in the text.
+        source_text: as in the text.
         hypotheses: best first.
-        source_tokens: what the model read; empty unless alignments were asked for.
+        source_tokens: what the model read; empty unless alignments were requested.
     """
 
     source_text: str
@@ -212,10 +212,10 @@ class Translation:
     Attributes:
         text: the translation; "" if there is an error.
         finish_reason: why it ended.
-        num_source_tokens, num_target_tokens: read and generated, ends of sentence not counted.
-        was_split: a sentence was too long for the model and was split inside.
-        error: why this text was not translated; None if it was.
-        sentences: those that the model translated; empty unless asked for.
+        num_source_tokens, num_target_tokens: read and generated, without ends of sentence.
+        was_split: whether a sentence was too long for the model and was split.
+        error: why this text was not translated; else None.
+        sentences: those that the model translated; empty unless requested.
     """
 
     text: str
@@ -229,13 +229,13 @@ class Translation:
 
 @dataclass(frozen=True)
 class TranslationBatch:
-    """The answer to one call.
+    """The result of a `translate` call.
 
     Attributes:
-        translations: one a text, in order.
-        model: the name of the model that translated.
-        queue_seconds, compute_seconds: time that the server spent.
-        request_id: names the call in the server's log.
+        translations: one for each text, in order.
+        model: the name of the model.
+        queue_seconds, compute_seconds: time spent on the server.
+        request_id: identifies the call in the server's log.
     """
 
     translations: list[Translation]
@@ -251,8 +251,8 @@ class PairScore:
 
     Attributes:
         log_probability: natural logarithm of its probability; 0 if there is an error.
-        num_source_tokens, num_target_tokens: read, ends of sentence not counted.
-        error: why this pair has no score; None if it has.
+        num_source_tokens, num_target_tokens: read, without ends of sentence.
+        error: why this pair has no score; else None.
         tokens, source_tokens, alignment: as in `Hypothesis` and `Sentence`.
     """
 
@@ -267,10 +267,10 @@ class PairScore:
 
 @dataclass(frozen=True)
 class ScoreBatch:
-    """The answer to one call.
+    """The result of a `score` call.
 
     Attributes:
-        scores: one a pair, in order.
+        scores: one for each pair, in order.
         model, queue_seconds, compute_seconds, request_id: as in `TranslationBatch`.
     """
 
@@ -283,7 +283,7 @@ class ScoreBatch:
 
 @dataclass(frozen=True)
 class StreamEnd:
-    """The last thing in a stream.
+    """The last item of a stream.
 
     Attributes: as in `Translation` and `TranslationBatch`.
     """
@@ -299,7 +299,7 @@ class StreamEnd:
 
 @dataclass(frozen=True)
 class ModelLimits:
-    """The largest that a model takes; the contract's `ModelLimits`."""
+    """The limits of a model; the contract's `ModelLimits`."""
 
     max_texts: int
     max_characters: int
@@ -310,16 +310,16 @@ class ModelLimits:
 
 @dataclass(frozen=True)
 class ModelInfo:
-    """A model that a server holds.
+    """A model on a server.
 
     Attributes:
-        name: what `model=` takes.
+        name: for the argument `model`.
         version: of its weights.
         language_pairs: (source, target), as BCP-47 codes.
         precision: "fp32", "fp16" or "int8".
         device: "cpu" or "cuda".
-        limits: the largest that it takes.
-        can_score: whether it takes `score` and `return_alignments`.
+        limits: the largest request that it accepts.
+        can_score: whether it supports `score` and `return_alignments`.
     """
 
     name: str

@@ -1,8 +1,9 @@
-"""Between the contract's messages and the domain: options in, translations out."""
+"""Converts between the contract's messages and the domain: options in, results out."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, TypeVar
 
 from google.protobuf.message import Message
 from google.protobuf.unknown_fields import UnknownFieldSet
@@ -11,64 +12,55 @@ from dragoman.v1 import translation_pb2 as pb
 from service.api.status import status_of
 from service.decoding.requests import (
     MAX_SUPPRESSED,
-    AlignmentKind,
-    EarlyStopping,
     FinishReason,
-    LengthPenaltyKind,
     Priority,
     Sampling,
     SearchOptions,
 )
 from service.errors import InvalidArgumentError
 from service.translation.alignments import Alignment, SourceToken, TargetToken
-from service.translation.cooperative_yield import CooperativeYield
+from service.translation.fairness import CooperativeYield
 from service.translation.options import TranslateOptions
 from service.translation.pair_scorer import PairResult, ScoreOptions
 from service.translation.results import SentenceHypothesis, TextResult
 
-_NO_OPTIONS = TranslateOptions()  # what most requests come with
+T = TypeVar("T")
+
+_NO_OPTIONS = TranslateOptions()  # of most requests
 _FINISH_REASONS = {
-    FinishReason.EOS: pb.FINISH_REASON_EOS,
-    FinishReason.LENGTH: pb.FINISH_REASON_LENGTH,
-    FinishReason.CANCELLED: pb.FINISH_REASON_CANCELLED,
-    FinishReason.DEADLINE: pb.FINISH_REASON_DEADLINE,
-    FinishReason.ERROR: pb.FINISH_REASON_ERROR,
+    reason: pb.FinishReason.Value(f"FINISH_REASON_{reason.name}") for reason in FinishReason
 }
+
+
+def _values(enum: Any, prefix: str) -> dict[int, str]:
+    """The names of the values of an enum, in lower case, without the unspecified one."""
+    return {
+        number: name.removeprefix(prefix).lower() for name, number in enum.items() if number != 0
+    }
+
+
+_ALIGNMENT_KINDS: dict[int, Any] = {0: None, **_values(pb.AlignmentKind, "ALIGNMENT_KIND_")}
 _PRIORITIES: dict[int, Priority] = {
-    pb.PRIORITY_UNSPECIFIED: Priority.NORMAL,
-    pb.PRIORITY_LOW: Priority.LOW,
-    pb.PRIORITY_NORMAL: Priority.NORMAL,
-    pb.PRIORITY_HIGH: Priority.HIGH,
+    0: Priority.NORMAL,
+    **{number: Priority(name) for number, name in _values(pb.Priority, "PRIORITY_").items()},
 }
-_ALIGNMENT_KINDS: dict[int, AlignmentKind | None] = {
-    pb.ALIGNMENT_KIND_UNSPECIFIED: None,
-    pb.ALIGNMENT_KIND_HARD: "hard",
-    pb.ALIGNMENT_KIND_SOFT: "soft",
-}
-_LENGTH_PENALTY_KINDS: dict[int, LengthPenaltyKind] = {
-    pb.LENGTH_PENALTY_KIND_POWER: "power",
-    pb.LENGTH_PENALTY_KIND_GNMT: "gnmt",
-}
-_EARLY_STOPPINGS: dict[int, EarlyStopping] = {
-    pb.EARLY_STOPPING_HEURISTIC: "heuristic",
-    pb.EARLY_STOPPING_FIRST: "first",
-    pb.EARLY_STOPPING_NEVER: "never",
-}
+_LENGTH_PENALTY_KINDS = _values(pb.LengthPenaltyKind, "LENGTH_PENALTY_KIND_")
+_EARLY_STOPPINGS = _values(pb.EarlyStopping, "EARLY_STOPPING_")
 
 
 def options_of(options: pb.TranslateOptions) -> TranslateOptions:
     """The domain's options.
 
     Raises:
-        InvalidArgumentError: a value out of range, or an option of a newer contract, which would
-            otherwise be dropped in silence; names the field.
+        InvalidArgumentError: a value is out of range, or an option belongs to a newer contract and
+            would be ignored; names the field.
     """
     if not options.ByteSize():
         return _NO_OPTIONS
     _refuse_unknown(options, "options")
     _refuse_unknown(options.search, "options.search")
     _refuse_unknown(options.search.sampling, "options.search.sampling")
-    if (count := len(options.search.suppressed_tokens)) > MAX_SUPPRESSED:  # before it is unpacked
+    if (count := len(options.search.suppressed_tokens)) > MAX_SUPPRESSED:  # before unpacking
         raise InvalidArgumentError(
             "options.search.suppressed_tokens",
             f"{count:,} is more than {MAX_SUPPRESSED}, the limit",
@@ -82,9 +74,11 @@ def options_of(options: pb.TranslateOptions) -> TranslateOptions:
         search=search,
         suppressed_tokens=tuple(options.search.suppressed_tokens),
         target_prefix=options.search.target_prefix,
-        priority=_priority_of(options.priority),
+        priority=_known("options.priority", options.priority, _PRIORITIES),
         return_tokens=options.return_tokens,
-        return_alignments=_alignment_kind_of(options.return_alignments),
+        return_alignments=_known(
+            "options.return_alignments", options.return_alignments, _ALIGNMENT_KINDS
+        ),
         **given,
     )
 
@@ -93,24 +87,18 @@ def score_options_of(options: pb.ScoreOptions) -> ScoreOptions:
     """The domain's options. Raises what `options_of` raises."""
     _refuse_unknown(options, "options")
     return ScoreOptions(
-        priority=_priority_of(options.priority),
+        priority=_known("options.priority", options.priority, _PRIORITIES),
         return_tokens=options.return_tokens,
-        return_alignments=_alignment_kind_of(options.return_alignments),
+        return_alignments=_known(
+            "options.return_alignments", options.return_alignments, _ALIGNMENT_KINDS
+        ),
     )
 
 
-def _alignment_kind_of(number: int) -> AlignmentKind | None:
-    if number not in _ALIGNMENT_KINDS:
-        raise InvalidArgumentError(
-            "options.return_alignments", f"this server does not know value {number}"
-        )
-    return _ALIGNMENT_KINDS[number]
-
-
-def _priority_of(number: int) -> Priority:
-    if number not in _PRIORITIES:
-        raise InvalidArgumentError("options.priority", f"this server does not know value {number}")
-    return _PRIORITIES[number]
+def _known(field: str, number: int, values: Mapping[int, T]) -> T:
+    if number not in values:
+        raise InvalidArgumentError(field, f"this server does not know value {number}")
+    return values[number]
 
 
 def _search_of(search: pb.SearchOptions) -> SearchOptions:
@@ -121,9 +109,7 @@ def _search_of(search: pb.SearchOptions) -> SearchOptions:
     ):
         number: int = getattr(search, field)
         if number:
-            if number not in names:
-                raise InvalidArgumentError(field, f"this server does not know value {number}")
-            given[field] = names[number]
+            given[field] = _known(field, number, names)
     if search.HasField("sampling"):
         given["sampling"] = _sampling_of(search.sampling)
     return SearchOptions(
@@ -142,7 +128,7 @@ def _sampling_of(sampling: pb.Sampling) -> Sampling:
 
 
 def _given(message: Message, *fields: str) -> dict[str, Any]:
-    """The optional fields that are set."""
+    """Optional fields that are set."""
     return {name: getattr(message, name) for name in fields if message.HasField(name)}
 
 
@@ -154,9 +140,9 @@ def _refuse_unknown(message: Message, name: str) -> None:
 
 
 async def add_translation(
-    response: pb.TranslateResponse, result: TextResult, request_id: str, turns: CooperativeYield
+    response: pb.TranslateResponse, result: TextResult, request_id: str, yielder: CooperativeYield
 ) -> None:
-    """Add one text's answer; `request_id` is for the message of an internal error."""
+    """Add the result of one text; `request_id` is for the message of an internal error."""
     message = response.translations.add(
         translated_text=result.text,
         finish_reason=finish_reason_of(result),
@@ -171,12 +157,12 @@ async def add_translation(
             source_tokens=[_source_token(token) for token in sentence.source_tokens],
         )
         for hypothesis in sentence.hypotheses:
-            await turns.offer()
+            await yielder.checkpoint()
             shown.hypotheses.append(_hypothesis(hypothesis))
 
 
 def finish_reason_of(result: TextResult) -> pb.FinishReason.ValueType:
-    """Why a text's translation ended."""
+    """The finish reason of a text."""
     if result.finish_reason is None:
         return pb.FINISH_REASON_UNSPECIFIED
     return _FINISH_REASONS[result.finish_reason]
@@ -194,10 +180,10 @@ def _hypothesis(hypothesis: SentenceHypothesis) -> pb.Hypothesis:
 
 
 async def add_score(
-    response: pb.ScoreResponse, result: PairResult, request_id: str, turns: CooperativeYield
+    response: pb.ScoreResponse, result: PairResult, request_id: str, yielder: CooperativeYield
 ) -> None:
-    """Add one pair's answer; `request_id` is for the message of an internal error."""
-    await turns.offer()
+    """Add the result of one pair; `request_id` is for the message of an internal error."""
+    await yielder.checkpoint()
     response.scores.add(
         log_probability=result.log_probability,
         source_token_count=result.num_source_tokens,

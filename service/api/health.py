@@ -1,7 +1,7 @@
 """The standard gRPC health service (grpc.health.v1).
 
-Not the library's, because its `Watch` never ends: a client that watches (ours does) would hold
-every drain until its bound. This one says NOT_SERVING and ends the watch when the server drains.
+Not the library's, whose `Watch` never ends: a watching client, such as ours, would hold every drain
+until its bound. This one reports NOT_SERVING and ends the watch when the server drains.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from service.api.interceptor import host_of
+from service.api.call_context import host_of
 from service.api.status import clipped
 from service.engine.quota import Quota
 
@@ -22,17 +22,17 @@ _Response = health_pb2.HealthCheckResponse
 
 
 class HealthService(health_pb2_grpc.HealthServicer):
-    """Answers for the server as a whole (the empty name) and for each of `services`.
+    """The health of the server as a whole (the empty name) and of each of `services`.
 
     All share one status: NOT_SERVING until `start_serving`, while a model is stalled, and again
     from `start_draining`.
 
     Args:
-        services: names that may be asked for.
-        max_watches: watches at a time; the last eighth is for hosts that have few.
+        services: full names.
+        max_watches: watches at a time; the last eighth is for hosts with few watches.
 
     Attributes:
-        watches: places of the watches, by host.
+        watches: quota of the watches, by host.
     """
 
     def __init__(self, services: tuple[str, ...], max_watches: int) -> None:
@@ -44,22 +44,22 @@ class HealthService(health_pb2_grpc.HealthServicer):
         self._changed = asyncio.Event()
 
     def start_serving(self) -> None:
-        """From now on: SERVING."""
+        """Report SERVING."""
         self._serving = True
         self._wake()
 
     @property
     def is_serving(self) -> bool:
-        """Whether it says SERVING: readiness. From any thread."""
+        """Whether it reports SERVING. May be called from any thread."""
         return self._serving and not self._stalled
 
     def set_stalled(self, stalled: bool) -> None:
-        """Whether a model makes no progress at present."""
+        """Set whether a model makes no progress."""
         self._stalled = stalled
         self._wake()
 
     def start_draining(self) -> None:
-        """From now on and for ever: NOT_SERVING; watchers are told, then let go."""
+        """Report NOT_SERVING, finally, and end all watches."""
         self._serving, self._draining = False, True
         self._wake()
 
@@ -93,30 +93,30 @@ class HealthService(health_pb2_grpc.HealthServicer):
         request: health_pb2.HealthCheckRequest,
         context: grpc.aio.ServicerContext[Any, Any],
     ) -> AsyncIterator[health_pb2.HealthCheckResponse]:
-        """The status of a service, now and whenever it changes, until the server drains.
+        """The status of a service, now and at each change, until the server drains.
 
-        UNIMPLEMENTED if there is no place for one more watch of this host.
+        UNIMPLEMENTED if this host may not have another watch.
         """
         host = host_of(context.peer())
         if not self.watches.take(1, host):
-            # Every other code would make gRPC's health checking in clients fail their calls until a
-            # watch succeeds. After this one, a client calls without health checking.
+            # With any other code, gRPC's health checking in clients fails their calls until a watch
+            # succeeds. After this one, a client calls without health checking.
             await context.abort(
                 grpc.StatusCode.UNIMPLEMENTED,
-                f"{self.watches.num_taken} watches are open of at most {self.watches.capacity}, "
-                "and there is no place for one more of this host",
+                f"{self.watches.num_taken} watches are open of at most {self.watches.capacity}; "
+                "this host may not have another one now",
             )
-        # Not at the end of this generator, which runs late if the call ends at a `yield`.
+        # Not in this generator, which is finalized late if the call ends at a `yield`.
         release: Any = functools.partial(self._release, host)  # gRPC's type fits no function
         context.add_done_callback(release)
-        told = None
+        sent = None
         while True:
             changed, draining = self._changed, self._draining
             status = self._status(request.service)
-            if status != told:
+            if status != sent:
                 yield _Response(status=status)
-                told = status
+                sent = status
             if draining:
                 return
-            # Taken before the status was read, so that a change during the yield isn't missed.
+            # Read before the status, so that a change during the yield isn't missed.
             await changed.wait()

@@ -1,9 +1,9 @@
-"""Asks a server's gRPC health service whether it is serving; for a container's HEALTHCHECK.
+"""Checks a server's gRPC health service; for a container's HEALTHCHECK.
 
     python -m service.api.healthcheck [--server HOST:PORT] [--service NAME] [--timeout SECONDS]
 
-Exit status 0 if it says SERVING, else 1 and the reason on standard error. It imports gRPC and
-nothing of the server, since it runs every few seconds beside one.
+Exit status 0 if it reports SERVING, else 1 with the reason on standard error. Imports gRPC and
+settings only, because it runs every few seconds beside a server.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from typing import Any
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from service.settings import environment_name, load_settings
+from service.settings_sources import environment_name, load_settings
 
 _EVERY_INTERFACE = {"0.0.0.0": "127.0.0.1", "::": "[::1]", "[::]": "[::1]"}
 
 
 def problem(server: str, service: str = "", timeout: float = 3.0) -> str | None:
-    """Why the server can't take requests, or None if it can.
+    """Why the server does not serve, or None if it does.
 
     Args:
         server: "HOST:PORT".
         service: a gRPC service's full name; empty for the server as a whole.
-        timeout: seconds to wait for its answer.
+        timeout: seconds to wait for the answer.
     """
     request = health_pb2.HealthCheckRequest(service=service)
     with grpc.insecure_channel(server) as channel:
@@ -43,10 +43,10 @@ def problem(server: str, service: str = "", timeout: float = 3.0) -> str | None:
 
 
 def default_server() -> str:
-    """Where the server of this container listens, by environment and configuration file.
+    """The address of this container's server, from the environment and the configuration file.
 
     Raises:
-        StartupError: a setting can't be used.
+        StartupError: a setting is invalid.
     """
     settings = load_settings({}, os.environ)
     return f"{_EVERY_INTERFACE.get(settings.host, settings.host)}:{settings.port}"
@@ -54,7 +54,7 @@ def default_server() -> str:
 
 def main() -> None:
     """The command line."""
-    parser = argparse.ArgumentParser(description="Ask a server's gRPC health service.")
+    parser = argparse.ArgumentParser(description="Check a server's gRPC health service.")
     parser.add_argument(
         "--server",
         metavar="HOST:PORT",

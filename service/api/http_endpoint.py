@@ -1,4 +1,4 @@
-"""The HTTP server for machines that watch: /metrics, /livez and /readyz."""
+"""The HTTP server for metrics and probes: /metrics, /livez and /readyz."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ if TYPE_CHECKING:
     from wsgiref.types import StartResponse, WSGIEnvironment
 
 MAX_CONNECTIONS = 32
-"""At a time, each with a thread; further ones are closed at once."""
+"""Connections at a time, each with a thread; further ones are closed at once."""
 _ACCEPT_PAUSE_SECONDS = 0.5
 
 _log = logging.getLogger(__name__)
 
 
 class Probes:
-    """What /livez and /readyz say. All methods may be called from any thread.
+    """The state that /livez and /readyz report. All methods may be called from any thread.
 
-    Not ready means: send no requests now. Not live means: start this process afresh. A probe finds
-    by itself that the event loop does not respond; whatever else finds a server unable to work (a
-    watchdog of the model, say) calls `set_not_live` or `set_not_ready`.
+    Not ready means: send no requests now. Not live means: restart this process. Probes detect an
+    event loop that does not respond. Other failures are reported by `set_not_live` and
+    `set_not_ready`.
 
     Args:
-        loop_seconds: in which a live event loop responds.
+        loop_seconds: the time for a live event loop to respond.
     """
 
     def __init__(self, loop_seconds: float = 5.0) -> None:
@@ -47,23 +47,23 @@ class Probes:
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def watch(self, loop: asyncio.AbstractEventLoop) -> None:
-        """From now on, a server whose event loop does not respond is not live."""
+        """Check from now on that the event loop responds."""
         self._loop = loop
 
     def set_ready(self) -> None:
-        """The server takes requests."""
+        """The server accepts requests."""
         self._not_ready = ""
 
     def set_not_ready(self, reason: str) -> None:
-        """It does not, for a reason of a few words, such as "draining"."""
+        """The server accepts no requests, for a reason such as "draining"."""
         self._not_ready = reason
 
     def set_not_live(self, reason: str) -> None:
-        """It never will again, for a reason of a few words."""
+        """The process has to be restarted, for a reason of a few words."""
         self._not_live = reason
 
     def why_not_live(self) -> str:
-        """Why the process should be started afresh; "" if it should not. Takes seconds at most."""
+        """Why the process has to be restarted, or "". Takes seconds at most."""
         if self._not_live or self._loop is None:
             return self._not_live
         responds = threading.Event()
@@ -76,21 +76,21 @@ class Probes:
         return ""
 
     def why_not_ready(self) -> str:
-        """Why requests should go elsewhere; "" if they need not. Takes seconds at most."""
+        """Why the server accepts no requests, or "". Takes seconds at most."""
         return self._not_ready or self.why_not_live()
 
 
 class HttpEndpoint:
-    """Serves /metrics, /livez and /readyz, in threads of its own: a scrape never delays a step.
+    """Serves /metrics, /livez and /readyz in its own threads: a scrape never delays a step.
 
     Args:
         registry: of the metrics.
-        probes: what /livez and /readyz say.
-        host, port: where to listen; port 0 is any.
-        request_seconds: from a connection to the end of its answer; then it is cut off.
+        probes: the state that /livez and /readyz report.
+        host, port: the address to bind; port 0 is any.
+        request_seconds: the limit of a connection; then it is closed.
 
     Attributes:
-        port: where it listens.
+        port: the bound port.
 
     Raises:
         StartupError: the address can't be used.
@@ -165,7 +165,7 @@ class _Server(ThreadingMixIn, WSGIServer):
         try:
             return super().get_request()
         except OSError:
-            # Without a free descriptor, this fails at once for as long as a connection waits.
+            # Without a free descriptor, this would fail in a busy loop while a connection waits.
             time.sleep(_ACCEPT_PAUSE_SECONDS)
             raise
 
@@ -179,7 +179,7 @@ class _Server(ThreadingMixIn, WSGIServer):
         super().process_request(request, client_address)
 
     def service_actions(self) -> None:
-        """Twice a second: cut off what is beyond its deadline; its thread notices that."""
+        """Close connections past their deadline, twice a second; their threads notice."""
         now = time.monotonic()
         for request, deadline in self._deadlines.copy().items():
             if deadline <= now:
@@ -192,19 +192,19 @@ class _Server(ThreadingMixIn, WSGIServer):
         self._deadlines.pop(request, None)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Log what failed, instead of printing it."""
+        """Log the failure instead of printing it."""
         _log_failure()
 
 
 def _log_failure() -> None:
-    """Log the exception that is being handled, unless only the connection broke."""
+    """Log the current exception, unless it is a broken connection."""
     error = sys.exception()
     if error is not None and not isinstance(error, OSError):
         _log.error("a request for metrics or a probe failed", exc_info=error)
 
 
 class _ErrorStream(io.StringIO):
-    """Where wsgiref prints the stack of an exception that it handles, and flushes it."""
+    """The stream that wsgiref prints exceptions to, and flushes."""
 
     def flush(self) -> None:
         """Log the exception instead."""
@@ -212,18 +212,18 @@ class _ErrorStream(io.StringIO):
 
 
 def _server_class(host: str, port: int) -> type[_Server]:
-    """For IPv4 or IPv6, whatever `host` is."""
+    """The server class for IPv4 or IPv6, depending on `host`."""
     flags = socket.AI_PASSIVE
     family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=flags)[0][0]
     return type("_Server", (_Server,), {"address_family": family})
 
 
 class _QuietHandler(WSGIRequestHandler):
-    """Logs no request, and prints nothing."""
+    """Neither logs requests nor prints."""
 
     def log_message(self, format: str, *args: object) -> None:
         """Log nothing."""
 
     def get_stderr(self) -> io.StringIO:
-        """What wsgiref prints to."""
+        """The stream that wsgiref prints to."""
         return _ErrorStream()

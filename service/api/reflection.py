@@ -1,7 +1,7 @@
 """Server reflection under both of its names, v1 and v1alpha, so that tools need no .proto files.
 
-The library serves v1alpha only. Newer tools ask for v1 first, and some ask for nothing else. Both
-have the same messages on the wire, so one servicer answers both.
+The library serves v1alpha only. Newer tools try v1 first, and some only v1. Both have the same
+messages on the wire, so one servicer answers both.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ class Reflection:
 
     Args:
         services: full names.
-        max_streams: at a time; further ones end with RESOURCE_EXHAUSTED.
+        max_streams: limit of open streams; further ones end with RESOURCE_EXHAUSTED.
 
-    Streams end when the server drains: an idle one would hold it until its bound.
+    Streams end when the server drains: an idle one would hold the drain until its bound.
     """
 
     def __init__(self, services: tuple[str, ...], max_streams: int) -> None:
         _describe_v1()
-        # Any: its types leave out that its method is an asynchronous generator.
+        # Any: its types omit that its method is an asynchronous generator.
         self._servicer: Any = reflection.aio.ReflectionServicer((*services, _V1, _V1ALPHA))
         self._max_streams = max_streams
         self._streams: set[asyncio.Timeout] = set()
         self._draining = False
 
     def add_to(self, server: grpc.aio.Server) -> None:
-        """Let `server` answer."""
+        """Add the service to `server`."""
         method = grpc.stream_stream_rpc_method_handler(
             self._answer,
             request_deserializer=reflection_pb2.ServerReflectionRequest.FromString,
@@ -49,7 +49,7 @@ class Reflection:
             server.add_generic_rpc_handlers((handler,))
 
     def start_draining(self) -> None:
-        """End the streams; from now on there are none."""
+        """End all streams, and refuse new ones."""
         self._draining = True
         for stream in self._streams:
             stream.reschedule(asyncio.get_running_loop().time())
@@ -62,7 +62,7 @@ class Reflection:
         if len(self._streams) == self._max_streams:
             await context.abort(
                 grpc.StatusCode.RESOURCE_EXHAUSTED,
-                f"there are {self._max_streams} reflection streams, and there may be no more",
+                f"{self._max_streams} reflection streams are open, which is the limit",
             )
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(None) as stream:
@@ -75,7 +75,7 @@ class Reflection:
 
 
 def _describe_v1() -> None:
-    """Put v1's descriptor, which is v1alpha's with another name, where reflection looks for it."""
+    """Add v1's descriptor, which is v1alpha's under another name, to the descriptor pool."""
     v1alpha, v1 = descriptor_pb2.FileDescriptorProto(), descriptor_pb2.FileDescriptorProto()
     reflection_pb2.DESCRIPTOR.CopyToProto(v1alpha)
     text_format.Parse(str(v1alpha).replace("v1alpha", "v1"), v1)

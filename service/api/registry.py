@@ -1,4 +1,4 @@
-"""The models that a server holds, and which of them answers a request."""
+"""The models of a server, and the choice of one for a request."""
 
 from __future__ import annotations
 
@@ -11,25 +11,23 @@ from service.engine.interface import ServableEngine
 from service.errors import InvalidArgumentError, NotFoundError, StartupError
 from service.translation.translator import Translator
 
-# In characters; RFC 5646 knows none over 35.
+# Characters of a language code; RFC 5646 has none over 35.
 _LONGEST_CODE = 64
-_MAX_LISTED = 20  # names in a message: it travels in a header
+_MAX_LISTED = 20  # names in a message, which is sent in a header
 
 
 @dataclass(frozen=True)
 class ServedModel:
-    """One model, ready to translate.
+    """A model that is ready to translate.
 
     Attributes:
-        name: what a request asks for it by.
+        name: for requests.
         version: of its weights.
         source, target: BCP-47 codes of the languages.
         precision: "fp32", "fp16" or "int8".
         device: "cpu" or "cuda".
-        max_source_tokens, max_target_tokens: what the model reads and writes at once, EOS included.
-        max_rows: sentences that are translated at the same time.
-        engine: runs it.
-        translator: turns texts into the engine's requests and back.
+        engine: runs the model.
+        translator: translates texts with the engine.
     """
 
     name: str
@@ -38,14 +36,11 @@ class ServedModel:
     target: str
     precision: str
     device: str
-    max_source_tokens: int
-    max_target_tokens: int
-    max_rows: int
     engine: ServableEngine
     translator: Translator
 
     def fits(self, source: str, target: str) -> bool:
-        """Whether it translates between two languages, of which each may be "" (any)."""
+        """Whether it translates from `source` to `target`; "" is any language."""
         return source.lower() in ("", self.source.lower()) and target.lower() in (
             "",
             self.target.lower(),
@@ -81,7 +76,7 @@ class Registry:
         """The model called `name`.
 
         Raises:
-            NotFoundError: there is none; the message lists those there are.
+            NotFoundError: there is none; the message lists the models.
         """
         if name not in self._models:
             raise NotFoundError(
@@ -90,17 +85,17 @@ class Registry:
         return self._models[name]
 
     def resolve(self, name: str, source: str, target: str) -> ServedModel:
-        """The model for a request: the one it names, or the first that fits its languages.
+        """The model for a request: by name, or the first for its languages.
 
         Args:
             name: a model's name, or "" for any.
-            source: a BCP-47 code, or "" where only one language is possible. Where there is none
-                for its region or script, one for the language itself does ("en-GB" by "en").
+            source: a BCP-47 code, or "" if only one language is possible. If no model fits its
+                region or script, a model for the language itself does ("en" for "en-GB").
             target: likewise.
 
         Raises:
-            InvalidArgumentError: a language was left open and more than one is possible.
-            NotFoundError: no such model, or none for these languages; the message says what there
+            InvalidArgumentError: a language is missing and more than one is possible.
+            NotFoundError: no such model, or none for these languages; the message lists what there
                 is.
         """
         candidates = [self.get(name)] if name else list(self)
@@ -133,7 +128,7 @@ class Registry:
             await model.engine.start()
 
     async def wait_until_failed(self) -> ServedModel:
-        """Wait until an engine has ended by itself, which is a defect; the model that it ran."""
+        """Wait until an engine has failed, and return its model."""
         ends = {asyncio.ensure_future(m.engine.wait_until_ended()): m for m in self}
         try:
             done, _ = await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
@@ -143,15 +138,15 @@ class Registry:
         return ends[done.pop()]
 
     async def stop(self) -> None:
-        """Stop every engine at once; what is still running fails with UnavailableError.
+        """Stop every engine at once; unfinished requests fail with UnavailableError.
 
-        Bounded: an engine that hangs is left behind, and has then failed.
+        Bounded: an engine that hangs is abandoned, and counts as failed.
         """
         await asyncio.gather(*(model.engine.stop() for model in self))
 
 
 def _ranges(code: str) -> Iterator[str]:
-    """The code, then ever shorter beginnings of it (RFC 4647, section 3.4)."""
+    """The code, then shorter and shorter beginnings of it (RFC 4647, section 3.4)."""
     subtags = code.split("-") if len(code) <= _LONGEST_CODE else [code]
     for count in range(len(subtags), 0, -1):
         if count == len(subtags) or len(subtags[count - 1]) > 1:

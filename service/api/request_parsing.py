@@ -1,10 +1,10 @@
-"""From the bytes of a request to its message, with the number of its fields checked first.
+"""Parses requests, after a check of the number of their fields.
 
 An empty entry of a repeated field takes two bytes on the wire and some sixty once it is parsed: a
 message of a few megabytes can become half a gigabyte, and block the event loop for seconds. So the
-entries of a large message are counted on the wire, which ends at the first one too many, before
-anything is parsed. Protobuf's parser holds Python's global lock: parsing in a thread would block
-the loop just as long.
+entries of a large message are counted on the wire before it is parsed, up to the first one beyond
+the limit. Protobuf's parser holds Python's global lock: parsing in a thread would block the event
+loop just as long.
 
 Wire format: https://protobuf.dev/programming-guides/encoding/
 """
@@ -20,10 +20,10 @@ from google.protobuf.message import DecodeError, Message
 
 from service.errors import InvalidArgumentError
 
-# Smaller messages are parsed at once: they can't become larger than half a megabyte.
+# Smaller messages are parsed without a check: they become half a megabyte at most.
 _SMALL_BYTES = 16 * 1024
-# Fields that are no such entries (options, languages, those of newer clients): so many, and these
-# more for each entry, which may be a message itself.
+# The limit of other fields (options, languages, those of newer clients), and its increase for each
+# entry, which may be a message itself.
 _MAX_OTHER_FIELDS = 1000
 _MAX_FIELDS_AN_ENTRY = 4
 _VARINT, _FIXED64, _LENGTH_DELIMITED, _FIXED32 = 0, 1, 2, 5
@@ -39,7 +39,7 @@ class RequestParser:
 
     Args:
         service: full name; its contract must be imported.
-        max_entries: most entries of a repeated field in one request, by the field's name.
+        max_entries: limits of repeated fields in one request, by field name.
 
     Attributes:
         service: full name.
@@ -58,8 +58,8 @@ class RequestParser:
         """The request of `method` that `data` holds.
 
         Raises:
-            UndecodableError: `data` is not such a message.
-            InvalidArgumentError: it has too many entries; names the field and the limit.
+            UndecodableError: `data` is not such a request.
+            InvalidArgumentError: too many entries; names the field and the limit.
         """
         if len(data) > _SMALL_BYTES:
             self._check_entries(data, self._types[method])
@@ -92,10 +92,10 @@ def _undecodable(kind: Descriptor) -> UndecodableError:
 def _fields(
     data: bytes, start: int, stop: int, kind: Descriptor, prefix: str
 ) -> Iterator[tuple[str, str]]:
-    """Path and name of each field in `data`, those within messages too; "" if unknown.
+    """Path and name of each field in `data`, nested ones included; "" if unknown.
 
     Raises:
-        UndecodableError: the bytes are no such message.
+        UndecodableError: `data` is not such a message.
     """
     position = start
     while position < stop:
@@ -114,7 +114,7 @@ def _fields(
             _, position = _varint(data, position, stop, kind)
         elif wire_type in _FIXED_SIZES:
             position += _FIXED_SIZES[wire_type]
-        else:  # a group, of which the contract has none, or nothing that is defined
+        else:  # a group, which the contract has none of, or undefined
             raise _undecodable(kind)
     if position != stop:
         raise _undecodable(kind)

@@ -1,18 +1,17 @@
 """TranslationService: protobuf to the domain and back, nothing else.
 
-Errors are simply raised: `boundary.py` turns them into gRPC status codes.
+Errors are raised; `interceptor.py` turns them into gRPC status codes.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any
-
-import grpc
 
 from dragoman.v1 import translation_pb2 as pb
 from dragoman.v1 import translation_pb2_grpc
+from service.api.call_context import CallContext, Context, current_call, time_remaining
 from service.api.conversions import (
     add_score,
     add_translation,
@@ -20,25 +19,27 @@ from service.api.conversions import (
     options_of,
     score_options_of,
 )
-from service.api.interceptor import current_call, time_remaining
 from service.api.registry import Registry, ServedModel
 from service.api.status import code_of
 from service.errors import InvalidArgumentError, UnavailableError
 from service.observability.metrics import ServerMetrics
-from service.translation.cooperative_yield import CooperativeYield
+from service.translation.engine_call import CallArguments
+from service.translation.fairness import CooperativeYield
 from service.translation.pair_scorer import PairResult
 from service.translation.results import TextResult
 
 SERVICE = pb.DESCRIPTOR.services_by_name["TranslationService"].full_name
 
-Context = grpc.aio.ServicerContext[Any, Any]
+_Result = TextResult | PairResult
+_Response = pb.TranslateResponse | pb.ScoreResponse
+_Add = Callable[[Any, Any, str, CooperativeYield], Awaitable[None]]
 
 
 class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
-    """Answers with the models of `registry`.
+    """Answers calls with the models of `registry`.
 
     Attributes:
-        registry: None while models are being loaded: calls end with UNAVAILABLE.
+        registry: None while the models are loading: calls end with UNAVAILABLE.
     """
 
     def __init__(self, metrics: ServerMetrics) -> None:
@@ -54,91 +55,85 @@ class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
     async def Translate(
         self, request: pb.TranslateRequest, context: Context
     ) -> pb.TranslateResponse:
-        """All the texts, in order."""
-        if not request.contents:
-            raise InvalidArgumentError("contents", "at least one text is needed")
-        model = self._resolve(request)
-        # Millions of empty ones take a message of a few megabytes, and long to unpack.
-        model.translator.limits.check_count("contents", len(request.contents), "texts")
-        texts = list(request.contents)
-        call = current_call()
-        call.facts.update(model=model.name, texts=len(texts))
+        """Translate all texts, in order."""
+        model, call = self._begin(request, "contents", "texts")
         results = await model.translator.translate(
-            texts,
-            options_of(request.options),
-            deadline=_deadline(context),
-            request_id=call.request_id,
-            client=call.client,
+            list(request.contents), options_of(request.options), **_common(call, context)
         )
-        self._count(results)
         response = pb.TranslateResponse(model=model.name)
-        _set_timing(response.timing, results)
-        turns = CooperativeYield()
-        for result in results:
-            await add_translation(response, result, call.request_id, turns)
+        await self._answer(response, results, add_translation, call)
         return response
 
     async def StreamTranslate(
         self, request: pb.StreamTranslateRequest, context: Context
     ) -> AsyncIterator[pb.StreamTranslateResponse]:
-        """Deltas, then the summary."""
-        model = self._resolve(request)
-        call = current_call()
+        """Stream the deltas of one text, then the summary."""
+        model, call = self._resolve(request), current_call()
         call.facts.update(model=model.name, texts=1)
         events = model.translator.stream(
-            request.content,
-            options_of(request.options),
-            deadline=_deadline(context),
-            request_id=call.request_id,
-            client=call.client,
+            request.content, options_of(request.options), **_common(call, context)
         )
         async for event in events:
             if isinstance(event, TextResult):
-                self._metrics.text_finished("OK")
-                call.facts.update(_tokens([event]))
+                self._count([event], call)
                 yield pb.StreamTranslateResponse(summary=_summary(event, model))
             elif event.text:
                 yield pb.StreamTranslateResponse(delta=pb.TextDelta(text=event.text))
 
     async def Score(self, request: pb.ScoreRequest, context: Context) -> pb.ScoreResponse:
-        """All the pairs, in order."""
-        if not request.pairs:
-            raise InvalidArgumentError("pairs", "at least one pair is needed")
-        model = self._resolve(request)
-        model.translator.limits.check_count("pairs", len(request.pairs), "pairs")
+        """Score all pairs, in order."""
+        model, call = self._begin(request, "pairs", "pairs")
         pairs = [(pair.source_text, pair.translated_text) for pair in request.pairs]
-        call = current_call()
-        call.facts.update(model=model.name, pairs=len(pairs))
         results = await model.translator.scorer.score(
-            pairs,
-            score_options_of(request.options),
-            deadline=_deadline(context),
-            request_id=call.request_id,
-            client=call.client,
+            pairs, score_options_of(request.options), **_common(call, context)
         )
-        self._count(results)
         response = pb.ScoreResponse(model=model.name)
-        _set_timing(response.timing, results)
-        turns = CooperativeYield()
-        for result in results:
-            await add_score(response, result, call.request_id, turns)
+        await self._answer(response, results, add_score, call)
         return response
 
     async def ListModels(
         self, request: pb.ListModelsRequest, context: Context
     ) -> pb.ListModelsResponse:
-        """Every model."""
+        """Describe every model."""
         return pb.ListModelsResponse(models=[_describe(model) for model in self._registry])
 
     async def GetModel(self, request: pb.GetModelRequest, context: Context) -> pb.Model:
-        """One model."""
+        """Describe one model."""
         return _describe(self._registry.get(request.name))
 
-    def _count(self, results: Sequence[TextResult | PairResult]) -> None:
-        """In the metrics and the log, what became of each part of the call."""
+    def _begin(
+        self, request: pb.TranslateRequest | pb.ScoreRequest, field: str, unit: str
+    ) -> tuple[ServedModel, CallContext]:
+        """The model for a request with several texts or pairs, and its call; checks their number.
+
+        Before they are unpacked: a message of a few megabytes can hold millions of empty ones.
+        """
+        count = len(getattr(request, field))
+        if not count:
+            raise InvalidArgumentError(field, f"at least one {unit[:-1]} is needed")
+        model, call = self._resolve(request), current_call()
+        model.translator.limits.check_count(field, count, unit)
+        call.facts.update({"model": model.name, unit: count})
+        return model, call
+
+    async def _answer(
+        self, response: _Response, results: Sequence[_Result], add: _Add, call: CallContext
+    ) -> None:
+        """Fill in the response, a result at a time."""
+        self._count(results, call)
+        _set_timing(response.timing, results)
+        yielder = CooperativeYield()
+        for result in results:
+            await add(response, result, call.request_id, yielder)
+
+    def _count(self, results: Sequence[_Result], call: CallContext) -> None:
+        """Count the outcome of each text or pair, and its tokens for the log."""
         for result in results:
             self._metrics.text_finished(code_of(result.error).name if result.error else "OK")
-        current_call().facts.update(_tokens(results))
+        call.facts.update(
+            source_tokens=sum(result.num_source_tokens for result in results),
+            target_tokens=sum(result.num_target_tokens for result in results),
+        )
 
     def _resolve(
         self, request: pb.TranslateRequest | pb.StreamTranslateRequest | pb.ScoreRequest
@@ -149,7 +144,7 @@ class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
 
 
 def _describe(model: ServedModel) -> pb.Model:
-    limits = model.translator.limits
+    limits, engine_limits = model.translator.limits, model.engine.limits
     return pb.Model(
         name=model.name,
         version=model.version,
@@ -161,18 +156,19 @@ def _describe(model: ServedModel) -> pb.Model:
         limits=pb.ModelLimits(
             max_contents=limits.max_texts,
             max_content_characters=limits.max_characters,
-            max_source_tokens=model.max_source_tokens,
-            max_target_tokens=model.max_target_tokens,
-            max_rows=model.max_rows,
+            max_source_tokens=engine_limits.max_source_positions,
+            max_target_tokens=engine_limits.max_target_positions,
+            max_rows=engine_limits.max_rows,
         ),
         can_score=model.engine.can_score,
     )
 
 
-def _deadline(context: Context) -> float | None:
-    """The client's deadline on this machine's monotonic clock."""
+def _common(call: CallContext, context: Context) -> CallArguments:
+    """The arguments of the translator that depend on the call, not on its method."""
     remaining = time_remaining(context)
-    return None if remaining is None else time.monotonic() + remaining
+    deadline = None if remaining is None else time.monotonic() + remaining
+    return {"deadline": deadline, "request_id": call.request_id, "client": call.client}
 
 
 def _summary(result: TextResult, model: ServedModel) -> pb.StreamSummary:
@@ -187,15 +183,8 @@ def _summary(result: TextResult, model: ServedModel) -> pb.StreamSummary:
     return summary
 
 
-def _tokens(results: Sequence[TextResult | PairResult]) -> dict[str, object]:
-    return {
-        "source_tokens": sum(result.num_source_tokens for result in results),
-        "target_tokens": sum(result.num_target_tokens for result in results),
-    }
-
-
-def _set_timing(timing: pb.Timing, results: Sequence[TextResult | PairResult]) -> None:
-    """The longest wait and the longest computation of any text."""
+def _set_timing(timing: pb.Timing, results: Sequence[_Result]) -> None:
+    """Set the longest wait and the longest computation of any text."""
     queue_seconds = max(result.queue_seconds for result in results)
     compute_seconds = max(result.compute_seconds for result in results)
     timing.queue_duration.FromNanoseconds(round(queue_seconds * 1e9))

@@ -1,4 +1,4 @@
-"""From exceptions to gRPC status: codes, messages, details (https://google.aip.dev/193)."""
+"""Converts exceptions to gRPC status: codes, messages, details (https://google.aip.dev/193)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _CODES: dict[type[errors.DragomanError], grpc.StatusCode] = {
 
 
 def code_of(error: BaseException) -> grpc.StatusCode:
-    """The gRPC code of an exception; INTERNAL for what nobody raised on purpose."""
+    """The gRPC code of an exception; INTERNAL for unexpected ones."""
     for kind in type(error).__mro__:
         if kind in _CODES:
             return _CODES[kind]
@@ -28,10 +28,10 @@ def code_of(error: BaseException) -> grpc.StatusCode:
 
 
 def status_of(error: BaseException, request_id: str) -> status_pb2.Status:
-    """What a client is told about an exception: code, message, and details to act on.
+    """The status for an exception: code, message, and machine-readable details.
 
     Args:
-        error: anything. What is not a DragomanError is a defect, and its text stays in the log.
+        error: any exception. One that is no DragomanError is a defect: its text is only logged.
         request_id: for the message of an internal error.
     """
     code = code_of(error)
@@ -54,7 +54,7 @@ def status_of(error: BaseException, request_id: str) -> status_pb2.Status:
 
 
 def clipped(text: str, max_bytes: int = 1000) -> str:
-    """`text` in a size that fits a header (8 KiB, where it stands twice, escaped or in base64)."""
+    """`text`, shortened to fit a header of 8 KiB, which has it twice, escaped or in base64."""
     if len(text.encode()) <= max_bytes:
         return text
     return text.encode()[: max_bytes - 3].decode(errors="ignore") + "..."

@@ -1,61 +1,51 @@
-"""Planning a step before the one under way has been looked at.
+"""Scheduling a step before the output of the one before it is known.
 
 While a device works on a step, the host would otherwise wait for it, and then the device for the
-host. Greedy rows need no host: the runner feeds each its own best token (`StepPlan.chained`). So
-the next plan is made from what is known, which is that of one step or more ago:
+host. Greedy rows do not need the host: the runner feeds each its own best token
+(`StepPlan.chained`). So the next plan is made from what is known, which is the state of one step or
+more ago:
 
-- A row that has ended meanwhile steps for nobody once more; what it brings is left out afterwards.
-- Who joins, leaves or is cancelled does so as many steps later as are under way; and among many
-  rows, who joins waits up to three steps more for others to join with.
-- Rows don't move while a step is under way: holes are filled by newcomers, or wait.
+- A row that has ended meanwhile steps once more; its output is left out afterwards.
+- Requests join, leave and are cancelled as many steps later as are in flight; and among many rows,
+  new requests wait up to three steps more for others to join with.
+- Rows don't move while a step is in flight: free rows are given to new requests, or stay free.
 
-Searches that ask the host at every step (beams, sampling, repetition rules, forced tokens) are not
-planned ahead: while one of them is there, every step is looked at before the next.
+Searches that need the host at every step (beams, sampling, repetition rules, forced tokens) are not
+scheduled ahead: while one of them runs, the output of every step is awaited before the next.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 import numpy as np
 
-from service.batching.jobs import Job
-from service.batching.scheduler import Finished, Schedule, Scheduler, Update
+from service.batching.lane import Lane
+from service.batching.output import Update
+from service.batching.records import Finished, RequestEntry, RequestState
+from service.batching.scheduler import Scheduler
 from service.decoding.row_states import Indices
 from service.errors import DragomanError
-from service.runtime.plan import Adjustments, Bools, RunnerLimits, StepOutput, StepPlan
+from service.runtime.plan import Bools, RunnerLimits, StepOutput, StepPlan
 
-# With more rows that nobody owns than this share, rows are made dense instead.
-_MOST_HOLES = 0.25
+# With a larger share of free rows than this, rows are made dense instead.
+_MAX_FREE_PART = 0.25
 
-# To let somebody join takes the host about as long as a step of many rows takes a GPU, be it one or
-# twenty: launching an encode, and sending what goes with it. So from so many rows on, newcomers
+# To let a request join takes the host about as long as a step of many rows takes a GPU, be it one
+# or twenty: launching an encode, and sending what goes with it. So from so many rows on, requests
 # join at every fourth step at most.
 _MANY_ROWS = 64
 JOIN_EVERY = 4
 
 
-@dataclass(frozen=True)
-class _Flight:
-    """A plan under way.
-
-    Attributes:
-        owners: who was in each of its rows; None in one that steps for nobody.
-        newcomers: who joined with it.
-    """
-
-    owners: list[Job | None]
-    newcomers: list[Job]
-
-
 class AsyncScheduler(Scheduler):
-    """A scheduler that can also plan ahead. `update` takes in the outputs in the plans' order.
+    """A scheduler of one lane that can have several steps in flight.
 
     Args:
-        limits, bos_id, eos_id, encode_token_budget: as for `Scheduler`.
-        many_rows: that run, from which on newcomers join together.
+        limits: what the runner can hold.
+        bos_id, eos_id, encode_token_budget: as for `Scheduler`.
+        many_rows: that run, from which on requests join together.
     """
 
     def __init__(
@@ -68,118 +58,122 @@ class AsyncScheduler(Scheduler):
         many_rows: int = _MANY_ROWS,
     ) -> None:
         super().__init__(
-            limits, bos_id=bos_id, eos_id=eos_id, encode_token_budget=encode_token_budget
+            [limits], bos_id=bos_id, eos_id=eos_id, encode_token_budget=encode_token_budget
         )
         self._many_rows = many_rows
-        self._steps_since_join = 0  # of those that were planned ahead
-        self._under_way: deque[_Flight] = deque()
+        self._steps_since_join = 0  # of those that were scheduled ahead
 
-    @property
-    def num_under_way(self) -> int:
-        """Plans whose output has not been taken in."""
-        return len(self._under_way)
+    def _make_lanes(
+        self, limits: Sequence[RunnerLimits], bos_id: int, eos_id: int
+    ) -> Sequence[Lane]:
+        self._lane = AsyncLane(0, limits[0], bos_id=bos_id, eos_id=eos_id)
+        return [self._lane]
 
-    def schedule(self, now: float, may_join: Callable[[Job], bool] | None = None) -> Schedule:
-        """Choose who steps next, when nothing is under way."""
-        assert not self._under_way, "with a step under way, rows may not move"
-        schedule = super().schedule(now, may_join)
-        if schedule.plan is not None:
-            self._under_way.append(_Flight(list(self._owners), self._newcomers))
-        return schedule
-
-    def schedule_ahead(self, now: float) -> Schedule | None:
-        """Choose who steps after the plans under way; None if they have to be looked at first.
-
-        With a schedule but no plan, there is nobody to step.
-        """
-        if not self._can_plan_ahead():
-            return None
-        dropped = self._drop_cancelled(now) if self._cancelled else []
-        if now >= self._next_deadline:
-            dropped += self._drop_expired(now)
-        newcomers = self._admit_together(now)
-        encodes = self._place(newcomers)
-        self._drop_last_holes()
-        num_rows = len(self._owners)
-        if not num_rows:
-            return Schedule(None, newcomers, dropped, [])
-        plan = StepPlan(
-            copies=(),
-            encodes=encodes,
-            token_ids=self._states.token_ids[:num_rows].copy(),
-            positions=self._states.positions[:num_rows].copy(),
-            adjustments=Adjustments.none(),
-            top_k=self._decoding.top_k,
-            chained=self._chained(newcomers),
-        )
-        self._under_way.append(_Flight(list(self._owners), newcomers))
-        return Schedule(plan, newcomers, dropped, [])
-
-    def update(self, output: StepOutput, now: float) -> Update:
-        """Take in what the oldest plan under way brought."""
-        flight = self._under_way.popleft()
-        self._newcomers = [job for job in flight.newcomers if not job.has_ended]
-        rows = self._still_there(flight)
-        if len(rows) == len(flight.owners) == len(self._owners):
-            return super().update(output, now)
-        finished_rows = self._decoding.advance_some(output, rows)
-        for job in self._newcomers:
-            job.first_token_at = now
-        stepped = set(rows.tolist())
-        streamed = [(job, tokens) for job, tokens in self._new_tokens() if job.rows[0] in stepped]
-        finished = [self._end(self._owner(row), None, now) for row in finished_rows]
-        return Update(self._newcomers, streamed, finished)
-
-    def fail_running(self, error: DragomanError, now: float) -> list[Finished]:
-        """End every job that has a row: the oldest plan under way failed.
-
-        What comes after it went on with caches that can't be trusted, and is left out as it comes.
-        """
-        self._under_way.popleft()
-        return super().fail_running(error, now)
-
-    def _can_plan_ahead(self) -> bool:
-        if not self._decoding.is_greedy:
+    def can_schedule(self) -> bool:
+        """Whether `schedule` may be called before the steps in flight have been updated."""
+        if not self._lane.num_in_flight:
+            return True
+        if not self._lane.is_greedy or self._scores.is_due:
             return False
-        if self._may_score():
-            return False  # not beside a step under way
-        head = self._waiting.peek()
-        if head is not None and not _is_greedy(head):
-            return False  # its turn comes when rows may move
-        if len(self._holes) > _MOST_HOLES * len(self._owners) and head is None:
-            return False
-        # Whether somebody certainly goes on, or joins.
-        return head is not None or self._decoding.goes_on(
-            [row for row, job in enumerate(self._owners) if job is not None], self.num_under_way
-        )
+        head = self._queue.peek()
+        if head is None:
+            return not self._lane.is_sparse and self._lane.goes_on_after_in_flight
+        return _is_greedy(head)  # another joins when rows may move
 
-    def _admit_together(self, now: float) -> list[Job]:
+    def _admit(self, now: float, lane: int) -> list[RequestEntry]:
+        if not self._lane.num_in_flight:
+            return super()._admit(now, lane)
         self._steps_since_join += 1
         if self.num_running >= self._many_rows and self._steps_since_join < JOIN_EVERY:
             return []
-        newcomers = self._admit(now, _is_greedy)
-        if newcomers:
+        admitted = super()._admit(now, lane)
+        if admitted:
             self._steps_since_join = 0
-        return newcomers
+        return admitted
 
-    def _chained(self, newcomers: list[Job]) -> Bools:
-        chained = np.ones(len(self._owners), np.bool_)
-        chained[[job.rows[0] for job in newcomers]] = False
-        return chained
+    def _takes(self, lane: int, entry: RequestEntry, rows: Sequence[int], demand: int) -> bool:
+        if self._lane.num_in_flight and not _is_greedy(entry):
+            return False
+        return super()._takes(lane, entry, rows, demand)
 
-    def _drop_last_holes(self) -> None:
+
+class AsyncLane(Lane):
+    """A lane that can be planned while steps are in flight; `update` follows the plans' order."""
+
+    def __init__(self, number: int, limits: RunnerLimits, *, bos_id: int, eos_id: int) -> None:
+        super().__init__(number, limits, bos_id=bos_id, eos_id=eos_id)
+        # Of each plan in flight: the request in each of its rows, and those that it admitted.
+        self._in_flight: deque[tuple[list[RequestEntry | None], list[RequestEntry]]] = deque()
+
+    @property
+    def num_in_flight(self) -> int:
+        """Plans whose output has not been taken in."""
+        return len(self._in_flight)
+
+    @property
+    def is_greedy(self) -> bool:
+        """Whether every row simply takes the model's best token."""
+        return self._decoding.is_greedy
+
+    @property
+    def is_sparse(self) -> bool:
+        """Whether so many rows are free that they had better be made dense."""
+        return len(self._free_rows) > _MAX_FREE_PART * len(self._owners)
+
+    @property
+    def goes_on_after_in_flight(self) -> bool:
+        """Whether a row does not reach its length with the steps in flight."""
+        rows = [row for row, entry in enumerate(self._owners) if entry is not None]
+        return self._decoding.goes_on(rows, self.num_in_flight)
+
+    def plan(self, admitted: list[RequestEntry]) -> StepPlan | None:
+        """Plan a step that comes after those in flight."""
+        plan = super().plan(admitted)
+        if plan is not None:
+            self._in_flight.append((list(self._owners), admitted))
+        return plan
+
+    def _close_gaps(self) -> None:
+        if not self._in_flight:
+            super()._close_gaps()
+            return
         while self._owners and self._owners[-1] is None:
             self._owners.pop()
-            self._holes.remove(len(self._owners))
+            self._free_rows.remove(len(self._owners))
 
-    def _still_there(self, flight: _Flight) -> Indices:
-        """The rows of the plan whose owner is still the same."""
-        pairs = enumerate(zip(flight.owners, self._owners, strict=False))
+    def _chained(self, admitted: list[RequestEntry]) -> Bools | None:
+        if not self._in_flight:
+            return None
+        chained = np.ones(len(self._owners), np.bool_)
+        chained[[entry.rows[0] for entry in admitted]] = False
+        return chained
+
+    def update(self, output: StepOutput, now: float) -> Update:
+        """Append what the oldest plan in flight brought, for rows that are still in use."""
+        owners, admitted = self._in_flight.popleft()
+        admitted = [entry for entry in admitted if entry.state is not RequestState.FINISHED]
+        rows = self._still_owned(owners)
+        if len(rows) == len(owners) == len(self._owners):
+            return self._report(admitted, self._decoding.advance(output), now)
+        finished_rows = self._decoding.advance_some(output, rows)
+        return self._report(admitted, finished_rows, now, set(rows.tolist()))
+
+    def fail(self, error: DragomanError, now: float) -> list[Finished]:
+        """Finish all requests: the oldest plan in flight failed.
+
+        Those after it went on with caches that can't be trusted; their outputs are left out.
+        """
+        self._in_flight.popleft()
+        return super().fail(error, now)
+
+    def _still_owned(self, owners: list[RequestEntry | None]) -> Indices:
+        """The rows of a plan that hold the same request now."""
+        pairs = enumerate(zip(owners, self._owners, strict=False))
         rows = [row for row, (then, now) in pairs if then is not None and then is now]
         return np.array(rows, np.intp)
 
 
-def _is_greedy(job: Job) -> bool:
-    """Whether the job needs the host for nothing but to be told its tokens."""
-    options = job.request.options
-    return job.num_rows == 1 and options.sampling is None and not options.has_constraints
+def _is_greedy(entry: RequestEntry) -> bool:
+    """Whether the request needs the host for nothing but to report its tokens."""
+    options = entry.request.options
+    return entry.num_rows == 1 and options.sampling is None and not options.has_constraints

@@ -1,4 +1,4 @@
-"""What an engine may take on."""
+"""Limits and special ids of an engine."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from service.errors import InvalidArgumentError
 
 @dataclass(frozen=True)
 class EngineConfig:
-    """What an engine may take on.
+    """Limits and special ids of an engine.
 
     Attributes:
         bos_id, eos_id: the model's ids that begin and end a target.
-        max_waiting: rows of sequences that may wait beyond those that the runner has. Half of it
-            is kept for calls that newly arrive.
-        max_queue_seconds: how long a call may have to wait for its first sequence to begin, by
-            estimate, or is refused; None for what `service.engine.admission` finds right.
+        max_waiting: rows of sequences that may wait, beyond those of the runner. Half of it is
+            reserved for new calls.
+        max_queue_seconds: longest expected wait of a call for its first sequence to begin; a call
+            is refused beyond it. None for the limit of `service.engine.admission`.
         encode_token_budget: most source tokens to encode in one iteration.
         rows_together: up to so many rows for each lane that a runner has, lanes take turns, each
             with the whole processor; with more, they step beside each other.
-        step_seconds: what a step of one row took before anything was served; 0 if that is unknown.
+        step_seconds: duration of a step of one row, measured before serving; 0 if unknown.
     """
 
     bos_id: int = 2

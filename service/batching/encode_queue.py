@@ -1,9 +1,8 @@
-"""Between the queue and the rows, for runners that encode beside their steps.
+"""Translations between the fair queue and their rows, for runners that encode beside their steps.
 
-Among many rows, sources are encoded before they join. Otherwise every row would wait for each
-encode; and the longer the last one took, the more have come meanwhile to share the next. Among few,
-a newcomer is encoded where it joins: the steps there are short, and it gets the whole processor.
-Scores need no row, and their scorer encodes: they pass it.
+Among many rows, sources are encoded ahead, before they join. Otherwise every row would wait for
+each encode; and the longer the last one took, the more have come meanwhile to share the next. Among
+few, a source is encoded where it joins: the steps there are short, and it gets the whole processor.
 
 Pure policy, like the scheduler: no tensors, no clock, no threads.
 """
@@ -13,114 +12,114 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from service.batching.fair_queue import FairQueue
-from service.batching.jobs import Job
+from service.batching.records import RequestEntry
 from service.runtime.plan import EncodedSource
+
+# In a full batch, sources for such a part of the rows are encoded before there is a row for them:
+# of as many rows in the model that ships, one comes free while an encode takes its time.
+_AHEAD_PART = 8
 
 
 class EncodeQueue:
-    """The queue as lanes see it: those who may join now, and all who have not joined.
+    """Translations without rows: those to encode, those being encoded, and those that may join.
 
     Args:
-        waiting: the queue.
+        waiting: those that are neither encoded nor being encoded.
         token_budget: most source tokens to encode at once; a longer source is encoded alone.
+        max_rows: rows that there are.
 
     Attributes:
-        is_passed: whether newcomers join without having been encoded, at present.
+        is_bypassed: whether requests join without having been encoded, at present.
+        num_promised: rows that are kept for requests that have left `waiting`.
     """
 
-    def __init__(self, waiting: FairQueue, token_budget: int) -> None:
-        self.is_passed = True
+    def __init__(self, waiting: FairQueue, token_budget: int, max_rows: int) -> None:
+        self.is_bypassed = True
+        self.num_promised = 0
         self._waiting = waiting
         self._token_budget = token_budget
-        self._encoding: dict[Job, None] = {}
-        self._let_in: dict[Job, None] = {}
-
-    # --- the queue -------------------------------------------------------------------------------
+        self._max_promised = max_rows + max(1, max_rows // _AHEAD_PART)
+        self._batch: list[RequestEntry] = []  # being encoded, whatever becomes of them
+        self._encoding: dict[RequestEntry, None] = {}
+        self._encoded: dict[RequestEntry, None] = {}
 
     def __len__(self) -> int:
-        return len(self._waiting) + len(self._encoding) + len(self._let_in)
+        return len(self._waiting) + len(self._encoding) + len(self._encoded)
 
-    @property
-    def num_queued(self) -> int:
-        """Jobs that are still in the queue."""
-        return len(self._waiting)
+    def __iter__(self) -> Iterator[RequestEntry]:
+        yield from self._encoded
+        yield from self._encoding
+        yield from self._waiting
 
     @property
     def num_rows(self) -> int:
         """Rows that all of them need together."""
         return self._waiting.num_rows + self.num_promised
 
-    def push(self, job: Job) -> None:
-        """Add a job."""
-        self._waiting.push(job)
+    def peek(self) -> RequestEntry | None:
+        """The request that joins next."""
+        if self._encoded:
+            return next(iter(self._encoded))
+        return self._waiting.peek() if self.is_bypassed else None
 
-    def peek(self, *, scored: bool = False) -> Job | None:
-        """Who joins next, or is scored next."""
-        if scored:
-            return self._waiting.peek(scored=True)
-        if self._let_in:
-            return next(iter(self._let_in))
-        return self._waiting.peek() if self.is_passed else None
+    def take(self) -> RequestEntry:
+        """Take out the request that `peek` gave."""
+        if not self._encoded:
+            return self._waiting.take()
+        entry = next(iter(self._encoded))
+        del self._encoded[entry]
+        self.num_promised -= entry.num_rows
+        return entry
 
-    def take(self, *, scored: bool = False) -> Job:
-        """Take out the job that `peek` gave."""
-        if scored or not self._let_in:
-            return self._waiting.take(scored=scored)
-        job = next(iter(self._let_in))
-        del self._let_in[job]
-        return job
-
-    def discard(self, job: Job) -> bool:
-        """Take `job` out, which gave up; whether it was there."""
-        for some in (self._encoding, self._let_in):
-            if job in some:
-                del some[job]
-                return True
-        return self._waiting.discard(job)
-
-    def settle(self, job: Job, num_steps: int) -> None:
-        """A translation has left its rows after so many steps."""
-        self._waiting.settle(job, num_steps)
-
-    def jobs(self) -> Iterator[Job]:
-        """All of them."""
-        yield from self._let_in
-        yield from self._encoding
-        yield from self._waiting.jobs()
+    def discard(self, entry: RequestEntry) -> None:
+        """Take out a request that is not wanted any more."""
+        for entries in (self._encoding, self._encoded):
+            if entry in entries:
+                del entries[entry]
+                self.num_promised -= entry.num_rows
+                return
+        self._waiting.discard(entry)
 
     # --- encoding --------------------------------------------------------------------------------
 
     @property
-    def num_promised(self) -> int:
-        """Rows that are kept for those who have left the queue."""
-        return sum(job.num_rows for some in (self._encoding, self._let_in) for job in some)
+    def is_encoding(self) -> bool:
+        """Whether an encode is under way."""
+        return bool(self._batch)
 
-    def can_begin(self, num_free: int) -> bool:
-        """Whether `begin` would do anything, if so many rows are to be had."""
-        head = None if self.is_passed else self._waiting.peek()
-        return head is not None and head.num_rows <= num_free
+    def can_begin(self, num_running: int) -> bool:
+        """Whether `begin` would return anything, while so many rows are in use."""
+        if self._batch or self.is_bypassed or (head := self._waiting.peek()) is None:
+            return False
+        return num_running + self.num_promised + head.num_rows <= self._max_promised
 
-    def begin(self, num_free: int) -> list[Job]:
-        """Those to encode together now, in the queue's order.
-
-        `encoded` or `discard` ends it for each.
-        """
-        jobs: list[Job] = []
+    def begin(self, num_running: int) -> list[RequestEntry]:
+        """Requests to encode together now, in the queue's order; end it with `end`."""
         budget = self._token_budget
-        while not self.is_passed and (job := self._waiting.peek()) is not None:
-            num_tokens = job.request.num_encoded_tokens
-            if job.num_rows > num_free or (jobs and num_tokens > budget):
+        batch: list[RequestEntry] = []
+        while self.can_begin(num_running) and (entry := self._waiting.peek()) is not None:
+            if batch and entry.num_encoded_tokens > budget:
                 break
-            budget -= num_tokens
-            num_free -= job.num_rows
+            budget -= entry.num_encoded_tokens
+            self.num_promised += entry.num_rows
             self._encoding[self._waiting.take()] = None
-            jobs.append(job)
-        return jobs
+            batch.append(entry)
+        self._batch = batch
+        return list(batch)
 
-    def encoded(self, jobs: Sequence[Job], sources: Sequence[EncodedSource]) -> None:
-        """Let those in who have not given up meanwhile."""
-        for job, source in zip(jobs, sources, strict=True):
-            if job in self._encoding:
-                del self._encoding[job]
-                job.encoded = source
-                self._let_in[job] = None
+    def end(self, sources: Sequence[EncodedSource] | None) -> list[RequestEntry]:
+        """Let the requests of `begin` join that have not been discarded meanwhile.
+
+        Args:
+            sources: theirs, encoded; None if the encode failed, and they stay as they are.
+
+        Returns:
+            The requests of `begin`.
+        """
+        batch, self._batch = self._batch, []
+        for entry, source in zip(batch, sources or [], strict=sources is not None):
+            if entry in self._encoding:
+                del self._encoding[entry]
+                entry.encoded = source
+                self._encoded[entry] = None
+        return batch

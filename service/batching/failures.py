@@ -1,4 +1,4 @@
-"""What a client is told when the model fails."""
+"""Errors for clients when the model fails."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ LOADING_SCORER = "while its scoring graph was loaded"
 
 
 def error_of(exc: Exception, when: str) -> DragomanError:
-    """The error that stands for `exc`, which is for the log.
+    """The client's error for `exc`, which itself is for the log.
 
     Args:
         exc: what the model's runner or scorer raised.

@@ -1,426 +1,344 @@
-"""Who joins the batch, who steps, who leaves: iteration-level scheduling (Yu et al., Orca, 2022).
+"""Which requests join the batch, step and leave: iteration-level scheduling (Orca, OSDI 2022).
 
-Pure policy: no tensors of the model, no clock, no threads. The step loop asks `schedule` for a
-plan, has it executed, and hands the output to `update`.
+Pure policy: no tensors of the model, no clock, no threads. A step loop calls `schedule` for a plan,
+executes it, and calls `update` with the output, for each lane at its own time.
+
+Lanes are groups of rows that step beside each other; a runner without lanes counts as one. All have
+one queue. While there are few rows, lanes take turns, each with the whole processor, and a request
+joins the lane with the most rows, so that there are few turns. With more, lanes step beside each
+other, and a request joins the one with the fewest.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
 
-from service.batching.fair_queue import FairQueue, JobQueue
-from service.batching.jobs import Job
-from service.decoding.linked_sources import linked_sources
-from service.decoding.requests import FinishReason, GenerationResult, Hypothesis, ScoringRequest
-from service.decoding.token_choice import Decoding
+from service.batching.encode_queue import EncodeQueue
+from service.batching.fair_queue import FairQueue
+from service.batching.lane import NEVER, Lane
+from service.batching.output import Schedule, Update
+from service.batching.records import EngineRequest, Finished, RequestEntry, RequestState
+from service.batching.score_scheduler import ScoreScheduler
+from service.decoding.requests import FinishReason
 from service.errors import DeadlineExceededError, DragomanError
-from service.runtime.plan import (
-    Adjustments,
-    EncodeItem,
-    RunnerLimits,
-    StepOutput,
-    StepPlan,
-    TargetScore,
-)
-
-_NO_ADJUSTMENTS = Adjustments.none()
-_NO_HYPOTHESIS = Hypothesis([], [], log_probability=0.0, score=0.0, ended=False)
-_NEVER = float("inf")
-# While rows run, scores take this part of the encode budget. A row is encoded once and then steps,
-# so that encodes come now and then; scores, which need no row, would fill up every iteration. One
-# that costs more goes all the same, and then none until later iterations' parts have paid for it.
-_SCORING_PART = 4
-
-
-@dataclass(frozen=True)
-class Finished:
-    """A job that left, and its result."""
-
-    job: Job
-    result: GenerationResult
-
-
-@dataclass(frozen=True)
-class Schedule:
-    """What to do next.
-
-    Attributes:
-        plan: for the runner; None when no row is in use.
-        admitted: jobs that join the batch in this plan.
-        dropped: jobs that were cancelled or expired before it.
-        scoring: jobs with a target to score, beside the plan; end them with `scored`.
-    """
-
-    plan: StepPlan | None
-    admitted: list[Job]
-    dropped: list[Finished]
-    scoring: list[Job] = field(default_factory=list)
-
-
-@dataclass(frozen=True)
-class Update:
-    """What a step brought.
-
-    Attributes:
-        first_tokens: jobs that got their first token.
-        streamed: new tokens of the jobs that stream, EOS never among them.
-        finished: jobs that reached EOS or their length.
-    """
-
-    first_tokens: list[Job]
-    streamed: list[tuple[Job, list[int]]]
-    finished: list[Finished]
+from service.runtime.plan import EncodedSource, RunnerLimits, StepOutput, TargetScore
 
 
 class Scheduler:
-    """Decides every iteration; owned by the step loop, touched by nobody else.
+    """Decides every iteration, for one lane or more; owned by one thread.
+
+    A lane is busy between `schedule` and `update` (or `fail_step`), and from `schedule` to `scored`
+    (or `fail_scores`) while it scores.
 
     Args:
-        limits: what the runner can hold.
+        limits: of each lane.
         bos_id, eos_id: ids that begin and end a target.
-        encode_token_budget: most source tokens to encode in one iteration, so that newcomers do
-            not stall the running rows; a source longer than that is encoded alone.
-        waiting: the queue, if it is shared with other schedulers.
+        encode_token_budget: most source tokens to encode in one iteration, so that new requests do
+            not stall the running rows; a longer source is encoded alone.
+        together: up to so many rows, waiting ones included, lanes take turns.
+        encodes_ahead: whether with more, the loop encodes sources before they join.
     """
 
     def __init__(
         self,
-        limits: RunnerLimits,
+        limits: Sequence[RunnerLimits],
         *,
         bos_id: int,
         eos_id: int,
         encode_token_budget: int,
-        waiting: JobQueue | None = None,
+        together: int = 0,
+        encodes_ahead: bool = False,
     ) -> None:
-        self._max_rows = limits.max_rows
-        self._eos_id = eos_id
+        self._together = together
+        self._encodes_ahead = encodes_ahead
         self._encode_token_budget = encode_token_budget
-        self._scoring_part = max(1, encode_token_budget // _SCORING_PART)
-        self._decoding = Decoding(
-            limits.max_rows, limits.max_target_positions, bos_id=bos_id, eos_id=eos_id
-        )
-        self._states = self._decoding.states
-        self._waiting: JobQueue = FairQueue() if waiting is None else waiting
-        # Who is in each row of the last plan; None where somebody has left since.
-        self._owners: list[Job | None] = []
-        self._holes: list[int] = []
-        self._newcomers: list[Job] = []
-        self._streaming: dict[Job, None] = {}
-        self._cancelled: list[Job] = []
-        # What scores have cost beyond their part, to be paid by later iterations.
-        self._scoring_debt = 0
-        # Whether translations left no room for a score that might have gone.
-        self._scores_first = False
-        # No deadline lies before this time. It may be too early, never too late.
-        self._next_deadline = _NEVER
+        self._lanes = self._make_lanes(limits, bos_id, eos_id)
+        self._fair_queue = FairQueue()
+        max_rows = sum(lane.max_rows for lane in self._lanes)
+        self._queue = EncodeQueue(self._fair_queue, encode_token_budget, max_rows)
+        self._scores = ScoreScheduler(encode_token_budget, self._fair_queue, eos_id)
+        self._entries: dict[int, RequestEntry] = {}
+        self._stepping: set[int] = set()
+        self._scoring: int | None = None  # the lane that scores
+        self._last_lane = 0
+        # No deadline of a waiting request lies before this time. It may be too early.
+        self._next_deadline = NEVER
+
+    def _make_lanes(
+        self, limits: Sequence[RunnerLimits], bos_id: int, eos_id: int
+    ) -> Sequence[Lane]:
+        return [Lane(n, one, bos_id=bos_id, eos_id=eos_id) for n, one in enumerate(limits)]
+
+    @property
+    def entries(self) -> dict[int, RequestEntry]:
+        """The requests that have not finished, by id; not to be changed."""
+        return self._entries
 
     @property
     def num_waiting(self) -> int:
-        """Jobs that wait for a row."""
-        return len(self._waiting)
-
-    @property
-    def is_idle(self) -> bool:
-        """Whether there is nothing to schedule."""
-        return self.num_running == 0 and self.num_waiting == 0
+        """Requests that wait for rows or to be scored."""
+        return len(self._queue) + len(self._scores)
 
     @property
     def num_running(self) -> int:
-        """Rows in use."""
-        return len(self._owners) - len(self._holes)
+        """Rows in use, in all lanes."""
+        return sum([lane.num_running for lane in self._lanes])
 
     @property
-    def max_rows(self) -> int:
-        """Rows that it may use."""
-        return self._max_rows
+    def num_busy(self) -> int:
+        """Lanes with something under way."""
+        scores_only = self._scoring is not None and self._scoring not in self._stepping
+        return len(self._stepping) + scores_only
 
     @property
-    def must_drop(self) -> bool:
-        """Whether a job that was cancelled is to be dropped."""
-        return any(not job.has_ended for job in self._cancelled)
+    def is_idle(self) -> bool:
+        """Whether there is nothing to schedule and nothing under way."""
+        return not (self._entries or self.num_busy or self.is_encoding)
 
-    def owns(self, job: Job) -> bool:
-        """Whether the job is in one of these rows."""
-        return (
-            bool(job.rows) and job.rows[0] < len(self._owners) and self._owners[job.rows[0]] is job
-        )
+    @property
+    def takes_turns(self) -> bool:
+        """Whether there are few enough rows that one lane at a time has the whole processor."""
+        return self._demand() <= self._together
 
-    def add(self, jobs: Iterable[Job]) -> None:
-        """Let jobs wait for their turn."""
-        for job in jobs:
-            self._waiting.push(job)
-            self.expect(job)
+    def num_beside(self, lane: int) -> int:
+        """Rows in use in the other lanes."""
+        return self.num_running - self._lanes[lane].num_running
 
-    def expect(self, job: Job) -> None:
-        """Look to the deadline of a job in the queue."""
-        self._next_deadline = min(self._next_deadline, job.deadline)
+    def running(self, lane: int) -> list[RequestEntry]:
+        """The requests in the rows of a lane."""
+        return self._lanes[lane].running()
 
-    def stream(self, job: Job) -> list[int]:
-        """From now on report the job's tokens at every step.
+    # --- commands --------------------------------------------------------------------------------
 
-        Returns:
-            Its tokens so far.
-        """
-        job.streams = True
-        if not job.rows:
+    def add(self, requests: Iterable[EngineRequest]) -> None:
+        """Queue requests."""
+        for request in requests:
+            entry = RequestEntry(request)
+            self._entries[entry.id] = entry
+            if entry.num_rows:
+                self._fair_queue.push(entry)
+            else:
+                self._scores.push(entry)
+            self._next_deadline = min(self._next_deadline, entry.deadline)
+
+    def stream(self, request_id: int) -> list[int]:
+        """Report the request's tokens at every step from now on; its tokens so far."""
+        entry = self._entries.get(request_id)
+        if entry is None:
             return []
-        self._streaming[job] = None
-        return self._states.tokens(job.rows[0])
+        entry.streams = True
+        return [] if entry.lane is None else self._lanes[entry.lane].stream(entry)
 
-    def cancel(self, job: Job, error: DragomanError) -> None:
-        """Let the job leave before the next step, unless it has ended."""
-        if not job.has_ended:
-            job.cancelled = error
-            self._cancelled.append(job)
+    def cancel(self, request_id: int, error: DragomanError, now: float) -> list[Finished]:
+        """Drop a request: at once, or before its lane's next step if it has rows."""
+        entry = self._entries.get(request_id)
+        if entry is None:
+            return []
+        if entry.lane is not None:
+            self._lanes[entry.lane].cancel(entry, error)
+            return []
+        return [self._end_without_rows(entry, now, FinishReason.CANCELLED, error)]
 
-    def schedule(self, now: float, may_join: Callable[[Job], bool] | None = None) -> Schedule:
-        """Choose who steps next. The plan must be executed and `update`d before the next call.
-
-        It may be followed by the steps that are foreseen, each with an `update` of its own.
-
-        Args:
-            now: the time.
-            may_join: asked of each job that would join, in the order of its kind; who may not lets
-                nobody of it pass.
-        """
-        dropped = self._drop_cancelled(now) if self._cancelled else []
-        if now >= self._next_deadline:
-            dropped += self._drop_expired(now)
-        admitted = self._admit(now, may_join)
-        scoring = [job for job in admitted if not job.num_rows]
-        self._newcomers = [job for job in admitted if job.num_rows] if scoring else admitted
-        encodes = self._place(self._newcomers)
-        self._close_holes()
-        if not self._owners:
-            return Schedule(None, self._newcomers, dropped, scoring)
-        num_rows = len(self._owners)
-        # Copies of the arrays, since `update` writes them and a plan is a value.
-        plan = StepPlan(
-            copies=self._decoding.take_copies(),
-            encodes=encodes,
-            token_ids=self._states.token_ids[:num_rows].copy(),
-            positions=self._states.positions[:num_rows].copy(),
-            adjustments=_NO_ADJUSTMENTS,
-            top_k=self._decoding.top_k,
-        )
-        return Schedule(plan, self._newcomers, dropped, scoring)
-
-    def update(self, output: StepOutput, now: float) -> Update:
-        """Take in what the last plan's step brought, or one of those after it; in their order."""
-        finished_rows = self._decoding.advance(output)
-        newcomers, self._newcomers = self._newcomers, []
-        for job in newcomers:
-            job.first_token_at = now
-        streamed = self._new_tokens()
-        finished = [self._end(self._owner(row), None, now) for row in finished_rows]
-        return Update(newcomers, streamed, finished)
+    # --- encoding ahead --------------------------------------------------------------------------
 
     @property
-    def num_foreseen(self) -> int:
-        """Steps, with the planned one, in which there is nothing to decide but perhaps in the last.
+    def is_encoding(self) -> bool:
+        """Whether an encode is under way."""
+        return self._queue.is_encoding
 
-        In each after the first, the rows go on with the best tokens of the one before it
-        (`StepPlan.followed_by`). That is so as long as `goes_on`, and as nobody comes or leaves.
-        While scores are not paid for, every iteration counts.
-        """
-        if self._streaming or self.num_waiting or self._scoring_debt:
-            return 1
-        if not self._decoding.is_greedy:
-            return 1
-        return self._decoding.num_left(len(self._owners))
+    @property
+    def can_encode(self) -> bool:
+        """Whether `to_encode` would return anything."""
+        if not self._encodes_ahead or not len(self._fair_queue):
+            return False
+        self._must_take_turns(self._demand())
+        return self._queue.can_begin(self.num_running)
 
-    def goes_on(self, output: StepOutput, now: float) -> bool:
-        """Whether nobody ended in a step by its token, or runs out of time."""
-        return now < self._next_deadline and not self._decoding.ends(output)
+    def to_encode(self) -> list[RequestEntry]:
+        """Requests to encode now; end it with `encoded` or `encode_failed` if there are any."""
+        return self._queue.begin(self.num_running) if self.can_encode else []
+
+    def encoded(self, sources: Sequence[EncodedSource]) -> None:
+        """The sources of `to_encode` have been encoded, in its order."""
+        self._queue.end(sources)
+
+    def encode_failed(self, error: DragomanError, now: float) -> list[Finished]:
+        """Finish the requests of `to_encode` with an error."""
+        return self._fail(self._queue.end(None), error, now)
+
+    def _must_take_turns(self, demand: int) -> bool:
+        """Whether lanes take turns, given the demand; sets whether sources are encoded ahead."""
+        takes_turns = demand <= self._together
+        self._queue.is_bypassed = takes_turns or not self._encodes_ahead
+        return takes_turns
+
+    # --- an iteration ----------------------------------------------------------------------------
+
+    def ready(self) -> list[int]:
+        """Lanes that can begin something now: only the next one if they take turns."""
+        demand = self._demand()
+        takes_turns = self._must_take_turns(demand)
+        if takes_turns and self.num_busy:
+            return []
+        lanes = [lane for lane in range(len(self._lanes)) if self._has_work(lane, demand)]
+        if takes_turns and len(lanes) > 1:
+            num_lanes = len(self._lanes)
+            return [min(lanes, key=lambda lane: (lane - self._last_lane - 1) % num_lanes)]
+        return lanes
+
+    def schedule(self, now: float, lane: int = 0) -> Schedule:
+        """Choose what a lane does next."""
+        dropped = self._drop(now, lane)
+        admitted = self._admit(now, lane)
+        plan = self._lanes[lane].plan(admitted)
+        scoring = self._choose_scores(now, lane)
+        self._last_lane = lane
+        if plan is not None:
+            self._stepping.add(lane)
+        return Schedule(lane, now, plan, admitted, dropped, scoring)
+
+    def update(self, output: StepOutput, now: float, lane: int = 0) -> Update:
+        """Append what the step of a lane's plan chose, or one of those that followed it."""
+        self._stepping.discard(lane)
+        update = self._lanes[lane].update(output, now)
+        self._forget(update.finished)
+        return update
+
+    def fail_step(self, error: DragomanError, now: float, lane: int = 0) -> list[Finished]:
+        """Finish the requests in the rows of a lane, whose step failed."""
+        self._stepping.discard(lane)
+        return self._forget(self._lanes[lane].fail(error, now))
 
     def scored(
-        self, jobs: Iterable[Job], scores: Iterable[TargetScore], now: float
+        self, entries: Iterable[RequestEntry], scores: Iterable[TargetScore], now: float
     ) -> list[Finished]:
-        """End jobs of `Schedule.scoring` with what scoring them brought.
+        """Finish the requests of `Schedule.scoring` with their scores."""
+        self._scoring = None
+        return self._forget(self._scores.scored(entries, scores, now))
 
-        Those that were cancelled meanwhile have ended.
-        """
+    def fail_scores(
+        self, entries: Iterable[RequestEntry], error: DragomanError, now: float
+    ) -> list[Finished]:
+        """Finish the requests of `Schedule.scoring` with an error."""
+        self._scoring = None
+        return self._fail(entries, error, now)
+
+    # --- steps that follow each other at once ----------------------------------------------------
+
+    def num_foreseen(self, lane: int = 0) -> int:
+        """Steps, with the planned one, in which nothing is decided but perhaps in the last."""
+        is_scoring = self._scoring is not None or self._scores.has_debt
+        if self.num_waiting or is_scoring or self.num_beside(lane):
+            return 1
+        return self._lanes[lane].num_foreseen
+
+    def goes_on(self, output: StepOutput, now: float, lane: int = 0) -> bool:
+        """Whether no request ended in a step by its token, nor passed its deadline."""
+        return self._lanes[lane].goes_on(output, now)
+
+    # --- dropping --------------------------------------------------------------------------------
+
+    def _drop(self, now: float, lane: int) -> list[Finished]:
+        dropped = self._forget(self._lanes[lane].drop(now))
+        if now < self._next_deadline:
+            return dropped
+        waiting = [*self._queue, *self._scores]
+        later = (entry.deadline for entry in waiting if entry.deadline > now)
+        self._next_deadline = min(later, default=NEVER)
+        for entry in waiting:
+            if entry.deadline <= now:
+                error = DeadlineExceededError("the deadline passed while it waited")
+                dropped.append(self._end_without_rows(entry, now, FinishReason.DEADLINE, error))
+        return dropped
+
+    def _fail(
+        self, entries: Iterable[RequestEntry], error: DragomanError, now: float
+    ) -> list[Finished]:
         return [
-            self._end(job, None, now, hypotheses=[_scored_hypothesis(job, score, self._eos_id)])
-            for job, score in zip(jobs, scores, strict=True)
-            if not job.has_ended
+            self._end_without_rows(entry, now, FinishReason.ERROR, error)
+            for entry in entries
+            if entry.state is not RequestState.FINISHED
         ]
 
-    def fail(self, jobs: Iterable[Job], error: DragomanError, now: float) -> list[Finished]:
-        """End these jobs with an error, but for those that have ended."""
-        return [self._end(job, FinishReason.ERROR, now, error) for job in jobs if not job.has_ended]
+    def _end_without_rows(
+        self, entry: RequestEntry, now: float, reason: FinishReason, error: DragomanError
+    ) -> Finished:
+        (self._queue if entry.num_rows else self._scores).discard(entry)
+        del self._entries[entry.id]
+        return entry.finish(now, reason=reason, error=error)
 
-    def _new_tokens(self) -> list[tuple[Job, list[int]]]:
-        """The last step's token for every job that streams."""
-        if not self._streaming:
+    def _forget(self, all_finished: list[Finished]) -> list[Finished]:
+        for finished in all_finished:
+            entry = self._entries.pop(finished.id)
+            if entry.num_rows:
+                self._fair_queue.settle(entry)
+        return all_finished
+
+    # --- admission to a lane ---------------------------------------------------------------------
+
+    def _admit(self, now: float, lane: int) -> list[RequestEntry]:
+        """Requests that join a lane now, in the queue's order, as far as rows and budget reach."""
+        entry = self._queue.peek()
+        if entry is None:
             return []
-        last_tokens = self._states.token_ids.tolist()
-        return [
-            (job, [token])
-            for job in self._streaming
-            if (token := last_tokens[job.rows[0]]) != self._eos_id
-        ]
-
-    def fail_running(self, error: DragomanError, now: float) -> list[Finished]:
-        """End every job of the last plan: its step failed, and the cache cannot be trusted."""
-        return self.fail(dict.fromkeys(job for job in self._owners if job is not None), error, now)
-
-    def _drop_cancelled(self, now: float) -> list[Finished]:
-        # A job can have been cancelled twice, or have ended since, in the step then under way.
-        jobs = [job for job in dict.fromkeys(self._cancelled) if not job.has_ended]
-        self._cancelled.clear()
-        return [self._end(job, FinishReason.CANCELLED, now, job.cancelled) for job in jobs]
-
-    def _drop_expired(self, now: float) -> list[Finished]:
-        jobs = dict.fromkeys([*self._waiting.jobs(), *filter(None, self._owners)])
-        expired = [job for job in jobs if job.deadline <= now]
-        later = (job.deadline for job in jobs if job.deadline > now)
-        self._next_deadline = min(later, default=_NEVER)
-        finished = []
-        for job in expired:
-            where = "while it ran" if job.rows else "while it waited for a slot"
-            error = DeadlineExceededError(f"the deadline passed {where}")
-            finished.append(self._end(job, FinishReason.DEADLINE, now, error))
-        return finished
-
-    def _admit(self, now: float, may_join: Callable[[Job], bool] | None = None) -> list[Job]:
-        """Those who join now: in the queue's order of each kind, as far as rows and budget reach.
-
-        Who may not join lets nobody of its kind pass either. Translations come first, since their
-        step goes before the scoring. A score that they leave no room for comes first in the next
-        iteration.
-        """
-        admitted: list[Job] = []
-        num_free = self._max_rows - self.num_running
+        admitted: list[RequestEntry] = []
+        rows, demand = [one.num_running for one in self._lanes], self._demand()
         budget = self._encode_token_budget
-        is_shared = self.num_running > 0
-        scoring_budget = self._scoring_part - self._scoring_debt if is_shared else budget
-        for scored in (self._scores_first, not self._scores_first):
-            while (job := self._waiting.peek(scored=scored)) is not None:
-                num_tokens = job.request.num_encoded_tokens
-                room = min(budget, scoring_budget) if scored else budget
-                if job.num_rows > num_free or (admitted and num_tokens > room):
-                    break
-                if scored and scoring_budget <= 0:
-                    break
-                if may_join is not None and not may_join(job):
-                    break
-                self._waiting.take(scored=scored)
-                job.admitted_at = now
-                num_free -= job.num_rows
-                budget -= num_tokens
-                if scored:
-                    scoring_budget -= num_tokens
-                admitted.append(job)
-        self._scoring_debt = max(0, -scoring_budget) if is_shared else 0
-        score = self._waiting.peek(scored=True)
-        may_score = score is not None and scoring_budget > 0
-        self._scores_first = may_score and all(job.num_rows for job in admitted)
+        while entry is not None and self._takes(lane, entry, rows, demand):
+            if admitted and entry.num_encoded_tokens > budget:
+                break
+            self._queue.take()
+            entry.admit(now)
+            rows[lane] += entry.num_rows
+            budget -= entry.num_encoded_tokens
+            admitted.append(entry)
+            entry = self._queue.peek()
         return admitted
 
-    def _may_score(self) -> bool:
-        """Whether a score waits, and earlier ones are paid for."""
-        if self._waiting.peek(scored=True) is None:
+    def _takes(self, lane: int, entry: RequestEntry, rows: Sequence[int], demand: int) -> bool:
+        """Whether a lane takes the queue's first request, given the rows in use in each."""
+        if rows[lane] + entry.num_rows > self._lanes[lane].max_rows:
             return False
-        return self.num_running == 0 or self._scoring_debt < self._scoring_part
-
-    def _place(self, newcomers: list[Job]) -> list[EncodeItem]:
-        """Give newcomers the holes first, then rows at the end; shortest source first."""
-        encodes = []
-        self._holes.sort(reverse=True)
-        for job in sorted(newcomers, key=lambda job: len(job.request.source_ids)):
-            for _ in range(job.num_rows):
-                if self._holes:
-                    row = self._holes.pop()
-                    self._owners[row] = job
-                else:
-                    row = len(self._owners)
-                    self._owners.append(job)
-                job.rows.append(row)
-            self._decoding.begin(job.rows, job.request.options, job.max_new_tokens)
-            if job.streams:
-                self._streaming[job] = None
-            encodes.append(EncodeItem(tuple(job.rows), job.request.source_ids, job.encoded))
-            job.encoded = None  # the plan has it
-        return encodes
-
-    def _close_holes(self) -> None:
-        """Move the last rows into the holes that are left, so that rows stay dense."""
-        holes = self._holes  # descending, as `_place` left them
-        while holes:
-            if self._owners[-1] is None:
-                self._owners.pop()
-                del holes[0]  # the largest, and so that very row
-                continue
-            target = holes.pop()
-            source = len(self._owners) - 1
-            job = self._owner(source)
-            self._owners[target] = job
-            self._owners.pop()
-            job.rows[job.rows.index(source)] = target
-            self._decoding.move(source, target)
-
-    def _owner(self, row: int) -> Job:
-        owner = self._owners[row]
-        assert owner is not None, f"row {row} steps for nobody"
-        return owner
-
-    def _end(
-        self,
-        job: Job,
-        reason: FinishReason | None,
-        now: float,
-        error: DragomanError | None = None,
-        hypotheses: Sequence[Hypothesis] = (),
-    ) -> Finished:
-        """Free what the job holds and write its result; None is the search's own reason."""
-        if job.rows:
-            self._waiting.settle(job, int(self._states.positions[job.rows[0]]))
-            hypotheses = self._decoding.end(job.rows)
-            for row in job.rows:
-                self._owners[row] = None
-            self._holes += job.rows
-            job.rows = []
-            self._streaming.pop(job, None)
-        else:
-            self._waiting.discard(job)
-        job.has_ended = True
-        job.encoded = None  # where it has given up before it joined
-        admitted_at = now if job.admitted_at is None else job.admitted_at
-        best = hypotheses[0] if hypotheses else _NO_HYPOTHESIS
-        if reason is None:
-            reason = FinishReason.EOS if best.ended else FinishReason.LENGTH
-        result = GenerationResult(
-            token_ids=best.token_ids,
-            finish_reason=reason,
-            log_probability=best.log_probability,
-            hypotheses=list(hypotheses),
-            was_admitted=job.admitted_at is not None,
-            queue_seconds=admitted_at - job.submitted_at,
-            compute_seconds=now - admitted_at,
-            first_token_seconds=(
-                None if job.first_token_at is None else job.first_token_at - job.submitted_at
-            ),
-            error=error,
+        if len(rows) == 1:
+            return True
+        lanes = enumerate(zip(self._lanes, rows, strict=True))
+        fitting = [n for n, (one, used) in lanes if one.max_rows - used >= entry.num_rows]
+        if demand <= self._together:
+            return lane == max(fitting, key=lambda n: (rows[n], -n))
+        # Its share of all that there is to do, or else the lane with the fewest: one that does not
+        # score, which may take much longer than a step; of two that are alike, the one that can
+        # take it now.
+        if (rows[lane] + entry.num_rows) * len(rows) < demand + len(rows):
+            return True
+        return lane == min(
+            fitting, key=lambda n: (n == self._scoring, rows[n], n in self._stepping, n)
         )
-        return Finished(job, result)
 
+    def _choose_scores(self, now: float, lane: int) -> list[RequestEntry]:
+        if not (len(self._scores) or self._scores.has_debt) or not self._may_score(lane):
+            return []
+        scoring = self._scores.schedule(now, beside_rows=self.num_running > 0)
+        if scoring:
+            self._scoring = lane
+        return scoring
 
-def _scored_hypothesis(job: Job, score: TargetScore, eos_id: int) -> Hypothesis:
-    assert isinstance(job.request, ScoringRequest), "only a target that was given can be scored"
-    *token_ids, last = job.request.target_ids
-    ended = last == eos_id
-    log_probabilities = score.log_probabilities.tolist()
-    total = sum(log_probabilities)  # in order and in double precision, as a search adds them up
-    token_ids = token_ids if ended else [*token_ids, last]
-    kind = job.request.alignment
-    return Hypothesis(
-        token_ids=token_ids,
-        token_log_probabilities=log_probabilities,
-        log_probability=total,
-        score=total,
-        ended=ended,
-        linked=linked_sources(score.attention, len(token_ids)) if kind else None,
-        attention=score.attention if kind == "soft" else None,
-    )
+    def _may_score(self, lane: int) -> bool:
+        """Whether a lane may score: one at a time, and that with the most rows."""
+        most = max(range(len(self._lanes)), key=lambda n: (self._lanes[n].num_running, -n))
+        return self._scoring is None and lane == most
+
+    def _has_work(self, lane: int, demand: int) -> bool:
+        """Whether a lane has something to do and nothing under way."""
+        if lane in self._stepping or lane == self._scoring:
+            return False
+        if self._lanes[lane].num_running:
+            return True
+        if len(self._scores) and self._may_score(lane):
+            return True
+        if (head := self._queue.peek()) is None:
+            return False
+        return self._takes(lane, head, [one.num_running for one in self._lanes], demand)
+
+    def _demand(self) -> int:
+        """Rows in use and rows that are waited for."""
+        return self.num_running + self._queue.num_rows

@@ -1,7 +1,7 @@
 """Beam search for many requests at once (Graves, 2012; Wu et al., 2016).
 
 The search, its ties included, is that of the PyTorch reference in `model/search.py`; here the beams
-of one size advance together, as arrays, and say which cache rows have to follow.
+of one size advance together, as arrays, and return the copies between cache rows that follow.
 
 A step draws the best 2k continuations of a beam of k hypotheses. Those that end and are among the
 best k are finished, the first k that don't end go on. A hypothesis that goes on stays in its
@@ -23,7 +23,7 @@ from service.runtime.plan import Int64, RowCopy
 
 Bools = npt.NDArray[np.bool_]
 
-_NOBODY = -np.inf  # the total of a hypothesis that does not exist
+_NO_HYPOTHESIS = -np.inf  # the total of a hypothesis that does not exist
 
 
 @dataclass(eq=False)
@@ -41,13 +41,13 @@ class Beam:
     finished: list[Hypothesis] = field(default_factory=list)
 
     def finish(self, hypothesis: Hypothesis) -> None:
-        """Take a hypothesis in. Among equals the one that came first stays first."""
+        """Add a hypothesis that ended. Among equals the first stays first."""
         self.finished.append(hypothesis)
         self.finished.sort(key=lambda finished: -finished.score)
         del self.finished[self.options.beam_size :]
 
     def cannot_improve(self, best_total: float, length: int) -> bool:
-        """Whether it is over although hypotheses still run, the best of them of `length`."""
+        """Whether it is over although hypotheses still run, the best of which has `length`."""
         options = self.options
         if len(self.finished) < options.beam_size:
             return False
@@ -66,7 +66,7 @@ class _Pool:
         parents: [J, 2k] ranks among the hypotheses of before.
         columns: [J, 2k] which of the parent's candidates.
         token_ids: [J, 2k].
-        totals: [J, 2k] scores so far; `_NOBODY` where there are fewer continuations.
+        totals: [J, 2k] scores so far; `_NO_HYPOTHESIS` where there are fewer continuations.
     """
 
     parents: Indices
@@ -89,7 +89,7 @@ class BeamGroup:
         self._states = states
         self._eos_id = eos_id
         self._beams: list[Beam] = []
-        # One line a beam. Hypotheses are in the order of their totals, so that equal candidates
+        # [J, k] of J beams. Hypotheses are in the order of their totals, so that equal candidates
         # come in the order of their parents.
         self._rows: Indices = np.zeros((0, beam_size), np.intp)
         self._totals: Float64 = np.zeros((0, beam_size))
@@ -100,19 +100,19 @@ class BeamGroup:
         return len(self._beams)
 
     def begin(self, beam: Beam, rows: list[int]) -> None:
-        """Start a beam in `rows`: one empty hypothesis; the other rows step along with it."""
-        totals = [0.0] + [_NOBODY] * (self._size - 1)
+        """Start a beam in `rows`, with one empty hypothesis; the other rows step along with it."""
+        totals = [0.0] + [_NO_HYPOTHESIS] * (self._size - 1)
         self._beams.append(beam)
         self._rows = np.vstack([self._rows, np.array(rows, np.intp)])
         self._totals = np.vstack([self._totals, totals])
         self._limits = np.append(self._limits, beam.max_new_tokens)
 
     def move(self, source: int, target: int) -> None:
-        """What was in the row `source` is in the row `target` now."""
+        """A hypothesis has moved from the row `source` to the row `target`."""
         self._rows[self._rows == source] = target
 
     def end(self, row: int) -> list[Hypothesis]:
-        """Forget the beam that `row` belongs to.
+        """Remove the beam that `row` belongs to.
 
         Returns:
             As many of its hypotheses as were asked for, best first; the best running one if none
@@ -132,11 +132,11 @@ class BeamGroup:
     def advance(
         self, candidates: Candidates, chosen: Int64, log_probabilities: Float64
     ) -> tuple[list[int], list[RowCopy]]:
-        """Take one step with every beam.
+        """Advance every beam by one step.
 
         Args:
             candidates: of all rows, 2k of each or more.
-            chosen: [n] filled with what each row of a beam appends.
+            chosen: [n] filled with the token that each row of a beam appends.
             log_probabilities: [n] likewise.
 
         Returns:
@@ -145,7 +145,7 @@ class BeamGroup:
         """
         pool = self._pool(candidates)
         lengths = self._states.positions[self._rows[:, 0]].astype(np.intp) + 1
-        exists = pool.totals > _NOBODY
+        exists = pool.totals > _NO_HYPOTHESIS
         ends = (pool.token_ids == self._eos_id) | (lengths >= self._limits)[:, None]
         for index, rank in zip(*(exists & ends)[:, : self._size].nonzero(), strict=True):
             self._finish(int(index), int(rank), pool, candidates)
@@ -155,7 +155,7 @@ class BeamGroup:
         # The first k that go on, in front of all others.
         kept = np.argsort(~goes_on, axis=1, kind="stable")[:, : self._size]
         runs = np.take_along_axis(goes_on, kept, axis=1)
-        totals = np.where(runs, np.take_along_axis(pool.totals, kept, axis=1), _NOBODY)
+        totals = np.where(runs, np.take_along_axis(pool.totals, kept, axis=1), _NO_HYPOTHESIS)
         done = self._done(totals[:, 0], lengths)
         parents = np.take_along_axis(pool.parents, kept, axis=1)
         columns = np.take_along_axis(pool.columns, kept, axis=1)
@@ -185,16 +185,16 @@ class BeamGroup:
         beam = self._beams[index]
         row = self._rows[index, pool.parents[index, rank]]
         length = int(self._states.positions[row])
-        # What the row appends is not in it yet; the place is free.
+        # The row's next position is free: this token has not been appended yet.
         states, column = self._states, pool.columns[index, rank]
         states.generated[row, length] = pool.token_ids[index, rank]
         states.log_probabilities[row, length] = candidates.log_probabilities[row, column]
         beam.finish(self._hypothesis(beam, row, length + 1, float(pool.totals[index, rank])))
 
     def _give_up(self, index: int) -> None:
-        """Nothing may be said any more: what runs is finished as it stands."""
+        """Every token is forbidden: finish the running hypotheses as they stand."""
         for row, total in zip(self._rows[index], self._totals[index], strict=True):
-            if total > _NOBODY:
+            if total > _NO_HYPOTHESIS:
                 length = int(self._states.positions[row])
                 self._beams[index].finish(self._hypothesis(self._beams[index], row, length, total))
 
@@ -205,7 +205,7 @@ class BeamGroup:
         done = []
         for index, beam in enumerate(self._beams):
             best = float(best_totals[index])
-            if best == _NOBODY or beam.cannot_improve(best, int(lengths[index])):
+            if best == _NO_HYPOTHESIS or beam.cannot_improve(best, int(lengths[index])):
                 done.append(index)
         return done
 
@@ -216,16 +216,19 @@ class BeamGroup:
         stays = runs & ~has_elder
         in_use = np.zeros_like(stays)
         in_use[stays.nonzero()[0], parents[stays]] = True
-        # Line by line as many rows are free as hypotheses need one.
+        # In each beam, as many rows are free as hypotheses need one.
         rows = parent_rows.copy()
         rows[~stays] = self._rows[~in_use]
         return rows, runs & ~stays
 
     def _follow(self, sources: Indices, targets: Indices) -> list[RowCopy]:
-        """Let the rows `targets` be what `sources` are, up to the token that is appended next.
+        """Copy the rows `sources` to the rows `targets`, up to the token that is appended next.
 
-        The caches of two rows of a beam are equal, bit by bit, where their tokens are: what comes
-        before their last common ancestor need not be copied.
+        The caches of two rows of a beam are equal, bit by bit, where their tokens are equal: what
+        comes before their last common ancestor need not be copied.
+
+        Returns:
+            The same copies, for the cache.
         """
         if not len(sources):
             return []

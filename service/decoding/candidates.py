@@ -1,4 +1,4 @@
-"""What each row may say next."""
+"""The candidates for the next token of each row."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ class Candidates:
     Attributes:
         token_ids: [n, m].
         log_probabilities: [n, m] as the model gives them, in float64: raw logit minus log-sum-exp.
-        scores: [n, m] what a search goes by; -inf for a token that may not be said. The same array
-            as `log_probabilities` where no row asks for anything else.
+        scores: [n, m] by which a search ranks; -inf for a forbidden token. The same array as
+            `log_probabilities` while no row has constraints.
     """
 
     token_ids: Int64
@@ -27,13 +27,13 @@ class Candidates:
 
     @classmethod
     def of(cls, output: StepOutput) -> Candidates:
-        """What a step brought, as it is."""
+        """The candidates of a step, without constraints."""
         log_probabilities = np.subtract(
             output.top_logits, output.log_sum_exp[:, None], dtype=np.float64
         )
         return cls(output.top_ids, log_probabilities, log_probabilities)
 
     def own(self) -> None:
-        """Make the arrays such that a row can be changed, and scores without log-probabilities."""
+        """Copy the arrays that constraints change: tokens and scores."""
         self.token_ids = self.token_ids.copy()
         self.scores = self.scores.copy()

@@ -1,8 +1,8 @@
-"""What a request forbids, forces, or makes less likely; worked out for its own rows alone.
+"""Constraints: tokens that a request forbids, forces, or makes less likely, in its own rows.
 
-Nothing of this is in the graph, so that a row that asks for it changes nothing for the others. It
-needs no whole vocabulary either: whatever a rule does, it only lowers scores, so that the best n
-tokens under the rules are among the best n + d of the model if the rules touch d tokens.
+They are not in the graph, so that a row with constraints changes nothing for the others. Nor do
+they need the whole vocabulary: constraints only lower scores, so the best n tokens under them are
+among the best n + d of the model if they touch d tokens.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from service.runtime.plan import Int64
 
 
 class Constraints:
-    """The rules of one request.
+    """The constraints of one request.
 
     Args:
-        options: what was asked for.
+        options: the request's.
         eos_id: the id that ends a target.
     """
 
@@ -28,7 +28,7 @@ class Constraints:
         self._suppressed = np.array(options.suppressed_ids, np.int64)
 
     def num_touched(self, generated: Int64) -> int:
-        """At most how many of the model's best candidates the rules can spoil at the next step.
+        """An upper bound on the model's best candidates that they can change at the next step.
 
         Args:
             generated: [P] the tokens so far.
@@ -41,10 +41,10 @@ class Constraints:
         return len(np.unique(touched))
 
     def apply(self, candidates: Candidates, row: int, generated: Int64) -> None:
-        """Change what `row` may say next, best first again; equals keep their order.
+        """Change the candidates of `row`, and sort them again, best first; equals keep their order.
 
-        Scores follow the rules; log-probabilities stay the model's. A forced token is given, not
-        chosen: its log-probability and score are 0.
+        Scores follow the constraints; log-probabilities stay the model's. A forced token is given,
+        not chosen: its log-probability and score are 0.
 
         Args:
             candidates: of all rows.
@@ -75,7 +75,7 @@ class Constraints:
 
 
 def _would_repeat(generated: Int64, size: int) -> Int64:
-    """The tokens that would end an n-gram of this size which is there already."""
+    """The tokens that would repeat an n-gram of this size."""
     if len(generated) < size:
         return generated[:0]
     ngrams = np.lib.stride_tricks.sliding_window_view(generated, size)

@@ -1,4 +1,4 @@
-"""What is asked of the engine, and what it answers: token ids in, token ids out."""
+"""Requests to the engine and their results: token ids in, token ids out."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class FinishReason(enum.Enum):
     LENGTH = "length"
     """The limit on new tokens was reached."""
     CANCELLED = "cancelled"
-    """Nobody wants the answer any more, or the engine was stopped."""
+    """The client cancelled it, or the engine was stopped."""
     DEADLINE = "deadline"
     """The request's deadline passed."""
     ERROR = "error"
@@ -33,10 +33,10 @@ LengthPenaltyKind = Literal["power", "gnmt"]
 EarlyStopping = Literal["heuristic", "first", "never"]
 AlignmentKind = Literal["hard", "soft"]
 
-# Larger ones are of no use to anybody, and would overflow: a million tokens ^ 50 is 1e300.
+# Larger ones are of no use, and would overflow: a million tokens ^ 50 is 1e300.
 _MAX_LENGTH_PENALTY = 50.0
 _MAX_REPETITION_PENALTY = 100.0
-# Each costs every row of the batch a candidate more.
+# Each costs every row of the batch one more candidate.
 MAX_SUPPRESSED = 256
 MAX_SAMPLED = 256
 # All rows of a step return as many candidates as one of them asks for. In CPU time on one thread, a
@@ -55,8 +55,8 @@ class Sampling:
         temperature: log-probabilities are divided by it: below 1 the likely become likelier.
         top_k: only the best so many are drawn from; at most 256.
         top_p: of these, only the fewest that make up this much of their probability.
-        seed: 0 to 2^64 - 1. The same seed draws the same tokens of the same candidates, whoever
-            else is served. None: at random, for each sentence anew (`for_sentence`).
+        seed: 0 to 2^64 - 1. The same seed draws the same tokens of the same candidates, whatever
+            else is in the batch. None: at random, for each sentence anew (`for_sentence`).
 
     Raises:
         InvalidArgumentError: a value is out of range; names the field and the limit.
@@ -76,7 +76,7 @@ class Sampling:
             _check_between("seed", self.seed, 0, 2**64 - 1)
 
     def for_sentence(self, source_ids: tuple[int, ...]) -> Sampling:
-        """The same, with the seed of one sentence among those of a request.
+        """The same options with a seed for one sentence of the request.
 
         With one seed for all, each would draw its n-th token at the same quantile: samples of
         different sentences would not be independent.
@@ -103,13 +103,13 @@ class SearchOptions:
             ((5 + length) / 6)^alpha (Wu et al., 2016, equation 14). EOS counts.
         early_stopping: when a beam that has `beam_size` finished hypotheses stops. "first": at
             once. "heuristic": when the best running one, at its present length, scores no better
-            than the worst finished one. "never": the same, at the length that would flatter it
-            most. (Hugging Face calls them True, False and "never"; CTranslate2 does "first".)
+            than the worst finished one. "never": the same, at the length that would give it the
+            best score. (Hugging Face calls them True, False and "never"; CTranslate2 does "first".)
         min_new_tokens: no EOS before so many tokens.
-        suppressed_ids: tokens that are never said; at most 256.
-        repetition_penalty: at least 1. The log-probability of a token that was said before is
+        suppressed_ids: tokens that are never generated; at most 256.
+        repetition_penalty: at least 1. The log-probability of a token that occurred before is
             multiplied by it, in scores (Keskar et al., 2019; as in Hugging Face's beam search).
-        no_repeat_ngram_size: no sequence of so many tokens comes twice; 0 for no such rule.
+        no_repeat_ngram_size: no sequence of so many tokens occurs twice; 0 for no such rule.
         prefix_ids: the tokens to begin with. They count as tokens, with log-probability 0.
         sampling: draw tokens at random; None for the best. Only without a beam.
 
@@ -177,7 +177,7 @@ class SearchOptions:
                 f"{self.min_new_tokens} is more than max_new_tokens, {self.max_new_tokens}",
             )
         _check_at_most("no_repeat_ngram_size", self.no_repeat_ngram_size, most)
-        # At least one token is for the model to choose.
+        # The model chooses at least one token.
         forced, longest = len(self.prefix_ids), self.max_new_tokens or most
         if forced >= longest:
             raise InvalidArgumentError(
@@ -218,7 +218,7 @@ def _check_one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:
 
 
 class Priority(enum.Enum):
-    """How large a share of the model a request gets where there is not enough for all."""
+    """A request's share of the model under load."""
 
     LOW = "low"
     """An eighth of what NORMAL gets."""
@@ -236,8 +236,8 @@ class GenerationRequest:
         options: how to search.
         deadline: `time.monotonic()` seconds after which the answer is worthless; None for never.
         request_id: names the request in logs; several generations may share one.
-        client: who asks, for fairness between clients.
-        priority: its share where clients have to share.
+        client: its client, for fairness between clients.
+        priority: its share under load.
     """
 
     source_ids: tuple[int, ...]
@@ -254,17 +254,17 @@ class GenerationRequest:
 
     @property
     def num_encoded_tokens(self) -> int:
-        """What it takes of the encode token budget of the iteration in which it is admitted."""
+        """Its part of the encode token budget of the iteration that admits it."""
         return len(self.source_ids)
 
     @property
     def least_steps(self) -> int:
-        """Steps that its options make it take, as far as its limit lets them; 0 for no such."""
+        """Steps that its options demand; 0 if they demand none."""
         return max(self.options.min_new_tokens, len(self.options.prefix_ids))
 
     @property
     def work(self) -> int:
-        """What it will cost, roughly and relative to others: source tokens for each of its rows."""
+        """Its cost, roughly and relative to others: source tokens for each of its rows."""
         return self.num_rows * len(self.source_ids)
 
 
@@ -276,8 +276,8 @@ class ScoringRequest(GenerationRequest):
 
     Attributes:
         target_ids: token ids of the target, its EOS included; at least one.
-        alignment: what its result shall hold of the attention; None for nothing. Attention is as
-            large as both sides multiplied, and results live until a call's last one has come.
+        alignment: what its result holds of the attention; None for nothing. Attention is as large
+            as both sides multiplied, and results live until the last one of their call.
     """
 
     target_ids: tuple[int, ...] = ()
@@ -285,7 +285,7 @@ class ScoringRequest(GenerationRequest):
 
     @property
     def num_rows(self) -> int:
-        """None: it is done within one iteration."""
+        """None: it takes one iteration."""
         return 0
 
     @property
@@ -306,7 +306,7 @@ class ScoringRequest(GenerationRequest):
 
 @dataclass(frozen=True)
 class Hypothesis:
-    """One of the translations that a search came to.
+    """One translation that a search found.
 
     Attributes:
         token_ids: without EOS.
@@ -315,8 +315,8 @@ class Hypothesis:
         log_probability: their sum, added up in order.
         score: by which a search ranks: the log-probability over the length penalty (greedy: bare).
         ended: by EOS; False if it was cut.
-        linked: [len(token_ids)] the source token that the decoder looked at most for each; None
-            unless a scoring request asked for an alignment.
+        linked: [len(token_ids)] the source token with the most attention for each; None unless a
+            scoring request asked for an alignment.
         attention: [T, S] the weights behind it, of both sides' EOS too; None unless a scoring
             request asked for a soft one.
     """
@@ -342,11 +342,11 @@ class GenerationResult:
             generated.
         hypotheses: as many as were asked for, best first; fewer only where the vocabulary is too
             small for as many to exist, or if it ended early.
-        was_admitted: whether it joined the batch.
-        queue_seconds: from submission until it joined the batch (or ended without joining).
+        was_admitted: whether it joined the batch, or was scored.
+        queue_seconds: from submission until it was admitted (or ended without).
         compute_seconds: from joining the batch until it ended.
         first_token_seconds: from submission until its first token; None if there was none.
-        error: what to tell the client when the reason is CANCELLED, DEADLINE or ERROR, else None.
+        error: for the client if the reason is CANCELLED, DEADLINE or ERROR, else None.
     """
 
     token_ids: list[int]

@@ -1,7 +1,7 @@
-"""What every running row has generated so far, as arrays over rows.
+"""The state of every row, as arrays over rows: tokens, positions, log-probabilities.
 
-Arrays, not objects: a step of a small model takes well under a millisecond, so one Python statement
-per row and step would show.
+Arrays, not objects: a step of a small model takes well under a millisecond, so that one Python
+statement per row and step would show.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class RowStates:
     """Tokens, and their log-probabilities, of each row of the batch.
 
     Attributes:
-        token_ids: [max_rows] the last token of each row; what the next step is fed.
+        token_ids: [max_rows] the last token of each row, the input of its next step.
         positions: [max_rows] the position of that token; also the number of tokens generated, and
             the number of positions in the row's self-attention cache before the next step.
         generated: [max_rows, max_target] the tokens.
@@ -44,7 +44,7 @@ class RowStates:
         self.positions[row] = 0
 
     def move(self, source: int, target: int) -> None:
-        """Let `target` be what `source` was."""
+        """Copy the row `source` to the row `target`."""
         length = self.positions[source]
         for array in (self.generated, self.log_probabilities):
             array[target, :length] = array[source, :length]
@@ -52,7 +52,7 @@ class RowStates:
         self.positions[target] = length
 
     def append(self, token_ids: Int64, log_probabilities: Float64) -> None:
-        """Give each of the first rows one more token.
+        """Append a token to each of the first rows.
 
         Args:
             token_ids: [n], for rows 0 .. n-1.
@@ -66,7 +66,7 @@ class RowStates:
         positions += 1
 
     def append_some(self, rows: Indices, token_ids: Int64, log_probabilities: Float64) -> None:
-        """Give each of `rows` [m] one more token: token_ids and log_probabilities [m]."""
+        """Append a token to each of `rows` [m]: token_ids and log_probabilities [m]."""
         positions = self.positions[rows]
         self.generated[rows, positions] = token_ids
         self.log_probabilities[rows, positions] = log_probabilities
@@ -74,7 +74,7 @@ class RowStates:
         self.positions[rows] = positions + 1
 
     def hypothesis(self, row: int, length: int, score: float) -> Hypothesis:
-        """The first `length` tokens of `row` as an answer."""
+        """The first `length` tokens of `row` as a hypothesis."""
         token_ids: list[int] = self.generated[row, :length].tolist()
         log_probabilities = self.log_probabilities[row, :length]
         ended = length > 0 and token_ids[-1] == self._eos_id

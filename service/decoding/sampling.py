@@ -1,4 +1,4 @@
-"""Drawing the next token at random, so that the same seed always draws the same text."""
+"""Sampling: the next token is drawn at random, and the same seed draws the same text."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def draw(scores: Float64, sampling: Sampling, position: int) -> int:
     Args:
         scores: [m], best first.
         sampling: how, and with which seed.
-        position: of the token that is drawn. A draw depends on nothing else than these three.
+        position: of the token that is drawn. A draw depends on these three only.
 
     Returns:
         The index of a candidate.
@@ -28,7 +28,7 @@ def draw(scores: Float64, sampling: Sampling, position: int) -> int:
     kept = scores[: sampling.top_k]
     weights = np.exp((kept - kept[0]) / sampling.temperature)
     cumulative = np.add.accumulate(weights)
-    # The first of those that reach top_p is in.
+    # Includes the first one that reaches top_p.
     count = int(np.searchsorted(cumulative, sampling.top_p * cumulative[-1])) + 1
     cumulative = cumulative[:count]
     assert sampling.seed is not None, "a seed is drawn before the search begins"

@@ -1,4 +1,4 @@
-"""Token choice: what a step's candidates mean for every running row."""
+"""Token choice: from the candidates of a step to the next token of every row."""
 
 from __future__ import annotations
 
@@ -18,9 +18,8 @@ from service.runtime.plan import Int64, RowCopy, StepOutput
 class Decoding:
     """The search of every request in the batch: greedy ones a row each, beams of several rows.
 
-    In a greedy row the best token is taken as it is, whatever it is: suppressing padding or BOS
-    here would differ from the reference search, and a trained model gives them no probability worth
-    speaking of.
+    A greedy row takes the best token, whatever it is: suppressing padding or BOS here would differ
+    from the reference search, and a trained model gives them hardly any probability.
 
     Attributes:
         states: what each row has generated.
@@ -31,20 +30,20 @@ class Decoding:
     ) -> None:
         self.states = RowStates(max_rows, max_target_positions, bos_id=bos_id, eos_id=eos_id)
         self._eos_id = eos_id
-        # Of greedy rows only: beams see to their ends themselves.
+        # Of greedy rows only; beams have limits of their own.
         self._limits = np.zeros(max_rows, np.int32)
         self._is_greedy = np.ones(max_rows, np.bool_)
         self._groups: dict[int, BeamGroup] = {}
         self._group_of: dict[int, BeamGroup] = {}  # by row
-        # Of the rows that ask for it, so that it costs the others nothing.
+        # By row, and only of rows that ask for it: it costs the others nothing.
         self._constraints: dict[int, Constraints] = {}
         self._sampling: dict[int, Sampling] = {}
-        # By target. What a row needs before it steps again.
+        # By target: copies that are needed before the next step.
         self._copies: dict[int, RowCopy] = {}
 
     @property
     def top_k(self) -> int:
-        """Candidates of each row that the next step must bring."""
+        """Candidates of each row that the next step must return."""
         if self.is_greedy:
             return 1
         wanted = max([1, *(2 * size for size in self._groups)])
@@ -53,7 +52,7 @@ class Decoding:
         if self._constraints:
             touched = (c.num_touched(self._generated(row)) for row, c in self._constraints.items())
             wanted += max(touched)
-        # A power of two: the runner prepares itself for every value that it meets.
+        # A power of two, since the runner prepares itself for every new value.
         return 1 << (wanted - 1).bit_length()
 
     def begin(self, rows: list[int], options: SearchOptions, max_new_tokens: int) -> None:
@@ -76,12 +75,12 @@ class Decoding:
         self._group_of.update(dict.fromkeys(rows, group))
 
     def move(self, source: int, target: int) -> None:
-        """Let the row `target`, which is nobody's, be what `source` was, its cache included."""
+        """Move the row `source` to the free row `target`, its cache included."""
         pending = self._copies.pop(source, None)
         stop = int(self.states.positions[source])
         origin = source if pending is None else pending.source
-        # Beginning at 0, since the target has nothing of it. What the source itself would have
-        # kept is the same in its origin.
+        # From position 0, since the target has nothing of it. What a pending copy would have left
+        # in the source is the same in that copy's own source.
         self._copies[target] = RowCopy(origin, target, 0, stop)
         self.states.move(source, target)
         for array in (self._limits, self._is_greedy):
@@ -94,11 +93,11 @@ class Decoding:
             self._group_of[target].move(source, target)
 
     def end(self, rows: list[int]) -> list[Hypothesis]:
-        """Forget the search in `rows`.
+        """Remove the search in `rows`.
 
         Returns:
-            What it came to, best first: as many hypotheses as were asked for if it is done, the
-            best one, incomplete, if it is not; none before its first step.
+            Its hypotheses, best first: as many as were asked for if it is done, the best one,
+            incomplete, if it is not; none before its first step.
         """
         for row in rows:
             self._constraints.pop(row, None)
@@ -117,7 +116,7 @@ class Decoding:
         return hypotheses
 
     def take_copies(self) -> list[RowCopy]:
-        """What has to be copied before the next step; to be carried out all at once."""
+        """The cache copies to carry out before the next step, all at once."""
         if not self._copies:
             return []
         copies = list(self._copies.values())
@@ -125,13 +124,13 @@ class Decoding:
         return copies
 
     def advance(self, output: StepOutput) -> list[int]:
-        """Let every row that stepped go on.
+        """Append a token to every row that stepped.
 
         Args:
             output: candidates [num_rows, at least `top_k`] for rows 0 .. num_rows-1.
 
         Returns:
-            A row of each search that is done, by EOS, by length, or because it can't improve.
+            A row of each search that is done: by EOS, by length, or because it can't improve.
         """
         chosen = output.top_ids[:, 0]
         log_probabilities = np.subtract(
@@ -141,7 +140,7 @@ class Decoding:
         if self._groups or self._constraints or self._sampling:
             chosen = chosen.copy()
             candidates = Candidates.of(output)
-            self._choose_otherwise(candidates, chosen, log_probabilities)
+            self._choose_constrained(candidates, chosen, log_probabilities)
             for group in self._groups.values():
                 beams_done, copies = group.advance(candidates, chosen, log_probabilities)
                 done += beams_done
@@ -170,14 +169,14 @@ class Decoding:
         return bool((output.top_ids[:, 0] == self._eos_id).any())
 
     def goes_on(self, rows: list[int], num_steps: int) -> bool:
-        """Whether one of the greedy `rows` has not reached its length after `num_steps` more."""
+        """Whether one of the greedy `rows` does not reach its length within `num_steps` more."""
         return bool((self.states.positions[rows] + num_steps < self._limits[rows]).any())
 
     def advance_some(self, output: StepOutput, rows: Indices) -> list[int]:
-        """Let only `rows`, which are greedy, go on; what the others' step brought is left out.
+        """Append a token to `rows`, which are greedy; the outputs of other rows are left out.
 
         Returns:
-            Those that are done.
+            The rows that are done.
         """
         chosen = output.top_ids[rows, 0]
         log_probabilities = np.subtract(
@@ -188,16 +187,16 @@ class Decoding:
         done: list[int] = rows[finished].tolist()
         return done
 
-    def _choose_otherwise(
+    def _choose_constrained(
         self, candidates: Candidates, chosen: Int64, log_probabilities: Float64
     ) -> None:
-        """What the rows do that don't simply take the model's best token."""
+        """Choose for rows with constraints or sampling, which don't simply take the best token."""
         if self._constraints:
             candidates.own()
         for row, constraints in self._constraints.items():
             constraints.apply(candidates, row, self._generated(row))
             best = candidates.scores[row, 0]
-            # The whole vocabulary is forbidden: there is nothing left but to end.
+            # End if the whole vocabulary is forbidden.
             chosen[row] = candidates.token_ids[row, 0] if best > -np.inf else self._eos_id
             log_probabilities[row] = candidates.log_probabilities[row, 0]
         for row, sampling in self._sampling.items():

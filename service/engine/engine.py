@@ -1,6 +1,7 @@
-"""The engine as its clients see it: requests in, generations out, and a visible life cycle.
+"""The engine: requests in, generations out, and a visible life cycle.
 
-Everything here belongs to the event loop. The work is done by the step loop, on its own thread.
+All of it belongs to the event loop. The step loop does the work, on a thread or in a process of its
+own.
 """
 
 from __future__ import annotations
@@ -8,16 +9,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import enum
+import functools
 import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import Protocol
 
-from model.limits import default_max_new_tokens
 from service.batching.config import EngineConfig
-from service.batching.jobs import Job
-from service.batching.step_loop import MAX_UNTOLD, Events, Iteration
+from service.batching.events import Events
+from service.batching.records import EngineRequest, Finished
+from service.batching.step_loop import MAX_UNREPORTED, StepLoop
 from service.batching.step_loops import step_loop, widest_sequence
 from service.decoding.requests import (
     FinishReason,
@@ -27,18 +28,18 @@ from service.decoding.requests import (
 )
 from service.engine.admission import AdmissionController
 from service.engine.generation import Generation
-from service.engine.interface import EngineProgress
-from service.engine.observer import EngineObserver, SilentObserver
+from service.engine.interface import EngineObserver, EngineProgress
 from service.engine.quota import AdmittedCall
-from service.engine.scoring_preparation import ScoringPreparation, in_a_thread
+from service.engine.request_limits import check_fits, max_new_tokens
+from service.engine.scoring_preparation import ScoringPreparation
 from service.errors import (
     DragomanError,
     FailedPreconditionError,
-    InvalidArgumentError,
     UnavailableError,
 )
 from service.runtime.plan import LanedRunner, ModelRunner, RunnerLimits, Scorer
-from service.worker.client import ModelProcess
+from service.worker.client import ProcessLoop
+from service.worker.process import ModelProcess
 
 __all__ = ["Engine", "EngineConfig"]
 
@@ -53,38 +54,6 @@ class _State(enum.Enum):
     FAILED = "has failed"
 
 
-class Steps(Protocol):
-    """What carries out steps: a `StepLoop` in this process, or a `ProcessLoop`."""
-
-    def start(self) -> None:
-        """Begin."""
-        ...
-
-    def add(self, jobs: Sequence[Job]) -> None:
-        """Let the jobs take their turn."""
-        ...
-
-    def stream(self, job: Job) -> None:
-        """Report the job's tokens."""
-        ...
-
-    def cancel(self, job: Job, error: DragomanError) -> None:
-        """End the job before the next step."""
-        ...
-
-    def stop(self) -> None:
-        """End after the step under way."""
-        ...
-
-    def join(self) -> None:
-        """Wait for the end; after `stop`."""
-        ...
-
-    def abandon(self) -> None:
-        """Leave behind a step that hangs."""
-        ...
-
-
 class Engine:
     """Generates for many requests at once on one runner.
 
@@ -93,11 +62,10 @@ class Engine:
     Args:
         runner: runs the model; the engine's own from now on, and closed by `stop`.
         config: limits and special ids.
-        observer: told about steps, queue and results.
-        scorer: scores given targets; None if the model can't. One in a process of its own has its
-            own.
-        clock: seconds; deadlines are in its time. Called from two threads. With a model in a
-            process of its own, it can only be `time.monotonic`.
+        observer: receives figures of steps, queue and results.
+        scorer: scores given targets; None if the model can't. A `ModelProcess` has its own.
+        clock: seconds; deadlines are in its time. Called from two threads. With a `ModelProcess`,
+            it can only be `time.monotonic`.
     """
 
     def __init__(
@@ -111,9 +79,9 @@ class Engine:
     ) -> None:
         self.config = config or EngineConfig()
         self.limits: RunnerLimits = runner.limits
-        self._observer: EngineObserver = observer or SilentObserver()
+        self._observer = observer or EngineObserver()
         self._clock = clock
-        self._steps: Steps
+        self._steps: StepLoop | ProcessLoop
         self._scoring: ScoringPreparation | None = None
         if isinstance(runner, ModelProcess):
             assert scorer is None, "the process has its own"
@@ -126,8 +94,9 @@ class Engine:
             self.widest = widest_sequence(runner)
             self._steps = step_loop(runner, self.config, clock, self, scorer)
             if scorer is not None:
-                self._scoring = ScoringPreparation(in_a_thread(scorer), clock)
-        self._gate = AdmissionController(
+                prepare = functools.partial(asyncio.to_thread, scorer.prepare)
+                self._scoring = ScoringPreparation(prepare, clock)
+        self._admission = AdmissionController(
             runner.limits.max_rows,
             self.config.max_waiting,
             self.config.max_queue_seconds,
@@ -135,7 +104,8 @@ class Engine:
             on_held_back=self._observer.on_held_back,
             on_refused=self._observer.on_refused,
         )
-        self._generations: set[Generation] = set()
+        self._generations: dict[int, Generation] = {}  # by id
+        self._last_id = 0
         self._state = _State.NEW
         self._loop: asyncio.AbstractEventLoop | None = None
         self._loop_thread = 0
@@ -150,8 +120,8 @@ class Engine:
 
     @property
     def num_inside(self) -> int:
-        """Places taken: by rows that wait or run, and by calls that have been let in."""
-        return self._gate.places.num_taken
+        """Rows that wait or run, and those reserved by admitted calls."""
+        return self._admission.num_taken
 
     def now(self) -> float:
         """The time on its clock, in seconds."""
@@ -192,7 +162,7 @@ class Engine:
         self._steps.start()
 
     async def drain(self, timeout_seconds: float) -> bool:
-        """Refuse new requests and wait until those inside are answered.
+        """Refuse new calls and wait until those inside are answered.
 
         Returns:
             Whether all were, within the time.
@@ -201,7 +171,7 @@ class Engine:
             self._state = _State.DRAINING
         try:
             async with asyncio.timeout(timeout_seconds):
-                await self._gate.places.empty.wait()
+                await self._admission.wait_until_empty()
         except TimeoutError:
             return False
         return True
@@ -232,7 +202,7 @@ class Engine:
             await asyncio.to_thread(self._steps.join)
 
     def abandon(self) -> None:
-        """Leave a step behind that hangs, with its runner. Everything else ends, as failed."""
+        """Leave a step that hangs behind, with its runner. Everything else ends, as failed."""
         if self._ended.is_set():
             return
         self._was_left = True
@@ -249,15 +219,11 @@ class Engine:
         return EngineProgress(self._num_reports, self._silence_seconds())
 
     def _silence_seconds(self) -> float:
-        """How long the step loop may be silent: so many steps, an encode and a score.
-
-        Each position that is encoded or scored costs less than a step of one row.
-        """
-        pace, limits = self._gate.pace, self.limits
-        num_rows = min(limits.max_rows, max(1, self._gate.backlog.num_rows_inside))
-        num_positions = limits.max_source_positions + limits.max_target_positions
-        step_seconds = max(self.config.step_seconds, pace.step_seconds(1))
-        return MAX_UNTOLD * pace.step_seconds(num_rows) + num_positions * step_seconds
+        """How long the step loop may be silent: so many steps, an encode and a score."""
+        num_positions = self.limits.max_source_positions + self.limits.max_target_positions
+        return self._admission.expected_seconds(
+            MAX_UNREPORTED, num_positions, self.config.step_seconds
+        )
 
     async def wait_until_ended(self) -> bool:
         """Wait until it has ended, by `stop` or by itself; whether it failed."""
@@ -271,7 +237,7 @@ class Engine:
 
         Raises:
             InvalidArgumentError: the model cannot take it.
-            ResourceExhaustedError: there is no place for it now, or the wait would be too long.
+            ResourceExhaustedError: the queue is full, or the wait would be too long.
             DeadlineExceededError: its deadline cannot be met.
             UnavailableError: the engine does not serve.
         """
@@ -282,40 +248,30 @@ class Engine:
         self._check_serving()
         generations = [self._generation(request, self._release) for request in requests]
         if generations:
-            first = requests[0]
-            self._gate.enter(first, sum(map(_num_places, requests)), first.client)
+            self._admission.enter(requests)
         self._enqueue(generations)
         return generations
 
     def admit(self, max_in_flight: int, first: GenerationRequest | None = None) -> AdmittedCall:
-        """Let a call in that has many sequences to submit; close what is returned.
+        """Admit a call that has many sequences to submit; close what is returned.
 
         Args:
-            max_in_flight: most of its sequences that shall be inside at a time.
-            first: the one that it begins with; all are of one client and as many rows. None lets
-                anybody in for whom there is a place.
+            max_in_flight: most of its sequences inside at a time.
+            first: its first request; all are of one client and as many rows. None admits any call
+                for which there is quota.
 
         Raises:
-            ResourceExhaustedError: there is no place, or the wait would be too long.
+            ResourceExhaustedError: the queue is full, or the wait would be too long.
             DeadlineExceededError: the deadline cannot be met.
             UnavailableError: the engine does not serve.
         """
         self._check_serving()
-        client = "" if first is None else first.client
-        num_rows = 1 if first is None else _num_places(first)
-        self._gate.enter(first, num_rows, client)
-        return AdmittedCall(
-            self._gate.places,
-            max_in_flight,
-            self._submit_admitted,
-            num_rows=num_rows,
-            client=client,
-        )
+        return self._admission.admit(first, max_in_flight, self._submit_admitted)
 
     def _submit_admitted(
         self, request: GenerationRequest, on_end: Callable[[Generation], None]
     ) -> Generation:
-        # Those inside are served while the engine drains.
+        # Admitted calls are served while the engine drains.
         if self._state not in (_State.SERVING, _State.DRAINING):
             raise UnavailableError(f"the engine {self._state.value}")
         generation = self._generation(request, on_end)
@@ -327,78 +283,51 @@ class Engine:
             raise UnavailableError(f"the engine {self._state.value}")
 
     def _release(self, generation: Generation) -> None:
-        request = generation.request
-        self._gate.places.release(_num_places(request), request.client)
-
-    def _max_new_tokens(self, request: GenerationRequest) -> int:
-        limits = self.limits
-        num_source = len(request.source_ids)
-        if not 1 <= num_source <= limits.max_source_positions:
-            raise InvalidArgumentError(
-                "source_ids",
-                f"{num_source} tokens; must be between 1 and {limits.max_source_positions}",
-            )
-        if isinstance(request, ScoringRequest):
-            num_target = len(request.target_ids)
-            if not 1 <= num_target <= limits.max_target_positions:
-                raise InvalidArgumentError(
-                    "target_ids",
-                    f"{num_target} tokens; must be between 1 and {limits.max_target_positions}",
-                )
-            is_prepared = self._scoring is not None and self._scoring.is_done
-            assert is_prepared, "a scoring request before prepare_scoring()"
-            return num_target
-        request.options.check_fits(self.widest)
-        if request.options.max_new_tokens is not None:
-            return request.options.max_new_tokens
-        # What is forced comes on top; who demands more tokens may end after them.
-        most = limits.max_target_positions
-        num_forced = len(request.options.prefix_ids)
-        default = num_forced + default_max_new_tokens(num_source, most)
-        return min(most, max(default, request.options.min_new_tokens + 1))
+        self._admission.release(generation.request)
 
     def _generation(
         self, request: GenerationRequest, on_end: Callable[[Generation], None]
     ) -> Generation:
         def ended(generation: Generation) -> None:
-            self._generations.discard(generation)
-            self._gate.backlog.ended(generation.job)
+            self._generations.pop(generation.submitted.id, None)
+            self._admission.ended(generation.submitted.id)
             on_end(generation)
 
-        return Generation(
-            request,
-            max_new_tokens=self._max_new_tokens(request),
-            submitted_at=self._clock(),
-            control=self,
-            on_end=ended,
-        )
+        if isinstance(request, ScoringRequest):
+            is_prepared = self._scoring is not None and self._scoring.is_done
+            assert is_prepared, "a scoring request before prepare_scoring()"
+        check_fits(request, self.limits, self.widest)
+        self._last_id += 1
+        longest = max_new_tokens(request, self.limits)
+        submitted = EngineRequest(self._last_id, request, longest, self._clock())
+        return Generation(submitted, self, ended)
 
     def _enqueue(self, generations: Sequence[Generation]) -> None:
-        self._generations.update(generations)
         for generation in generations:
-            self._gate.submitted(generation.job)
-        self._steps.add([generation.job for generation in generations])
+            self._generations[generation.submitted.id] = generation
+            self._admission.submitted(generation.submitted)
+        self._steps.add([generation.submitted for generation in generations])
 
-    # --- what generations ask (generation.JobControl) --------------------------------------------
+    # --- what generations ask (generation.RequestControl) ----------------------------------------
 
-    def stream(self, job: Job) -> None:
-        """Push the job's tokens, those it has and each new one."""
-        self._steps.stream(job)
+    def stream(self, request_id: int) -> None:
+        """Push the request's tokens, those it has and each new one."""
+        self._steps.stream(request_id)
 
-    def cancel(self, job: Job, error: DragomanError) -> None:
-        """End the job before the next step."""
-        # Who comes in the meantime doesn't wait for it.
-        self._gate.backlog.ended(job)
-        self._steps.cancel(job, error)
+    def cancel(self, request_id: int, error: DragomanError) -> None:
+        """Drop the request before the next step."""
+        # Requests that come in the meantime don't wait for it.
+        self._admission.ended(request_id)
+        self._steps.cancel(request_id, error)
 
-    # --- what the step loop tells, from any thread (step_loop.Listener) --------------------------
+    # --- events of the step loop, from any thread (events.Listener) ------------------------------
 
-    def told(self, news: Events) -> None:
-        """Pass on what happened."""
-        self._on_loop(lambda: self._hand_out(news))
+    def on_events(self, events: Events) -> None:
+        """Hand the events out on the event loop."""
+        self._on_loop(lambda: self._hand_out(events))
 
-    def ended(self, failed: bool) -> None:
-        """Pass on that no iteration will follow."""
+    def on_end(self, failed: bool) -> None:
+        """End, on the event loop: no events follow."""
         self._on_loop(lambda: self._end(failed))
 
     def _on_loop(self, call: Callable[[], None]) -> None:
@@ -410,56 +339,32 @@ class Engine:
         with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(call)
 
-    def _hand_out(self, news: Events) -> None:
-        if self._ended.is_set():  # of a step that hung, and whose jobs have been answered
+    def _hand_out(self, events: Events) -> None:
+        if self._ended.is_set():  # of a step that hung, and whose requests have been answered
             return
         self._num_reports += 1
-        # Answers first: an observer that raises must not cost anybody one.
-        for job, token_ids in news.streamed:
-            job.reply.push(token_ids)
-        for finished in news.finished:
-            self._gate.answered(finished.job, finished.result)
-            finished.job.reply.finish(finished.result)
-        for iteration in news.iterations:
-            self._observe(iteration)
-        for finished in news.finished:
-            self._observer.on_finished(finished.result, finished.job.request)
+        # Answers first: an observer that raises must not cost a client one.
+        for request_id, token_ids in events.streamed:
+            self._generations[request_id].push(token_ids)
+        requests = [self._finish(finished) for finished in events.finished]
+        for iteration in events.iterations:
+            self._admission.iterated(iteration)
+            self._observer.on_iteration(iteration)
+        for request, finished in zip(requests, events.finished, strict=True):
+            self._observer.on_finished(finished.result, request)
 
-    def _observe(self, iteration: Iteration) -> None:
-        num_rows = iteration.num_rows and iteration.num_rows + iteration.num_beside
-        share = iteration.num_rows / num_rows if num_rows else 1.0
-        self._gate.iterated(num_rows, iteration.seconds, iteration.joined, share)
-        if iteration.num_rows_encoded:
-            self._gate.pace.encoded(iteration.num_rows_encoded, iteration.encode_seconds)
-        observer = self._observer
-        for seconds in iteration.queue_seconds:
-            observer.on_admitted(seconds)
-        for seconds in iteration.first_token_seconds:
-            observer.on_first_token(seconds)
-        if iteration.num_rows or iteration.num_encodes:
-            observer.on_step(
-                num_rows,
-                iteration.num_encodes,
-                iteration.encode_seconds,
-                iteration.step_seconds,
-            )
-        if iteration.num_padding:
-            observer.on_padding(iteration.num_padding)
-        if iteration.num_scored:
-            observer.on_scored(iteration.num_scored, iteration.score_seconds)
-        observer.on_queue(iteration.num_waiting, iteration.num_running)
+    def _finish(self, finished: Finished) -> GenerationRequest:
+        generation = self._generations[finished.id]
+        self._admission.answered(generation.request, finished.result)
+        generation.finish(finished.result)
+        return generation.request
 
     def _end(self, failed: bool) -> None:
         if failed:
             self._state = _State.FAILED
         error = UnavailableError(f"the engine {self._state.value}")
-        for generation in list(self._generations):
+        for generation in list(self._generations.values()):
             generation.finish(GenerationResult([], FinishReason.CANCELLED, error=error))
         if self._scoring is not None:
             self._scoring.forget()
         self._ended.set()
-
-
-def _num_places(request: GenerationRequest) -> int:
-    """What is scored needs no row, but has to be counted somehow."""
-    return max(1, request.num_rows)

@@ -6,20 +6,20 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from typing import Protocol
 
-from service.batching.jobs import Job
+from service.batching.records import EngineRequest
 from service.decoding.requests import GenerationRequest, GenerationResult
 from service.errors import DragomanError, RequestCancelledError
 
 
-class JobControl(Protocol):
-    """What a generation asks of the engine."""
+class RequestControl(Protocol):
+    """What a generation asks of its engine."""
 
-    def stream(self, job: Job) -> None:
-        """Push the job's tokens, those it has and each new one."""
+    def stream(self, request_id: int) -> None:
+        """Push the request's tokens, those it has and each new one."""
         ...
 
-    def cancel(self, job: Job, error: DragomanError) -> None:
-        """End the job before the next step."""
+    def cancel(self, request_id: int, error: DragomanError) -> None:
+        """Drop the request before the next step."""
         ...
 
 
@@ -27,20 +27,20 @@ class Generation:
     """A request that the engine has accepted.
 
     Iterate over it for the new tokens as they come (EOS is never among them; those of a beam come
-    at its end), await `result`, or both. Whoever loses interest calls `cancel`: abandoning it would
-    let it run to its end.
+    at its end), await `result`, or both. Call `cancel` when the answer is not wanted any more: a
+    generation that is only abandoned runs to its end.
+
+    Attributes:
+        submitted: as it was submitted to the scheduler.
     """
 
     def __init__(
         self,
-        request: GenerationRequest,
-        *,
-        max_new_tokens: int,
-        submitted_at: float,
-        control: JobControl,
+        submitted: EngineRequest,
+        control: RequestControl,
         on_end: Callable[[Generation], None],
     ) -> None:
-        self.job = Job(request, self, max_new_tokens, submitted_at)
+        self.submitted = submitted
         self._control = control
         self._on_end = on_end
         self._result: GenerationResult | None = None
@@ -52,12 +52,12 @@ class Generation:
     @property
     def request(self) -> GenerationRequest:
         """What was asked."""
-        return self.job.request
+        return self.submitted.request
 
     @property
     def submitted_at(self) -> float:
         """When it was submitted, in seconds of the engine's clock."""
-        return self.job.submitted_at
+        return self.submitted.submitted_at
 
     async def result(self) -> GenerationResult:
         """How it ended. Raises nothing of its own: see `finish_reason` and `error`.
@@ -73,7 +73,7 @@ class Generation:
         is_greedy = self.request.options.beam_size == 1
         if self._result is None and is_greedy and not self._streams:
             self._streams = True
-            self._control.stream(self.job)
+            self._control.stream(self.submitted.id)
         while True:
             if self._tokens:
                 tokens, self._tokens = self._tokens, []
@@ -84,13 +84,13 @@ class Generation:
                 await self._change()
 
     def cancel(self, error: DragomanError | None = None) -> None:
-        """Free its slot before the next step. Does nothing once it has ended.
+        """Free its rows before the next step. Does nothing once it has ended.
 
         Args:
-            error: what the result shall say; a RequestCancelledError if None.
+            error: of the result; a RequestCancelledError if None.
         """
         if self._result is None:
-            self._control.cancel(self.job, error or RequestCancelledError("cancelled"))
+            self._control.cancel(self.submitted.id, error or RequestCancelledError("cancelled"))
 
     def push(self, token_ids: list[int]) -> None:
         """Engine only: new tokens."""
@@ -108,7 +108,7 @@ class Generation:
         self._wake()
 
     async def _change(self) -> None:
-        # A future for each waiter: one that is cancelled must not take the others with it.
+        # A future for each waiter: cancelling one must not cancel the others.
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiters.append(waiter)
         await waiter

@@ -1,11 +1,13 @@
-"""What server, registry and translator need of an engine, whichever it is."""
+"""The engine's interfaces: what the server needs of an engine, and what an engine reports."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Protocol
 
-from service.decoding.requests import GenerationRequest
+from service.batching.events import Iteration
+from service.decoding.requests import GenerationRequest, GenerationResult
+from service.engine.admission import Refusal
 from service.engine.quota import AdmittedCall
 from service.runtime.plan import RunnerLimits
 
@@ -15,9 +17,8 @@ class EngineProgress:
     """The progress of an engine that has work.
 
     Attributes:
-        num_reports: how often the model has reported what it did (steps, encodes, scores).
-        expected_seconds: what it may take from one report to the next, by estimate and at most; 0
-            if nothing is known.
+        num_reports: reports of the step loop so far (of steps, encodes, scores).
+        expected_seconds: the longest time between two reports, by estimate; 0 if unknown.
     """
 
     num_reports: int
@@ -25,7 +26,11 @@ class EngineProgress:
 
 
 class ServableEngine(Protocol):
-    """`service.engine.engine.Engine`, or another engine that batches differently."""
+    """An engine as server, registry and translator see it.
+
+    Implemented by `service.engine.engine.Engine`, which says what its methods raise, and in the
+    benchmark by engines that batch differently.
+    """
 
     @property
     def limits(self) -> RunnerLimits:
@@ -34,7 +39,7 @@ class ServableEngine(Protocol):
 
     @property
     def widest(self) -> RunnerLimits:
-        """What a single sequence can have of it: a beam may have to fit into a part of the rows."""
+        """What a single sequence can have of it: a beam may have to fit into one lane."""
         ...
 
     @property
@@ -48,13 +53,7 @@ class ServableEngine(Protocol):
         ...
 
     async def prepare_scoring(self) -> None:
-        """Get ready for scoring requests; before the first of them.
-
-        Raises:
-            FailedPreconditionError: the model can't score.
-            InternalError: it should, but could not be loaded.
-            ResourceExhaustedError: likewise, for want of memory.
-        """
+        """Get ready for scoring requests; before the first of them."""
         ...
 
     def now(self) -> float:
@@ -66,16 +65,11 @@ class ServableEngine(Protocol):
         ...
 
     def admit(self, max_in_flight: int, first: GenerationRequest | None = None) -> AdmittedCall:
-        """Let a call in, with at most `max_in_flight` sequences at a time.
+        """Admit a call with many sequences, or refuse it.
 
         Args:
-            max_in_flight: of its sequences, so many may be inside at a time.
-            first: the one that it begins with.
-
-        Raises:
-            ResourceExhaustedError: there is no place, or the wait would be too long.
-            DeadlineExceededError: the deadline cannot be met.
-            UnavailableError: it does not serve.
+            max_in_flight: most of its sequences inside at a time.
+            first: its first request.
         """
         ...
 
@@ -84,7 +78,7 @@ class ServableEngine(Protocol):
         ...
 
     def abandon(self) -> None:
-        """Leave a model behind that hangs, and fail; what it had to do ends at once."""
+        """Fail, and leave a model that hangs behind; its requests end at once."""
         ...
 
     async def wait_until_ended(self) -> bool:
@@ -94,3 +88,22 @@ class ServableEngine(Protocol):
     async def stop(self) -> None:
         """End what is left, in bounded time."""
         ...
+
+
+class EngineObserver:
+    """Receives an engine's events; ignores those that a subclass does not handle.
+
+    Called on the event loop: methods must be quick and must not raise.
+    """
+
+    def on_iteration(self, iteration: Iteration) -> None:
+        """The step loop reported an iteration."""
+
+    def on_held_back(self, calls: int) -> None:
+        """So many admitted calls have a sequence for which there is no room yet."""
+
+    def on_refused(self, reason: Refusal) -> None:
+        """A call was refused before anything was computed for it."""
+
+    def on_finished(self, result: GenerationResult, request: GenerationRequest) -> None:
+        """A sequence ended, for whatever reason."""

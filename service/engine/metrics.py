@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import functools
 import weakref
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import Protocol
 
+from service.batching.events import Iteration
 from service.decoding.requests import (
     FinishReason,
     GenerationRequest,
@@ -13,17 +15,40 @@ from service.decoding.requests import (
     ScoringRequest,
 )
 from service.engine.admission import Refusal
+from service.engine.interface import EngineObserver
 from service.observability.metrics import ServerMetrics
-from service.runtime.cuda.batch_sizes import BatchSizeBuckets
-
-if TYPE_CHECKING:
-    from service.runtime.cuda.runner import DeviceRunner
+from service.runtime.batch_sizes import BatchSizeBuckets
 
 
-class ModelMetrics:
-    """An `EngineObserver` that turns an engine's figures into metrics of its model.
+class DeviceFigures(Protocol):
+    """What metrics show of a runner on a GPU: of `service.runtime.cuda.runner.DeviceRunner`."""
 
-    Its children are looked up once, since a step of a small model takes well under a millisecond.
+    @property
+    def buckets(self) -> BatchSizeBuckets:
+        """The batch sizes at which it steps."""
+        ...
+
+    @property
+    def num_captures(self) -> int:
+        """CUDA graphs that were captured."""
+        ...
+
+    @property
+    def cache_bytes(self) -> int:
+        """Memory of the caches."""
+        ...
+
+    @property
+    def arena_bytes(self) -> int:
+        """Other memory that was taken since the start; 0 where it can't be read."""
+        ...
+
+
+class ModelMetrics(EngineObserver):
+    """Turns an engine's events into metrics of its model.
+
+    Labelled metrics are looked up once, since a step of a small model takes well under a
+    millisecond.
     """
 
     def __init__(self, metrics: ServerMetrics, model: str) -> None:
@@ -39,8 +64,8 @@ class ModelMetrics:
         self._score_duration = metrics.score_duration.labels(model)
         self._score_queue_duration = metrics.score_queue_duration.labels(model)
         self._scored = metrics.scored.labels(model)
-        self._slots = metrics.slots.labels(model)
-        self._slots_used = metrics.slots_used.labels(model)
+        self._rows = metrics.rows.labels(model)
+        self._rows_used = metrics.rows_used.labels(model)
         self._waiting = metrics.waiting.labels(model)
         self._held_back = metrics.held_back.labels(model)
         metrics.stalled.labels(model).set(0)
@@ -50,8 +75,7 @@ class ModelMetrics:
         self._target_tokens = metrics.target_tokens.labels(model)
         self._padding_tokens = metrics.padding_tokens.labels(model)
         self._wasted_tokens = metrics.wasted_tokens.labels(model)
-        # Of a model on a GPU, and only then.
-        self._ladder: BatchSizeBuckets | None = None
+        self._padded_size: Callable[[int], int] | None = None  # on a GPU only
         self._padded_rows = metrics.padded_rows.labels(model)
         self._graph_captures = metrics.graph_captures.labels(model)
         self._device_memory = functools.partial(metrics.device_memory.labels, model=model)
@@ -61,78 +85,67 @@ class ModelMetrics:
             reason: metrics.finished.labels(model, reason.value) for reason in FinishReason
         }
 
-    def set_device(self, runner: DeviceRunner) -> None:
-        """Say what a runner on a GPU has taken and prepared."""
-        self._ladder = runner.ladder
-        self._graph_captures.set(runner.num_captures)
+    def set_device(self, device: DeviceFigures) -> None:
+        """Show the figures of a runner on a GPU."""
+        self._padded_size = device.buckets.size
+        self._graph_captures.set(device.num_captures)
         memory = self._device_memory
-        memory(use="cache").set(runner.cache_bytes)
-        alive = weakref.ref(runner)  # these metrics outlive it
+        memory(use="cache").set(device.cache_bytes)
+        alive = weakref.ref(device)  # these metrics outlive it
         memory(use="arena").set_function(
             lambda: 0.0 if (now := alive()) is None else float(now.arena_bytes)
         )
 
     def set_process(self, pid: int) -> None:
-        """Say that the model runs in a process of its own, and in which."""
+        """Add the figures of the process that the model runs in."""
         self._processes.add(self._model, pid)
 
-    def set_capacity(self, slots: int, max_waiting: int, cache_bytes: int) -> None:
-        """Say what the engine can hold."""
-        self._slots.set(slots)
+    def set_capacity(self, rows: int, max_waiting: int, cache_bytes: int) -> None:
+        """Show what the engine can hold."""
+        self._rows.set(rows)
         self._max_waiting.set(max_waiting)
         self._cache_bytes.set(cache_bytes)
 
     def on_refused(self, reason: Refusal) -> None:
-        """A call was refused on arrival."""
+        """Count a refused call."""
         self._refused[reason].inc()
 
-    def on_admitted(self, queue_seconds: float) -> None:
-        """A sentence got a slot."""
-        self._queue_duration.observe(queue_seconds)
-
-    def on_step(self, rows: int, encodes: int, encode_seconds: float, step_seconds: float) -> None:
-        """One iteration: `encodes` sentences encoded, then `rows` rows stepped."""
-        if encodes:
-            self._encoded.inc(encodes)
-            self._encode_duration.observe(encode_seconds)
-        if rows:
-            if self._ladder is not None:
-                self._padded_rows.inc(self._ladder.padding(rows))
-            self._step_rows.observe(rows)
-            self._step_duration.observe(step_seconds)
-
-    def on_padding(self, tokens: int) -> None:
-        """An iteration's encoder computed `tokens` positions that held none."""
-        self._padding_tokens.inc(tokens)
-
-    def on_scored(self, count: int, seconds: float) -> None:
-        """One iteration scored `count` translations."""
-        self._scored.inc(count)
-        self._score_duration.observe(seconds)
-
-    def on_queue(self, waiting: int, running: int) -> None:
-        """How many wait and how many hold a slot."""
-        self._waiting.set(waiting)
-        self._slots_used.set(running)
+    def on_iteration(self, iteration: Iteration) -> None:
+        """Observe what was encoded, stepped and scored, and the queue after it."""
+        self._waiting.set(iteration.num_waiting)
+        self._rows_used.set(iteration.num_running)
+        for seconds in iteration.queue_seconds:
+            self._queue_duration.observe(seconds)
+        for seconds in iteration.first_token_seconds:
+            self._first_token.observe(seconds)
+        if iteration.num_encodes:
+            self._encoded.inc(iteration.num_encodes)
+            self._encode_duration.observe(iteration.encode_seconds)
+        if iteration.num_padding:
+            self._padding_tokens.inc(iteration.num_padding)
+        if num_rows := iteration.num_stepping:
+            if self._padded_size is not None:
+                self._padded_rows.inc(self._padded_size(num_rows) - num_rows)
+            self._step_rows.observe(num_rows)
+            self._step_duration.observe(iteration.step_seconds)
+        if iteration.num_scored:
+            self._scored.inc(iteration.num_scored)
+            self._score_duration.observe(iteration.score_seconds)
 
     def on_held_back(self, calls: int) -> None:
-        """How many calls wait with sentences that are not in the queue yet."""
+        """Show how many calls have sentences that are not in the queue yet."""
         self._held_back.set(calls)
 
-    def on_first_token(self, seconds: float) -> None:
-        """A sentence got its first token."""
-        self._first_token.observe(seconds)
-
     def on_finished(self, result: GenerationResult, request: GenerationRequest) -> None:
-        """A sentence ended, or the scoring of one."""
+        """Count a sentence that has ended, or a score."""
         if isinstance(request, ScoringRequest):
-            # No slot is waited for, so that it says nothing of whether there are too few.
+            # Scores wait for no row: their wait does not say whether there are too few.
             self._score_queue_duration.observe(result.queue_seconds)
             if result.was_admitted:
                 self._source_tokens.inc(len(request.source_ids))
             return
         self._finished[result.finish_reason].inc()
-        if not result.was_admitted:  # it gave up waiting, and nothing was computed
+        if not result.was_admitted:  # it ended in the queue: nothing was computed
             self._queue_duration.observe(result.queue_seconds)
             return
         self._compute_duration.observe(result.compute_seconds)

@@ -1,10 +1,9 @@
-"""How much work the engine lets in: a fixed number of places, and who holds them.
+"""How much work an engine takes: a bounded number of rows, and how many each client holds.
 
-A row of a sequence inside the engine, waiting or running, takes one place (a beam of four takes
-four). A call of thousands of sentences would fill any queue, so it is let in with the places of one
-sentence and submits its sentences one after another, with as many more places as are to spare:
-under load large calls get slower, but they do not fail half-way, and they do not keep small ones
-out.
+A row of a sequence inside the engine, waiting or running, takes one unit of the quota (a beam of
+four takes four). A call of thousands of sentences would fill any queue, so it is admitted with the
+rows of one sentence, and submits further ones while there are rows to spare: under load large calls
+slow down, but they neither fail half-way nor keep small ones out.
 """
 
 from __future__ import annotations
@@ -16,30 +15,31 @@ from collections.abc import Callable
 from service.decoding.requests import GenerationRequest
 from service.engine.generation import Generation
 
-# The last eighth of the places is for clients that hold less than an eighth of them, or nothing
-# yet: a beam may be wider than an eighth.
+# The last eighth is for clients that hold less than an eighth, or nothing yet: a beam may be wider
+# than an eighth.
 _LAST = 8
 
 
 class Quota:
-    """Counts who holds how much: rows inside the engine, or calls in progress.
+    """Counts what is taken of a bounded resource, and by which client.
 
     Args:
-        capacity: most places taken at any time.
-        reserve: how many of these only go to newly arriving calls.
-        on_held_back: told how many calls have a sequence for which there is no place yet.
-        spare_limit: asked for a lower bound than `capacity - reserve`, where load asks for one.
+        capacity: most that may be taken at any time.
+        reserve: how much of this only goes to newly arriving calls.
+        on_held_back: called with the number of calls that have a sequence for which there is no
+            room yet.
+        spare_limit: returns a lower bound than `capacity - reserve`, where load asks for one.
 
     Attributes:
-        num_taken: how many are taken.
-        num_spare: how many of these are sequences of calls beyond each one's first.
-        empty: set while none is.
+        num_taken: how much is taken.
+        num_spare: how much of this is for sequences of calls beyond each one's first.
+        empty: set while nothing is taken.
     """
 
     def __init__(
         self,
         capacity: int,
-        reserve: int,
+        reserve: int = 0,
         on_held_back: Callable[[int], None] = lambda _: None,
         spare_limit: Callable[[], float] = lambda: float("inf"),
     ) -> None:
@@ -56,15 +56,15 @@ class Quota:
 
     @property
     def num_clients(self) -> int:
-        """Clients that hold a place."""
+        """Clients that hold some of it."""
         return len(self._held)
 
     def held_by(self, client: str) -> int:
-        """How many places a client holds."""
+        """How much a client holds."""
         return self._held[client]
 
     def is_open_to(self, count: int, client: str = "") -> bool:
-        """Whether there are `count` places more for this client."""
+        """Whether a client can take `count` more."""
         taken = self.num_taken + count
         if taken > self.capacity:
             return False
@@ -73,14 +73,14 @@ class Quota:
         return taken <= self.capacity - last or not held or held + count <= last
 
     def take(self, count: int, client: str = "") -> bool:
-        """Take `count` places or none; whether there were enough."""
+        """Take `count` or nothing; whether there was enough."""
         if not self.is_open_to(count, client):
             return False
         self._take(count, client)
         return True
 
     def take_spare(self, count: int = 1, client: str = "") -> bool:
-        """Take places if the reserve for new calls stays whole; whether it did."""
+        """Take `count` if the reserve for new calls stays whole; whether it did."""
         limit = min(self.capacity - self._reserve, self._spare_limit())
         if self.num_taken + count > limit:
             return False
@@ -89,8 +89,8 @@ class Quota:
         return True
 
     def release(self, count: int = 1, client: str = "", *, spare: bool = False) -> None:
-        """Give places back, those of `take_spare` as `spare`."""
-        assert self.num_taken >= count, "a place was released twice"
+        """Give back `count`, what `take_spare` took as `spare`."""
+        assert self.num_taken >= count, "more was released than taken"
         self.num_taken -= count
         if spare:
             self.num_spare -= count
@@ -101,7 +101,7 @@ class Quota:
             self.empty.set()
 
     def hold_back(self, change: int) -> None:
-        """So many calls more (or fewer) have a sequence for which there is no place yet."""
+        """Count calls that have a sequence for which there is no room yet: more or fewer."""
         self._num_held_back += change
         self._on_held_back(self._num_held_back)
 
@@ -112,30 +112,34 @@ class Quota:
             self.empty.clear()
 
 
-class AdmittedCall:
-    """A call that was let in: from now on it is slowed down at worst, not refused.
+# Puts a request into the queue; calls its second argument when the generation has ended.
+Enqueue = Callable[[GenerationRequest, Callable[[Generation], None]], Generation]
 
-    It holds the places of one sequence until it is closed, and those of each further sequence in
+
+class AdmittedCall:
+    """A call with many sequences, once admitted: from now on it may have to wait, not fail.
+
+    It holds the quota of one sequence until it is closed, and that of each further sequence in
     flight.
 
     Args:
-        places: where it holds those of one sequence already.
+        quota: has counted one sequence already.
         max_in_flight: most sequences of this call inside the engine at a time.
-        enqueue: puts a request into the queue; the second argument is called when it ended.
-        num_rows: places of one sequence.
-        client: who holds them.
+        enqueue: puts a request into the queue.
+        num_rows: what one sequence takes of the quota.
+        client: on whose account.
     """
 
     def __init__(
         self,
-        places: Quota,
+        quota: Quota,
         max_in_flight: int,
-        enqueue: Callable[[GenerationRequest, Callable[[Generation], None]], Generation],
+        enqueue: Enqueue,
         *,
         num_rows: int = 1,
         client: str = "",
     ) -> None:
-        self._places = places
+        self._quota = quota
         self._max_in_flight = max_in_flight
         self._enqueue = enqueue
         self._num_rows = num_rows
@@ -146,13 +150,13 @@ class AdmittedCall:
         self._room: asyncio.Future[None] | None = None
 
     def try_submit(self, request: GenerationRequest) -> Generation | None:
-        """Submit if there is a place at this moment.
+        """Submit if there is room at this moment.
 
         Raises:
             InvalidArgumentError: the model cannot take such a request.
             UnavailableError: the engine was stopped.
         """
-        assert not self._closed, "submitted to a closed admission"
+        assert not self._closed, "submitted to a closed call"
         extra = bool(self._in_flight)
         if extra and not self._take_spare():
             self._hold_back(True)
@@ -168,20 +172,20 @@ class AdmittedCall:
         return generation
 
     async def submit(self, request: GenerationRequest) -> Generation:
-        """Submit as soon as there is a place. One task at a time may wait here.
+        """Submit as soon as there is room. One task at a time may wait here.
 
         Raises:
             InvalidArgumentError: the model cannot take such a request.
             UnavailableError: the engine was stopped.
         """
         while (generation := self.try_submit(request)) is None:
-            # Refused means that one of ours is in flight: its end makes room.
+            # A sequence of this call is in flight, or there would be room: its end wakes this.
             self._room = asyncio.get_running_loop().create_future()
             await self._room
         return generation
 
     def close(self) -> None:
-        """Cancel what is still in flight and give the places back; done twice, nothing."""
+        """Cancel what is in flight and give the quota back; may be repeated."""
         if self._closed:
             return
         self._closed = True
@@ -194,15 +198,15 @@ class AdmittedCall:
     def _hold_back(self, holds: bool) -> None:
         if holds != self._is_held_back:
             self._is_held_back = holds
-            self._places.hold_back(1 if holds else -1)
+            self._quota.hold_back(1 if holds else -1)
 
     def _take_spare(self) -> bool:
-        return len(self._in_flight) < self._max_in_flight and self._places.take_spare(
+        return len(self._in_flight) < self._max_in_flight and self._quota.take_spare(
             self._num_rows, self._client
         )
 
     def _release(self, *, spare: bool) -> None:
-        self._places.release(self._num_rows, self._client, spare=spare)
+        self._quota.release(self._num_rows, self._client, spare=spare)
 
     def _ended(self, generation: Generation) -> None:
         del self._in_flight[generation]

@@ -1,4 +1,4 @@
-"""Loading what scoring needs, when it is first asked for: once for all who ask meanwhile."""
+"""Loads what scoring needs at the first scoring request, once for all that come meanwhile."""
 
 from __future__ import annotations
 
@@ -13,50 +13,44 @@ from service.errors import (
     ResourceExhaustedError,
     UnavailableError,
 )
-from service.runtime.plan import Scorer
 
 logger = logging.getLogger(__name__)
 
-# An attempt reads the whole bundle. What failed does so again most of the time.
+# How long a failure is remembered: an attempt reads the whole bundle, and mostly fails again.
 FAILURE_SECONDS = 60.0
 
 
-def in_a_thread(scorer: Scorer) -> Callable[[], Awaitable[None]]:
-    """What prepares a scorer of this process, beside everything else."""
-    return lambda: asyncio.to_thread(scorer.prepare)
-
-
 class ScoringPreparation:
-    """Prepares a scorer, beside the steps. Belongs to the event loop.
+    """Prepares a scorer while steps run. Belongs to the event loop.
 
     Args:
-        prepare: does it. What it raises of our own errors is for whoever waits, and has been
-            logged; other errors are logged here.
-        clock: seconds, in which a failure is remembered.
+        prepare: loads the scorer. A `DragomanError` of it has been logged; other errors are logged
+            here.
+        clock: seconds, for how long a failure is remembered.
+
+    Attributes:
+        is_done: whether the scorer is ready.
     """
 
     def __init__(self, prepare: Callable[[], Awaitable[None]], clock: Callable[[], float]) -> None:
         self._prepare: Callable[[], Awaitable[None]] | None = prepare
         self._clock = clock
-        self._is_done = False
+        self.is_done = False
         self._task: asyncio.Task[DragomanError | None] | None = None
         self._failure: DragomanError | None = None
         self._failed_until = 0.0
 
-    @property
-    def is_done(self) -> bool:
-        """Whether it can score."""
-        return self._is_done
-
     async def wait(self) -> None:
-        """Wait until it can score; the first who waits begins. Being cancelled stops nobody else.
+        """Wait until the scorer is ready; the first call loads it.
+
+        Cancelling a call does not cancel the loading.
 
         Raises:
             InternalError: loading failed, now or within the last minute; the log says why.
             ResourceExhaustedError: likewise, for want of memory.
-            UnavailableError: the engine has ended meanwhile.
+            UnavailableError: the engine has ended.
         """
-        if self._is_done:
+        if self.is_done:
             return
         failure, left = self._failure, self._failed_until - self._clock()
         if failure is None or left <= 0.0:
@@ -71,7 +65,7 @@ class ScoringPreparation:
             raise InternalError(str(failure))
 
     def forget(self) -> None:
-        """Let go of the scorer, which shares the runner's sessions: the engine has ended."""
+        """Drop the scorer, which shares the runner's sessions: the engine has ended."""
         self._prepare = None
 
     async def _load(self) -> DragomanError | None:
@@ -85,7 +79,7 @@ class ScoringPreparation:
             logger.exception("the scoring graph could not be loaded")
             self._fail(error_of(exc, LOADING_SCORER))
         else:
-            self._is_done = True
+            self.is_done = True
         finally:
             self._task = None
         return self._failure

@@ -1,1 +1,1 @@
-"""Logs and Prometheus metrics. It imports no other package of the service."""
+"""Logs and Prometheus metrics. May import no other package of the service."""

@@ -1,10 +1,9 @@
-"""Logging: one JSON object a line (or text), each with the id of the request that it belongs to.
+"""Logging: one JSON object or text per line, with the id of the request.
 
-What users write is never logged, not even at debug level: neither texts nor translations.
+Neither texts nor translations are logged, at any level.
 
-A thread writes the lines, so that a pipe that is full, since its reader is slow or hangs, never
-blocks the code that logs. The queue of that thread is bounded; lines beyond it are dropped and
-counted.
+A thread writes the lines from a bounded queue, so that a full pipe never blocks the code that logs.
+Lines beyond the queue are dropped and counted.
 """
 
 from __future__ import annotations
@@ -28,10 +27,10 @@ request_id: contextvars.ContextVar[str] = contextvars.ContextVar("request_id", d
 
 MAX_QUEUED_LINES = 1024
 _CLOSE_SECONDS = 1.0
-# How long a line waits for others, since waking the thread takes Python's lock from busy threads:
-# without it, a small model's throughput was a tenth less.
+# How long a line waits for others. Each wake-up of the thread takes Python's global lock from busy
+# threads: without this, a small model's throughput was a tenth lower.
 _GATHER_SECONDS = 0.02
-_WRITE_BYTES = select.PIPE_BUF // 2  # so many written at once, and the rest of a line
+_WRITE_BYTES = select.PIPE_BUF // 2  # written at once, up to the end of a line
 
 _log = logging.getLogger(__name__)
 
@@ -41,7 +40,7 @@ _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", 
 
 
 def _extras(record: logging.LogRecord) -> dict[str, Any]:
-    """What a caller gave as `extra`, and the request's id if there is one."""
+    """The `extra` of a record, and the request id if there is one."""
     fields = {key: value for key, value in vars(record).items() if key not in _STANDARD}
     current = request_id.get()
     if current:
@@ -50,7 +49,7 @@ def _extras(record: logging.LogRecord) -> dict[str, Any]:
 
 
 class JsonFormatter(logging.Formatter):
-    """One JSON object a record: time (UTC), level, logger, message, the extras, and the stack."""
+    """One JSON object per record: time (UTC), level, logger, message, extras, stack."""
 
     def format(self, record: logging.LogRecord) -> str:
         """The record as one line."""
@@ -68,7 +67,7 @@ class JsonFormatter(logging.Formatter):
 
 
 class TextFormatter(logging.Formatter):
-    """One line for people: time, level, message, extras as key=value; then the stack, if any."""
+    """One line of text: time, level, message, extras as key=value; then the stack, if any."""
 
     def format(self, record: logging.LogRecord) -> str:
         """The record as text."""
@@ -79,18 +78,18 @@ class TextFormatter(logging.Formatter):
 
 
 class QueuedHandler(logging.Handler):
-    """Formats records in the calling thread, and writes them in one of its own.
+    """Formats records in the calling thread, and writes them in its own thread.
 
-    Not the standard library's `QueueHandler` and `QueueListener`: stopping those waits without a
-    bound for a line that cannot be written.
+    Not the standard library's `QueueHandler` and `QueueListener`, which wait without a bound for a
+    blocked line when they stop.
 
     Args:
-        write: writes bytes, all of them, and may block. A line for which it raises OSError is
+        write: writes bytes, all of them, and may block. Lines for which it raises OSError are
             dropped.
-        max_lines: that may be queued.
+        max_lines: limit of the queue.
 
     Attributes:
-        num_dropped: lines that were not written.
+        num_dropped: lines dropped.
     """
 
     def __init__(self, write: Callable[[bytes], None], max_lines: int = MAX_QUEUED_LINES) -> None:
@@ -116,7 +115,7 @@ class QueuedHandler(logging.Handler):
             self._drop(1)
 
     def close(self) -> None:
-        """Write what is queued, within a second; what is left then is dropped."""
+        """Write the queue, within a second, and drop the rest."""
         self._lines.put(None)
         self._thread.join(_CLOSE_SECONDS)
         super().close()
@@ -136,16 +135,16 @@ class QueuedHandler(logging.Handler):
     def _is_written(self, lines: bytes) -> bool:
         try:
             self._write(lines)
-        except OSError:  # the pipe's reader has gone, or the disk is full
+        except OSError:  # the reader of the pipe has ended, or the disk is full
             return False
         return True
 
     def _next_lines(self) -> list[bytes]:
-        """Waits for lines, and takes those there are; none at the end.
+        """Wait for lines, and take them; none at the end.
 
-        Several at a time: after each write, the thread waits for Python's lock, which busy threads
-        hold for milliseconds. No more than a pipe takes in one piece, usually, so that lines of two
-        processes do not mix.
+        Several at a time, because after each write the thread waits for Python's global lock, which
+        busy threads hold for milliseconds. Usually no more than a pipe takes in one piece, so that
+        lines of two processes do not mix.
         """
         lines: list[bytes] = []
         size = 0
@@ -170,14 +169,14 @@ class QueuedHandler(logging.Handler):
 
 def _dropped_record(count: int) -> logging.LogRecord:
     fields = {"name": __name__, "levelno": logging.WARNING, "levelname": "WARNING"}
-    message = "log lines were dropped, since they could not be written in time"
+    message = "log lines were dropped because they could not be written in time"
     return logging.makeLogRecord({**fields, "msg": message, "num_lines": count})
 
 
 def log_uncaught() -> None:
-    """Log what no code catches, instead of printing it: a line like any other, and never blocking.
+    """Log uncaught exceptions instead of printing them, which could block.
 
-    Of the main thread, of others, and of objects that are cleared away.
+    From the main thread, from other threads, and from finalizers.
     """
 
     def uncaught(kind: Any, error: Any, traceback: Any) -> None:
@@ -195,12 +194,12 @@ def log_uncaught() -> None:
 
 
 def num_dropped() -> int:
-    """Log lines of this process that were not written since `configure`."""
+    """Log lines of this process that were dropped since `configure`."""
     return sum(handler.num_dropped for handler in _queued_handlers())
 
 
 def close() -> None:
-    """Write what is queued, within a second, and log no more. A process calls it when it ends."""
+    """Write the queue, within a second, and stop logging; for the end of a process."""
     for handler in _queued_handlers():
         logging.getLogger().removeHandler(handler)
         handler.close()
@@ -210,18 +209,18 @@ def _queued_handlers() -> list[QueuedHandler]:
     return [h for h in logging.getLogger().handlers if isinstance(h, QueuedHandler)]
 
 
-def _is_news(record: logging.LogRecord) -> bool:
-    """Whether gRPC logs more than that a client left a stream that it did not read."""
+def _is_relevant(record: logging.LogRecord) -> bool:
+    """Whether a record of gRPC is not about a client that left a stream unread."""
     return not record.getMessage().startswith("ExecuteBatchError raised in core by servicer method")
 
 
 def configure(level: str, log_format: str, stream: TextIO | None = None) -> None:
-    """Send all of the process's log records to `stream` (standard error), replacing what was set.
+    """Send all log records of the process to `stream`, replacing earlier handlers.
 
     Args:
         level: debug, info, warning or error.
         log_format: json, text, or auto: text if `stream` is a terminal, else json.
-        stream: where to write.
+        stream: by default standard error.
     """
     close()
     stream = stream or sys.stderr
@@ -229,22 +228,22 @@ def configure(level: str, log_format: str, stream: TextIO | None = None) -> None
     handler = QueuedHandler(_writer(stream))
     handler.setFormatter(TextFormatter() if text else JsonFormatter())
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
-    logging.getLogger("grpc._cython.cygrpc").addFilter(_is_news)  # once only, however often called
+    logging.getLogger("grpc._cython.cygrpc").addFilter(_is_relevant)  # added only once
     atexit.register(close)
 
 
 def _writer(stream: TextIO) -> Callable[[bytes], None]:
     """Writes to the descriptor of `stream`, if it has one.
 
-    The stream itself has a lock. When Python ends, it wants the lock of standard error, and aborts
-    if a thread that is blocked holds it.
+    Not to the stream, which has a lock: at its end, Python takes the lock of standard error, and
+    aborts if a blocked thread holds it.
     """
     try:
         descriptor = stream.fileno()
     except io.UnsupportedOperation:  # in memory
         return lambda line: print(line.decode(), end="", file=stream)
 
-    is_line_open = False  # since a write failed in the midst of a line
+    is_line_open = False  # after a write that failed within a line
 
     def write(lines: bytes) -> None:
         nonlocal is_line_open

@@ -1,6 +1,6 @@
 """Prometheus metrics of one server.
 
-Every server has a registry of its own, so that several can live in one process. Labels are bounded:
+Every server has its own registry, so that several can live in one process. Labels are bounded:
 methods, gRPC codes, the models that were loaded, finish reasons; never an address or a text.
 """
 
@@ -12,11 +12,10 @@ import platform
 import prometheus_client
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from service.observability.client_metrics import NUM_CLIENTS, ClientMetrics
 from service.observability.process_metrics import LogLines, ModelProcesses
 
-# A `_created` series beside every counter and histogram nearly doubles the number of series, and
-# nothing here resets but at a restart, which `process_start_time_seconds` tells.
+# `_created` series nearly double the number of series, and counters reset at a restart only,
+# which `process_start_time_seconds` shows.
 prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]
 
 # Seconds. A call takes from a millisecond (one word, tiny model) to a minute (pages under load).
@@ -28,172 +27,184 @@ _STEP_BUCKETS = (
 )  # fmt: skip
 _ROW_BUCKETS = (1, 2, 4, 8, 16, 32, 48, 64, 96, 128, 192, 256, 384, 512)
 
+NUM_CLIENTS = 50
+_NAMED = "id:"  # the prefix of `CallContext.client` where a client names itself
+_ADDRESS, _OTHER = "address", "other"
+
 
 class ServerMetrics:
     """All metrics of a server. `service.engine.metrics` sets those of a model.
 
     Attributes:
-        registry: where they are registered.
+        registry: where the metrics are registered.
 
     Args:
-        max_clients: as for `ClientMetrics`.
+        max_clients: clients that get series of their own (`ClientMetrics`).
     """
 
     def __init__(self, max_clients: int = NUM_CLIENTS) -> None:
         self.registry = CollectorRegistry()
         self._clients = ClientMetrics(self.registry, max_clients)
         prometheus_client.ProcessCollector(registry=self.registry)
-        requests = Counter(
-            "dragoman_requests", "Calls finished.", ["method", "code"], registry=self.registry
-        )
-        request_duration = self._histogram(
-            "dragoman_request_duration_seconds",
-            "Time from the arrival of a call to its end.",
-            ["method"],
-            _CALL_BUCKETS,
-        )
-        in_flight = Gauge(
-            "dragoman_requests_in_flight",
-            "Calls in progress.",
-            ["method"],
-            registry=self.registry,
-        )
-        texts = Counter(
-            "dragoman_texts", "Texts answered, by status.", ["code"], registry=self.registry
-        )
-        # Children by label. To look one up takes longer than to count.
-        self._requests = functools.cache(requests.labels)
-        self._request_duration = functools.cache(request_duration.labels)
-        self._in_flight = functools.cache(in_flight.labels)
-        self._texts = functools.cache(texts.labels)
-        self.serving = Gauge(
-            "dragoman_serving",
-            "1 while health says SERVING, 0 while the server starts, drains or a model is stalled.",
-            registry=self.registry,
-        )
-        self._build = Gauge(
-            "dragoman_build_info",
-            "1, labelled with the versions of what is running.",
-            ["version", "onnxruntime", "python"],
-            registry=self.registry,
-        )
-        self._model = Gauge(
-            "dragoman_model_info",
-            "1 for each model that is loaded, labelled with what it is.",
-            ["model", "version", "precision", "device", "source", "target"],
-            registry=self.registry,
-        )
         self.processes = ModelProcesses(self.registry)
         LogLines(self.registry)
-        self._create_engine_metrics()
+        # Cached, because looking up a child by its labels takes longer than counting.
+        self._requests = functools.cache(
+            self._counter("dragoman_requests", "Calls finished.", "method", "code").labels
+        )
+        self._request_duration = functools.cache(
+            self._histogram(
+                "dragoman_request_duration_seconds",
+                "Time from the arrival of a call to its end.",
+                _CALL_BUCKETS,
+                "method",
+            ).labels
+        )
+        self._in_flight = functools.cache(
+            self._gauge("dragoman_requests_in_flight", "Calls in progress.", "method").labels
+        )
+        self._texts = functools.cache(
+            self._counter("dragoman_texts", "Texts answered, by status.", "code").labels
+        )
+        self.serving = self._gauge(
+            "dragoman_serving",
+            "1 while the health service says SERVING; 0 while the server starts or drains, or a "
+            "model is stalled.",
+        )
+        self._build = self._gauge(
+            "dragoman_build_info",
+            "Always 1; the labels are the versions in use.",
+            *("version", "onnxruntime", "python"),
+        )
+        self._model = self._gauge(
+            "dragoman_model_info",
+            "Always 1, for each loaded model; the labels describe it.",
+            *("model", "version", "precision", "device", "source", "target"),
+        )
+        self._create_sentence_metrics()
+        self._create_step_metrics()
+        self._create_capacity_metrics()
 
-    def _create_engine_metrics(self) -> None:
-        def counter(name: str, text: str, *labels: str) -> Counter:
-            return Counter(name, text, ["model", *labels], registry=self.registry)
-
-        def gauge(name: str, text: str) -> Gauge:
-            return Gauge(name, text, ["model"], registry=self.registry)
-
-        def seconds(name: str, text: str, buckets: tuple[float, ...]) -> Histogram:
-            return self._histogram(name, text, ["model"], buckets)
-
-        self.queue_duration = seconds(
+    def _create_sentence_metrics(self) -> None:
+        """What becomes of sentences, and how long it takes."""
+        self.queue_duration = self._histogram(
             "dragoman_queue_duration_seconds",
-            "Time that a sentence waited for a slot, whether it got one or not.",
+            "Time that a sentence waited for a row, including sentences that never got one.",
             _CALL_BUCKETS,
         )
-        self.first_token = seconds(
+        self.first_token = self._histogram(
             "dragoman_time_to_first_token_seconds",
-            "Time from a sentence's arrival to its first token.",
+            "Time from the arrival of a sentence to its first token.",
             _CALL_BUCKETS,
         )
-        self.compute_duration = seconds(
+        self.compute_duration = self._histogram(
             "dragoman_compute_duration_seconds",
-            "Time that a sentence held a slot.",
+            "Time that a sentence held a row.",
             _CALL_BUCKETS,
         )
-        self.encode_duration = seconds(
-            "dragoman_encode_duration_seconds",
-            "Time of an encode: within an iteration, or beside the steps.",
-            _STEP_BUCKETS,
-        )
-        self.step_duration = seconds(
-            "dragoman_step_duration_seconds", "Time of one decoder step.", _STEP_BUCKETS
-        )
-        self.step_rows = seconds(
-            "dragoman_step_rows", "Rows (sentences) that stepped at the same time.", _ROW_BUCKETS
-        )
-        self.score_duration = seconds(
-            "dragoman_score_duration_seconds",
-            "Time of scoring, encoder included, in an iteration that scored.",
-            _STEP_BUCKETS,
-        )
-        self.score_queue_duration = seconds(
+        self.score_queue_duration = self._histogram(
             "dragoman_score_queue_duration_seconds",
-            "Time that a translation waited to be scored, whether it was or not.",
+            "Time that a translation waited to be scored, including those never scored.",
             _CALL_BUCKETS,
         )
-        self.scored = counter(
-            "dragoman_scored_translations",
-            "Given translations that were scored, those of alignments among them.",
-        )
-        self.encoded = counter("dragoman_encoded_sentences", "Sentences encoded.")
-        self.slots = gauge("dragoman_slots", "Slots: rows that can step at the same time.")
-        self.slots_used = gauge("dragoman_slots_used", "Slots in use.")
-        self.waiting = gauge("dragoman_waiting_sentences", "Sentences waiting for a slot.")
-        self.stalled = gauge(
-            "dragoman_stalled", "1 while a model has work and makes no progress, otherwise 0."
-        )
-        self.held_back = gauge(
-            "dragoman_held_back_calls",
-            "Calls that have more sentences than they may put into the queue at the moment.",
-        )
-        self.max_waiting = gauge("dragoman_waiting_sentences_limit", "Sentences that may wait.")
-        self.cache_bytes = gauge(
-            "dragoman_cache_bytes", "Memory reserved for the key and value caches."
-        )
-        self.device_memory = Gauge(
-            "dragoman_device_memory_bytes",
-            "Memory of a GPU: of the caches, and of everything else (weights, activations, "
-            "captured graphs: the arena).",
-            ["model", "use"],
-            registry=self.registry,
-        )
-        self.graph_captures = gauge("dragoman_graph_captures", "CUDA graphs captured at the start.")
-        self.padded_rows = counter(
-            "dragoman_padded_rows", "Rows that stepped for nobody, to fill up a GPU's batch size."
-        )
-        self.source_tokens = counter("dragoman_source_tokens", "Tokens read by the model.")
-        self.target_tokens = counter("dragoman_target_tokens", "Tokens written by the model.")
-        self.refused = counter(
-            "dragoman_refused_calls",
-            "Calls that a model refused on arrival, before anything was computed: for want of "
-            "places, because of the wait, in an overload, or since the deadline could not be met.",
-            "reason",
-        )
-        self.padding_tokens = counter(
-            "dragoman_padding_tokens",
-            "Positions that the encoder computed beside a sentence's tokens, to fill its batch up.",
-        )
-        self.wasted_tokens = counter(
+        self.source_tokens = self._counter("dragoman_source_tokens", "Source tokens read.")
+        self.target_tokens = self._counter("dragoman_target_tokens", "Target tokens generated.")
+        self.wasted_tokens = self._counter(
             "dragoman_wasted_tokens",
-            "Tokens written for sentences that were cancelled, expired or failed.",
+            "Tokens generated for sentences that were cancelled, expired or failed.",
         )
-        self.finished = counter(
-            "dragoman_finished_sentences", "Sentences finished, by reason.", "reason"
+        self.finished = self._counter(
+            "dragoman_finished_sentences", "Sentences finished, by reason.", "model", "reason"
         )
+        self.refused = self._counter(
+            "dragoman_refused_calls",
+            "Calls refused on arrival, before any computation: the quota is used up (quota), the "
+            "estimated wait is too long (wait), the model is overloaded (overload), or the "
+            "deadline cannot be met (deadline).",
+            *("model", "reason"),
+        )
+
+    def _create_step_metrics(self) -> None:
+        """What an iteration computes."""
+        self.encode_duration = self._histogram(
+            "dragoman_encode_duration_seconds",
+            "Duration of an encode, within an iteration or beside the steps.",
+            _STEP_BUCKETS,
+        )
+        self.encoded = self._counter("dragoman_encoded_sentences", "Sentences encoded.")
+        self.padding_tokens = self._counter(
+            "dragoman_padding_tokens", "Padding positions that the encoder computed."
+        )
+        self.step_duration = self._histogram(
+            "dragoman_step_duration_seconds", "Duration of a decoder step.", _STEP_BUCKETS
+        )
+        self.step_rows = self._histogram(
+            "dragoman_step_rows", "Rows in a decoder step.", _ROW_BUCKETS
+        )
+        self.padded_rows = self._counter(
+            "dragoman_padded_rows", "Rows of padding that filled a batch up to a size of the GPU's."
+        )
+        self.score_duration = self._histogram(
+            "dragoman_score_duration_seconds",
+            "Duration of the scoring in an iteration, encoder included.",
+            _STEP_BUCKETS,
+        )
+        self.scored = self._counter(
+            "dragoman_scored_translations", "Translations scored, including those for alignments."
+        )
+
+    def _create_capacity_metrics(self) -> None:
+        """How much a model can hold, and how much it holds."""
+        self.rows = self._gauge("dragoman_rows", "Rows that can step at the same time.", "model")
+        self.rows_used = self._gauge("dragoman_rows_used", "Rows in use.", "model")
+        self.waiting = self._gauge(
+            "dragoman_waiting_sentences", "Sentences waiting for a row.", "model"
+        )
+        self.max_waiting = self._gauge(
+            "dragoman_waiting_sentences_limit", "Sentences that can wait for a row.", "model"
+        )
+        self.held_back = self._gauge(
+            "dragoman_held_back_calls",
+            "Calls with sentences that the queue has no place for yet.",
+            "model",
+        )
+        self.stalled = self._gauge(
+            "dragoman_stalled", "1 while a model has work and makes no progress, else 0.", "model"
+        )
+        self.cache_bytes = self._gauge(
+            "dragoman_cache_bytes", "Memory reserved for the key and value caches.", "model"
+        )
+        self.device_memory = self._gauge(
+            "dragoman_device_memory_bytes",
+            "GPU memory of the caches (cache), and of weights, activations and captured graphs "
+            "(arena).",
+            *("model", "use"),
+        )
+        self.graph_captures = self._gauge(
+            "dragoman_graph_captures", "CUDA graphs captured at the start.", "model"
+        )
+
+    def _counter(self, name: str, text: str, *labels: str) -> Counter:
+        return Counter(name, text, labels or ["model"], registry=self.registry)
+
+    def _gauge(self, name: str, text: str, *labels: str) -> Gauge:
+        return Gauge(name, text, labels, registry=self.registry)
 
     def _histogram(
-        self, name: str, text: str, labels: list[str], buckets: tuple[float, ...]
+        self, name: str, text: str, buckets: tuple[float, ...], label: str = "model"
     ) -> Histogram:
-        return Histogram(name, text, labels, buckets=buckets, registry=self.registry)
+        return Histogram(name, text, [label], buckets=buckets, registry=self.registry)
 
     def set_build(self, version: str, onnxruntime: str) -> None:
-        """Say what is running."""
+        """Set the versions in use."""
         self._build.labels(version, onnxruntime, platform.python_version()).set(1)
 
+    def set_model(self, **labels: str) -> None:
+        """Add a loaded model, with the labels of `dragoman_model_info`."""
+        self._model.labels(**labels).set(1)
+
     def call_started(self, method: str) -> None:
-        """A call to `method` (one of our own; so the label is bounded) arrived."""
+        """A call to `method` arrived; one of our own methods, so the label is bounded."""
         self._in_flight(method).inc()
 
     def call_finished(self, method: str, code: str, seconds: float, client: str = "") -> None:
@@ -207,6 +218,41 @@ class ServerMetrics:
         """One text was answered with the gRPC status `code`."""
         self._texts(code).inc()
 
-    def set_model(self, **about: str) -> None:
-        """Say that a model is loaded, and what it is: the labels of `dragoman_model_info`."""
-        self._model.labels(**about).set(1)
+
+class ClientMetrics:
+    """Counts calls by client, in a bounded number of series.
+
+    The first clients get a series each, not the largest: a series that passed from one client to
+    another would not be a counter.
+
+    Args:
+        registry: where the metric is registered.
+        max_clients: named clients that get a series of their own for each code. Calls of further
+            named clients count as "other". Calls of unnamed clients count as "address", because an
+            address is not a bounded label.
+    """
+
+    def __init__(self, registry: CollectorRegistry, max_clients: int) -> None:
+        self._max_clients = max_clients
+        self._clients: set[str] = set()
+        requests = Counter(
+            "dragoman_client_requests",
+            "Calls finished, by client: the first clients that name themselves, all other named "
+            "clients together (other), and all unnamed clients together (address).",
+            ["client", "code"],
+            registry=registry,
+        )
+        self._requests = functools.cache(requests.labels)
+
+    def call_finished(self, client: str, code: str) -> None:
+        """A call of `client` (`CallContext.client`) ended with the gRPC status `code`."""
+        self._requests(self._label(client), code).inc()
+
+    def _label(self, client: str) -> str:
+        if not client.startswith(_NAMED):
+            return _ADDRESS
+        if client not in self._clients:
+            if len(self._clients) >= self._max_clients:
+                return _OTHER
+            self._clients.add(client)
+        return client

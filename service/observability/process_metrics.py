@@ -1,4 +1,4 @@
-"""Memory and processor time of the models' own processes, and log lines that were dropped."""
+"""Collectors of process figures: memory and CPU time of model processes, dropped log lines."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _USER_TICKS, _SYSTEM_TICKS, _RESIDENT_PAGES = 11, 12, 21
 
 
 class ModelProcesses(Collector):
-    """Reads the figures when they are asked for. A process that has ended has none.
+    """Reads memory and CPU time of model processes at each scrape; none of those that ended.
 
-    The server's own are `process_cpu_seconds_total` and `process_resident_memory_bytes`.
+    The server process has `process_cpu_seconds_total` and `process_resident_memory_bytes`.
     """
 
     def __init__(self, registry: CollectorRegistry) -> None:
@@ -28,19 +28,19 @@ class ModelProcesses(Collector):
         registry.register(self)
 
     def add(self, model: str, pid: int) -> None:
-        """A model runs in the process `pid`, a child of this one."""
+        """Add a model that runs in the child process `pid`."""
         self._pids[model] = pid
 
     def collect(self) -> Iterator[Metric]:
-        """Both metrics, by model."""
+        """CPU time and resident memory, by model."""
         cpu = CounterMetricFamily(
             "dragoman_model_process_cpu_seconds",
-            "Processor time of the process that a model runs in, if it has one of its own.",
+            "CPU time of a model's own process.",
             labels=["model"],
         )
         memory = GaugeMetricFamily(
             "dragoman_model_process_resident_memory_bytes",
-            "Memory of the process that a model runs in, if it has one of its own.",
+            "Resident memory of a model's own process.",
             labels=["model"],
         )
         for model, pid in self._pids.items():
@@ -57,15 +57,15 @@ class ModelProcesses(Collector):
 
 
 class LogLines(Collector):
-    """Reads how many lines of this process's log were dropped, when it is asked for."""
+    """Reads the number of dropped log lines of this process at each scrape."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         registry.register(self)
 
     def collect(self) -> Iterator[Metric]:
-        """The metric."""
+        """The number of dropped lines."""
         yield CounterMetricFamily(
             "dragoman_log_lines_dropped",
-            "Log lines that were not written, since standard error did not take them in time.",
+            "Log lines dropped because standard error did not take them in time.",
             value=logs.num_dropped(),
         )

@@ -1,7 +1,7 @@
-"""What the scheduler asks of the model runner for one iteration, and what comes back.
+"""The interface between schedulers and model runners: plans, outputs and protocols.
 
-These dataclasses are the whole interface between policy (`scheduler.py`, pure Python) and
-execution (`runner.py`, tensors). Rows are dense: a step runs on rows 0 .. num_rows-1.
+Schedulers are pure Python and make plans; runners carry them out on tensors. Rows are dense: a step
+runs on rows 0 .. num_rows-1.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ Bools = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class RunnerLimits:
-    """What a runner can hold; fixed from its start.
+    """What a runner can hold; constant.
 
     Attributes:
-        max_rows: rows (hypotheses) that can step at once; the number of slots.
+        max_rows: rows (hypotheses) that can step at once.
         max_source_positions: longest source in tokens, its EOS included.
         max_target_positions: longest target in tokens, BOS not counted and EOS included.
-        top_k: candidates that a step returns for each row if its plan doesn't say how many.
+        top_k: candidates of each row where a plan names no number.
         vocab_size: entries in the vocabulary.
     """
 
@@ -56,11 +56,11 @@ class RowCopy:
 
 @dataclass(frozen=True)
 class EncodedSource:
-    """A source that has been encoded for rows to come.
+    """A source that was encoded ahead of its admission.
 
     Attributes:
         keys_values: the encoder's outputs [B, H, S, Dh], key and value of each layer in turn.
-        index: which of the B.
+        index: of the source, among the B.
     """
 
     keys_values: Sequence[npt.NDArray[Any]]
@@ -72,9 +72,9 @@ class EncodeItem:
     """A source to encode into the cross-attention cache of the rows `rows` (one unless beams).
 
     Attributes:
-        rows: where.
+        rows: to store it in.
         source_ids: the source.
-        encoded: what came of it, if it has been encoded already and need only be stored.
+        encoded: the encoder's output, if the source has been encoded and need only be stored.
     """
 
     rows: tuple[int, ...]
@@ -87,8 +87,8 @@ class EncodedBatch:
     """Sources that were encoded together.
 
     Attributes:
-        sources: each, in the order in which they were given.
-        seconds: that it took.
+        sources: in the order of the request.
+        seconds: duration.
         num_padding: positions of the encoder that held no token.
     """
 
@@ -147,11 +147,10 @@ class StepPlan:
             positions already in the row's self-attention cache.
         adjustments: sparse additions to the logits.
         top_k: candidates to return for each row, fewer only if the vocabulary is smaller; None for
-            the runner's own choice. Whatever it is, the first of them are the same.
-        chained: [num_rows] rows that go on with the best token of the step before this one, which
-            the host need not have seen: their `token_ids` and `positions` don't count. A row that
-            ended in that step goes nowhere. Only for a `AsyncRunner`; None where there is no
-            such row.
+            the runner's own number. It does not change the order of the candidates.
+        chained: [num_rows] rows that continue with the best token of the step before this one,
+            which the host need not have seen: their `token_ids` and `positions` are ignored. A row
+            that ended in that step stays ended. Only for an `AsyncRunner`; None for no such row.
 
     With num_rows == 0 there is no step.
     """
@@ -170,7 +169,7 @@ class StepPlan:
         return len(self.token_ids)
 
     def followed_by(self, output: StepOutput) -> StepPlan:
-        """The next plan for the same rows, where each goes on with the best token of `output`."""
+        """The next plan for the same rows, each continued with the best token of `output`."""
         return StepPlan(
             (), (), output.top_ids[:, 0], self.positions + 1, self.adjustments, self.top_k
         )
@@ -178,7 +177,7 @@ class StepPlan:
 
 @dataclass(frozen=True)
 class StepOutput:
-    """What a step chose from, for each row.
+    """The candidates of a step, for each row.
 
     Attributes:
         top_ids: [num_rows, top_k] token ids, best first.
@@ -197,17 +196,17 @@ class StepOutput:
 
 
 class ModelRunner(Protocol):
-    """Runs the model. The only one who touches cache contents; called from one thread at a time."""
+    """Runs the model. Only it touches cache contents. Called from one thread at a time."""
 
     @property
     def limits(self) -> RunnerLimits:
-        """What it can hold; the same for its whole life."""
+        """What it can hold; constant."""
         ...
 
     def execute(self, plan: StepPlan) -> StepOutput:
         """Carry out `plan`. An exception fails the requests in it, not the engine.
 
-        What it returns stays as it is when later plans are carried out.
+        Later plans do not change what it returns.
         """
         ...
 
@@ -221,9 +220,9 @@ class LaneRunners:
     """Two ways to carry out the plans of one lane, on the same caches.
 
     Attributes:
-        alone: with the whole processor, while no other lane steps.
-        beside: with this lane's share of it. Called from one thread at a time, but perhaps from
-            another one than `alone`, and while other lanes step or sources are encoded.
+        alone: with all cores, while no other lane steps.
+        beside: with this lane's share of the cores, while other lanes step or sources are encoded.
+            Called from one thread at a time, but not necessarily the thread of `alone`.
     """
 
     alone: ModelRunner
@@ -232,11 +231,11 @@ class LaneRunners:
 
 @runtime_checkable
 class LanedRunner(Protocol):
-    """A runner whose rows are in lanes, each of which steps at its own time."""
+    """A runner whose rows are in lanes: groups that step at their own times."""
 
     @property
     def limits(self) -> RunnerLimits:
-        """What all lanes hold together; the same for its whole life."""
+        """What all lanes hold together; constant."""
         ...
 
     @property
@@ -245,7 +244,7 @@ class LanedRunner(Protocol):
         ...
 
     def encode(self, sources: Sequence[tuple[int, ...]]) -> EncodedBatch:
-        """Encode for rows to come. From any thread, once at a time, while lanes step."""
+        """Encode ahead of admission. From any thread, once at a time, while lanes step."""
         ...
 
     def close(self) -> None:
@@ -255,19 +254,18 @@ class LanedRunner(Protocol):
 
 @runtime_checkable
 class AsyncRunner(ModelRunner, Protocol):
-    """A runner that takes a plan while it still works on the one before.
+    """A runner that accepts plans while earlier ones are in flight.
 
-    Plans are carried out in the order in which they are submitted. One that fails fails alone: what
-    comes after it is carried out nevertheless.
+    Plans are carried out in order. One that fails fails alone: later ones are carried out.
     """
 
     @property
     def depth(self) -> int:
-        """Plans that may have been submitted and not been answered; at least 1."""
+        """Most plans in flight; at least 1."""
         ...
 
     def submit(self, plan: StepPlan) -> Future[StepOutput]:
-        """What `execute` does, without waiting for it."""
+        """Carry out `plan` without waiting for it."""
         ...
 
 

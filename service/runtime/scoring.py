@@ -12,12 +12,13 @@ import onnxruntime as ort
 from model.bundle import Bundle
 from model.held_files import HeldFiles
 from model.sessions import SessionSettings, open_session
+from service.runtime.cpu.kv_cache import cache_names
 from service.runtime.plan import ScoreItem, TargetScore
 from service.runtime.source_batches import padded, similar_lengths
 
 
 class SourceEncoder(Protocol):
-    """What runs a bundle's encoder: an `onnxruntime.InferenceSession`, or who has one."""
+    """Runs a bundle's encoder: an `onnxruntime.InferenceSession`, or something like it."""
 
     def run(self, names: Sequence[str], feeds: dict[str, Any], /) -> list[Any]:
         """The outputs of these names."""
@@ -27,19 +28,18 @@ class SourceEncoder(Protocol):
 class OnnxScorer:
     """The `Scorer` of a bundle that has a scoring graph.
 
-    The graph takes the decoder's cross-attention keys and values, which the encoder's session
-    gives: what it holds of its own are the decoder's weights, and those only after `prepare`. Until
-    then it keeps their files open, since the bundle may be replaced or deleted while it is served.
-    On a CPU, a pair's scores are the same bits whatever else is scored or translated, in fp32 and
-    int8.
+    The graph takes the cross-attention keys and values from the encoder's session, so it needs only
+    the decoder's weights, from `prepare` on. Until then it keeps their files open, since the bundle
+    may be replaced or deleted while it is served. On a CPU, a pair's scores are the same bits
+    whatever else is scored or translated, in fp32 and int8.
 
     Args:
         bundle: what to run.
         settings: device and threads.
-        encoder: the runner's, of the same bundle; None to open another.
+        encoder: of the bundle's runner; None to open another.
 
     Raises:
-        BundleError: there is none to be opened.
+        BundleError: the encoder can't be opened.
         OSError: a file can't be opened.
     """
 
@@ -54,11 +54,8 @@ class OnnxScorer:
         self._held = HeldFiles(bundle, filter(None, (self._graph, bundle.weights_path)))
         self._session: ort.InferenceSession | None = None
         self._opening = threading.Lock()
-        self._keys_values = [
-            f"cross_{kind}_{layer}"
-            for layer in range(bundle.config.num_decoder_layers)
-            for kind in ("key", "value")
-        ]
+        num_layers = bundle.config.num_decoder_layers
+        self._keys_values = [f"cross_{name}" for name in cache_names(num_layers)]
 
     def prepare(self) -> None:
         """Open the scoring graph, unless it is open. From any thread.
@@ -100,5 +97,5 @@ class OnnxScorer:
     def _scored(self, target_ids: Sequence[int], keys_values: dict[str, Any]) -> TargetScore:
         assert self._session is not None, "scored without prepare()"
         feeds = {"target_ids": np.array(target_ids, np.int64), **keys_values}
-        # Both outputs always: what one client asks for must not change the graph for another.
+        # Always both outputs: one client's options must not change the graph for another.
         return TargetScore(*self._session.run(["log_probabilities", "attention"], feeds))

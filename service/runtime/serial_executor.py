@@ -1,4 +1,4 @@
-"""A thread that carries out one thing after another."""
+"""A thread that runs tasks in order."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 
 class SerialExecutor:
-    """Carries out what it is given, in order.
+    """Runs tasks in order on a thread of its own.
 
     Args:
         name: of its thread.
@@ -16,7 +16,7 @@ class SerialExecutor:
 
     def __init__(self, name: str) -> None:
         self._tasks: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
-        # Daemon: a model that hangs must not keep the process from ending.
+        # A daemon, so that the process can end while a model hangs.
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def start(self) -> None:
@@ -24,11 +24,11 @@ class SerialExecutor:
         self._thread.start()
 
     def submit(self, task: Callable[[], None]) -> None:
-        """Carry out `task`, which must not raise, after those before it."""
+        """Run `task`, which must not raise, after those before it."""
         self._tasks.put(task)
 
     def stop(self) -> None:
-        """End after what was submitted."""
+        """End after the tasks submitted so far."""
         self._tasks.put(None)
 
     def join(self) -> None:
@@ -38,4 +38,4 @@ class SerialExecutor:
     def _run(self) -> None:
         while (task := self._tasks.get()) is not None:
             task()
-            del task  # it may hold arrays, and the next may be long in coming
+            del task  # frees its arrays while the queue is empty

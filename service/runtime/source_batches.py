@@ -1,4 +1,4 @@
-"""Sources in batches, as the encoder takes them."""
+"""Encoder batches: sources of similar lengths, padded."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import numpy.typing as npt
 
 from model.corpus import pad_right
 
-# Measured on a CPU: past some 500 tokens an encode gains nothing more from its size, and its
-# activations leave the processor's cache.
+# Measured on a CPU: larger batches than some 500 tokens are no faster, and their activations exceed
+# the processor's cache.
 _MAX_ENCODE_TOKENS = 512
 _MAX_ENCODE_PADDING = 64
 
@@ -20,12 +20,12 @@ def similar_lengths(
     max_tokens: int = _MAX_ENCODE_TOKENS,
     max_padding: int = _MAX_ENCODE_PADDING,
 ) -> Iterator[list[int]]:
-    """Batches whose padding, which attention and the outputs pay for, stays below their tokens.
+    """Batches of source indices with little padding, shortest sources first.
 
     Args:
-        lengths: of the sources, which the batches name by their numbers here.
-        max_tokens: of a batch, padding included; a longer source is alone.
-        max_padding: that a batch may have beside half as much as its tokens.
+        lengths: of the sources.
+        max_tokens: of a batch, padding included; a longer source has a batch of its own.
+        max_padding: padding that a batch may have beyond half of its tokens.
     """
     batch: list[int] = []
     num_tokens = 0
@@ -44,6 +44,6 @@ def similar_lengths(
 def padded(
     sources: Sequence[Sequence[int]], pad_id: int
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int32]]:
-    """The encoder's inputs: source_ids [B, S], as long as the longest, and source_lengths [B]."""
+    """The encoder's inputs: source_ids [B, S], padded to the longest, and source_lengths [B]."""
     lengths = np.array([len(source) for source in sources], np.int32)
     return pad_right(sources, pad_id), lengths

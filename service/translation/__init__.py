@@ -1,6 +1,5 @@
 """One request from text to text: segmentation, preparation, translator, detokenizer, results.
 
-It turns texts into token ids, submits these to an engine, and puts the answers together, with
-scores and alignments. It may import engine and the packages below, and knows neither gRPC nor ONNX
-Runtime.
+Owns everything between texts and token ids, scores and alignments included. May import engine and
+the packages below it. Knows neither gRPC nor ONNX Runtime.
 """

@@ -1,4 +1,4 @@
-"""Which tokens of a source those of its translation come from: attention, as clients see it."""
+"""Alignments: which source tokens the tokens of a translation come from, by attention."""
 
 from __future__ import annotations
 
@@ -10,19 +10,18 @@ from service.decoding.requests import Hypothesis
 from service.errors import InvalidArgumentError
 from service.runtime.plan import Float32
 
-# Weights in the soft alignments of one call: four bytes each, 16 MB, which is what one message may
-# have by default (`--max-message-bytes`).
+# Limit of the soft alignments of one call: at four bytes each, 16 MB.
 MAX_SOFT_WEIGHTS = 4_000_000
 
 
 @dataclass(frozen=True)
 class Alignment:
-    """Where the decoder looked for each token of a translation.
+    """The decoder's attention for each token of a translation.
 
     Attributes:
-        links: (source token, target token) for each of the target's but EOS, in order.
-        rows: [T, S] for each of the target's, EOS included, the weight of each source token, EOS
-            included; they sum to one. None if only links were asked for.
+        links: (source token, target token) for each target token but EOS, in order.
+        rows: [T, S], for each target token the weight of each source token, EOS included in both;
+            a row sums to one. None if only links were requested.
     """
 
     links: Sequence[tuple[int, int]]
@@ -31,7 +30,7 @@ class Alignment:
 
 @dataclass(frozen=True)
 class TargetToken:
-    """A token of a translation: its piece of the vocabulary, and where it stands in the text."""
+    """A token of a translation: its piece of the vocabulary, and its place in the text."""
 
     piece: str
     log_probability: float
@@ -40,23 +39,23 @@ class TargetToken:
 
 @dataclass(frozen=True)
 class SourceToken:
-    """A token that the model read."""
+    """A token of a source."""
 
     piece: str
     span: Span
 
 
 class SoftWeights:
-    """Counts the weights of one call's soft alignments."""
+    """Limits the soft alignments of one call."""
 
     def __init__(self) -> None:
         self._count = 0
 
     def add(self, num_source: int, num_target: int) -> None:
-        """One more alignment.
+        """Add an alignment.
 
         Raises:
-            InvalidArgumentError: they are too many altogether; names the field and the limit.
+            InvalidArgumentError: all together have too many weights; names the field and the limit.
         """
         self._count += num_source * num_target
         if self._count > MAX_SOFT_WEIGHTS:
@@ -68,14 +67,14 @@ class SoftWeights:
 
 
 def alignment_of(scored: Hypothesis) -> Alignment:
-    """The alignment of a target that was scored, as its request asked for it."""
+    """The alignment of a scored target."""
     assert scored.linked is not None, "scored without an alignment"
     links = [(source, target) for target, source in enumerate(scored.linked.tolist())]
     return Alignment(links, scored.attention)
 
 
 def source_tokens(text: str, tokenizer: Tokenizer) -> list[SourceToken]:
-    """What the model reads of a text, EOS the last."""
+    """The tokens of a source, with EOS."""
     spans = tokenizer.encoded_spans(text)
     pieces = map(tokenizer.id_to_piece, tokenizer.encode(text))
     tokens = [SourceToken(piece, span) for piece, span in zip(pieces, spans, strict=True)]
@@ -83,15 +82,16 @@ def source_tokens(text: str, tokenizer: Tokenizer) -> list[SourceToken]:
 
 
 def generated_tokens(hypothesis: Hypothesis, tokenizer: Tokenizer) -> list[TargetToken]:
-    """The tokens of a hypothesis in the text that they make, EOS among them."""
+    """The tokens of a hypothesis, with EOS, and their places in its text."""
     ids = [*hypothesis.token_ids, *([tokenizer.eos_id] if hypothesis.ended else [])]
     return _target_tokens(hypothesis, ids, tokenizer.decoded_spans(ids), tokenizer)
 
 
 def given_tokens(text: str, scored: Hypothesis, tokenizer: Tokenizer) -> list[TargetToken]:
-    """The tokens of a translation that was given and scored, EOS the last."""
+    """The tokens of a given, scored translation, with EOS, and their places in it."""
     ids = [*scored.token_ids, tokenizer.eos_id]
-    spans = [*tokenizer.encoded_spans(text), _end_of(text)]
+    start = [Span(0, 0)] * len(tokenizer.start_ids)
+    spans = [*start, *tokenizer.encoded_spans(text), _end_of(text)]
     return _target_tokens(scored, ids, spans, tokenizer)
 
 

@@ -1,4 +1,4 @@
-"""Token ids to text while they come: never half a character, and never a word of it different.
+"""Incremental detokenization: a stream's text is that of all its tokens, in whole characters.
 
 SentencePiece decodes token by token, with two exceptions: white space at the very beginning of a
 text is dropped, and a run of byte pieces is read as UTF-8 only when it is complete.
@@ -12,10 +12,10 @@ from model.tokenizer import Tokenizer
 
 
 class Detokenizer:
-    """Makes a stream for each text.
+    """Creates a stream for each text.
 
     Args:
-        tokenizer: decodes ids.
+        tokenizer: decodes token ids.
     """
 
     def __init__(self, tokenizer: Tokenizer) -> None:
@@ -25,34 +25,34 @@ class Detokenizer:
         self._bytes = pieces
 
     def stream(self) -> TextStream:
-        """For the tokens of one text."""
+        """A stream for the tokens of one text."""
         return TextStream(self._tokenizer, self._bytes)
 
 
 class TextStream:
-    """The text of one sequence of tokens, piece by piece.
+    """Turns one sequence of tokens into text, incrementally.
 
-    Everything that `add` and `finish` returned, joined, is `tokenizer.decode` of all the ids.
+    The results of `add` and `finish`, joined, are `tokenizer.decode` of all token ids.
     """
 
     def __init__(self, tokenizer: Tokenizer, bytes_of_ids: dict[int, int]) -> None:
         self._tokenizer = tokenizer
         self._bytes_of_ids = bytes_of_ids
-        # Tokens whose text was returned last, decoded once more before the new ones so that these
-        # do not look like the beginning of a text.
+        # The tokens returned last. They are decoded again before new tokens, which would otherwise
+        # look like the beginning of a text.
         self._context: list[int] = []
         self._context_length = 0
         self._pending: list[int] = []
 
     def add(self, token_ids: Sequence[int]) -> str:
-        """The text that is certain now that these tokens came; often "" or several words."""
+        """The text that is final after these tokens; often "" or several words."""
         self._pending += token_ids
         if self._ends_inside_character():
             return ""
         return self._flush()
 
     def finish(self) -> str:
-        """The rest: what was held back because it might have gone on."""
+        """The rest of the text, which was incomplete so far."""
         return self._flush()
 
     def _ends_inside_character(self) -> bool:
@@ -74,7 +74,7 @@ class TextStream:
         if alone:
             self._context, self._context_length = self._pending, len(alone)
         else:
-            # All white space, or nothing: alone it would not hold the beginning of the text.
+            # White space or nothing: alone it would not mark the beginning of the text.
             self._context += self._pending
             self._context_length = len(text)
         self._pending = []

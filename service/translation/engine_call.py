@@ -1,12 +1,14 @@
-"""One client call inside the engine: its pieces go in as places allow, and all end with it."""
+"""The part of a call in the engine: submits pieces within the quota, and frees them at the end."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from typing import Any, TypedDict, Unpack
 
 from service.decoding.requests import (
     AlignmentKind,
     GenerationRequest,
+    GenerationResult,
     Priority,
     ScoringRequest,
     SearchOptions,
@@ -14,16 +16,31 @@ from service.decoding.requests import (
 from service.engine.generation import Generation
 from service.engine.interface import ServableEngine
 from service.engine.quota import AdmittedCall
+from service.errors import InternalError
 from service.translation.preparation import Piece
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
-    """A piece on its way.
+class CallArguments(TypedDict, total=False):
+    """What all requests of a call share, beside its options.
 
     Attributes:
-        piece: what goes.
-        generation: its translation; None if it is kept as it is.
+        deadline: `time.monotonic()` seconds after which the result is useless; None for no limit.
+        request_id: identifies the call in logs.
+        client: identifies the client, for fairness.
+    """
+
+    deadline: float | None
+    request_id: str
+    client: str
+
+
+@dataclass(frozen=True, slots=True)
+class SubmittedPiece:
+    """A piece of a text after its submission.
+
+    Attributes:
+        piece: the piece.
+        generation: its translation; None if the piece is copied.
         scorings: of the translation's hypotheses, once they are submitted.
     """
 
@@ -31,43 +48,47 @@ class Part:
     generation: Generation | None
     scorings: list[Generation] = field(default_factory=list)
 
+    @property
+    def copied(self) -> str:
+        """The part of the result that is copied from the source."""
+        piece = self.piece
+        return piece.separator if self.generation else piece.separator + piece.text
+
 
 class EngineCall:
-    """Submits the pieces of a call. `close` it, whatever happens, to free what is left of it.
+    """Submits the pieces of a call. Always `close` it, to cancel unfinished pieces.
 
-    It asks the engine for admission with the first piece that needs the model: texts without one
-    are answered even if the engine is full.
+    It asks for admission with the first piece that needs the model: texts without such a piece are
+    answered even if the engine is full.
 
     Args:
         engine: runs the model.
-        options: of the piece that opens a text; the others' translations begin freely.
-        deadline, request_id, client, priority: of every request (`GenerationRequest`).
+        options: of the first translated piece of a text; only it has a target prefix.
+        priority: of every request.
+        start_ids: what the translation of every other piece begins with.
+        shared: by all requests.
     """
 
     def __init__(
         self,
         engine: ServableEngine,
         options: SearchOptions,
-        *,
-        deadline: float | None,
-        request_id: str,
-        client: str,
         priority: Priority,
+        start_ids: tuple[int, ...] = (),
+        **shared: Unpack[CallArguments],
     ) -> None:
         self.started_at = engine.now()
         self._engine = engine
         self._opening = options
-        self._options = replace(options, prefix_ids=()) if options.prefix_ids else options
-        self._deadline = deadline
-        self._request_id = request_id
-        self._client = client
-        self._priority = priority
-        # Twice the rows: as many wait as run, so that no row is idle while the call goes on.
+        same = options.prefix_ids == start_ids
+        self._options = options if same else replace(options, prefix_ids=start_ids)
+        self._shared: dict[str, Any] = {**shared, "priority": priority}
+        # Twice the rows: as many requests wait as run, so that no row is idle.
         self._max_in_flight = max(2, 2 * engine.limits.max_rows // options.beam_size)
         self._admission: AdmittedCall | None = None
 
-    async def submit(self, piece: Piece, *, opens: bool = False) -> Part:
-        """Submit a piece as soon as there is a place for it.
+    async def submit(self, piece: Piece, *, opens: bool = False) -> SubmittedPiece:
+        """Submit a piece, once the quota allows it.
 
         Raises:
             ResourceExhaustedError: the engine is full; only before the call was admitted.
@@ -76,19 +97,19 @@ class EngineCall:
         """
         request = self._request(piece, opens)
         if request is None:
-            return Part(piece, None)
-        return Part(piece, await self._admitted(request).submit(request))
+            return SubmittedPiece(piece, None)
+        return SubmittedPiece(piece, await self._admitted(request).submit(request))
 
-    def try_submit(self, piece: Piece, *, opens: bool = False) -> Part | None:
-        """Submit a piece now, or return None if there is no place. Raises what `submit` raises.
+    def try_submit(self, piece: Piece, *, opens: bool = False) -> SubmittedPiece | None:
+        """Submit a piece now, or return None if the quota is used up. Raises what `submit` raises.
 
-        There always is a place when everything submitted before has ended.
+        The quota always allows a piece when all submitted before have ended.
         """
         request = self._request(piece, opens)
         if request is None:
-            return Part(piece, None)
+            return SubmittedPiece(piece, None)
         generation = self._admitted(request).try_submit(request)
-        return None if generation is None else Part(piece, generation)
+        return None if generation is None else SubmittedPiece(piece, generation)
 
     async def score(
         self,
@@ -96,26 +117,20 @@ class EngineCall:
         target_ids: tuple[int, ...],
         alignment: AlignmentKind | None = None,
     ) -> Generation:
-        """Submit a target to score as soon as there is a place for it. Raises what `submit` raises.
+        """Submit a target to score, once the quota allows it. Raises what `submit` raises.
 
         Args:
             source_ids: the source's tokens, EOS included.
             target_ids: the target's tokens, EOS included if it counts.
-            alignment: what of it is wanted.
+            alignment: the kind of alignment to compute.
         """
         request = ScoringRequest(
-            source_ids,
-            deadline=self._deadline,
-            request_id=self._request_id,
-            client=self._client,
-            priority=self._priority,
-            target_ids=target_ids,
-            alignment=alignment,
+            source_ids, target_ids=target_ids, alignment=alignment, **self._shared
         )
         return await self._admitted(request).submit(request)
 
     def close(self) -> None:
-        """Cancel what has not ended and leave the engine."""
+        """Cancel unfinished pieces, and release the admission."""
         if self._admission is not None:
             self._admission.close()
 
@@ -131,11 +146,16 @@ class EngineCall:
         if options.sampling is not None:
             sampling = options.sampling.for_sentence(piece.source_ids)
             options = replace(options, sampling=sampling)
-        return GenerationRequest(
-            piece.source_ids,
-            options,
-            self._deadline,
-            self._request_id,
-            self._client,
-            self._priority,
-        )
+        return GenerationRequest(piece.source_ids, options, **self._shared)
+
+
+async def result_of(generation: Generation) -> GenerationResult:
+    """The result of one piece, which may have failed alone, with an InternalError.
+
+    Raises:
+        DragomanError: any other error, which is one of the whole call.
+    """
+    result = await generation.result()
+    if result.error is not None and not isinstance(result.error, InternalError):
+        raise result.error
+    return result

@@ -1,8 +1,8 @@
-"""What stands at the beginning of a line before its sentences: indentation and markers.
+"""Line markers: the indentation and markers before the sentences of a line.
 
-A marker (bullet, number, check box, heading, quote) is kept as it stands, like white space: a model
-that was trained on sentences drops it or makes words of it. A marker is followed by white space or
-by the end of the line, so "-5 degrees", "1.5 litres", "*emphasis*", "#1" and "I. Newton" have none.
+A marker (bullet, number, check box, heading, quote) is copied, like white space: a model that was
+trained on sentences drops it or turns it into words. White space or the end of the line follows a
+marker, so "-5 degrees", "1.5 litres", "*emphasis*", "#1" and "I. Newton" have none.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ def _compiled(number: str) -> re.Pattern[str]:
 
 _OPENING = _compiled(_NUMBER)
 
-# Languages of which "1." is an ordinal too, as in "1. Mai" (by CLDR). There it is left to the
-# splitter, which knows months: a number that it cuts off is copied.
+# Languages (by CLDR) where "1." is also an ordinal, as in "1. Mai". There the segmenter decides,
+# which knows months: a number that it splits off is copied.
 _ORDINAL_LANGUAGES = re.compile(
     r"(?:bs|cs|da|de|et|eu|fi|fo|hr|hu|is|lb|lv|nb|nn|no|pl|sk|sl|sr|tr)(?:-|\Z)", re.IGNORECASE
 )
@@ -42,7 +42,7 @@ _OPENING_OF_ORDINALS = _compiled("(?!)")
 
 
 def opening_length(line: str, language: str) -> int:
-    """How many characters of a line come before its sentences.
+    """The number of characters before the sentences of a line.
 
     Args:
         line: a line, or a text.

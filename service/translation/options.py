@@ -1,17 +1,88 @@
-"""What a client may ask for, and what the engine is asked in its place."""
+"""Options and limits of requests."""
 
 from __future__ import annotations
 
+import unicodedata
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from model.tokenizer import Tokenizer
 from service.decoding.requests import AlignmentKind, Priority, SearchOptions
 from service.errors import InvalidArgumentError
 from service.runtime.plan import RunnerLimits
-from service.translation.limits import NORMALISED, TranslatorLimits
-from service.translation.preparation import normalised_length
 
-# A longer one could not be tokenized in passing; no model has as many positions.
+NORMALISED = " after normalisation (NFKC)"
+
+
+def normalised_length(text: str) -> int:
+    """Characters of a text after NFKC, which the tokenizer applies: a measure of its work.
+
+    An upper bound: each character is normalised by itself, because normalising a whole text can
+    take quadratic time (a long run of combining marks has to be sorted), and composition only makes
+    it shorter.
+    """
+    if text.isascii():
+        return len(text)
+    return sum(
+        len(unicodedata.normalize("NFKC", character)) * count
+        for character, count in Counter(text).items()
+    )
+
+
+@dataclass(frozen=True)
+class TranslatorLimits:
+    """The largest request that is accepted.
+
+    Attributes:
+        max_texts: texts, or pairs of a text and its translation, in one request.
+        max_characters: characters (code points) in one text, before and after normalisation (NFKC),
+            which can turn one character into 18.
+        max_request_characters: characters in all texts of one request, before and after.
+    """
+
+    max_texts: int = 1024
+    max_characters: int = 100_000
+    max_request_characters: int = 1_000_000
+
+    def check_count(self, field: str, count: int, unit: str) -> None:
+        """Check the number of texts.
+
+        Raises:
+            InvalidArgumentError: the limit is exceeded; names the field and the limit. So do the
+                other methods.
+        """
+        if count > self.max_texts:
+            raise InvalidArgumentError(field, f"{count:,} {unit}, the limit is {self.max_texts:,}")
+
+    def check_lengths(
+        self, field: str, names: Sequence[str], lengths: Sequence[int], note: str = ""
+    ) -> None:
+        """Check the lengths of all texts of a request.
+
+        Args:
+            field: the field with all texts.
+            names: the field of each text.
+            lengths: characters of each text.
+            note: what was counted, for the message.
+        """
+        for name, length in zip(names, lengths, strict=True):
+            self.check_length(name, length, note)
+        total, limit = sum(lengths), self.max_request_characters
+        if total > limit:
+            raise InvalidArgumentError(
+                field, f"{total:,} characters{note} in all texts, the limit is {limit:,}"
+            )
+
+    def check_length(self, field: str, length: int, note: str = "") -> None:
+        """Check the length of one text."""
+        if length > self.max_characters:
+            raise InvalidArgumentError(
+                field, f"{length:,} characters{note}, the limit is {self.max_characters:,}"
+            )
+
+
+# Tokenized on the event loop, so it has to be short; no model has as many positions.
 _PREFIX_LIMITS = TranslatorLimits(max_characters=10_000)
 _NAMES = {"suppressed_ids": "suppressed_tokens", "prefix_ids": "target_prefix"}
 
@@ -22,16 +93,16 @@ class TranslateOptions:
 
     Attributes:
         split_sentences: translate sentence by sentence. Otherwise a text is one sequence, its
-            inner line breaks are white space like any other, and it is cut only where it is longer
-            than the model takes.
-        max_new_tokens: most tokens for each sentence, EOS included; None follows its length.
-        search: how; what it shares with the fields here is not used.
-        suppressed_tokens: pieces of the vocabulary that are never said.
-        target_prefix: what the translation of each text begins with.
-        priority: its share of the model where clients have to share.
+            line breaks are ordinary white space, and it is split only if the model can't take it
+            whole.
+        max_new_tokens: token limit of each sentence, EOS included; None derives it from the length.
+        search: the search; the fields that it shares with this class are ignored.
+        suppressed_tokens: pieces of the vocabulary that are never generated.
+        target_prefix: the beginning of each text's translation.
+        priority: its share of the model under load.
         num_hypotheses: translations of each sentence to return, best first; None for the text only.
         return_tokens: whether to return the tokens of each hypothesis.
-        return_alignments: what to return of their alignments; with it, the tokens of both sides.
+        return_alignments: which alignments to return, with the tokens of both sides.
     """
 
     split_sentences: bool = True
@@ -46,18 +117,18 @@ class TranslateOptions:
 
     @property
     def shows_tokens(self) -> bool:
-        """Whether to return the tokens of each hypothesis: an alignment speaks of them."""
+        """Whether to return the tokens of each hypothesis, which alignments refer to."""
         return self.return_tokens or self.return_alignments is not None
 
     @property
     def returns_sentences(self) -> bool:
-        """Whether more than the text is asked for."""
+        """Whether to return more than the text."""
         return self.num_hypotheses is not None or self.shows_tokens
 
     def search_options(self, limits: RunnerLimits, tokenizer: Tokenizer) -> SearchOptions:
-        """What to ask of the engine for the first sentence of a text.
+        """The engine's options for the first sentence of a text.
 
-        Later ones have no `prefix_ids`.
+        Later ones have the tokenizer's `start_ids` alone as `prefix_ids`.
 
         Raises:
             InvalidArgumentError: a value is out of range; names the client's field and the limit.
@@ -103,10 +174,10 @@ class TranslateOptions:
         _PREFIX_LIMITS.check_length("target_prefix", len(self.target_prefix))
         length = normalised_length(self.target_prefix)
         _PREFIX_LIMITS.check_length("target_prefix", length, NORMALISED)
-        return tuple(tokenizer.encode(self.target_prefix))
+        return (*tokenizer.start_ids, *tokenizer.encode(self.target_prefix))
 
     def check_streamable(self) -> None:
-        """Whether a translation can be given out while it grows.
+        """Check that the translation can be streamed.
 
         Raises:
             InvalidArgumentError: it can't; names the field.

@@ -1,16 +1,17 @@
-"""How probable given translations are: one request's story, from pairs of texts to scores."""
+"""Scores the pairs of a request: how probable given translations are."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
+from typing import Unpack
 
 from model.tokenizer import Tokenizer
 from service.decoding.requests import AlignmentKind, Priority, SearchOptions
 from service.engine.generation import Generation
 from service.engine.interface import ServableEngine
-from service.errors import DragomanError, InternalError, InvalidArgumentError
+from service.errors import DragomanError, InvalidArgumentError
 from service.translation.alignments import (
     Alignment,
     SoftWeights,
@@ -20,28 +21,27 @@ from service.translation.alignments import (
     given_tokens,
     source_tokens,
 )
-from service.translation.cooperative_yield import CooperativeYield
-from service.translation.engine_call import EngineCall
-from service.translation.limits import NORMALISED, TranslatorLimits
+from service.translation.engine_call import CallArguments, EngineCall, result_of
+from service.translation.fairness import CooperativeYield
+from service.translation.options import TranslatorLimits
 from service.translation.preparation import TextError, TextPreparer
 
-# How many pairs to submit before the event loop gets a turn.
-_PAIRS_A_TURN = 64
-
+# By number, not by time: the engine should see the pairs of a usual request at once.
+_PAIRS_PER_YIELD = 64
 _SIDES = ("source_text", "translated_text")
 
-# The tokens of both sides, or what is wrong with them.
+# The tokens of both sides, or the error of the pair.
 _Tokenized = tuple[tuple[int, ...], tuple[int, ...]] | InvalidArgumentError
 
 
 @dataclass(frozen=True)
 class ScoreOptions:
-    """What to return of each pair.
+    """How to score, and what to return.
 
     Attributes:
-        priority: its share of the model where clients have to share.
+        priority: its share of the model under load.
         return_tokens: whether to return the translation's tokens.
-        return_alignments: what to return of the alignment; with it, the tokens of both sides.
+        return_alignments: which alignment to return, with the tokens of both sides.
     """
 
     priority: Priority = Priority.NORMAL
@@ -51,15 +51,15 @@ class ScoreOptions:
 
 @dataclass(frozen=True)
 class PairResult:
-    """The answer to one pair.
+    """The result of one pair.
 
     Attributes:
         log_probability: natural logarithm of the translation's probability, EOS included.
-        num_source_tokens, num_target_tokens: EOS not counted.
-        tokens, source_tokens, alignment: as asked for.
-        error: why there is no score; other pairs of the request may have one.
-        queue_seconds: from the call until the model began with the pair.
-        compute_seconds: from there until it was done.
+        num_source_tokens, num_target_tokens: without EOS.
+        tokens, source_tokens, alignment: as requested.
+        error: why there is no score; does not affect other pairs of the request.
+        queue_seconds: from the call until the model began to score the pair.
+        compute_seconds: from then until the score.
     """
 
     log_probability: float = 0.0
@@ -79,8 +79,8 @@ class PairScorer:
     Args:
         engine: runs the model.
         tokenizer: the model's.
-        preparer: tokenizes.
-        limits: the largest request that is taken.
+        preparer: tokenizes texts.
+        limits: the largest request that is accepted.
     """
 
     def __init__(
@@ -99,110 +99,91 @@ class PairScorer:
         self,
         pairs: Sequence[tuple[str, str]],
         options: ScoreOptions | None = None,
-        *,
-        deadline: float | None = None,
-        request_id: str = "",
-        client: str = "",
+        **shared: Unpack[CallArguments],
     ) -> list[PairResult]:
-        """Score every pair. Cancelling the task that waits here drops what is not done.
+        """Score all pairs. Cancelling the awaiting task drops the unfinished ones.
 
         Args:
             pairs: texts and their translations, each as one sequence.
             options: what to return.
-            deadline: `time.monotonic()` seconds after which the answer is worthless.
-            request_id: names the request in logs.
-            client: who asks.
+            shared: deadline, request id and client.
 
         Returns:
-            A result for each pair, in order. A bad one does not touch the others.
+            A result for each pair, in order. A bad pair does not affect the others.
 
         Raises:
-            InvalidArgumentError: too many pairs or characters, or too large soft alignments; names
-                the field.
+            InvalidArgumentError: too many pairs or characters, or soft alignments that are too
+                large together; names the field.
             FailedPreconditionError: the model can't score.
             ResourceExhaustedError: the engine is full.
             DeadlineExceededError: the deadline passed first.
             UnavailableError: the engine does not serve.
         """
-        options = options or ScoreOptions()
-        await self._check(pairs, client)
+        options, client = options or ScoreOptions(), shared.get("client", "")
+        self._limits.check_count("pairs", len(pairs), "pairs")
+        names = [f"pairs[{index}].{side}" for index in range(len(pairs)) for side in _SIDES]
+        texts = [text for pair in pairs for text in pair]
+        await self._preparer.check_lengths(self._limits, "pairs", names, texts, client)
         await self._engine.prepare_scoring()
-        call = EngineCall(
-            self._engine,
-            SearchOptions(),
-            deadline=deadline,
-            request_id=request_id,
-            client=client,
-            priority=options.priority,
-        )
+        call = EngineCall(self._engine, SearchOptions(), options.priority, **shared)
         try:
             submitted: list[Generation | InvalidArgumentError] = []
             tokenized = self._tokenized(pairs, client)
             if options.return_alignments == "soft":
-                tokenized = _weighed(tokenized)
+                tokenized = _limit_weights(tokenized)
             async for item in tokenized:
-                if len(submitted) % _PAIRS_A_TURN == _PAIRS_A_TURN - 1:
+                if len(submitted) % _PAIRS_PER_YIELD == _PAIRS_PER_YIELD - 1:
                     await asyncio.sleep(0)
                 if isinstance(item, InvalidArgumentError):
                     submitted.append(item)
                 else:
                     submitted.append(await call.score(*item, options.return_alignments))
             results: list[PairResult] = []
-            turns = CooperativeYield()
-            for pair, answer in zip(pairs, submitted, strict=True):
-                await turns.offer()
-                results.append(await self._answered(pair, answer, options, call.started_at))
+            yielder = CooperativeYield()
+            for pair, scoring in zip(pairs, submitted, strict=True):
+                await yielder.checkpoint()
+                results.append(await self._result(pair, scoring, options, call.started_at))
             return results
         finally:
             call.close()
 
-    async def _check(self, pairs: Sequence[tuple[str, str]], client: str) -> None:
-        self._limits.check_count("pairs", len(pairs), "pairs")
-        names = [f"pairs[{i}].{side}" for i in range(len(pairs)) for side in _SIDES]
-        texts = [text for pair in pairs for text in pair]
-        self._limits.check_lengths("pairs", names, [len(text) for text in texts])
-        lengths = await self._preparer.lengths(texts, client=client)
-        self._limits.check_lengths("pairs", names, lengths, NORMALISED)
-
-    async def _answered(
+    async def _result(
         self,
         pair: tuple[str, str],
-        answer: Generation | InvalidArgumentError,
+        scoring: Generation | InvalidArgumentError,
         options: ScoreOptions,
         started_at: float,
     ) -> PairResult:
-        if isinstance(answer, InvalidArgumentError):
-            return PairResult(error=answer)
-        result = await answer.result()
-        if isinstance(result.error, InternalError):
-            return PairResult(error=result.error)
+        if isinstance(scoring, InvalidArgumentError):
+            return PairResult(error=scoring)
+        result = await result_of(scoring)
         if result.error is not None:
-            raise result.error
+            return PairResult(error=result.error)
         [scored] = result.hypotheses
         kind = options.return_alignments
         shows_tokens = options.return_tokens or kind is not None
         return PairResult(
             log_probability=scored.log_probability,
-            num_source_tokens=len(answer.request.source_ids) - 1,
+            num_source_tokens=len(scoring.request.source_ids) - 1,
             num_target_tokens=len(scored.token_ids),
-            tokens=given_tokens(pair[1], scored, self._tokenizer) if shows_tokens else (),
+            tokens=given_tokens(pair[1], scored, self._tokenizer.target) if shows_tokens else (),
             source_tokens=source_tokens(pair[0], self._tokenizer) if kind else (),
             alignment=alignment_of(scored) if kind else None,
-            queue_seconds=answer.submitted_at - started_at + result.queue_seconds,
+            queue_seconds=scoring.submitted_at - started_at + result.queue_seconds,
             compute_seconds=result.compute_seconds,
         )
 
     async def _tokenized(
         self, pairs: Sequence[tuple[str, str]], client: str
     ) -> AsyncIterator[_Tokenized]:
-        """The tokens of both sides of each pair, EOS included, or what is wrong with it."""
+        """The tokens of both sides of each pair, EOS included, or the error of the pair."""
         limits = self._engine.limits
         most = (limits.max_source_positions, limits.max_target_positions)
         sides: list[tuple[int, ...]] = []
         error: InvalidArgumentError | None = None
         texts = [text for pair in pairs for text in pair]
         number = 0
-        async for ids in self._preparer.encode_all(texts, client=client):
+        async for ids in self._preparer.encode_pairs(texts, client=client):
             index, side = divmod(number, 2)
             number += 1
             try:
@@ -220,16 +201,18 @@ class PairScorer:
         if isinstance(ids, TextError):
             raise ids
         if is_source and not ids:
-            raise TextError("is blank: there is nothing that a translation could be compared with")
-        if len(ids) + 1 > most:
+            raise TextError("is blank: there is nothing to compare a translation with")
+        start = () if is_source else self._tokenizer.target.start_ids
+        length = len(start) + len(ids) + 1
+        if length > most:
             raise TextError(
-                f"{len(ids) + 1:,} tokens, end-of-sentence included; the model's limit is {most:,}"
+                f"{length:,} tokens, end-of-sentence included; the model's limit is {most:,}"
             )
-        return (*ids, self._tokenizer.eos_id)
+        return (*start, *ids, self._tokenizer.eos_id)
 
 
-async def _weighed(pairs: AsyncIterator[_Tokenized]) -> AsyncIterator[_Tokenized]:
-    """The same, but none of them before all are known not to be too large together."""
+async def _limit_weights(pairs: AsyncIterator[_Tokenized]) -> AsyncIterator[_Tokenized]:
+    """The same pairs, once the soft alignments of all are known to be within the limit."""
     items: list[_Tokenized] = []
     weights = SoftWeights()
     async for item in pairs:

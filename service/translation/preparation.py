@@ -1,57 +1,45 @@
-"""From a text to the sequences that the engine translates."""
+"""Segments and tokenizes texts for the engine."""
 
 from __future__ import annotations
 
 import functools
 import itertools
-import unicodedata
-from collections import Counter
-from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from model.tokenizer import Tokenizer
-from service.translation.fair_executor import FairExecutor
+from service.translation.fairness import FairExecutor
+from service.translation.options import NORMALISED, TranslatorLimits, normalised_length
 from service.translation.segmentation import Segment, split_long, split_text, whole_text
 from service.translation.verbatim import is_translatable
 
-# Segmenting and tokenizing take about a millisecond for so many ASCII characters. Less is done at
-# once on the event loop, where a hop to a thread would cost more than it saves; more goes to a
-# thread, where clients take turns, in portions of this size: so a call of megabytes neither holds
-# up the loop nor the calls that come after it, and its first sentences are in the engine before its
-# last ones are cut.
+# Segmenting and tokenizing this many ASCII characters takes about a millisecond. Smaller requests
+# are prepared on the event loop, where a thread would cost more than it saves. Larger ones go to a
+# thread that is shared fairly, in portions of this size: a call of megabytes delays neither the
+# event loop nor later calls, and its first sentences are in the engine before its last ones are
+# segmented.
 _PORTION_CHARACTERS = 4000
-# The same for texts with other characters, each of which can be several tokens, counted after
-# normalisation, by which one can become 18 (U+FDFA).
+# The same for texts with other characters, each of which can be several tokens; counted after
+# normalisation, which can turn one character into 18 (U+FDFA).
 _SMALL_CHARACTERS = 1000
+
+T = TypeVar("T")
 
 
 class TextError(ValueError):
-    """A text that cannot be translated; the message says why."""
-
-
-def normalised_length(text: str) -> int:
-    """Characters of a text after NFKC, which the tokenizer applies: the work that it makes.
-
-    Each character by itself, since to normalise a whole text can take quadratic time (a long run of
-    combining marks has to be sorted). Composition can only make it shorter.
-    """
-    if text.isascii():
-        return len(text)
-    return sum(
-        len(unicodedata.normalize("NFKC", character)) * count
-        for character, count in Counter(text).items()
-    )
+    """A text can't be translated; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """What becomes one part of the answer.
+    """A piece of a text: a sentence, part of a long sentence, or text that is copied.
 
     Attributes:
-        separator: white space and line markers to put before it.
-        text: as the client wrote it; may hold white space and line breaks if it is kept.
-        source_ids: for the engine, EOS included. None if the text is kept as it is: white space,
-            and sentences that are copied (`service.translation.verbatim`).
+        separator: white space and line markers before it.
+        text: as in the source; may contain white space and line breaks if it is copied.
+        source_ids: for the engine, EOS included. None if the text is copied: white space, and
+            sentences with nothing to translate (`service.translation.verbatim`).
     """
 
     separator: str
@@ -65,7 +53,7 @@ class PreparedText:
 
     Attributes:
         pieces: in order.
-        was_split: whether a sentence was longer than the model takes and had to be cut.
+        was_split: whether a sentence was too long for the model and had to be split.
     """
 
     pieces: Sequence[Piece]
@@ -78,12 +66,12 @@ class PreparedText:
 
     @property
     def num_source_tokens(self) -> int:
-        """Tokens for the engine, EOS not counted."""
+        """Tokens for the engine, without EOS."""
         return sum(len(piece.source_ids) - 1 for piece in self.pieces if piece.source_ids)
 
 
 class TextPreparer:
-    """Segments and tokenizes.
+    """Segments and tokenizes texts.
 
     Args:
         tokenizer: the model's.
@@ -97,6 +85,29 @@ class TextPreparer:
         self._max_tokens = max_source_positions - 1
         self._thread = FairExecutor("prepare")
 
+    async def check_lengths(
+        self,
+        limits: TranslatorLimits,
+        field: str,
+        names: Sequence[str],
+        texts: Sequence[str],
+        client: str,
+    ) -> None:
+        """Check the lengths of all texts of a request, before and after normalisation.
+
+        Args:
+            limits: of the request.
+            field: the field with all texts.
+            names: the field of each text.
+            texts: the texts.
+            client: identifies the client, for fairness.
+
+        Raises:
+            InvalidArgumentError: a limit is exceeded; names the field and the limit.
+        """
+        limits.check_lengths(field, names, [len(text) for text in texts])
+        limits.check_lengths(field, names, await self.lengths(texts, client=client), NORMALISED)
+
     async def lengths(self, texts: Sequence[str], *, client: str = "") -> list[int]:
         """The `normalised_length` of each text."""
 
@@ -105,14 +116,12 @@ class TextPreparer:
 
         return measure() if _are_small(texts) else await self._thread.run(measure, client)
 
-    async def prepare_all(
+    def prepare_all(
         self, texts: Sequence[str], *, split_sentences: bool, client: str = ""
     ) -> AsyncIterator[PreparedText | TextError]:
-        """Each text in pieces, in order, or what is wrong with it."""
-        on_loop = _are_small(texts)
-        for portion in _portions(texts):
-            for prepared in await self._prepare_portion(portion, split_sentences, on_loop, client):
-                yield prepared
+        """Each text in pieces, in order, or its error."""
+        prepare = functools.partial(self.prepare, split_sentences=split_sentences)
+        return self._in_portions(prepare, texts, client)
 
     async def prepare_one(
         self, text: str, *, split_sentences: bool, client: str = ""
@@ -120,10 +129,10 @@ class TextPreparer:
         """One text in pieces.
 
         Raises:
-            TextError: the text cannot be translated.
+            TextError: the text can't be translated.
         """
-        on_loop = _are_small([text])
-        [prepared] = await self._prepare_portion([text], split_sentences, on_loop, client)
+        texts = self.prepare_all([text], split_sentences=split_sentences, client=client)
+        [prepared] = [prepared async for prepared in texts]
         if isinstance(prepared, TextError):
             raise prepared
         return prepared
@@ -132,7 +141,7 @@ class TextPreparer:
         """The text in pieces.
 
         Raises:
-            TextError: the text cannot be translated.
+            TextError: the text can't be translated.
         """
         _check_characters(text)
         pieces: list[Piece] = []
@@ -147,48 +156,47 @@ class TextPreparer:
                 was_split = True
         return PreparedText(list(_merged(pieces)), was_split)
 
-    async def encode_all(
+    def encode_pairs(
         self, texts: Sequence[str], *, client: str = ""
     ) -> AsyncIterator[list[int] | TextError]:
-        """Each text's token ids, in one piece and without EOS, or what is wrong with it."""
+        """Each text's token ids, as one sequence without EOS, or its error.
 
-        def encode(portion: Sequence[str]) -> list[list[int] | TextError]:
-            return [self._ids_or_error(text) for text in portion]
+        Texts in the source language and in the target language alternate.
+        """
+        sides = itertools.cycle((self._tokenizer, self._tokenizer.target))
+
+        def encode(text: str) -> list[int]:
+            tokenizer = next(sides)
+            _check_characters(text)
+            return tokenizer.encode(text)
+
+        return self._in_portions(encode, texts, client)
+
+    async def _in_portions(
+        self, work: Callable[[str], T], texts: Sequence[str], client: str
+    ) -> AsyncIterator[T | TextError]:
+        """The result or the error of `work` for each text: on the event loop if they are small."""
+
+        def run(portion: Sequence[str]) -> list[T | TextError]:
+            results: list[T | TextError] = []
+            for text in portion:
+                try:
+                    results.append(work(text))
+                except TextError as exc:
+                    results.append(exc)
+            return results
 
         on_loop = _are_small(texts)
         for portion in _portions(texts):
-            work = functools.partial(encode, portion)
-            for ids in work() if on_loop else await self._thread.run(work, client):
-                yield ids
-
-    def _ids_or_error(self, text: str) -> list[int] | TextError:
-        try:
-            _check_characters(text)
-        except TextError as exc:
-            return exc
-        return self._tokenizer.encode(text)
-
-    async def _prepare_portion(
-        self, texts: Sequence[str], split_sentences: bool, on_loop: bool, client: str
-    ) -> list[PreparedText | TextError]:
-        def prepare_each() -> list[PreparedText | TextError]:
-            return [self._prepared_or_error(text, split_sentences) for text in texts]
-
-        if on_loop:
-            return prepare_each()
-        return await self._thread.run(prepare_each, client)
-
-    def _prepared_or_error(self, text: str, split_sentences: bool) -> PreparedText | TextError:
-        try:
-            return self.prepare(text, split_sentences=split_sentences)
-        except TextError as exc:
-            return exc
+            run_portion = functools.partial(run, portion)
+            for result in run(portion) if on_loop else await self._thread.run(run_portion, client):
+                yield result
 
     def _split(self, segment: Segment) -> Iterator[Piece]:
         separator = segment.separator
         for part in split_long(segment.text, self._language, self._count_tokens, self._max_tokens):
             ids = self._ids(part.text)
-            # One character can be more tokens than a very small model takes.
+            # One character can have more tokens than a very small model accepts.
             yield self._piece(
                 Segment(separator + part.separator, part.text),
                 ids if len(ids) <= self._max_tokens else [],
@@ -217,7 +225,7 @@ def _check_characters(text: str) -> None:
 
 
 def _are_small(texts: Sequence[str]) -> bool:
-    """Whether they make so little work that it can be done on the event loop."""
+    """Whether their work is small enough for the event loop."""
     size = sum(map(len, texts))
     if size <= _PORTION_CHARACTERS and all(map(str.isascii, texts)):
         return True
@@ -225,9 +233,9 @@ def _are_small(texts: Sequence[str]) -> bool:
 
 
 def _merged(pieces: Iterable[Piece]) -> Iterator[Piece]:
-    """The pieces, neighbours that are kept as they are made one: pages of dashes are no work."""
-    for is_kept, group in itertools.groupby(pieces, lambda piece: piece.source_ids is None):
-        if not is_kept:
+    """The pieces, with neighbours that are copied merged: pages of dashes cost nothing."""
+    for is_copied, group in itertools.groupby(pieces, lambda piece: piece.source_ids is None):
+        if not is_copied:
             yield from group
             continue
         first, *others = group

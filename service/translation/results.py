@@ -1,4 +1,4 @@
-"""What became of a text, put together from what became of its sentences."""
+"""Results of texts, assembled from the results of their sentences."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from service.translation.alignments import (
     generated_tokens,
     source_tokens,
 )
-from service.translation.engine_call import Part
+from service.translation.engine_call import SubmittedPiece
 from service.translation.options import TranslateOptions
 from service.translation.preparation import Piece, PreparedText
 
@@ -30,8 +30,8 @@ class SentenceHypothesis:
         text: the translation.
         log_probability, score: as in `service.decoding.requests.Hypothesis`.
         finish_reason: EOS or LENGTH.
-        tokens: EOS among them; empty unless asked for.
-        alignment: to the sentence's tokens; None unless asked for.
+        tokens: with EOS; empty unless requested.
+        alignment: to the sentence's tokens; None unless requested.
     """
 
     text: str
@@ -47,9 +47,9 @@ class SentenceResult:
     """A sentence and its translations.
 
     Attributes:
-        source_text: as it stands in the text.
+        source_text: as in the text.
         hypotheses: best first.
-        source_tokens: what the model read, EOS the last; empty unless alignments were asked for.
+        source_tokens: what the model read, with EOS; empty unless alignments were requested.
     """
 
     source_text: str
@@ -59,19 +59,19 @@ class SentenceResult:
 
 @dataclass(frozen=True)
 class TextResult:
-    """The answer to one text.
+    """The result of one text.
 
     Attributes:
         text: the translation; "" if there is an error.
-        finish_reason: LENGTH if any of its sentences reached the limit, else EOS; ERROR if the
-            model failed, None if it was not asked because the text is bad.
-        num_source_tokens, num_target_tokens: of all its sentences, EOS not counted.
-        was_split: whether a sentence was longer than the model takes and had to be cut.
-        error: why there is no translation; other texts of the request may have one.
+        finish_reason: LENGTH if a sentence reached its token limit, else EOS; ERROR if the model
+            failed, None if it was not run because the text is bad.
+        num_source_tokens, num_target_tokens: of all sentences, without EOS.
+        was_split: whether a sentence was too long for the model and had to be split.
+        error: why there is no translation; does not affect other texts of the request.
         queue_seconds: from the call until the model began with the text.
-        compute_seconds: from there until its last sentence was done. Other texts may have been
-            worked on at the same time.
-        sentences: those that the model translated, in order; empty unless asked for.
+        compute_seconds: from then until its last sentence was done; other texts may have run at the
+            same time.
+        sentences: those that the model translated, in order; empty unless requested.
     """
 
     text: str
@@ -86,25 +86,25 @@ class TextResult:
 
 
 @dataclass
-class Draft:
-    """A text that is being translated, and what is known about it so far.
+class PendingText:
+    """A text in translation, and its results so far.
 
     Attributes:
-        prepared: its pieces.
-        parts: those on their way.
+        prepared: the text in pieces.
+        pieces: those submitted.
         started_at: when the call began, in seconds of the engine's clock.
-        generated: what ended.
-        sentences: what of it the client asked to see.
+        generated: finished generations with their results.
+        sentences: results of sentences, if the client requested them.
     """
 
     prepared: PreparedText
-    parts: Sequence[Part]
+    pieces: Sequence[SubmittedPiece]
     started_at: float
     generated: list[tuple[Generation, GenerationResult]] = field(default_factory=list)
     sentences: list[SentenceResult] = field(default_factory=list)
 
     def result(self, text: str, error: DragomanError | None = None) -> TextResult:
-        """The answer, all generations being over."""
+        """The result, once all generations have finished."""
         reasons = {result.finish_reason for _, result in self.generated}
         order = (FinishReason.ERROR, FinishReason.LENGTH)
         begun = [g.submitted_at + result.queue_seconds for g, result in self.generated]
@@ -133,24 +133,24 @@ def sentence_result(
     options: TranslateOptions,
     scored: Sequence[Hypothesis] = (),
 ) -> SentenceResult:
-    """What a client sees of one sentence's search.
+    """The result of one sentence.
 
     Args:
         piece: the sentence.
         result: of its search.
         tokenizer: the model's.
-        options: what was asked for.
-        scored: what scoring the result's hypotheses brought, if alignments were asked for.
+        options: what to return.
+        scored: the result's hypotheses, scored, if alignments are requested.
     """
     kind = options.return_alignments
 
     def shown(index: int, hypothesis: Hypothesis) -> SentenceHypothesis:
         return SentenceHypothesis(
-            text=tokenizer.decode(hypothesis.token_ids),
+            text=tokenizer.target.decode(hypothesis.token_ids),
             log_probability=hypothesis.log_probability,
             score=hypothesis.score,
             finish_reason=FinishReason.EOS if hypothesis.ended else FinishReason.LENGTH,
-            tokens=generated_tokens(hypothesis, tokenizer) if options.shows_tokens else (),
+            tokens=generated_tokens(hypothesis, tokenizer.target) if options.shows_tokens else (),
             alignment=alignment_of(scored[index]) if kind else None,
         )
 

@@ -1,7 +1,7 @@
-"""A text taken apart into what is translated and what is kept around it: white space, line markers.
+"""Splits texts into sentences and what is copied around them: white space and line markers.
 
 Sentences are found by sentencex (Wikimedia, MIT): it knows the abbreviations of some 300 languages,
-never changes the text it cuts, needs no data or models, and has wheels for every Python we run on.
+never changes the text, needs no data or models, and has wheels for every supported Python.
 """
 
 from __future__ import annotations
@@ -20,13 +20,14 @@ from service.translation.verbatim import is_translatable
 
 logger = logging.getLogger(__name__)
 
-# sentencex 1.0 takes time quadratic in the length of a line whose quotation marks stay open.
+# Lines are split in windows of this many characters: sentencex 1.0 takes time quadratic in the
+# length of a line with an unclosed quotation mark.
 _WINDOW = 4096
-# One character for one, so that positions stay the same: where a space of several bytes stands
-# between a capital letter and a full stop, sentencex 1.0.32 panics.
+# One character for one, so that positions stay the same: sentencex 1.0.32 panics at a space of
+# several bytes between a capital letter and a full stop.
 _PLAIN_SPACES = {ord(c): " " for c in map(chr, range(0x3001)) if c.isspace()}
 
-# None of these patterns begins with a repetition: they take linear time on any input.
+# No pattern begins with a repetition: they take linear time on any input.
 _LINE_BREAK = re.compile(r"([\n\r\v\f\x1c-\x1e\x85\u2028\u2029]+)")
 _CLAUSE_END = re.compile(r"[,;:،؛…]\s|[、，；：]|\s[–—-]\s")
 _WORD_END = re.compile(r"\s+")
@@ -40,9 +41,9 @@ class Segment:
     """A piece of a text.
 
     Attributes:
-        separator: what is kept before it: white space, and the markers of its line.
-        text: what to translate, without white space around it. Empty in the last segment of a
-            text that ends in white space or a marker, which are that segment's separator.
+        separator: what is copied before it: white space, and the markers of its line.
+        text: to translate, without white space around it. Empty in the last segment of a text that
+            ends in white space or a marker, which are that segment's separator.
     """
 
     separator: str
@@ -50,15 +51,15 @@ class Segment:
 
 
 def split_text(text: str, language: str) -> list[Segment]:
-    """The sentences of a text. Separators and texts joined are exactly the text again.
+    """The sentences of a text. Separators and texts, joined, are exactly the text.
 
-    A line break always ends a sentence: lists, addresses and poems have no full stops. What stands
-    before a line's sentences (`service.translation.line_markers`) belongs to the separator.
+    A line break always ends a sentence: lists, addresses and poems have no full stops. The
+    separator includes the markers of the line (`service.translation.line_markers`).
 
     Args:
         text: any text.
-        language: BCP-47 code. Only the language in it counts; one that sentencex does not know is
-            cut like English.
+        language: BCP-47 code. Only its language subtag counts; a language that sentencex does not
+            know is split like English.
     """
     segments: list[Segment] = []
     separator = ""
@@ -71,7 +72,7 @@ def split_text(text: str, language: str) -> list[Segment]:
 
 
 def whole_text(text: str, language: str) -> list[Segment]:
-    """The text as one segment, for callers who have cut it themselves."""
+    """The text as one segment."""
     start = opening_length(text, language)
     return _ended(*_trimmed([text[start:]], text[:start]))
 
@@ -79,16 +80,16 @@ def whole_text(text: str, language: str) -> list[Segment]:
 def split_long(
     text: str, language: str, count_tokens: Callable[[str], int], max_tokens: int
 ) -> list[Segment]:
-    """Cut a text into pieces of at most `max_tokens`, at the best places there are.
+    """Split a text into pieces of at most `max_tokens`, at the best places.
 
-    Sentence ends are better than clause ends, these than white space, and this than the middle of
-    a word. Separators and texts joined are exactly the text again.
+    Ends of sentences are best, then ends of clauses, then white space, then the middle of a word.
+    Separators and texts, joined, are exactly the text.
 
     Args:
         text: any text; also one that fits.
         language: BCP-47 code.
-        count_tokens: how many tokens a text has.
-        max_tokens: most that a piece may have. A single character that has more is left whole.
+        count_tokens: counts the tokens of a text.
+        max_tokens: limit of a piece. A single character with more tokens is left whole.
     """
 
     def sentences(part: str) -> list[str]:
@@ -99,11 +100,11 @@ def split_long(
 
 
 def _trimmed(parts: Iterable[str], separator: str = "") -> tuple[list[Segment], str]:
-    """Move the white space around parts into separators: the segments, and what is left at the end.
+    """Move white space around parts into separators: the segments, and the separator left over.
 
     Args:
         parts: of a text.
-        separator: what is kept before the first one.
+        separator: before the first part.
     """
     segments = []
     for part in parts:
@@ -125,7 +126,7 @@ def _ended(segments: list[Segment], separator: str) -> list[Segment]:
 
 
 def _lines(text: str) -> Iterable[tuple[str, str]]:
-    """The lines of a text, each with the line breaks after it: "" after the last one."""
+    """The lines of a text, each with the line breaks after it; "" after the last line."""
     parts = [*_LINE_BREAK.split(text), ""]
     return zip(parts[::2], parts[1::2], strict=True)
 
@@ -137,13 +138,13 @@ def _sentences(text: str, language: str) -> Iterator[str]:
 
 
 def _sentences_of_line(line: str, language: str) -> Iterator[str]:
-    """Cut a line in windows. The last sentence of a window is looked at again in the next one."""
+    """Split a line in windows. The last sentence of a window is split again in the next one."""
     if not is_translatable(line, language):
-        yield line  # nothing to translate, whatever sentencex would find
+        yield line  # nothing to translate
         return
     plain = line.translate(_PLAIN_SPACES)
     subtag = language.split("-")[0].lower()
-    start = 0  # of the sentence that is being looked for
+    start = 0  # of the current sentence
     window_start = 0
     while window_start < len(line):
         window_stop = window_start + _WINDOW
@@ -153,7 +154,7 @@ def _sentences_of_line(line: str, language: str) -> Iterator[str]:
             if end < window_stop and end < len(line):
                 yield line[start:end]
                 start = end
-        # Go on half a window later at least, or the whole would not take linear time.
+        # Advance by half a window at least, for linear time.
         window_start = max(start, window_start + _WINDOW // 2)
         if window_stop >= len(line):
             break
@@ -165,14 +166,14 @@ def _sentence_lengths(text: str, language: str) -> list[int]:
     try:
         return [len(sentence) for sentence in sentencex.segment(language, text)]
     except BaseException as exc:
-        # A panic of the Rust library is a BaseException, of a class that has no public name.
+        # A panic of the Rust library is a BaseException without a public name.
         if type(exc).__name__ != "PanicException":
             raise
         logger.warning("sentencex cannot cut a line of %d characters: %s", len(text), exc)
         return [len(text)]
 
 
-# --- pieces of what is too long ------------------------------------------------------------------
+# --- pieces of long sentences --------------------------------------------------------------------
 
 
 def _clauses(text: str) -> list[str]:
@@ -194,10 +195,10 @@ def _cut(
     count_tokens: Callable[[str], int],
     max_tokens: int,
 ) -> Iterator[str]:
-    """Parts of `text` that fit, cut by the first cutter, and where that is too coarse by the next.
+    """Parts of `text` that fit, split by the first cutter, or by the next one if it is too coarse.
 
-    The parts of a cutter are put together again as far as they fit, in about equal portions: the
-    shorter a portion, the less its translation knows of what it is about.
+    The parts are joined again as far as they fit, in portions of about equal size, because a short
+    portion has little context for its translation.
     """
     num_tokens = count_tokens(text)
     if num_tokens <= max_tokens:
@@ -223,7 +224,7 @@ def _cut_characters(
 ) -> Iterator[str]:
     start = 0
     while start < len(text):
-        # Most often a character has one token at most; bytes have one each.
+        # A character usually has one token at most; bytes have one each.
         stop = min(len(text), start + max_tokens)
         while stop > start + 1 and count_tokens(text[start:stop]) > max_tokens:
             stop = start + (stop - start) // 2
@@ -233,7 +234,7 @@ def _cut_characters(
 
 
 def _before_mark(text: str, start: int, stop: int) -> int:
-    """The last position up to `stop` where no character is parted from its marks."""
+    """The last position up to `stop` that separates no character from its marks."""
     for position in range(stop, max(start, stop - 16), -1):
         if position == len(text) or not _belongs_to_previous(text, position):
             return position

@@ -1,8 +1,8 @@
-"""Which sentences are copied instead of translated.
+"""Decides which sentences are copied instead of translated.
 
 A sentence is translated if one of its words, between white space, has a letter of the source
-language and is not code: a URL, an e-mail address, a path or an identifier. Of anything else a
-model that was trained on sentences can only make something up.
+language and is not code: a URL, an e-mail address, a path or an identifier. For anything else, a
+model that was trained on sentences invents a translation.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ import re
 import unicodedata
 
 _LATIN = "LATIN"
-# By script, the languages that are written in it. The names are words of Unicode's names of
-# characters. Of a language that is not here, or is written in several scripts, any letter counts.
+# The languages of each script; the keys are words in Unicode's names of characters. For a language
+# that is missing here, or has several scripts, any letter counts.
 _LANGUAGES = {
     _LATIN: "af br ca cs cy da de en eo es et eu fi fil fo fr fy ga gd gl ha hr ht hu id ig is it"
     " jv la lb lt lv mg mi mt nb nl nn no oc pl pt qu rm ro sk sl sm sn so sq st su sv sw tl tn tr"
@@ -42,24 +42,24 @@ _LANGUAGES = {
     "HIRAGANA": "ja",
     "KATAKANA": "ja",
 }
-# A script that a code names, as "sr-Latn" does. Of others any letter counts.
+# Scripts in a language code, as in "sr-Latn". For other scripts, any letter counts.
 _SCRIPT_SUBTAGS = {"latn": _LATIN, "cyrl": "CYRILLIC", "arab": "ARABIC", "deva": "DEVANAGARI"}
 _CHINESE_SUBTAGS = ("hans", "hant")
 
 _LATIN_LETTER = re.compile("[A-Za-z]")
-_PLAIN_WORD = re.compile(r"[A-Za-z][a-z]*+(?:['’][a-z]++)?[,.!?]?(?!\S)")  # begins nearly all
+_PLAIN_WORD = re.compile(r"[A-Za-z][a-z]*+(?:['’][a-z]++)?[,.!?]?(?!\S)")  # begins nearly all texts
 
-# What ends names of hosts and files that have a single dot; "Stop.it" lacks a space.
+# Endings of hosts and files with a single dot; "Stop.it" only lacks a space.
 _SUFFIXES = (
     "ai|app|at|be|ca|ch|co|com|de|dev|edu|es|eu|fr|gov|info|io|net|nl|org|pl|ru|se|uk|us"
     "|bash|bin|cfg|conf|cpp|css|csv|dll|doc|docx|exe|gif|git|go|gz|html?|ini|java|jpe?g|json|js|log"
     "|md|pdf|png|pptx?|py|rs|sh|sql|svg|tar|toml|ts|txt|xlsx?|xml|ya?ml|zip"
 )
 
-# A whole word, with quotation marks, brackets and punctuation around it. What could be a word of a
-# language does not match, nor does a word with other letters than Latin ones: Chinese goes on
-# without a space after a URL. Where parts repeat, none can match what the next one begins with:
-# linear time on any input.
+# A whole word, with quotation marks, brackets and punctuation around it. Possible words of a
+# language don't match, nor do words with letters other than Latin: Chinese continues without a
+# space after a URL. Where parts repeat, none can match what the next one begins with: linear time
+# on any input.
 _CODE = re.compile(
     r"""
     (?=[!-\u024f\u2010-\u205e]*+\Z)
@@ -91,11 +91,11 @@ _CODE = re.compile(
 
 
 def is_translatable(text: str, language: str) -> bool:
-    """Whether there is something in a sentence that a model of this language can translate.
+    """Whether a sentence has anything that a model of this language can translate.
 
     Args:
         text: a sentence.
-        language: BCP-47 code of the language that it is taken to be in.
+        language: BCP-47 code of the source language.
     """
     scripts = _scripts(language)
     if _LATIN in scripts and _PLAIN_WORD.match(text):
@@ -105,7 +105,7 @@ def is_translatable(text: str, language: str) -> bool:
 
 @functools.lru_cache(64)
 def _scripts(language: str) -> tuple[str, ...]:
-    """Words of which the name of a letter of this language has one; none if any letter counts."""
+    """Words in the Unicode names of the language's letters; none if any letter counts."""
     subtag, *others = language.lower().split("-")
     for other in others:
         if len(other) == 4 and other.isalpha() and other not in _CHINESE_SUBTAGS:
@@ -115,7 +115,7 @@ def _scripts(language: str) -> tuple[str, ...]:
 
 def _has_letter(word: str, scripts: tuple[str, ...]) -> bool:
     if _LATIN in scripts and _LATIN_LETTER.search(word):
-        return True  # nearly every word of most languages
+        return True  # the most common case
     return any(character.isalpha() and _is_of(character, scripts) for character in word)
 
 
@@ -123,5 +123,5 @@ def _has_letter(word: str, scripts: tuple[str, ...]) -> bool:
 def _is_of(letter: str, scripts: tuple[str, ...]) -> bool:
     if not scripts:
         return True
-    plain = unicodedata.normalize("NFKC", letter)  # wide, bold and the like
+    plain = unicodedata.normalize("NFKC", letter)  # wide, bold and similar forms
     return any(script in unicodedata.name(part, "") for part in plain for script in scripts)

@@ -1,166 +1,56 @@
-"""A model in a process of its own, as the server sees it; `service.worker.main` is the other end.
+"""The server's end of a model's process; `service.worker.main` is the other end.
 
-The engine stays in the server's process. Its step loop runs in the model's, and the messages that
-the two send each other go over a socket instead of a queue.
+The engine stays in the server's process. Its step loop runs in the model's; commands and events
+pass between the two over a socket.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import dataclasses
 import logging
-import os
 import signal
 import socket
 import subprocess
-import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from service.batching.config import EngineConfig
-from service.batching.jobs import Job
-from service.batching.scheduler import Finished
-from service.batching.step_loop import Events, Listener
-from service.errors import DragomanError, StartupError, UnavailableError
-from service.runtime.plan import RunnerLimits
+from service.batching.events import Events, Listener
+from service.batching.records import EngineRequest
+from service.errors import DragomanError, UnavailableError
 from service.worker.messages import (
     PIECE_BYTES,
     Add,
     Cancel,
     Ended,
     Frames,
-    NewJob,
-    NotOpened,
-    Open,
-    Opened,
     Prepared,
     PrepareScoring,
     Start,
     Stop,
     Stream,
-    Told,
     framed,
 )
-from service.worker.opening import OpenModel
 
 logger = logging.getLogger(__name__)
 
-_MEMORY_HINT = "there may be too little memory for it"
+MEMORY_HINT = "there may be too little memory for it"
 _LACKS_MEMORY = (signal.SIGKILL, signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS)
 
 _EXIT_SECONDS = 5.0
 _DEATH_SECONDS = 1.0  # from the end of its connection, or a kill, until it is gone
 
 
-class ModelProcess:
-    """Starts the process and waits until the model is open there.
-
-    Args:
-        name: of the model, for messages.
-        open_model: opens it, there: a function of a module, or a `functools.partial` of one.
-        log_level, log_format: for `service.observability.logs.configure` there.
-
-    Attributes:
-        limits, widest, num_lanes, cache_bytes, can_score, step_seconds: as in
-            `service.worker.messages.Opened`.
-        pid: of the process.
-
-    Raises:
-        StartupError: the model can't be served, or the process has ended; says what to do.
-    """
-
-    def __init__(
-        self,
-        name: str,
-        open_model: Callable[[], OpenModel],
-        *,
-        log_level: str = "info",
-        log_format: str = "auto",
-    ) -> None:
-        self._name = name
-        self._connection, theirs = socket.socketpair()
-        with theirs, _blocked(signal.SIGINT, signal.SIGTERM):
-            arguments = [str(theirs.fileno()), log_level, log_format]
-            self._process = subprocess.Popen(
-                # Modules come from where ours do.
-                [sys.executable, "-P", "-m", "service.worker.main", *arguments],
-                env={
-                    **os.environ,
-                    "PYTHONPATH": os.pathsep.join(p or os.getcwd() for p in sys.path),
-                },
-                stdin=subprocess.DEVNULL,
-                pass_fds=[theirs.fileno()],
-            )
-        self.pid = self._process.pid
-        opened = self._open(Open(open_model))
-        self.limits: RunnerLimits = opened.limits
-        self.widest: RunnerLimits = opened.widest
-        self.num_lanes = opened.num_lanes
-        self.cache_bytes = opened.cache_bytes
-        self.can_score = opened.can_score
-        self.step_seconds = opened.step_seconds
-
-    @property
-    def exit_status(self) -> int | None:
-        """Of the process, the negative number of a signal that killed it; None while it runs."""
-        return self._process.poll()
-
-    def steps(self, config: EngineConfig, listener: Listener) -> ProcessLoop:
-        """The step loop there. Times are of `time.monotonic`, which both processes share."""
-        return ProcessLoop(self._name, self._process, self._connection, config, listener)
-
-    def _open(self, message: Open) -> Opened:
-        try:
-            answer = self._answer(message)
-            if isinstance(answer, NotOpened):
-                raise StartupError(answer.message)
-            if answer is None:
-                how = _how_it_ended(self._process)
-                hint = f"; {_MEMORY_HINT}" if _may_lack_memory(self._process) else ""
-                raise StartupError(
-                    f"the process of model {self._name} {how} while it was opened{hint}"
-                )
-            assert isinstance(answer, Opened)
-        except BaseException:
-            self._process.kill()
-            self._process.wait()
-            self._connection.close()
-            raise
-        return answer
-
-    def _answer(self, message: Open) -> object:
-        """What the process answers; None if it has ended."""
-        frames = Frames()
-        try:
-            self._connection.sendall(framed(message))
-            while piece := self._connection.recv(PIECE_BYTES):
-                for answer in frames.feed(piece):
-                    return answer
-        except ConnectionError:  # it ended before it had read what it was sent
-            pass
-        return None
-
-
-@contextlib.contextmanager
-def _blocked(*signals: signal.Signals) -> Iterator[None]:
-    """Whoever is started meanwhile has these signals blocked."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, signals)
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
 class ProcessLoop:
-    """What an engine takes for its step loop. Its methods belong to the event loop.
+    """The engine's step loop, in the model's process. Its methods belong to the event loop.
 
     Args:
         name: of the model, for messages.
         process: of the model.
         connection: to it.
         config: limits and special ids.
-        listener: is told what happens.
+        listener: receives the events.
     """
 
     def __init__(
@@ -180,39 +70,29 @@ class ProcessLoop:
         self._frames = Frames()
         self._unsent = bytearray()
         self._is_flushing = False
-        self._jobs: dict[int, Job] = {}
-        self._numbers: dict[Job, int] = {}
-        self._last_number = 0
         self._preparing: list[asyncio.Future[None]] = []
         self._has_ended = False
 
-    @property
-    def num_jobs(self) -> int:
-        """Jobs that have not ended."""
-        return len(self._jobs)
-
-    # --- orders ----------------------------------------------------------------------------------
+    # --- commands --------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Begin; from the event loop that is told what happens."""
+        """Begin; from the event loop that the listener belongs to."""
         self._loop = asyncio.get_running_loop()
         self._connection.setblocking(False)
         self._loop.add_reader(self._connection, self._receive)
         self._send(Start(self._config))
 
-    def add(self, jobs: Sequence[Job]) -> None:
-        """Let the jobs take their turn; as one message, so that they can join in one iteration."""
-        self._send(Add([self._numbered(job) for job in jobs]))
+    def add(self, requests: Sequence[EngineRequest]) -> None:
+        """`StepLoop.add`, there."""
+        self._send(Add(requests))
 
-    def stream(self, job: Job) -> None:
-        """Report the job's tokens, those it has and each new one."""
-        if (number := self._numbers.get(job)) is not None:
-            self._send(Stream(number))
+    def stream(self, request_id: int) -> None:
+        """`StepLoop.stream`, there."""
+        self._send(Stream(request_id))
 
-    def cancel(self, job: Job, error: DragomanError) -> None:
-        """End the job before the next step, if it has not ended by then."""
-        if (number := self._numbers.get(job)) is not None:
-            self._send(Cancel(number, error))
+    def cancel(self, request_id: int, error: DragomanError) -> None:
+        """`StepLoop.cancel`, there."""
+        self._send(Cancel(request_id, error))
 
     async def prepare_scoring(self) -> None:
         """Load what scoring needs, there.
@@ -224,7 +104,7 @@ class ProcessLoop:
         """
         if self._has_ended:
             raise self._gone()
-        assert self._loop is not None, "orders before start()"
+        assert self._loop is not None, "commands before start()"
         prepared: asyncio.Future[None] = self._loop.create_future()
         self._preparing.append(prepared)
         self._send(PrepareScoring())
@@ -244,7 +124,7 @@ class ProcessLoop:
 
     def abandon(self) -> None:
         """Kill the process, in which a step hangs."""
-        self._kill()  # first: when its connection is closed, it ends by itself
+        self._kill()  # first, since it ends by itself when its connection is closed
         self._close()
 
     def _kill(self) -> None:
@@ -256,15 +136,15 @@ class ProcessLoop:
     # --- the socket ------------------------------------------------------------------------------
 
     def _send(self, message: object) -> None:
-        if self._has_ended:  # and the listener knows, or will in a moment
+        if self._has_ended:  # the listener is notified in a moment at most
             return
-        assert self._loop is not None, "orders before start()"
+        assert self._loop is not None, "commands before start()"
         try:
             self._unsent += framed(message)
         except Exception:
             self._give_up()
             return
-        if not self._is_flushing:  # later, with what else comes in this turn of the event loop
+        if not self._is_flushing:  # later, with what else comes in this iteration of the event loop
             self._is_flushing = True
             self._loop.call_soon(self._flush)
 
@@ -272,14 +152,14 @@ class ProcessLoop:
         """Send what goes at once, and the rest when the process has taken it."""
         if self._has_ended:
             return
-        assert self._loop is not None, "orders before start()"
+        assert self._loop is not None, "commands before start()"
         try:
             while self._unsent:
                 del self._unsent[: self._connection.send(self._unsent)]
         except BlockingIOError:
             self._loop.add_writer(self._connection, self._flush)
             return
-        except ConnectionError:  # it has died, which the reader is about to hear of
+        except ConnectionError:  # it has died, which the reader is about to notice
             self._unsent.clear()
         except Exception:
             self._give_up()
@@ -304,13 +184,13 @@ class ProcessLoop:
             self._give_up()
         if not piece and not self._has_ended:
             self._end(failed=True)
-            about = {**self._about(), "how": _how_it_ended(self._process)}
-            if _may_lack_memory(self._process):
-                about["hint"] = _MEMORY_HINT
+            about = {**self._about(), "how": how_it_ended(self._process)}
+            if may_lack_memory(self._process):
+                about["hint"] = MEMORY_HINT
             logger.error("a model's process ended", extra=about)
 
     def _give_up(self) -> None:
-        """End, since what is read or written next can't be relied upon; in an exception's handler.
+        """End, in an exception's handler: what is read or written next can't be relied upon.
 
         Out of memory, for one, each further attempt would fail too.
         """
@@ -320,8 +200,8 @@ class ProcessLoop:
 
     def _take(self, message: Any) -> None:
         match message:
-            case Told():
-                self._listener.told(self._news(message))
+            case Events():
+                self._listener.on_events(message)
             case Prepared():
                 self._prepared(message)
             case Ended(failed):
@@ -331,7 +211,7 @@ class ProcessLoop:
 
     def _end(self, failed: bool) -> None:
         self._close()
-        self._listener.ended(failed)
+        self._listener.on_end(failed)
 
     def _close(self) -> None:
         if self._has_ended:
@@ -350,34 +230,8 @@ class ProcessLoop:
     def _about(self) -> dict[str, object]:
         return {"model": self._name, "pid": self._process.pid}
 
-    # --- jobs and their numbers ------------------------------------------------------------------
-
-    def _numbered(self, job: Job) -> NewJob:
-        self._last_number += 1
-        number = self._last_number
-        self._jobs[number] = job
-        self._numbers[job] = number
-        return NewJob(number, job.request, job.max_new_tokens, job.submitted_at)
-
-    def _news(self, told: Told) -> Events:
-        jobs = self._jobs
-        iterations = [
-            # Who has ended before it is told of joining is of no interest any more.
-            dataclasses.replace(iteration, joined=[jobs[n] for n in joined if n in jobs])
-            if joined
-            else iteration
-            for iteration, joined in zip(told.iterations, told.joined, strict=True)
-        ]
-        streamed = [(jobs[number], token_ids) for number, token_ids in told.streamed]
-        finished = []
-        for number, result in told.finished:
-            job = jobs.pop(number)
-            del self._numbers[job]
-            finished.append(Finished(job, result))
-        return Events(streamed, finished, iterations)
-
     def _prepared(self, message: Prepared) -> None:
-        """Answer everybody who waits: one answer is as good as another."""
+        """Answer all calls that wait: they wait for the same."""
         for waiting in self._preparing:
             if waiting.done():  # cancelled
                 continue
@@ -388,12 +242,13 @@ class ProcessLoop:
         self._preparing.clear()
 
 
-def _may_lack_memory(process: subprocess.Popen[bytes]) -> bool:
-    """Whether it was killed by a signal by which the lack of memory often ends native code."""
+def may_lack_memory(process: subprocess.Popen[bytes]) -> bool:
+    """Whether it was killed by a signal that often means a lack of memory in native code."""
     return -(process.poll() or 0) in _LACKS_MEMORY
 
 
-def _how_it_ended(process: subprocess.Popen[bytes]) -> str:
+def how_it_ended(process: subprocess.Popen[bytes]) -> str:
+    """How a process ended whose connection is closed, for messages."""
     try:
         code = process.wait(_DEATH_SECONDS)
     except subprocess.TimeoutExpired:

@@ -1,4 +1,4 @@
-"""How often Python looks for garbage in a process that serves."""
+"""Garbage collection in a process that serves."""
 
 from __future__ import annotations
 

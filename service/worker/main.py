@@ -2,14 +2,13 @@
 
     python -m service.worker.main FILE_DESCRIPTOR LOG_LEVEL LOG_FORMAT
 
-The server's own threads (calls, tokenization, metrics) and those of the steps would otherwise take
-turns at Python's lock, several times in every step.
+In one process, the server's own threads (calls, tokenization, metrics) and those of the steps would
+wait for each other at Python's lock, several times in every step.
 """
 
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import logging
 import os
 import signal
@@ -18,14 +17,12 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
+from service.batching.events import Events
 from service.batching.failures import LOADING_SCORER, error_of
-from service.batching.jobs import Job
-from service.batching.step_loop import Events, StepLoop
+from service.batching.step_loop import StepLoop
 from service.batching.step_loops import step_loop, widest_sequence
-from service.decoding.requests import GenerationResult
 from service.errors import DragomanError, StartupError
 from service.observability import logs
 from service.runtime.plan import LanedRunner
@@ -36,7 +33,6 @@ from service.worker.messages import (
     Cancel,
     Ended,
     Frames,
-    NewJob,
     NotOpened,
     Open,
     Opened,
@@ -45,7 +41,6 @@ from service.worker.messages import (
     Start,
     Stop,
     Stream,
-    Told,
     framed,
 )
 from service.worker.opening import OpenModel
@@ -56,8 +51,8 @@ logger = logging.getLogger("service.worker.main")  # not __main__
 class Channel:
     """The socket to the server. `send` may be called from any thread, and never waits.
 
-    A thread of its own sends what the socket does not take at once: a busy server must not keep the
-    steps waiting. Whatever fails on the way (for want of memory, say) ends the connection.
+    A thread of its own sends what the socket does not take at once: steps must not wait for a busy
+    server. Any failure on the way (for want of memory, say) ends the connection.
 
     Args:
         connection: the socket; the channel's own from now on.
@@ -81,7 +76,7 @@ class Channel:
                 self._give_up()
 
     def messages(self) -> Iterator[Any]:
-        """What the server sends, until it closes the socket or has died."""
+        """The server's messages, until it closes the socket or dies."""
         frames = Frames()
         while True:
             try:
@@ -128,21 +123,8 @@ class Channel:
             self._connection.shutdown(socket.SHUT_RDWR)
 
 
-@dataclass(frozen=True)
-class _Number:
-    """Where a job's answer goes here: to the job with this number, in the server's process."""
-
-    value: int
-
-    def push(self, token_ids: list[int]) -> None:
-        raise AssertionError("tokens are pushed in the server's process")
-
-    def finish(self, result: GenerationResult) -> None:
-        raise AssertionError("jobs are answered in the server's process")
-
-
 class ModelHost:
-    """Has the model and its step loop, whose `Listener` it is.
+    """Holds the model and its step loop, and sends the loop's events to the server.
 
     Args:
         channel: to the server.
@@ -154,16 +136,9 @@ class ModelHost:
         self._on_open = on_open
         self._model: OpenModel | None = None
         self._steps: StepLoop | None = None
-        # Added by the main thread, removed by the step loop's, one entry at a time.
-        self._jobs: dict[int, Job] = {}
-
-    @property
-    def num_jobs(self) -> int:
-        """Jobs that have not ended."""
-        return len(self._jobs)
 
     def serve(self) -> None:
-        """Do what the server says, until it closes the socket."""
+        """Carry out the server's messages, until it closes the socket."""
         for message in self._channel.messages():
             self._take(message)
 
@@ -181,27 +156,20 @@ class ModelHost:
                 threading.Thread(target=self._prepare_scoring, daemon=True).start()
             case _:
                 assert self._steps is not None, f"not started: {message!r}"
-                self._order(self._steps, message)
+                self._command(self._steps, message)
 
-    def _order(self, steps: StepLoop, message: Any) -> None:
+    def _command(self, steps: StepLoop, message: Any) -> None:
         match message:
-            case Add(jobs):
-                steps.add([self._job(new) for new in jobs])
-            case Stream(number):
-                if (job := self._jobs.get(number)) is not None:
-                    steps.stream(job)
-            case Cancel(number, error):
-                if (job := self._jobs.get(number)) is not None:
-                    steps.cancel(job, error)
+            case Add(requests):
+                steps.add(requests)
+            case Stream(request_id):
+                steps.stream(request_id)
+            case Cancel(request_id, error):
+                steps.cancel(request_id, error)
             case Stop():
                 steps.stop()
             case _:
                 raise AssertionError(f"unknown message: {message!r}")
-
-    def _job(self, new: NewJob) -> Job:
-        job = Job(new.request, _Number(new.number), new.max_new_tokens, new.submitted_at)
-        self._jobs[new.number] = job
-        return job
 
     # --- in threads of their own -----------------------------------------------------------------
 
@@ -240,41 +208,27 @@ class ModelHost:
             error = error_of(exc, LOADING_SCORER)
         self._channel.send(Prepared(error))
 
-    # --- what the step loop tells, from its thread -----------------------------------------------
+    # --- the step loop's listener, on its thread -------------------------------------------------
 
-    def told(self, news: Events) -> None:
+    def on_events(self, events: Events) -> None:
         """Pass on what happened."""
-        self._channel.send(
-            Told(
-                [(_number(job), token_ids) for job, token_ids in news.streamed],
-                [(_number(finished.job), finished.result) for finished in news.finished],
-                [dataclasses.replace(iteration, joined=()) for iteration in news.iterations],
-                [[_number(job) for job in iteration.joined] for iteration in news.iterations],
-            )
-        )
-        for finished in news.finished:
-            del self._jobs[_number(finished.job)]
+        self._channel.send(events)
 
-    def ended(self, failed: bool) -> None:
+    def on_end(self, failed: bool) -> None:
         """Pass on that nothing will follow."""
         self._channel.send(Ended(failed))
 
 
-def _number(job: Job) -> int:
-    assert isinstance(job.reply, _Number)
-    return job.reply.value
-
-
 def main(descriptor: int, log_level: str, log_format: str) -> None:
-    """Open the model that the server names, and run it until the server closes the socket.
+    """Open the server's model, and run it until the server closes the socket.
 
     Args:
         descriptor: of the socket.
         log_level: as `service.observability.logs.configure` takes it.
         log_format: likewise.
     """
-    # It is for the server to say when: Ctrl-C at a terminal goes to both, and calls in progress
-    # are to be answered first. Until here, `ModelProcess` has blocked them.
+    # The server decides when to end: Ctrl-C at a terminal goes to both, and calls in progress are
+    # to be answered first. Until here, `ModelProcess` has blocked these signals.
     signals = (signal.SIGINT, signal.SIGTERM)
     for number in signals:
         signal.signal(number, signal.SIG_IGN)
@@ -292,6 +246,6 @@ if __name__ == "__main__":
         logger.exception("the model's process failed")
         status = 1
     logs.close()
-    # Not by returning: a step that hangs would be waited for. Who closed the socket has all it
-    # wants, or is no more.
+    # Not by returning, which would wait for a step that hangs. The server that closed the socket
+    # needs nothing more, or is gone.
     os._exit(status)

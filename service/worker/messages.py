@@ -1,7 +1,8 @@
-"""What a server and the process of one of its models send each other.
+"""The messages between a server and the process of one of its models: commands and events.
 
-Pickled, since both ends are the same program, started by one of them, on a socket that nobody else
-can reach. Each message is preceded by its length.
+Events are `service.batching.events.Events`, as the step loop reports them. Messages are pickled,
+since both ends are the same program, started by one of them, on a socket that no other process can
+reach. Each is preceded by its length.
 """
 
 from __future__ import annotations
@@ -13,8 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from service.batching.config import EngineConfig
-from service.batching.step_loop import Iteration
-from service.decoding.requests import GenerationRequest, GenerationResult
+from service.batching.records import EngineRequest
 from service.errors import DragomanError
 from service.runtime.plan import RunnerLimits
 from service.worker.opening import OpenModel
@@ -39,40 +39,30 @@ class Open:
 
 @dataclass(frozen=True)
 class Start:
-    """Begin to take jobs."""
+    """Start the step loop."""
 
     config: EngineConfig
 
 
 @dataclass(frozen=True)
-class NewJob:
-    """A job, and the number that stands for it."""
-
-    number: int
-    request: GenerationRequest
-    max_new_tokens: int
-    submitted_at: float
-
-
-@dataclass(frozen=True)
 class Add:
-    """Let the jobs take their turn."""
+    """`StepLoop.add`."""
 
-    jobs: Sequence[NewJob]
+    requests: Sequence[EngineRequest]
 
 
 @dataclass(frozen=True)
 class Stream:
-    """Report the job's tokens, those it has and each new one."""
+    """`StepLoop.stream`."""
 
-    number: int
+    request_id: int
 
 
 @dataclass(frozen=True)
 class Cancel:
-    """End the job before the next step, if it has not ended by then."""
+    """`StepLoop.cancel`."""
 
-    number: int
+    request_id: int
     error: DragomanError
 
 
@@ -118,28 +108,12 @@ class NotOpened:
 
 
 @dataclass(frozen=True)
-class Told:
-    """`service.batching.step_loop.Events`, with numbers for jobs.
-
-    Attributes:
-        streamed, finished: as there.
-        iterations: as there, but for the jobs that joined.
-        joined: of each iteration, the jobs that joined in it.
-    """
-
-    streamed: Sequence[tuple[int, list[int]]]
-    finished: Sequence[tuple[int, GenerationResult]]
-    iterations: Sequence[Iteration]
-    joined: Sequence[list[int]]
-
-
-@dataclass(frozen=True)
 class Prepared:
     """Scoring has been prepared, or could not be.
 
     Attributes:
-        error: what to tell whoever waits for it; None if nothing went wrong. The process has logged
-            the rest.
+        error: for the clients that wait for it; None if all went well. The process has logged the
+            rest.
     """
 
     error: DragomanError | None
@@ -162,7 +136,7 @@ def framed(message: object) -> bytes:
 
 
 class Frames:
-    """Finds the messages in what comes from the other end, in pieces of any size."""
+    """Finds the messages in pieces of any size from the other end."""
 
     def __init__(self) -> None:
         self._received = bytearray()

@@ -1,4 +1,4 @@
-"""From a bundle to what runs it: in the server's process, or in one of the model's own."""
+"""Opening a model: from a bundle to a runner and a scorer, in whichever process it runs."""
 
 from __future__ import annotations
 
@@ -31,6 +31,7 @@ class OpenModel:
         cache_bytes: what the runner's caches can grow to.
         encode_token_budget: for `EngineConfig`; None for its default.
         step_seconds: what a step of one row took in a trial; 0 without one.
+        device: the runner, if it is on a GPU.
     """
 
     runner: ModelRunner | LanedRunner
@@ -38,6 +39,7 @@ class OpenModel:
     cache_bytes: int
     encode_token_budget: int | None = None
     step_seconds: float = 0.0
+    device: DeviceRunner | None = None
 
 
 def open_model(path: Path, settings: Settings) -> OpenModel:
@@ -48,9 +50,9 @@ def open_model(path: Path, settings: Settings) -> OpenModel:
     Raises:
         StartupError: it can't be used; the message says what to do.
     """
-    # onnxruntime reports usage to its makers unless this is set before it is imported. That is done
-    # here and not above, since a server whose models run in processes of their own has no use for
-    # its tens of megabytes.
+    # onnxruntime sends telemetry unless this is set before its import. It is imported here and not
+    # above, since a server whose models run in processes of their own does not need its tens of
+    # megabytes.
     os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
     from model.sessions import SessionSettings
     from service.runtime.cuda.encoder import ENCODE_TOKEN_BUDGET
@@ -63,7 +65,7 @@ def open_model(path: Path, settings: Settings) -> OpenModel:
     except BundleError as exc:
         raise StartupError(str(exc)) from exc
     sessions = SessionSettings(settings.device, settings.threads or None)
-    try_scoring(bundle, sessions)  # first, so that the others get the memory that it took
+    try_scoring(bundle, sessions)  # first, so that the memory it takes is free again
     runner = _runner(bundle, settings, sessions)
     step_seconds = try_translating(bundle, runner)
     scorer = None
@@ -73,8 +75,9 @@ def open_model(path: Path, settings: Settings) -> OpenModel:
         except OSError as exc:
             raise StartupError(f"{exc.filename} cannot be read: {exc.strerror}") from exc
     # On a device, a large encode takes hardly longer than a small.
-    budget = ENCODE_TOKEN_BUDGET if isinstance(runner, DeviceRunner) else None
-    return OpenModel(runner, scorer, runner.cache_bytes, budget, step_seconds)
+    device = runner if isinstance(runner, DeviceRunner) else None
+    budget = ENCODE_TOKEN_BUDGET if device is not None else None
+    return OpenModel(runner, scorer, runner.cache_bytes, budget, step_seconds, device)
 
 
 def _runner(

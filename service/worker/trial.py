@@ -1,7 +1,7 @@
-"""A trial of a model before it serves: what a manifest promises, its graphs must be able to do.
+"""A trial of a model before it serves: its graphs must do what its manifest promises.
 
-Otherwise a bundle that contradicts itself would start, say SERVING and fail every request. Sizes
-that the graphs declare have been compared by then (`model.graph_check`).
+Without it, a bundle that contradicts itself would start, report SERVING and fail every request. The
+sizes that the graphs declare have been compared before (`model.graph_check`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from service.runtime.plan import EncodeItem, LanedRunner, ModelRunner, StepOutpu
 
 T = TypeVar("T")
 
-# A long source takes memory with the square of its length, which is not given back.
+# A long source takes memory with the square of its length, which is not freed afterwards.
 _LONGEST_SOURCE = 1024
 _TIMED_STEPS = 3
 
@@ -50,9 +50,9 @@ def try_scoring(bundle: Bundle, settings: SessionSettings) -> None:
 
 
 def try_translating(bundle: Bundle, runner: ModelRunner | LanedRunner) -> float:
-    """Encode and step with the first row, up to the limits that the manifest names.
+    """Encode and step with the first row, up to the manifest's limits.
 
-    Nothing of it remains in the row: every source that is encoded replaces the last.
+    Nothing of it remains in the row: every encoded source replaces the one before.
 
     Returns:
         Seconds of a step of one row.
@@ -81,7 +81,7 @@ def try_translating(bundle: Bundle, runner: ModelRunner | LanedRunner) -> float:
         _plan(highest, limits.max_target_positions - 1),
     )
     if limits.max_source_positions > limits.max_target_positions:
-        # Otherwise the step has shown that the model has so many positions, at hardly any cost.
+        # Otherwise the last step has shown that there are so many positions, at hardly any cost.
         num_source = min(limits.max_source_positions, _LONGEST_SOURCE)
         source_ids = (*[highest] * (num_source - 1), config.eos_id)
         what = f"a source of limits.max_source_positions ({num_source})"
@@ -102,7 +102,7 @@ def _plan(
     source_ids: tuple[int, ...] | None = None,
     top_k: int | None = None,
 ) -> StepPlan:
-    """Of the first row."""
+    """A plan for the first row."""
     return StepPlan(
         copies=(),
         encodes=() if source_ids is None else [EncodeItem((0,), source_ids)],

@@ -6,7 +6,7 @@ import itertools
 import os
 from pathlib import Path
 
-from export.proof import SENTENCES
+from export.parity import SENTENCES
 
 SENTENCES_VARIABLE = "DRAGOMAN_GPU_SENTENCES"
 """A file with other sentences, one a line; or a number, for so many of these."""

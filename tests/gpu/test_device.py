@@ -25,7 +25,7 @@ from tests.runner_loops import greedy_steps
 from .conftest import Case, device
 
 # Half precision moves log-probabilities by a few hundredths: two tokens that float32 holds for
-# nearly equal may change places (`export.proof` allows as much).
+# nearly equal may change places (`export.parity` allows as much).
 NEAR_TIE = 0.1
 
 Record = Callable[[str, object], None]
@@ -89,7 +89,7 @@ def test_graphs_change_nothing(case: Case, options: SearchOptions) -> None:
     sources = case.sources[:200]
     captured, plain = case.runner(64), case.runner(64, captures=False)
     if device() != "cpu":
-        assert captured.num_captures == len(CAPTURED_TOP_K) * len(captured.ladder.rungs)
+        assert captured.num_captures == len(CAPTURED_TOP_K) * len(captured.buckets.sizes)
     assert plain.num_captures == 0
     with_graphs, without = (translate(runner, sources, options) for runner in (captured, plain))
     same = [
@@ -145,9 +145,9 @@ def test_cancelling_in_mid_flight_leaves_the_others_alone(case: Case) -> None:
             break  # all of them are under way
         for generation in generations[::2]:
             generation.cancel()
-        newcomers = engine.submit_many([GenerationRequest(source) for source in sources[::2]])
+        late = engine.submit_many([GenerationRequest(source) for source in sources[::2]])
         results = [await generation.result() for generation in generations]
-        again = [await generation.result() for generation in newcomers]
+        again = [await generation.result() for generation in late]
         await engine.stop(60.0)
         assert {result.finish_reason for result in again} <= {FinishReason.EOS, FinishReason.LENGTH}
         return results

@@ -1,4 +1,4 @@
-"""Several steps under way on the device: what they bring, and that nobody waits for them."""
+"""Several steps in flight on the device: their outputs, and that launching does not wait."""
 
 from __future__ import annotations
 
@@ -35,17 +35,17 @@ def scripted(case: Case) -> Iterator[StepPlan]:
     for _ in range(STEPS):
         if len(owned) < ROWS and chance.random() < 0.8:
             owned.append(False)
-        newcomers = [row for row, is_owned in enumerate(owned) if not is_owned]
-        newcomers = [row for row in newcomers if chance.random() < 0.5]
+        new = [row for row, is_owned in enumerate(owned) if not is_owned]
+        new = [row for row in new if chance.random() < 0.5]
         for row in range(len(owned)):
-            owned[row] = row in newcomers or (owned[row] and chance.random() > 0.03)
+            owned[row] = row in new or (owned[row] and chance.random() > 0.03)
         while owned and not owned[-1]:
             owned.pop()
         if not owned:
             continue
         chained = np.ones(len(owned), np.bool_)
-        chained[newcomers] = False
-        items = [EncodeItem((row,), next(sources)) for row in newcomers]
+        chained[new] = False
+        items = [EncodeItem((row,), next(sources)) for row in new]
         token_ids = np.full(len(owned), case.bundle.config.bos_id)
         positions = np.zeros(len(owned), np.int32)
         yield StepPlan((), items, token_ids, positions, top_k=1, chained=chained)
@@ -110,8 +110,8 @@ def test_steps_are_launched_while_the_device_is_busy(
     launched = threading.Semaphore(0)
     add = InFlightSteps.add
 
-    def count(flights: InFlightSteps, flight: InFlightStep) -> None:
-        add(flights, flight)
+    def count(steps: InFlightSteps, step: InFlightStep) -> None:
+        add(steps, step)
         launched.release()
 
     monkeypatch.setattr(InFlightSteps, "add", count)
@@ -119,7 +119,7 @@ def test_steps_are_launched_while_the_device_is_busy(
     block = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(lambda _: is_free.wait(120) and None)
     stream = runner._model.stream
     stream.use()
-    runtime = stream._runtime  # type: ignore[attr-defined]
+    runtime = stream._runtime  # type: ignore[union-attr]
     assert not runtime.cudaLaunchHostFunc(ctypes.c_void_p(stream.address), block, None)
     futures = [runner.submit(go_on) for _ in range(3)]
     try:

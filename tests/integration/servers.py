@@ -28,7 +28,7 @@ from service.observability.metrics import ServerMetrics
 from service.runtime.plan import ModelRunner, RunnerLimits
 from service.server import Server
 from service.settings import Settings
-from service.translation.limits import TranslatorLimits
+from service.translation.options import TranslatorLimits
 from service.translation.translator import Translator
 from tests.fake_runner import FakeRunner, Script, echo
 
@@ -65,7 +65,6 @@ def served(
     """A model that runs on `runner`."""
     observer = ModelMetrics(metrics, name)
     engine = Engine(runner, EngineConfig(max_waiting=settings.max_waiting), observer)
-    limits = runner.limits
     return ServedModel(
         name=name,
         version="1",
@@ -73,9 +72,6 @@ def served(
         target=target,
         precision="fp32",
         device="cpu",
-        max_source_tokens=limits.max_source_positions,
-        max_target_tokens=limits.max_target_positions,
-        max_rows=limits.max_rows,
         engine=engine,
         translator=Translator(
             engine,

@@ -230,7 +230,7 @@ async def test_a_server_that_is_not_there(command: str, arguments: list[str]) ->
     done = await run("127.0.0.1:1", *arguments, command=command)
     assert (done.status, done.output) == (1, b"")
     assert done.errors.startswith(
-        'dragoman: no server at 127.0.0.1:1 takes calls; is "dragoman serve" running there, '
+        'dragoman: no server at 127.0.0.1:1 accepts calls; is "dragoman serve" running there, '
         "and ready? (/readyz on its metrics port says why not)"
     )
     assert len(done.errors.splitlines()) == 1
@@ -254,7 +254,7 @@ async def test_a_server_that_goes_away_in_the_middle(
     output, errors = await process.communicate(b"Two men.\nThe lake.\n")
     assert process.returncode == 1
     assert output == b""
-    assert b"UNAVAILABLE" in errors or b"takes calls" in errors
+    assert b"UNAVAILABLE" in errors or b"accepts calls" in errors
     assert b"stopped at line 2" in errors
     assert b"Traceback" not in errors
 

@@ -13,6 +13,7 @@ from model.bundle import Bundle
 from model.config import ModelConfig
 from model.search import greedy_search
 from model.sessions import SessionSettings
+from service.batching.events import Iteration
 from service.decoding.requests import (
     FinishReason,
     GenerationRequest,
@@ -21,7 +22,7 @@ from service.decoding.requests import (
     SearchOptions,
 )
 from service.engine.engine import Engine, EngineConfig
-from service.engine.observer import SilentObserver
+from service.engine.interface import EngineObserver
 from service.runtime.cpu.lanes import OnnxLanes
 from service.runtime.cpu.runner import OnnxRunner
 from tests.factories import random_model, random_sources, tiny_bundle, tiny_config
@@ -32,12 +33,13 @@ MAX_ROWS = 16
 ROWS_TOGETHER = 3
 
 
-class RowCounter(SilentObserver):
+class RowCounter(EngineObserver):
     def __init__(self) -> None:
         self.rows: list[int] = []
 
-    def on_step(self, rows: int, encodes: int, encode_seconds: float, step_seconds: float) -> None:
-        self.rows.append(rows)
+    def on_iteration(self, iteration: Iteration) -> None:
+        if iteration.num_rows or iteration.num_encodes:
+            self.rows.append(iteration.num_stepping)
 
 
 @pytest.fixture(scope="module", params=["fp32", "int8"])

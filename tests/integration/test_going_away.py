@@ -1,4 +1,4 @@
-"""Clients that go away: their slots are free before the next step, and others don't notice."""
+"""Clients that go away: their rows are free before the next step, and others don't notice."""
 
 import asyncio
 import io
@@ -24,7 +24,7 @@ async def until_inside(server: Running, num_sentences: int) -> None:
         await asyncio.sleep(0)
 
 
-async def test_a_cancelled_call_frees_its_slots_before_the_next_step(
+async def test_a_cancelled_call_frees_its_rows_before_the_next_step(
     tokenizer: Tokenizer,
 ) -> None:
     runner = fake_runner(tokenizer)
@@ -56,7 +56,7 @@ async def test_a_cancelled_call_frees_its_slots_before_the_next_step(
         assert finished == 2
 
 
-async def test_an_expired_call_frees_its_slot_and_others_go_on(tokenizer: Tokenizer) -> None:
+async def test_an_expired_call_frees_its_row_and_others_go_on(tokenizer: Tokenizer) -> None:
     runner = fake_runner(tokenizer)
     async with running_fake(runner, tokenizer) as made:
         await made.client.list_models()  # so that the call's time is not spent on the connection
@@ -81,7 +81,7 @@ async def test_an_expired_call_frees_its_slot_and_others_go_on(tokenizer: Tokeni
         assert set(later) == {1}
 
 
-async def test_a_stream_that_is_closed_frees_its_slot(tokenizer: Tokenizer) -> None:
+async def test_a_stream_that_is_closed_frees_its_row(tokenizer: Tokenizer) -> None:
     runner, text = fake_runner(tokenizer), "A dog is running across the green field."
     async with running_fake(runner, tokenizer) as made:
         runner.hold()
@@ -97,7 +97,7 @@ async def test_a_stream_that_is_closed_frees_its_slot(tokenizer: Tokenizer) -> N
             await asyncio.sleep(0)
         runner.release()
         assert (await made.client.translate(["Two men."])).translations[0].text == "Two men."
-        assert made.metric("dragoman_slots_used", model="fake") == 0
+        assert made.metric("dragoman_rows_used", model="fake") == 0
 
 
 async def test_a_client_that_does_not_read_and_goes_is_one_line_in_the_log(

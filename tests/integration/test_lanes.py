@@ -36,7 +36,7 @@ MANY_PAIRS = PAIRS * 18
 
 IDLE = (
     "dragoman_requests_in_flight",
-    "dragoman_slots_used",
+    "dragoman_rows_used",
     "dragoman_waiting_sentences",
     "dragoman_held_back_calls",
 )

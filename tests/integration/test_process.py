@@ -308,7 +308,7 @@ async def test_a_model_that_stalls_is_not_ready_until_it_goes_on(bundle_path: Pa
         assert await server.end() == 0
     messages = [entry["message"] for entry in server.log]
     assert messages.count("a model has work and makes no progress") == 1
-    assert messages.count("a model that was stalled goes on") == 1
+    assert messages.count("a stalled model makes progress again") == 1
 
 
 @needs_two_cores

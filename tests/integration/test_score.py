@@ -323,7 +323,7 @@ async def test_the_command_names_bad_lines(server: Running, tmp_path: Path) -> N
     assert [bool(line) for line in output] == [True, False, False, False, False, False, True, False]
     assert errors.splitlines() == [
         "dragoman: line 2: no tab between a text and its translation",
-        "dragoman: line 3: is blank: there is nothing that a translation could be compared with",
+        "dragoman: line 3: is blank: there is nothing to compare a translation with",
         "dragoman: line 4: more than one tab",
         "dragoman: line 5: not valid UTF-8 at byte 1",
         "dragoman: line 6: 520 characters, the limit is 500",

@@ -249,8 +249,8 @@ async def test_the_metrics_of_a_request(real: Running) -> None:
     assert values["dragoman_step_duration_seconds_count", "tiny"] > 1
     assert values["dragoman_step_rows_sum", "tiny"] > tokens
     assert values["dragoman_target_tokens_total", "tiny"] > tokens
-    assert values["dragoman_slots", "tiny"] == 64
-    assert values["dragoman_slots_used", "tiny"] == 0
+    assert values["dragoman_rows", "tiny"] == 64
+    assert values["dragoman_rows_used", "tiny"] == 0
     assert values["dragoman_waiting_sentences", "tiny"] == 0
     assert values["dragoman_cache_bytes", "tiny"] > 64 * 64 * 32 * 4
     ended = [values["dragoman_finished_sentences_total", "tiny", why] for why in ("eos", "length")]

@@ -1,4 +1,4 @@
-"""An engine in virtual time: the real gate and scheduler, and a model that costs seconds.
+"""An engine in virtual time: real admission control and scheduler, and a model that costs seconds.
 
 What `service.engine.engine` and `service.batching.step_loop` do in two threads is done here in one,
 call by call, so that minutes of load take seconds and give the same figures on every machine.
@@ -15,8 +15,9 @@ from pathlib import Path
 import numpy as np
 
 import bench.suite
-from service.batching.jobs import Job
-from service.batching.scheduler import Finished, Scheduler
+from service.batching.events import Iteration
+from service.batching.records import EngineRequest, Finished
+from service.batching.scheduler import Scheduler
 from service.decoding.requests import (
     FinishReason,
     GenerationRequest,
@@ -28,7 +29,7 @@ from service.engine.admission import AdmissionController
 from service.errors import DragomanError
 from service.runtime.plan import RunnerLimits
 from tests.fake_runner import FakeRunner
-from tests.searches import NoReply
+from tests.searches import submitted
 
 _LENGTHS = Path(bench.suite.__file__).parent / "lengths.csv"
 _FIRST_ID, EOS = 10, 3
@@ -37,7 +38,7 @@ MAX_TARGET = 400
 
 @dataclass(frozen=True)
 class Cost:
-    """What a turn of the loop costs, in seconds.
+    """What an iteration costs, in seconds.
 
     Attributes:
         step, row: a step of n rows takes step + n * row.
@@ -62,14 +63,14 @@ SMALL = Cost(step=0.2e-3, row=0.013e-3, source_token=0.005e-3)
 
 @dataclass(eq=False)
 class Arrival:
-    """One text that somebody wants translated.
+    """One text to translate.
 
     Attributes:
         at: when.
         source, target: tokens; the model gives so many.
         seconds: its latency, once it is answered.
-        refused: what it was told in place of an answer.
-        would_refuse: likewise, in a simulation that lets everybody in nevertheless.
+        refused: the error in place of an answer.
+        would_refuse: likewise, in a simulation that admits them nevertheless.
     """
 
     at: float
@@ -83,7 +84,7 @@ class Arrival:
     result: GenerationResult | None = None
     refused: DragomanError | None = None
     would_refuse: DragomanError | None = None
-    job: Job | None = None
+    job: EngineRequest | None = None
 
     @property
     def in_time(self) -> bool:
@@ -119,7 +120,7 @@ class Simulation:
     Args:
         cost: of the model.
         max_rows, max_waiting, max_queue_seconds: as for the engine.
-        lets_in: the share of those whom the gate refuses that is let in nevertheless.
+        lets_in: the share of refused requests that is admitted nevertheless.
     """
 
     def __init__(
@@ -134,18 +135,20 @@ class Simulation:
     ) -> None:
         self.cost = cost
         self.now = 0.0
-        self.gate = AdmissionController(max_rows, max_waiting, max_queue_seconds, lambda: self.now)
+        self.admission = AdmissionController(
+            max_rows, max_waiting, max_queue_seconds, lambda: self.now
+        )
         limits = RunnerLimits(max_rows, 512, MAX_TARGET, 2, 512)
         self.runner = FakeRunner(limits, lambda source_ids: [5] * (source_ids[0] - _FIRST_ID))
         self.scheduler = Scheduler(
-            limits, bos_id=2, eos_id=EOS, encode_token_budget=encode_token_budget
+            [limits], bos_id=2, eos_id=EOS, encode_token_budget=encode_token_budget
         )
         self.most_inside = 0
         self.wasted_tokens = 0
         self.steps: list[tuple[float, int, float]] = []  # end, rows, seconds of each
         self._lets_in = lets_in
         self._chance = np.random.default_rng(0)
-        self._arrivals: dict[Job, Arrival] = {}
+        self._arrivals: dict[int, Arrival] = {}
         self._next: list[Arrival] = []
 
     def serve(self, arrivals: Iterable[Arrival]) -> None:
@@ -175,20 +178,20 @@ class Simulation:
         )
         now, self.now = self.now, arrival.at  # it came during the last step
         try:
-            self.gate.enter(request, request.num_rows, request.client)
+            self.admission.enter([request])
         except DragomanError as error:
             if self._chance.random() >= self._lets_in:
                 arrival.refused = error
                 return
             arrival.would_refuse = error
-            assert self.gate.places.take(request.num_rows, request.client)
+            assert self.admission._quota.take(request.num_rows, request.client)
         finally:
             self.now = now
-        arrival.job = Job(request, NoReply(), MAX_TARGET, arrival.at)
-        self._arrivals[arrival.job] = arrival
-        self.gate.submitted(arrival.job)
-        self.scheduler.add([arrival.job])
-        self.most_inside = max(self.most_inside, self.gate.places.num_taken)
+        job = arrival.job = submitted(request, MAX_TARGET, arrival.at)
+        self._arrivals[job.id] = arrival
+        self.admission.submitted(job)
+        self.scheduler.add([job])
+        self.most_inside = max(self.most_inside, self.admission.num_taken)
 
     def _iterate(self) -> None:
         started = self.now
@@ -206,25 +209,29 @@ class Simulation:
             self.steps.append((self.now, num_rows, self.now - started))
         for finished in ended:
             self._end(finished)
-        self.gate.iterated(num_rows, self.now - started, schedule.admitted)
+        admitted = [entry.id for entry in schedule.admitted]
+        self.admission.iterated(
+            Iteration(0, 0, num_rows=num_rows, seconds=self.now - started, admitted=admitted)
+        )
 
     def _end(self, finished: Finished) -> None:
-        job, result = finished.job, finished.result
-        arrival = self._arrivals.pop(job)
-        arrival.result = result
+        arrival = self._arrivals.pop(finished.id)
+        assert arrival.job is not None
+        request = arrival.job.request
+        arrival.result = finished.result
         arrival.seconds = self.now - arrival.at
-        self.gate.answered(job, result)
-        self.gate.backlog.ended(job)
-        self.gate.places.release(job.num_rows, job.request.client)
+        self.admission.answered(request, finished.result)
+        self.admission.ended(finished.id)
+        self.admission.release(request)
         if self._next:
             following = self._next.pop()
             following.at = self.now
             self._arrive(following)
         if not arrival.in_time:
-            self.wasted_tokens += len(result.token_ids)
+            self.wasted_tokens += len(finished.result.token_ids)
 
 
 def percentile(arrivals: Iterable[Arrival], q: float) -> float:
-    """Of the latencies of those who were answered; nan without any."""
+    """Of the latencies of answered arrivals; nan without any."""
     seconds = [arrival.seconds for arrival in arrivals if arrival.seconds is not None]
     return float(np.percentile(seconds, q)) if seconds else math.nan

@@ -8,20 +8,21 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from bench import recompute
+from bench.benchmark import run_measurements
 from bench.engine import table
 from bench.engine.bare_loop import BareLoop
 from bench.engine.in_process import ClosedLoop, measure
-from bench.engine.run import SMOKE, EngineBenchmark, run_parts
+from bench.engine.run import SMOKE, EngineBenchmark
 from bench.load.source import read_texts
 from bench.soak import report
-from bench.soak.run import Plan, soak
-from bench.suite import recompute
-from bench.suite.artifacts import SHIPPED_TEXTS, Artifacts, digest, prepare_speed_model
-from bench.suite.cells import read_cells
+from bench.soak.run import SoakPlan, soak
+from bench.suite.artifacts import SHIPPED_TEXTS, Artifacts, Models, digest, prepare_speed_model
+from bench.suite.cells import read_runs
 from bench.suite.points import SMOKE as SUITE_SMOKE
 from bench.suite.points import Load
 from bench.suite.reference import reference_rate
-from bench.suite.run import Models, run_plan
+from bench.suite.run import measurements
 from bench.suite.suite import Suite
 from bench.suite.sweep import Sweep
 from model.bundle import Bundle
@@ -49,7 +50,6 @@ def test_a_suite_sweeps_measures_and_measures_nothing_twice(
         repetitions=1,
         takes_over=False,
         servers_stay=False,
-        keeps_html=True,
         systems=("dragoman", "ctranslate2"),
         seconds=0.5,
         open_seconds=0.5,
@@ -65,10 +65,11 @@ def test_a_suite_sweeps_measures_and_measures_nothing_twice(
     load = Load(concurrency=2, beam_size=2)
     suite.measure(load, 0.0)
     assert {file: file.stat().st_mtime_ns for file in tmp_path.rglob("samples.jsonl.gz")} == files
-    ours, theirs = read_cells(tmp_path)["small int8"][:2]
-    assert (ours.system, theirs.system) == ("ctranslate2", "dragoman")
-    assert all(cell.runs[0].run.plan.beam_size == 2 for cell in (ours, theirs))
-    assert all(not cell.summaries[0].errors for cell in (ours, theirs))
+    runs = read_runs(tmp_path)["small int8"]
+    for system in ("ctranslate2", "dragoman"):
+        (results,) = runs["closed-2-beam2", system]
+        assert results.run.plan.beam_size == 2
+        assert not results.summary().errors
     recompute.main(tmp_path)
     assert "closed-loop throughput with 2 users" in (tmp_path / "report.md").read_text()
 
@@ -88,16 +89,15 @@ def test_the_full_plan_in_miniature_measures_all_and_nothing_twice(
         sweep=Sweep(SUITE_SMOKE.sweep.settings[:2], SUITE_SMOKE.sweep.rounds[:1]),
     )
     models = Models(work, "small", checkpoint=None)
-    assert run_plan(plan, tmp_path, models) == []
-    cells = read_cells(tmp_path)["small int8"]
-    assert {(cell.load, cell.system, len(cell.runs)) for cell in cells} == {
+    assert run_measurements(measurements(plan, tmp_path, models)) == []
+    runs = read_runs(tmp_path)["small int8"]
+    assert {(*key, len(results)) for key, results in runs.items()} == {
         (load.name, system, plan.repetitions_of(system))
         for load in plan.loads
         for system in plan.systems
     }
-    assert not list((tmp_path / "runs").rglob("report.html"))
     files = {file: file.stat().st_mtime_ns for file in tmp_path.rglob("samples.jsonl.gz")}
-    assert run_plan(plan, tmp_path, models) == []
+    assert run_measurements(measurements(plan, tmp_path, models)) == []
     assert {file: file.stat().st_mtime_ns for file in tmp_path.rglob("samples.jsonl.gz")} == files
     recompute.main(tmp_path)
     assert "as at small-int8/capacity" in (tmp_path / "report.md").read_text()
@@ -108,10 +108,10 @@ def test_the_engine_benchmark_measures_its_lines(
 ) -> None:
     models = Models(work, "small")
     benchmark = EngineBenchmark(dataclasses.replace(SMOKE, seconds=0.5), tmp_path, models)
-    (part,) = (part for part in benchmark.parts() if part.name == "closed-64")
-    assert run_parts([part]) == []
+    (many,) = (one for one in benchmark.measurements() if one.name == "closed-64")
+    assert run_measurements([many]) == []
     # On a busy machine half a second may bring no answer: a ratio of two is not sure, but these.
-    rows = {row.name: row for row in table.rows(tmp_path, read_cells(tmp_path))}
+    rows = {row.name: row for row in table.rows(tmp_path, read_runs(tmp_path))}
     assert len(rows) == 10
     (loop,) = (row for name, row in rows.items() if "bare loop" in name)
     assert loop.ratio is not None
@@ -145,12 +145,12 @@ def test_the_bare_loop_runs_the_graph_on_its_own_memory(small: Artifacts) -> Non
 
 def test_a_soak_leaves_nothing_behind(small: Artifacts, tmp_path: Path) -> None:
     found = soak(
-        tmp_path, small, Plan(20.0, seconds=3.0, num_fills=1, num_pairs=1), {"name": "short"}
+        tmp_path, small, SoakPlan(20.0, seconds=3.0, num_fills=1, num_pairs=1), {"name": "short"}
     )
     assert found.left_over == {}
     assert len(found.pairs) == 1
-    assert len(found.spans) == 20
-    assert sum(span.num_ok for span in found.spans) > 0
+    assert len(found.slices) == 20
+    assert sum(one.num_ok for one in found.slices) > 0
     assert found.num_requests > 0
     assert (tmp_path / "report.md").read_text() == report.render(found)
 

@@ -15,7 +15,7 @@ import pytest
 from bench.load.arrivals import arrival_times
 from bench.load.generator import Generator, heartbeat
 from bench.load.plan import LoadPlan
-from bench.load.sample import UNFINISHED, ReplySample, Sample
+from bench.load.sample import UNFINISHED, ReplySample, RequestSample
 from bench.load.statistics import Run, Summary, summarise
 from tests.load.queueing import OneAtATime
 from tests.load.virtual_time import run_virtual
@@ -32,7 +32,7 @@ def texts_of(number: int) -> list[str]:
 
 def load(plan: LoadPlan) -> Summary:
     """Run a plan against the stalling server."""
-    samples: list[Sample] = []
+    samples: list[RequestSample] = []
     server = OneAtATime(SERVICE, STALL_AT, stall=1.0)
 
     async def main() -> None:
@@ -101,7 +101,7 @@ def test_users_of_a_closed_loop_wait_for_their_answers() -> None:
     server = OneAtATime(SERVICE)
 
     async def main() -> None:
-        def record(sample: Sample) -> None:
+        def record(sample: RequestSample) -> None:
             in_flight.append(generator.num_in_flight)
 
         generator = Generator(server, texts_of, record, start=0.0)
@@ -113,7 +113,7 @@ def test_users_of_a_closed_loop_wait_for_their_answers() -> None:
 
 
 def test_breaking_off_records_what_is_in_flight() -> None:
-    samples: list[Sample] = []
+    samples: list[RequestSample] = []
 
     async def never(texts: object) -> ReplySample:
         await asyncio.sleep(3600)
@@ -133,7 +133,7 @@ def test_breaking_off_records_what_is_in_flight() -> None:
 
 
 def test_errors_slow_a_closed_loop_down() -> None:
-    samples: list[Sample] = []
+    samples: list[RequestSample] = []
 
     async def refuse(texts: object) -> ReplySample:
         return ReplySample("UNAVAILABLE", "nobody there")

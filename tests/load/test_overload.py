@@ -1,4 +1,4 @@
-"""More load than the engine carries, in virtual time: who is refused, what others notice."""
+"""Overload in virtual time: what is refused, and what others notice."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ def test_half_as_much_again_as_it_carries(cost: Cost, max_rows: int) -> None:
     seconds = max(5.0, (3000 if max_rows == 64 else 1000) / capacity)
     _, usual = served(cost, max_rows, 0.8, seconds)
     overloaded, offered = served(cost, max_rows, 1.5, seconds)
-    warm = seconds / 3  # by then the first burst, which was let in, is through
+    warm = seconds / 3  # by then the first burst, which was admitted, has ended
     accepted = answered([arrival for arrival in offered if arrival.at > warm])
     assert percentile(accepted, 99) <= 2 * percentile(usual, 99)
     ends = [arrival.at + arrival.seconds for arrival in offered if arrival.seconds is not None]
     assert sum(warm < end < seconds for end in ends) / (seconds - warm) >= 0.9 * capacity
-    # What stands in the queue is bounded by time, far below what its places would hold.
+    # What stands in the queue is bounded by time, far below its capacity.
     assert overloaded.most_inside < max_rows + 4096 // 4
     for arrival in offered:
         assert arrival.in_time or isinstance(arrival.refused, ResourceExhaustedError)
@@ -111,8 +111,8 @@ def test_one_who_sends_ten_thousand_does_not_keep_others_out() -> None:
     assert sum(arrival.refused is not None for arrival in flood) > 9000
 
 
-def test_a_full_queue_has_places_left_for_others() -> None:
-    """By places, where the operator allows any wait."""
+def test_a_full_queue_has_room_left_for_others() -> None:
+    """By quota, where the operator allows any wait."""
     simulation = Simulation(BASE, 8, max_waiting=120, max_queue_seconds=3600.0)
     flood = [Arrival(0.0, 10, 20, client="many") for _ in range(1000)]
     others = [Arrival(0.001, 10, 20, client=f"one {number}") for number in range(12)]
@@ -122,7 +122,7 @@ def test_a_full_queue_has_places_left_for_others() -> None:
     assert percentile(others, 99) < percentile(flood, 99)
 
 
-def test_a_beam_takes_as_many_places_as_rows() -> None:
+def test_a_beam_takes_as_much_quota_as_rows() -> None:
     simulation = Simulation(BASE, 8, max_waiting=120, max_queue_seconds=3600.0)
     beam = SearchOptions(beam_size=8)
     flood = [Arrival(0.0, 10, 20, client="many", options=beam) for _ in range(100)]
@@ -133,7 +133,7 @@ def test_a_beam_takes_as_many_places_as_rows() -> None:
 @pytest.mark.parametrize("patience", [0.5, 1.5])
 @pytest.mark.parametrize("load", [0.9, 1.5, 3.0])
 def test_hardly_anybody_is_refused_who_would_have_made_it(load: float, patience: float) -> None:
-    """One in twenty of those refused is let in nevertheless; what becomes of them?"""
+    """One in twenty of those refused is admitted nevertheless; what becomes of them?"""
     simulation = Simulation(BASE, 64, max_queue_seconds=float("inf"), lets_in=0.05)
     rate = load * BASE.capacity(64, real_lengths())
     arrivals = poisson(rate, 6000 / rate, seed=9)
@@ -161,13 +161,13 @@ def test_what_cannot_make_its_deadline_wastes_little() -> None:
 
 
 def test_slow_steps_are_not_held_against_it_for_ever() -> None:
-    """A neighbour was noisy for a while, and all who come have short deadlines."""
+    """A neighbour was noisy for a while, and all requests have short deadlines."""
     simulation = Simulation(BASE, 64)
     simulation.cost = dataclasses.replace(BASE, step=0.5)
     simulation.serve(poisson(2.0, 100.0))
     start = simulation.now + 1.0
     simulation.serve(Arrival(start + 20.0 * number, 20, 20) for number in range(20))
-    assert simulation.gate.pace.least_step_seconds(1) > 0.2
+    assert simulation.admission._latency.least_step_seconds(1) > 0.2
     simulation.cost = BASE
     start = simulation.now + 1.0
     pairs = [start + 0.25 * number for number in range(100)]
@@ -189,4 +189,4 @@ def test_a_deadline_that_no_server_meets_is_told_as_such() -> None:
     assert isinstance(hopeless.refused, DeadlineExceededError)
     assert isinstance(late.refused, DeadlineExceededError)
     assert other.in_time
-    assert simulation.gate.places.num_taken == 0
+    assert simulation.admission.num_taken == 0

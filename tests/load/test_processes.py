@@ -15,7 +15,7 @@ from bench.load.capacity import CapacityTest
 from bench.load.errors import ServerError
 from bench.load.plan import LoadPlan
 from bench.load.results import read_results
-from bench.load.session import Progress, Session
+from bench.load.session import RunProgress, Session
 from bench.load.units import Slo
 from tests.load.fake_server import FakeServer, Stall, fake_server
 
@@ -126,7 +126,7 @@ def test_a_server_that_dies_ends_the_run_and_what_was_measured_is_written(tmp_pa
 
 
 def test_an_observer_can_end_a_run() -> None:
-    def enough(progress: Progress) -> bool:
+    def enough(progress: RunProgress) -> bool:
         return len(progress.samples) >= 10
 
     with fake_server(answer_at_once) as server:

@@ -13,7 +13,7 @@ from service.decoding.requests import FinishReason, SearchOptions
 from service.runtime.cpu.runner import OnnxRunner, cache_shape
 from service.runtime.plan import RunnerLimits
 from tests.factories import tiny_bundle
-from tests.searches import run_all, search_job
+from tests.searches import run_all, search
 
 Array = npt.NDArray[Any]
 
@@ -47,17 +47,17 @@ def test_the_longest_texts_and_widest_beams_wait_and_take_no_more(bundle: Bundle
     runner = OnnxRunner(bundle, max_rows=MAX_ROWS, intra_op_threads=1)
     before = places(runner)
     assert runner.cache_bytes == computed == sum(num_bytes for _, num_bytes in before)
-    scheduler = Scheduler(runner.limits, bos_id=2, eos_id=3, encode_token_budget=512)
+    scheduler = Scheduler([runner.limits], bos_id=2, eos_id=3, encode_token_budget=512)
     source = [10 + i for i in range(LONGEST - 1)]
     widths = [MAX_ROWS, 1, MAX_ROWS, 4, 2, MAX_ROWS, *[1] * 8]
     jobs = [
-        search_job(source, SearchOptions(beam_size=width, min_new_tokens=LONGEST), LONGEST)
+        search(source, SearchOptions(beam_size=width, min_new_tokens=LONGEST), LONGEST)
         for width in widths
     ]
     scheduler.add(jobs)
     results = run_all(scheduler, runner, max_steps=2000)
-    assert all(results[job].finish_reason is FinishReason.LENGTH for job in jobs)
-    assert all(len(results[job].token_ids) == LONGEST for job in jobs)
+    assert all(results[job.id].finish_reason is FinishReason.LENGTH for job in jobs)
+    assert all(len(results[job.id].token_ids) == LONGEST for job in jobs)
     # The same arrays in the same places: nothing was allocated anew.
     assert places(runner) == before
     assert runner.cache_bytes == computed

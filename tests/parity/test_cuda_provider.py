@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from service.runtime.cuda.batch_sizes import RUNGS
+from service.runtime.batch_sizes import BATCH_SIZES
 from service.runtime.cuda.step import CAPTURED_TOP_K
 from tests.factories import tiny_bundle
 
@@ -69,7 +69,7 @@ def test_every_graph_starts_on_a_gpu_and_every_step_is_captured(tmp_path: Path) 
         for graph, operators in found["on_the_cpu"].items():
             allowed = SHAPE_OPERATORS if graph in ("encoder", "scoring") else set()
             assert set(operators) <= allowed, graph
-        assert found["captured"] == len(RUNGS) * len(CAPTURED_TOP_K)
+        assert found["captured"] == len(BATCH_SIZES) * len(CAPTURED_TOP_K)
         assert found["captured_without"] == 0
         assert "too little memory" in found["too_little"]
         assert "--max-rows" in found["too_little"]

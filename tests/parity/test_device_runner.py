@@ -37,7 +37,7 @@ from service.runtime.plan import (
     StepOutput,
     StepPlan,
 )
-from tests.factories import random_model, random_sources, tiny_bundle, tiny_config
+from tests.factories import random_model, random_sources, tiny_bundle, tiny_config, with_limits
 from tests.late_stream import LateStream
 from tests.runner_loops import greedy_steps, rows_equal
 
@@ -208,17 +208,17 @@ def test_rows_that_go_on_cost_the_host_nothing(
         EncodeItem((row,), source)
         for row, source in enumerate(random_sources(bundle.config, 6, seed=4))
     ]
-    told: list[list[int]] = []
+    sent: list[list[int]] = []
     caches = device._model._caches
     set_rows = caches.set_rows
 
     def count(rows: np.ndarray, values: np.ndarray, staging: Staging) -> None:
-        told.append(rows.tolist())
+        sent.append(rows.tolist())
         set_rows(rows, values, staging)
 
     monkeypatch.setattr(caches, "set_rows", count)
     device.execute(StepPlan((), items, *start(6)))
-    told.clear()
+    sent.clear()
 
     def go_on(count: int) -> StepPlan:
         return StepPlan(
@@ -228,18 +228,18 @@ def test_rows_that_go_on_cost_the_host_nothing(
 
     for _ in range(3):
         device.execute(go_on(6))
-    assert told == []
+    assert sent == []
     device.execute(go_on(5))  # the last has left: it must not step on
-    assert [row for rows in told for row in rows] == [5]
+    assert [row for rows in sent for row in rows] == [5]
     device.execute(go_on(5))
-    assert len(told) == 1
+    assert len(sent) == 1
 
 
 def test_a_row_without_a_place_left_writes_into_nobodys(tmp_path: Path) -> None:
     """The host may learn late that a row has ended by its length; it is chained until then."""
-    bundle = tiny_bundle(tmp_path / "bundle", resident=True)
-    device = DeviceRunner(bundle, CPU, DeviceOptions(max_rows=4), max_target_positions=8)
-    plain = OnnxRunner(bundle, max_rows=4, max_target_positions=8, intra_op_threads=1)
+    bundle = with_limits(tiny_bundle(tmp_path / "bundle", resident=True), max_target_positions=8)
+    device = DeviceRunner(bundle, CPU, DeviceOptions(max_rows=4))
+    plain = OnnxRunner(bundle, max_rows=4, intra_op_threads=1)
     # Neighbours in memory: what the first wrote behind its last place would be the second's first.
     sources = random_sources(bundle.config, 2, seed=21)
     late = [EncodeItem((1,), sources[1])]
@@ -279,7 +279,7 @@ def test_both_are_runners(runners: tuple[DeviceRunner, OnnxRunner]) -> None:
     assert not isinstance(plain, AsyncRunner)
     assert device.limits == plain.limits
     assert device.depth == 2
-    assert device.ladder.top == 32  # with room for rows that nobody uses
+    assert device.buckets.largest == 32  # with room for rows that nobody uses
     assert device.num_captures == 0  # there is no GPU
     assert device.arena_bytes == 0
     no_rows = device.execute(StepPlan((), (), *NOTHING))
@@ -357,7 +357,7 @@ async def test_the_answers_are_pytorchs(tmp_path: Path) -> None:
 # --- start-up ------------------------------------------------------------------------------------
 
 
-def test_a_bundle_without_the_graphs_is_told_apart(tmp_path: Path) -> None:
+def test_a_bundle_without_the_graphs_is_named(tmp_path: Path) -> None:
     with pytest.raises(StartupError, match=r"no graphs for GPUs: export.*--precision fp16"):
         device_runner(tiny_bundle(tmp_path / "bundle"))
 
@@ -397,7 +397,7 @@ def test_caches_stay_within_what_the_runtime_can_fill(
     """ONNX Runtime counts the elements that it fills on a GPU in 32 bits."""
     bundle = tiny_bundle(tmp_path / "bundle", resident=True)
     # Of eight bytes each: keys and values of 2 layers, 64 positions of width 32, 20 rows.
-    monkeypatch.setattr(device_caches, "_MOST_BLANK", 2 * 2 * 64 * 32 * 20 // 2)
+    monkeypatch.setattr(device_caches, "_MAX_BLANK", 2 * 2 * 64 * 32 * 20 // 2)
     room = DeviceMemory(free=10**12, total=10**12)
     runner = DeviceRunner(bundle, CPU, DeviceOptions(), memory=lambda _: room)
     assert runner.limits.max_rows == 16
@@ -470,9 +470,9 @@ def test_capturing_ends_in_time(runners: tuple[DeviceRunner, OnnxRunner], bundle
     model = device._model
 
     def step() -> DeviceStep:
-        return DeviceStep(bundle, CPU, model._caches, device.ladder, device.limits, captures=True)
+        return DeviceStep(bundle, CPU, model._caches, device.buckets, device.limits, captures=True)
 
-    every = len(step().captured_top_k) * len(device.ladder.rungs)
+    every = len(step().captured_top_k) * len(device.buckets.sizes)
     assert step().capture() == every
     times = iter([0.0, *[1.0] * 4, *[CAPTURE_SECONDS + 1] * every])
     slow = step()

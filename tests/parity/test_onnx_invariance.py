@@ -10,7 +10,7 @@ import pytest
 
 from service.runtime.cpu.runner import OnnxRunner
 from service.runtime.plan import EncodeItem, RowCopy, StepOutput, StepPlan
-from tests.factories import random_sources, tiny_bundle
+from tests.factories import random_sources, tiny_bundle, with_limits
 from tests.runner_loops import greedy_steps, rows_equal
 
 # Widths that are no multiple of any vector's length, among others.
@@ -133,9 +133,8 @@ def test_whatever_the_number_of_threads(
 def test_buffer_length_does_not_matter(tmp_path: Path) -> None:
     bundle = tiny_bundle(tmp_path / "bundle", precision="int8")
     sources = random_sources(bundle.config, 7, max_length=16)
-    small = OnnxRunner(
-        bundle, max_rows=7, max_source_positions=16, max_target_positions=8, intra_op_threads=1
-    )
+    short = with_limits(bundle, max_source_positions=16, max_target_positions=8)
+    small = OnnxRunner(short, max_rows=7, intra_op_threads=1)
     large = OnnxRunner(bundle, max_rows=64, intra_op_threads=1)
     pairs = zip(greedy_steps(small, sources, 8), greedy_steps(large, sources, 8), strict=True)
     for first, second in pairs:

@@ -13,7 +13,7 @@ import torch
 from model.transformer import Transformer
 from service.runtime.cpu.runner import OnnxRunner
 from service.runtime.plan import Adjustments, EncodeItem, StepPlan
-from tests.factories import random_model, random_sources, tiny_bundle, tiny_config
+from tests.factories import random_model, random_sources, tiny_bundle, tiny_config, with_limits
 from tests.runner_loops import greedy_steps
 
 # Every value of every option, and every pair of norm with the others.
@@ -26,6 +26,8 @@ OPTIONS: list[dict[str, Any]] = [
     {"norm": "pre", "activation": "gelu", "embedding_tying": "target", "output_bias": True},
     {"norm": "pre", "activation": "silu", "embedding_tying": "none", "scale_embeddings": False},
     {"norm": "pre", "positions": "none", "embedding_tying": "all"},
+    {"norm": "post", "embedding_norm": True, "activation": "gelu", "output_bias": True},
+    {"norm": "pre", "embedding_norm": True, "scale_embeddings": False},
     {"num_encoder_layers": 1, "num_decoder_layers": 3, "num_heads": 4, "ffn_dim": 20},
     {"d_model": 48, "num_heads": 1, "vocab_size": 331, "layer_norm_eps": 1e-3},
     {"d_model": 24, "num_heads": 3, "vocab_size": 2048, "ffn_dim": 31},  # top-k in two stages
@@ -64,7 +66,7 @@ def test_fp32_equals_pytorch(tmp_path: Path, options: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(("precision", "tolerance"), [("fp16", 0.05), ("int8", 0.3)])
-@pytest.mark.parametrize("options", OPTIONS[:8], ids=lambda o: "-".join(map(str, o.values())))
+@pytest.mark.parametrize("options", OPTIONS[:10], ids=lambda o: "-".join(map(str, o.values())))
 def test_other_precisions_are_near(
     tmp_path: Path, options: dict[str, Any], precision: str, tolerance: float
 ) -> None:
@@ -154,7 +156,7 @@ def test_fewer_tokens_are_the_first_of_more(tmp_path: Path, vocab_size: int) -> 
     bundle = tiny_bundle(tmp_path / "bundle", vocab_size=vocab_size)
     sources = random_sources(bundle.config, 5)
     by_k = {
-        k: greedy_steps(OnnxRunner(bundle, top_k=k, intra_op_threads=1), sources, 3)
+        k: greedy_steps(OnnxRunner(with_limits(bundle, top_k=k), intra_op_threads=1), sources, 3)
         for k in (1, 8, 50, 256, vocab_size)
     }
     for k, outputs in by_k.items():

@@ -21,7 +21,7 @@ from service.batching.scheduler import Scheduler
 from service.decoding.requests import Hypothesis, SearchOptions
 from service.runtime.cpu.runner import OnnxRunner
 from tests.factories import random_model, random_sources, tiny_bundle, tiny_config
-from tests.searches import run_all, search_job
+from tests.searches import run_all, search
 
 MAX_NEW_TOKENS = 30
 NUM_MODELS, NUM_SOURCES = 4, 30
@@ -64,11 +64,11 @@ def options_of(search: Search) -> SearchOptions:
 def found(bundle: Bundle, options: SearchOptions) -> list[list[Hypothesis]]:
     """What our engine finds for every source."""
     runner = OnnxRunner(bundle, max_rows=48, intra_op_threads=1)
-    scheduler = Scheduler(runner.limits, bos_id=2, eos_id=3, encode_token_budget=512)
-    jobs = [search_job(source[:-1], options, MAX_NEW_TOKENS) for source in SOURCES]
+    scheduler = Scheduler([runner.limits], bos_id=2, eos_id=3, encode_token_budget=512)
+    jobs = [search(source[:-1], options, MAX_NEW_TOKENS) for source in SOURCES]
     scheduler.add(jobs)
     results = run_all(scheduler, runner)
-    return [results[job].hypotheses for job in jobs]
+    return [results[job.id].hypotheses for job in jobs]
 
 
 def differs(

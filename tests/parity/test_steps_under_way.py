@@ -20,8 +20,7 @@ from service.runtime.cpu.runner import OnnxRunner
 from service.runtime.cuda.caches import DeviceCaches
 from service.runtime.cuda.encoder import DeviceEncoder
 from service.runtime.cuda.runner import DeviceOptions, DeviceRunner
-from service.runtime.cuda.runtime_library import CudaError
-from service.runtime.cuda.stream import DeviceStream, HostStream
+from service.runtime.cuda.stream import CudaError, DeviceStream, HostStream
 from service.runtime.plan import EncodeItem, StepOutput, StepPlan
 from tests.factories import random_sources, tiny_bundle
 from tests.late_stream import LateStream

@@ -30,15 +30,15 @@ from service.runtime.plan import Adjustments, EncodeItem, RowCopy, StepOutput, S
 from tests.stand_in.steering import StandIn
 
 SOURCE = (5, 6, 7, 8, 3)
-RUNG = 8  # of all numbers of rows from 5 on
+BATCH_SIZE = 8  # of all numbers of rows from 5 on
 STEPS = 200
 
 
-def plan(num_rows: int, newcomers: list[int], chance: random.Random) -> StepPlan:
-    """A greedy step in which `newcomers` join those who go on."""
+def plan(num_rows: int, new: list[int], chance: random.Random) -> StepPlan:
+    """A greedy step in which the rows `new` join those that continue."""
     chained = np.ones(num_rows, np.bool_)
-    chained[newcomers] = False
-    items = [EncodeItem((row,), SOURCE[chance.randrange(4) :]) for row in newcomers]
+    chained[new] = False
+    items = [EncodeItem((row,), SOURCE[chance.randrange(4) :]) for row in new]
     return StepPlan(
         (), items, np.full(num_rows, 2), np.zeros(num_rows, np.int32), top_k=1, chained=chained
     )
@@ -48,14 +48,16 @@ def numbered(runner: DeviceRunner, cuda: StandIn, num_rows: int) -> None:
     """Let rows join, and from now on have the steps numbered in the first row's token."""
     chance = random.Random(0)
     runner.execute(plan(num_rows, list(range(num_rows)), chance))
-    cuda.write_to(runner._model._step._bindings[RUNG, 1].chosen.address)
+    cuda.write_to(runner._model._step._bindings[BATCH_SIZE, 1].chosen.address)
     cuda.forget()
 
 
 def under_way(bundle: Bundle, captures: bool, depth: int) -> dict[str, Any]:
     """What is called for `depth` steps while the device does nothing, and what they bring."""
     cuda, chance = StandIn(), random.Random(1)
-    runner = DeviceRunner(bundle, SessionSettings("cuda"), DeviceOptions(RUNG, captures, depth))
+    runner = DeviceRunner(
+        bundle, SessionSettings("cuda"), DeviceOptions(BATCH_SIZE, captures, depth)
+    )
     numbered(runner, cuda, 6)
     cuda.hold()
     futures = [runner.submit(plan(6, [], chance)) for _ in range(depth)]
@@ -81,29 +83,31 @@ def runner_stream(cuda: StandIn) -> str:
 def many(bundle: Bundle, captures: bool, depth: int) -> dict[str, Any]:
     """Steps of rows that come and go, with as many unseen as there may be."""
     cuda, chance = StandIn(), random.Random(depth)
-    runner = DeviceRunner(bundle, SessionSettings("cuda"), DeviceOptions(RUNG, captures, depth))
+    runner = DeviceRunner(
+        bundle, SessionSettings("cuda"), DeviceOptions(BATCH_SIZE, captures, depth)
+    )
     numbered(runner, cuda, 6)
     sent = Counter[str]()
-    put = Staging.put
+    upload = Staging.upload
 
     def counted(staging: Staging, *arrays: np.ndarray[Any, Any]) -> list[DeviceArray]:
         sent["copies"] += 1
-        return put(staging, *arrays)
+        return upload(staging, *arrays)
 
-    Staging.put = counted  # type: ignore[assignment,method-assign]
+    Staging.upload = counted  # type: ignore[assignment,method-assign]
     numbers: list[int] = []
     futures: deque[Future[StepOutput]] = deque()
     num_rows = 6
     for _ in range(STEPS):
-        newcomers: list[int] = []
+        new: list[int] = []
         if chance.random() < 0.3:
-            num_rows = chance.randint(5, RUNG)
-            newcomers = sorted(chance.sample(range(num_rows), chance.randint(1, num_rows)))
+            num_rows = chance.randint(5, BATCH_SIZE)
+            new = sorted(chance.sample(range(num_rows), chance.randint(1, num_rows)))
         if len(futures) == depth:
             numbers.append(int(futures.popleft().result().top_ids[0, 0]))
-        futures.append(runner.submit(plan(num_rows, newcomers, chance)))
+        futures.append(runner.submit(plan(num_rows, new, chance)))
     numbers += [int(future.result().top_ids[0, 0]) for future in futures]
-    Staging.put = put  # type: ignore[method-assign]
+    Staging.upload = upload  # type: ignore[method-assign]
     journal = cuda.journal()
     cuda.write_to(0)
     runner.close()
@@ -125,7 +129,7 @@ def kinds_of(journal: list[str]) -> list[str]:
 def others(bundle: Bundle, captures: bool) -> dict[str, Any]:
     """What is called for steps of other kinds, and of sizes for which nothing is bound yet."""
     cuda, chance = StandIn(), random.Random(3)
-    runner = DeviceRunner(bundle, SessionSettings("cuda"), DeviceOptions(4 * RUNG, captures))
+    runner = DeviceRunner(bundle, SessionSettings("cuda"), DeviceOptions(4 * BATCH_SIZE, captures))
     runner.execute(plan(6, list(range(6)), chance))
     cuda.forget()
     token_ids, positions, every = np.full(6, 2), np.ones(6, np.int32), np.arange(6)
@@ -147,7 +151,7 @@ def spoilt(bundle: Bundle) -> dict[str, Any]:
     """A runner none of whose captures succeed."""
     cuda = StandIn()
     cuda.spoil_captures(True)
-    runner = DeviceRunner(bundle, SessionSettings("cuda"), DeviceOptions(RUNG))
+    runner = DeviceRunner(bundle, SessionSettings("cuda"), DeviceOptions(BATCH_SIZE))
     cuda.spoil_captures(False)
     captured = runner.num_captures
     numbered(runner, cuda, 6)

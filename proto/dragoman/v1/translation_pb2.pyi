@@ -3,30 +3,30 @@
 isort:skip_file
 The public contract of Dragoman: machine translation over gRPC.
 
-Fields that mean what they mean in Google's Cloud Translation API v3 have its names (`contents`,
-`source_language_code`, `target_language_code`, `model`, `translated_text`).
+Fields with the same meaning as in Google's Cloud Translation API v3 have the same names
+(`contents`, `source_language_code`, `target_language_code`, `model`, `translated_text`).
 
 Errors of a whole call are gRPC status codes, with details from google/rpc/error_details.proto:
 
   INVALID_ARGUMENT    the request can never succeed; BadRequest names the field and the limit
-  NOT_FOUND           no such model or language pair; the message says what there is
-  FAILED_PRECONDITION the model's bundle was made without what is asked for; the message says how
-                      to make it anew
-  RESOURCE_EXHAUSTED  load: try again after RetryInfo's delay (or a message over gRPC's own size
-                      limit, which has no RetryInfo: trying again can't help)
+  NOT_FOUND           no such model or language pair; the message lists what is available
+  FAILED_PRECONDITION the model's bundle lacks the requested feature; the message says how to
+                      export it again
+  RESOURCE_EXHAUSTED  overload: retry after RetryInfo's delay. Or a message over gRPC's size limit,
+                      which has no RetryInfo: a retry can't help
   DEADLINE_EXCEEDED   the client's deadline passed, or can't be met
-  CANCELLED           the client went away
+  CANCELLED           the client cancelled the call or disconnected
   UNAVAILABLE         the server is starting or draining: safe to retry elsewhere
   INTERNAL            a defect; the message has the request id, the server's log the rest
 
-Counts of tokens (`source_token_count`, `target_token_count`) are of what stands in the text: they
-leave out end-of-sentence tokens. Lists of tokens, log-probabilities and limits include them.
+Token counts (`source_token_count`, `target_token_count`) exclude end-of-sentence tokens. Lists of
+tokens, log-probabilities and limits include them.
 
-Metadata: a client may send `x-request-id` (1 to 128 letters, digits, and any of `-_.:/+=@`);
-the server gives the id that it used, its own if there was none, in the trailing metadata.
-It may send `x-client-id` (the same characters): where there is not enough for all, clients get
-equal shares of a model, whatever the number and size of their requests. Without it a client is
-its network address. The id is believed: let a proxy set it if clients are not to be trusted.
+Metadata: a client may send `x-request-id` (1 to 128 letters, digits, and any of `-_.:/+=@`). The
+server returns the id in the trailing metadata, and generates one if there was none.
+A client may send `x-client-id` (the same characters). Under load, clients get equal shares of a
+model, whatever the number and size of their requests. Without an id, a client is identified by its
+network address. The id is trusted: if you don't trust your clients, let a proxy set it.
 """
 
 from collections import abc as _abc
@@ -58,22 +58,22 @@ class _AlignmentKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Alignme
     ALIGNMENT_KIND_HARD: _AlignmentKind.ValueType  # 1
     """Alignment.links."""
     ALIGNMENT_KIND_SOFT: _AlignmentKind.ValueType  # 2
-    """Alignment.links and Alignment.rows. One call's rows may hold 4,000,000 weights altogether, or it
-    fails with INVALID_ARGUMENT: Score before anything is scored, Translate once the translations
-    turn out that long.
+    """Alignment.links and Alignment.rows. The rows of one call may hold 4,000,000 weights in all. A call
+    with more fails with INVALID_ARGUMENT: Score before anything is scored, Translate when the
+    translations turn out to be that long.
     """
 
 class AlignmentKind(_AlignmentKind, metaclass=_AlignmentKindEnumTypeWrapper):
-    """What is returned of an alignment."""
+    """Parts of an alignment to return."""
 
 ALIGNMENT_KIND_UNSPECIFIED: AlignmentKind.ValueType  # 0
 """Nothing."""
 ALIGNMENT_KIND_HARD: AlignmentKind.ValueType  # 1
 """Alignment.links."""
 ALIGNMENT_KIND_SOFT: AlignmentKind.ValueType  # 2
-"""Alignment.links and Alignment.rows. One call's rows may hold 4,000,000 weights altogether, or it
-fails with INVALID_ARGUMENT: Score before anything is scored, Translate once the translations
-turn out that long.
+"""Alignment.links and Alignment.rows. The rows of one call may hold 4,000,000 weights in all. A call
+with more fails with INVALID_ARGUMENT: Score before anything is scored, Translate when the
+translations turn out to be that long.
 """
 Global___AlignmentKind: _TypeAlias = AlignmentKind  # noqa: Y015
 
@@ -86,23 +86,23 @@ class _PriorityEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Priority.Val
     PRIORITY_UNSPECIFIED: _Priority.ValueType  # 0
     """The server's choice: NORMAL."""
     PRIORITY_LOW: _Priority.ValueType  # 1
-    """An eighth of what NORMAL gets: for what can wait."""
+    """An eighth of NORMAL's share: for requests that can wait."""
     PRIORITY_NORMAL: _Priority.ValueType  # 2
-    """One share."""
+    """The usual share."""
     PRIORITY_HIGH: _Priority.ValueType  # 3
-    """Eight times what NORMAL gets: for somebody who sits and waits."""
+    """Eight times NORMAL's share: for interactive requests."""
 
 class Priority(_Priority, metaclass=_PriorityEnumTypeWrapper):
-    """How large a share a request gets where there is not enough for all. Nobody waits for ever."""
+    """A request's share of the model under load. No request waits for ever."""
 
 PRIORITY_UNSPECIFIED: Priority.ValueType  # 0
 """The server's choice: NORMAL."""
 PRIORITY_LOW: Priority.ValueType  # 1
-"""An eighth of what NORMAL gets: for what can wait."""
+"""An eighth of NORMAL's share: for requests that can wait."""
 PRIORITY_NORMAL: Priority.ValueType  # 2
-"""One share."""
+"""The usual share."""
 PRIORITY_HIGH: Priority.ValueType  # 3
-"""Eight times what NORMAL gets: for somebody who sits and waits."""
+"""Eight times NORMAL's share: for interactive requests."""
 Global___Priority: _TypeAlias = Priority  # noqa: Y015
 
 class _LengthPenaltyKind:
@@ -119,7 +119,7 @@ class _LengthPenaltyKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Len
     """((5 + length) / 6) ^ length_penalty (Wu et al., 2016, equation 14)."""
 
 class LengthPenaltyKind(_LengthPenaltyKind, metaclass=_LengthPenaltyKindEnumTypeWrapper):
-    """What a hypothesis's log-probability is divided by. Its length counts the end-of-sentence token."""
+    """The divisor of a hypothesis's log-probability. Its length includes the end-of-sentence token."""
 
 LENGTH_PENALTY_KIND_UNSPECIFIED: LengthPenaltyKind.ValueType  # 0
 """The server's choice: POWER."""
@@ -138,27 +138,27 @@ class _EarlyStoppingEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_EarlySt
     EARLY_STOPPING_UNSPECIFIED: _EarlyStopping.ValueType  # 0
     """The server's choice: HEURISTIC."""
     EARLY_STOPPING_HEURISTIC: _EarlyStopping.ValueType  # 1
-    """When the best running hypothesis, at its present length, scores no better than the worst
-    finished one. Hugging Face calls it False.
+    """When the best running hypothesis, at its current length, scores no better than the worst finished
+    one. Hugging Face's False.
     """
     EARLY_STOPPING_FIRST: _EarlyStopping.ValueType  # 2
-    """At once. Hugging Face calls it True."""
+    """At once. Hugging Face's True."""
     EARLY_STOPPING_NEVER: _EarlyStopping.ValueType  # 3
-    """When no running hypothesis could score better at any length. Hugging Face calls it "never"."""
+    """When no running hypothesis could score better at any length. Hugging Face's "never"."""
 
 class EarlyStopping(_EarlyStopping, metaclass=_EarlyStoppingEnumTypeWrapper):
-    """When a beam that has `beam_size` finished hypotheses is done."""
+    """When a beam search with `beam_size` finished hypotheses ends."""
 
 EARLY_STOPPING_UNSPECIFIED: EarlyStopping.ValueType  # 0
 """The server's choice: HEURISTIC."""
 EARLY_STOPPING_HEURISTIC: EarlyStopping.ValueType  # 1
-"""When the best running hypothesis, at its present length, scores no better than the worst
-finished one. Hugging Face calls it False.
+"""When the best running hypothesis, at its current length, scores no better than the worst finished
+one. Hugging Face's False.
 """
 EARLY_STOPPING_FIRST: EarlyStopping.ValueType  # 2
-"""At once. Hugging Face calls it True."""
+"""At once. Hugging Face's True."""
 EARLY_STOPPING_NEVER: EarlyStopping.ValueType  # 3
-"""When no running hypothesis could score better at any length. Hugging Face calls it "never"."""
+"""When no running hypothesis could score better at any length. Hugging Face's "never"."""
 Global___EarlyStopping: _TypeAlias = EarlyStopping  # noqa: Y015
 
 class _FinishReason:
@@ -168,33 +168,33 @@ class _FinishReason:
 class _FinishReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_FinishReason.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     FINISH_REASON_UNSPECIFIED: _FinishReason.ValueType  # 0
-    """The model was not asked: the text has an error status."""
+    """The model did not run: the text has an error status."""
     FINISH_REASON_EOS: _FinishReason.ValueType  # 1
-    """The model ended every sentence itself (or there was nothing to translate in the text)."""
+    """The model ended every sentence (or the text contained nothing to translate)."""
     FINISH_REASON_LENGTH: _FinishReason.ValueType  # 2
-    """At least one sentence was cut off at the largest number of tokens."""
+    """At least one sentence was cut off at the limit of tokens."""
     FINISH_REASON_CANCELLED: _FinishReason.ValueType  # 3
-    """Cancelled before its end."""
+    """The call was cancelled before the end."""
     FINISH_REASON_DEADLINE: _FinishReason.ValueType  # 4
-    """The deadline passed before its end."""
+    """The deadline passed before the end."""
     FINISH_REASON_ERROR: _FinishReason.ValueType  # 5
-    """An error ended it; the status says which."""
+    """An error ended it; see the status."""
 
 class FinishReason(_FinishReason, metaclass=_FinishReasonEnumTypeWrapper):
-    """Why generating a translation ended."""
+    """Why the generation of a translation ended."""
 
 FINISH_REASON_UNSPECIFIED: FinishReason.ValueType  # 0
-"""The model was not asked: the text has an error status."""
+"""The model did not run: the text has an error status."""
 FINISH_REASON_EOS: FinishReason.ValueType  # 1
-"""The model ended every sentence itself (or there was nothing to translate in the text)."""
+"""The model ended every sentence (or the text contained nothing to translate)."""
 FINISH_REASON_LENGTH: FinishReason.ValueType  # 2
-"""At least one sentence was cut off at the largest number of tokens."""
+"""At least one sentence was cut off at the limit of tokens."""
 FINISH_REASON_CANCELLED: FinishReason.ValueType  # 3
-"""Cancelled before its end."""
+"""The call was cancelled before the end."""
 FINISH_REASON_DEADLINE: FinishReason.ValueType  # 4
-"""The deadline passed before its end."""
+"""The deadline passed before the end."""
 FINISH_REASON_ERROR: FinishReason.ValueType  # 5
-"""An error ended it; the status says which."""
+"""An error ended it; see the status."""
 Global___FinishReason: _TypeAlias = FinishReason  # noqa: Y015
 
 @_typing.final
@@ -209,30 +209,30 @@ class TranslateRequest(_message.Message):
     MODEL_FIELD_NUMBER: _builtins.int
     OPTIONS_FIELD_NUMBER: _builtins.int
     source_language_code: _builtins.str
-    """The language of the texts as a BCP-47 code, such as "en"; upper and lower case are the same.
-    Where no model is for just that region or script, one for the language is taken: "en" for
-    "en-GB". May be left empty where `model` and `target_language_code` leave only one choice; a language
-    is never guessed from the text.
+    """The language of the texts as a BCP-47 code, such as "en", in upper or lower case. If there is no
+    model for the region or script, the server uses one for the language: "en" for "en-GB". May be
+    empty if `model` and `target_language_code` leave only one choice. The server never detects the
+    language from the text.
     """
     target_language_code: _builtins.str
-    """The language to translate into, as a BCP-47 code. May be left empty where `model` and
+    """The language to translate into, as a BCP-47 code. May be empty if `model` and
     `source_language_code` leave only one choice.
     """
     model: _builtins.str
-    """The name of a model of ListModels. Left empty, the server takes the first of its models, in
-    the order in which it was given them, that translates between the two languages.
+    """The name of a model of ListModels. If empty, the server uses its first model, in the configured
+    order, that translates between the two languages.
     """
     @_builtins.property
     def contents(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """The texts: plain text, each a word, a sentence, a paragraph or a page. A text in which there is
-        nothing to translate comes back as it is: an empty or blank one, and one of copied sentences
-        (`TranslateOptions.split_sentences`). The server limits their number (1,024 unless configured)
-        and the characters (Unicode code points) of each (100,000 unless configured). At least one.
+        """The texts, at least one: plain text, each a word, a sentence, a paragraph or a page. A text
+        without anything to translate is returned unchanged: an empty or blank text, and one of copied
+        sentences (`TranslateOptions.split_sentences`). The server limits the number of texts (1,024 by
+        default) and the characters (Unicode code points) of each (100,000 by default).
         """
 
     @_builtins.property
     def options(self) -> Global___TranslateOptions:
-        """How to translate."""
+        """Options."""
 
     def __init__(
         self,
@@ -253,7 +253,7 @@ Global___TranslateRequest: _TypeAlias = TranslateRequest  # noqa: Y015
 
 @_typing.final
 class StreamTranslateRequest(_message.Message):
-    """A request to translate one text and receive it as it comes into being."""
+    """A request to translate one text and receive the translation piece by piece."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -272,7 +272,7 @@ class StreamTranslateRequest(_message.Message):
     """As in TranslateRequest."""
     @_builtins.property
     def options(self) -> Global___TranslateOptions:
-        """How to translate."""
+        """Options."""
 
     def __init__(
         self,
@@ -293,10 +293,10 @@ Global___StreamTranslateRequest: _TypeAlias = StreamTranslateRequest  # noqa: Y0
 
 @_typing.final
 class TranslateOptions(_message.Message):
-    """How to translate. A server refuses options that it does not know (fields of a newer contract)
-    with INVALID_ARGUMENT, rather than answering as if they had not been asked for.
+    """Options of a translation. A server refuses unknown options (fields of a newer contract) with
+    INVALID_ARGUMENT instead of ignoring them.
 
-    Numbers 5 to 31 are kept for how to translate, 34 to 47 for what to return.
+    Numbers 5 to 31 are for options of the translation, 34 to 47 for options of the answer.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -309,36 +309,36 @@ class TranslateOptions(_message.Message):
     RETURN_TOKENS_FIELD_NUMBER: _builtins.int
     RETURN_ALIGNMENTS_FIELD_NUMBER: _builtins.int
     max_new_tokens: _builtins.int
-    """The most tokens to generate for each sentence (for the whole text if it is not split), the
+    """Limit of the tokens generated for each sentence (for the whole text if it is not split), the
     end-of-sentence token included: from 1 to the model's ModelLimits.max_target_tokens. Not set:
-    twice the source's tokens and 50, within that limit.
+    twice the number of source tokens plus 50, within that limit.
     """
     split_sentences: _builtins.bool
-    """Whether to split each text into sentences, translate those, and join them with what was between
-    them: white space, and the markers that lines begin with (bullets, numbers, check boxes,
-    headings, quotes). Not set: true. With false a text goes to the model in one piece, without the
-    white space around it and the markers before it; one that is longer than the model can read is
-    split even then, and says so in `was_split`.
+    """Whether to split each text into sentences, translate them, and join the translations with the
+    original white space and line markers (bullets, numbers, check boxes, headings, quotes). Not set:
+    true. If false, a text goes to the model in one piece, without the white space around it and the
+    markers before it. A text that is longer than the model can read is split even then, and its
+    translation has `was_split`.
 
-    A sentence (with false: a text) is copied where each of its words is a URL, an e-mail address, a
-    path or an identifier, or has no letter of the source language's script: numbers, emoji, another
-    script. The model does not see it: no option of a search concerns it, and it counts no tokens.
+    A sentence (if false: a text) is copied if each of its words is a URL, an e-mail address, a path
+    or an identifier, or has no letter of the source language's script: numbers, emoji, another
+    script. The model does not read it, search options don't apply to it, and it counts no tokens.
     """
     priority: Global___Priority.ValueType
-    """How large a share of the model this request gets while others wait. Not set: NORMAL."""
+    """The request's share of the model while others wait. Not set: NORMAL."""
     num_hypotheses: _builtins.int
-    """Return so many translations of each sentence, best first, in Translation.sentences: from 1 to
-    `search.beam_size`. Not set: only the text.
+    """The number of translations to return for each sentence, best first, in Translation.sentences:
+    from 1 to `search.beam_size`. Not set: only the text.
     """
     return_tokens: _builtins.bool
     """Return the tokens of each hypothesis with their log-probabilities, in Translation.sentences."""
     return_alignments: Global___AlignmentKind.ValueType
-    """Return which tokens of the source those of each hypothesis come from, in Translation.sentences,
-    with the tokens of both. It is computed once a hypothesis is finished. Not for StreamTranslate.
+    """Return the alignment of each hypothesis with its source, and the tokens of both, in
+    Translation.sentences. It is computed after the search. Not for StreamTranslate.
     """
     @_builtins.property
     def search(self) -> Global___SearchOptions:
-        """How to search for each sentence's translation. Not set: greedily."""
+        """How to search for each sentence's translation. Not set: greedy search."""
 
     def __init__(
         self,
@@ -372,8 +372,8 @@ Global___TranslateOptions: _TypeAlias = TranslateOptions  # noqa: Y015
 
 @_typing.final
 class SearchOptions(_message.Message):
-    """How to search for the translation of a sentence. The fields left out make a greedy search: the
-    best token at each step. Presets:
+    """How to search for the translation of a sentence. Without any field set, the search is greedy: it
+    takes the best token at each step. Presets:
 
       as Hugging Face does with beams   beam_size 4
       as CTranslate2 does               beam_size 2, early_stopping FIRST
@@ -393,41 +393,41 @@ class SearchOptions(_message.Message):
     TARGET_PREFIX_FIELD_NUMBER: _builtins.int
     SAMPLING_FIELD_NUMBER: _builtins.int
     beam_size: _builtins.int
-    """Hypotheses that grow side by side, from 1 (greedy) to 32, or the model's ModelLimits.max_rows
-    where that is less; servers may take more. Not set: 1. StreamTranslate takes only 1, since the
-    beginning of a translation can change while a beam is searched.
+    """Number of hypotheses, from 1 (greedy) to 32, or to the model's ModelLimits.max_rows if that is
+    less; servers may accept more. Not set: 1. StreamTranslate accepts only 1, since the beginning of
+    a translation can change during a beam search.
     """
     length_penalty: _builtins.float
-    """Alpha, from -50 to 50: 0 ranks hypotheses by their bare log-probabilities, more favours
-    longer ones. Not set: 1. Without effect on a greedy search.
+    """Alpha, from -50 to 50: 0 ranks hypotheses by log-probability alone, larger values favour longer
+    hypotheses. Not set: 1. No effect on a greedy search.
     """
     length_penalty_kind: Global___LengthPenaltyKind.ValueType
-    """What a hypothesis's log-probability is divided by. Not set: POWER."""
+    """The divisor of a hypothesis's log-probability. Not set: POWER."""
     early_stopping: Global___EarlyStopping.ValueType
-    """When a beam is done. Not set: HEURISTIC."""
+    """When a beam search ends. Not set: HEURISTIC."""
     min_new_tokens: _builtins.int
-    """No sentence's translation ends before so many tokens; at most max_new_tokens, if that is set."""
+    """Minimal number of tokens of each sentence's translation; at most max_new_tokens, if that is set."""
     repetition_penalty: _builtins.float
-    """From 1 to 100: in ranking, the log-probability of a token that the translation already has is
-    multiplied by it. Not set: 1, which changes nothing.
+    """From 1 to 100: the factor of the log-probability, in ranking, of tokens that the translation
+    already contains. Not set: 1, no penalty.
     """
     no_repeat_ngram_size: _builtins.int
-    """No sequence of so many tokens comes twice in a sentence. 0: no such rule."""
+    """No sequence of this many tokens occurs twice in a sentence. 0: no such rule."""
     target_prefix: _builtins.str
-    """What the translation of each text begins with (if it is split, that of the first sentence that
-    the model translates, after its line's markers): the model goes on from there. White space and
-    Unicode are normalised in it, as in every text: none is kept at its end. It counts as tokens,
+    """The beginning of each text's translation, from which the model continues. If the text is split, it
+    begins the first sentence that the model translates, after its line's markers. White space and
+    Unicode are normalised, as in every text; white space at its end is dropped. Its tokens count,
     with log-probability 0.
     """
     @_builtins.property
     def suppressed_tokens(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Pieces of the model's vocabulary that are never written, at most 256; U+2581 stands for a
-        space, as in Token.piece.
+        """Pieces of the model's vocabulary that are never generated, at most 256. U+2581 stands for a space,
+        as in Token.piece.
         """
 
     @_builtins.property
     def sampling(self) -> Global___Sampling:
-        """Draw tokens at random instead of taking the best; only with a beam_size of 1."""
+        """Draw tokens at random instead of taking the best; only with beam_size 1."""
 
     def __init__(
         self,
@@ -464,7 +464,7 @@ Global___SearchOptions: _TypeAlias = SearchOptions  # noqa: Y015
 
 @_typing.final
 class Sampling(_message.Message):
-    """How to draw the tokens of a translation at random. Set, but empty, it draws from the best 64."""
+    """How to draw tokens at random. If set but empty, tokens are drawn from the best 64."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -473,19 +473,19 @@ class Sampling(_message.Message):
     TOP_P_FIELD_NUMBER: _builtins.int
     SEED_FIELD_NUMBER: _builtins.int
     temperature: _builtins.float
-    """From 0.01 to 100: below 1 the likely tokens become likelier still. Not set: 1."""
+    """From 0.01 to 100: values below 1 favour likely tokens. Not set: 1."""
     top_k: _builtins.int
-    """Only the best so many tokens are drawn from, 1 to 256. Not set: 64. More than that make every
-    step slower, for the requests that share it as well.
+    """Draw from this many best tokens only, 1 to 256. Not set: 64. More make every step slower, also for
+    the other requests in the batch.
     """
     top_p: _builtins.float
-    """Of these only the fewest that make up this share of their probability, over 0 and up to 1. Not
-    set: 1.
+    """Of these, draw only from the smallest set of best tokens whose probabilities add up to this share,
+    over 0 and up to 1. Not set: 1.
     """
     seed: _builtins.int
-    """The same seed draws the same translation of the same sentence, whoever else is served; different
-    sentences are drawn independently of each other. Not set: another one for each sentence, so that
-    a text that is sent n times in a request has n samples.
+    """The same seed draws the same translation of the same sentence, whatever else is in the batch.
+    Different sentences are drawn independently of each other. Not set: a new seed for each sentence,
+    so that a text sent n times in a request gets n samples.
     """
     def __init__(
         self,
@@ -534,24 +534,22 @@ class Translation(_message.Message):
     translated_text: _builtins.str
     """The translation; empty if `status` is not OK."""
     finish_reason: Global___FinishReason.ValueType
-    """Why generating it ended."""
+    """Why its generation ended."""
     source_token_count: _builtins.int
-    """Tokens of the source that the model read, end-of-sentence tokens not included."""
+    """Number of source tokens that the model read, without end-of-sentence tokens."""
     target_token_count: _builtins.int
-    """Tokens that the model generated, end-of-sentence tokens not included."""
+    """Number of tokens that the model generated, without end-of-sentence tokens."""
     was_split: _builtins.bool
-    """True if a sentence was longer than the model can read and had to be split inside."""
+    """Whether a sentence was longer than the model can read and had to be split."""
     @_builtins.property
     def status(self) -> _status_pb2.Status:
-        """Whether this text was translated: code 0 (OK), or the code, message and details of what was
-        wrong with it. Left out when OK.
-        """
+        """The error of this text, if it was not translated: code, message and details. Left out when OK."""
 
     @_builtins.property
     def sentences(self) -> _containers.RepeatedCompositeFieldContainer[Global___Sentence]:
-        """The sentences that the model translated, in order: if `num_hypotheses` or `return_tokens` was
-        set, or `return_alignments`. White space, line markers and copied sentences are none of them:
-        they are in `translated_text` only, and have no score.
+        """The sentences that the model translated, in order, if `num_hypotheses`, `return_tokens` or
+        `return_alignments` was set. White space, line markers and copied sentences are not among them:
+        they are in `translated_text` only, without a score.
         """
 
     def __init__(
@@ -583,15 +581,15 @@ class Sentence(_message.Message):
     HYPOTHESES_FIELD_NUMBER: _builtins.int
     SOURCE_TOKENS_FIELD_NUMBER: _builtins.int
     source_text: _builtins.str
-    """As it stands in the text."""
+    """The sentence as in the text."""
     @_builtins.property
     def hypotheses(self) -> _containers.RepeatedCompositeFieldContainer[Global___Hypothesis]:
-        """Best first. The first is what `translated_text` holds in place of `source_text`."""
+        """Best first. The first one is part of `translated_text`."""
 
     @_builtins.property
     def source_tokens(self) -> _containers.RepeatedCompositeFieldContainer[Global___SourceToken]:
-        """The tokens that the model read, its end-of-sentence token the last: if `return_alignments` was
-        set.
+        """The tokens that the model read, with the end-of-sentence token at the end, if `return_alignments`
+        was set.
         """
 
     def __init__(
@@ -624,22 +622,22 @@ class Hypothesis(_message.Message):
     text: _builtins.str
     """The translation."""
     log_probability: _builtins.float
-    """Natural logarithm of its probability, its end-of-sentence token included."""
+    """Natural logarithm of its probability, including the end-of-sentence token."""
     score: _builtins.float
-    """By which it was ranked: the log-probability over the length penalty; of a greedy search the
-    bare log-probability.
+    """The value by which hypotheses are ranked: the log-probability divided by the length penalty; of a
+    greedy search the log-probability.
     """
     finish_reason: Global___FinishReason.ValueType
     """EOS or LENGTH."""
     @_builtins.property
     def tokens(self) -> _containers.RepeatedCompositeFieldContainer[Global___Token]:
-        """Its tokens, the end-of-sentence token among them: if `return_tokens` or `return_alignments` was
+        """Its tokens, including the end-of-sentence token, if `return_tokens` or `return_alignments` was
         set.
         """
 
     @_builtins.property
     def alignment(self) -> Global___Alignment:
-        """Which tokens of the source its tokens come from: if `return_alignments` was set."""
+        """The alignment of its tokens with those of the source, if `return_alignments` was set."""
 
     def __init__(
         self,
@@ -670,16 +668,16 @@ class Token(_message.Message):
     START_FIELD_NUMBER: _builtins.int
     END_FIELD_NUMBER: _builtins.int
     piece: _builtins.str
-    """As the model's vocabulary has it; U+2581 stands for a space."""
+    """The token as in the model's vocabulary; U+2581 stands for a space."""
     log_probability: _builtins.float
-    """Natural logarithm of its probability after the tokens before it."""
+    """Natural logarithm of its probability, given the tokens before it."""
     start: _builtins.int
-    """Where it stands in the text of the hypothesis (of Score: in `translated_text`): its first
-    character, counted in Unicode code points from 0. White space before a token is not part of it.
+    """Its first character in the text of the hypothesis (of Score: in `translated_text`), counted in
+    Unicode code points from 0. White space before a token is not part of it.
     """
     end: _builtins.int
-    """One past its last character. Equal to `start` for a token without a character of its own: the
-    end-of-sentence token, and of a character that became several tokens all but the last.
+    """One past its last character. Equal to `start` for a token without a character: the end-of-sentence
+    token, and all but the last token of a character that became several tokens.
     """
     def __init__(
         self,
@@ -709,7 +707,7 @@ class SourceToken(_message.Message):
     piece: _builtins.str
     """As in Token."""
     start: _builtins.int
-    """As in Token: its place in Sentence.source_text (of Score: in ScorePair.source_text)."""
+    """As in Token, but in Sentence.source_text (of Score: in ScorePair.source_text)."""
     end: _builtins.int
     """As in Token."""
     def __init__(
@@ -729,9 +727,9 @@ Global___SourceToken: _TypeAlias = SourceToken  # noqa: Y015
 
 @_typing.final
 class Alignment(_message.Message):
-    """Where the decoder looked while it wrote: its cross-attention in one layer, averaged over heads
-    (Garg et al., 2019, "Jointly Learning to Align and Translate with Transformer Models"). Nobody
-    taught the model to align: it is right more often than not, and not always.
+    """A word alignment: the decoder's cross-attention of the head that was trained to align or, if the
+    model has none, in one layer, averaged over heads (Garg et al., 2019, "Jointly Learning to Align and
+    Translate with Transformer Models"). It is right more often than not, but not always.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -740,13 +738,15 @@ class Alignment(_message.Message):
     ROWS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def links(self) -> _containers.RepeatedCompositeFieldContainer[Global___AlignmentLink]:
-        """For each token of the translation but the end-of-sentence token, in order, the token of the
-        source with the largest weight, the end-of-sentence token not considered; the first of equals.
+        """For each token of the translation, in order, the source token with the largest weight; the first
+        of equals. Without end-of-sentence tokens.
         """
 
     @_builtins.property
     def rows(self) -> _containers.RepeatedCompositeFieldContainer[Global___AlignmentRow]:
-        """The weights of each token of the translation, end-of-sentence included: if SOFT was asked for."""
+        """The weights of each token of the translation, including the end-of-sentence token, if SOFT was
+        requested.
+        """
 
     def __init__(
         self,
@@ -764,16 +764,16 @@ Global___Alignment: _TypeAlias = Alignment  # noqa: Y015
 
 @_typing.final
 class AlignmentLink(_message.Message):
-    """A token of the source and one of the translation that belong together."""
+    """A source token and the token of the translation that is aligned with it."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     SOURCE_FIELD_NUMBER: _builtins.int
     TARGET_FIELD_NUMBER: _builtins.int
     source: _builtins.int
-    """Its number among the source's tokens, from 0."""
+    """Index of the source token, from 0."""
     target: _builtins.int
-    """Its number among the translation's tokens, from 0."""
+    """Index of the translation's token, from 0."""
     def __init__(
         self,
         *,
@@ -797,7 +797,7 @@ class AlignmentRow(_message.Message):
     WEIGHTS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def weights(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
-        """One for each token of the source, end-of-sentence included; they sum to one."""
+        """One for each source token, including the end-of-sentence token; their sum is one."""
 
     def __init__(
         self,
@@ -822,14 +822,12 @@ class Timing(_message.Message):
     COMPUTE_DURATION_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def queue_duration(self) -> _duration_pb2.Duration:
-        """From the request's arrival until the model began with the text (of several texts, the one that
-        waited longest).
-        """
+        """From the request's arrival until the model began the text (of several texts, the longest wait)."""
 
     @_builtins.property
     def compute_duration(self) -> _duration_pb2.Duration:
-        """From there until the last sentence of the text was finished (of several texts, the one that
-        took longest; they are worked on at the same time).
+        """From there to the end of the text's last sentence (of several texts, which run concurrently, the
+        longest time).
         """
 
     def __init__(
@@ -894,7 +892,7 @@ class StreamTranslateResponse(_message.Message):
 
     @_builtins.property
     def summary(self) -> Global___StreamSummary:
-        """What there is to say at the end."""
+        """The summary, at the end."""
 
     def __init__(
         self,
@@ -920,7 +918,7 @@ class TextDelta(_message.Message):
 
     TEXT_FIELD_NUMBER: _builtins.int
     text: _builtins.str
-    """The text, never empty, never ending inside a character."""
+    """The text. It is never empty and never ends inside a character."""
     def __init__(
         self,
         *,
@@ -997,14 +995,13 @@ class ScoreRequest(_message.Message):
     """As in TranslateRequest."""
     @_builtins.property
     def pairs(self) -> _containers.RepeatedCompositeFieldContainer[Global___ScorePair]:
-        """The texts and their translations. Their number is limited as that of TranslateRequest.contents,
-        and the characters of each text and each translation as those of each of its texts. At least
-        one.
+        """The texts and their translations, at least one pair. The limits are those of
+        TranslateRequest.contents, for the number of pairs and for each text and translation.
         """
 
     @_builtins.property
     def options(self) -> Global___ScoreOptions:
-        """What to return."""
+        """Priority, and what to return."""
 
     def __init__(
         self,
@@ -1025,10 +1022,10 @@ Global___ScoreRequest: _TypeAlias = ScoreRequest  # noqa: Y015
 
 @_typing.final
 class ScorePair(_message.Message):
-    """A text and a translation of it. Each goes to the model in one piece, whatever its sentences: a
+    """A text and its translation. Each goes to the model in one piece, without splitting into sentences. A
     pair with more tokens than ModelLimits.max_source_tokens or max_target_tokens gets an error. Line
-    markers, and what Translate copies, are scored like any other text. To score what Translate wrote,
-    send Sentence.source_text and Hypothesis.text.
+    markers, and what Translate would copy, are scored like any other text. To score a result of
+    Translate, send Sentence.source_text and Hypothesis.text.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -1055,7 +1052,7 @@ Global___ScorePair: _TypeAlias = ScorePair  # noqa: Y015
 
 @_typing.final
 class ScoreOptions(_message.Message):
-    """What to return of each pair. Options of a newer contract are refused, as in TranslateOptions."""
+    """Options of a scoring request. Unknown options are refused, as in TranslateOptions."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1067,7 +1064,7 @@ class ScoreOptions(_message.Message):
     return_tokens: _builtins.bool
     """Return the tokens of each translation with their log-probabilities."""
     return_alignments: Global___AlignmentKind.ValueType
-    """Return which tokens of the text those of the translation come from, with the tokens of both."""
+    """Return the alignment of each translation with its text, and the tokens of both."""
     def __init__(
         self,
         *,
@@ -1119,7 +1116,7 @@ Global___ScoreResponse: _TypeAlias = ScoreResponse  # noqa: Y015
 
 @_typing.final
 class PairScore(_message.Message):
-    """How probable a translation is."""
+    """The score of one pair."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1131,32 +1128,32 @@ class PairScore(_message.Message):
     SOURCE_TOKENS_FIELD_NUMBER: _builtins.int
     ALIGNMENT_FIELD_NUMBER: _builtins.int
     log_probability: _builtins.float
-    """Natural logarithm of the probability that the model gives the translation, its end-of-sentence
-    token included: the sum over its tokens. 0 if `status` is not OK. (Of a translation that this
-    model wrote it can differ from Hypothesis.log_probability where the text, read again, falls
-    into other tokens; for the same tokens the two differ by rounding alone.)
+    """Natural logarithm of the translation's probability under the model, including the end-of-sentence
+    token: the sum over its tokens. 0 if `status` is not OK. (For a translation by this model, it can
+    differ from Hypothesis.log_probability if the text is tokenized differently; for the same tokens
+    the two differ by rounding only.)
     """
     source_token_count: _builtins.int
-    """Tokens of the text, end-of-sentence token not included."""
+    """Number of tokens of the text, without the end-of-sentence token."""
     target_token_count: _builtins.int
-    """Tokens of the translation, end-of-sentence token not included."""
+    """Number of tokens of the translation, without the end-of-sentence token."""
     @_builtins.property
     def status(self) -> _status_pb2.Status:
         """As in Translation."""
 
     @_builtins.property
     def tokens(self) -> _containers.RepeatedCompositeFieldContainer[Global___Token]:
-        """The translation's tokens, the end-of-sentence token the last: if `return_tokens` or
+        """The translation's tokens, with the end-of-sentence token at the end, if `return_tokens` or
         `return_alignments` was set.
         """
 
     @_builtins.property
     def source_tokens(self) -> _containers.RepeatedCompositeFieldContainer[Global___SourceToken]:
-        """The text's tokens, the end-of-sentence token the last: if `return_alignments` was set."""
+        """The text's tokens, with the end-of-sentence token at the end, if `return_alignments` was set."""
 
     @_builtins.property
     def alignment(self) -> Global___Alignment:
-        """If `return_alignments` was set."""
+        """The alignment, if `return_alignments` was set."""
 
     def __init__(
         self,
@@ -1203,7 +1200,7 @@ class ListModelsResponse(_message.Message):
     MODELS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def models(self) -> _containers.RepeatedCompositeFieldContainer[Global___Model]:
-        """In the order in which the server was given them, which is the order of preference."""
+        """In the configured order, which is the order of preference."""
 
     def __init__(
         self,
@@ -1242,7 +1239,7 @@ Global___GetModelRequest: _TypeAlias = GetModelRequest  # noqa: Y015
 
 @_typing.final
 class LanguagePair(_message.Message):
-    """A direction that a model translates in."""
+    """A direction of translation."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1280,7 +1277,7 @@ class Model(_message.Message):
     LIMITS_FIELD_NUMBER: _builtins.int
     CAN_SCORE_FIELD_NUMBER: _builtins.int
     name: _builtins.str
-    """Its name, which `TranslateRequest.model` takes."""
+    """Its name, for `TranslateRequest.model`."""
     version: _builtins.str
     """The version of its weights."""
     precision: _builtins.str
@@ -1288,16 +1285,14 @@ class Model(_message.Message):
     device: _builtins.str
     """The device that it runs on: "cpu" or "cuda"."""
     can_score: _builtins.bool
-    """Whether it takes Score and `return_alignments`. A bundle from before there was a scoring graph
-    does not.
-    """
+    """Whether it supports Score and `return_alignments`. Bundles without a scoring graph don't."""
     @_builtins.property
     def language_pairs(self) -> _containers.RepeatedCompositeFieldContainer[Global___LanguagePair]:
-        """What it translates."""
+        """The directions that it translates."""
 
     @_builtins.property
     def limits(self) -> Global___ModelLimits:
-        """What it takes."""
+        """Limits of a request."""
 
     def __init__(
         self,
@@ -1320,7 +1315,7 @@ Global___Model: _TypeAlias = Model  # noqa: Y015
 
 @_typing.final
 class ModelLimits(_message.Message):
-    """The largest that a model takes."""
+    """Limits of a model."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1334,13 +1329,13 @@ class ModelLimits(_message.Message):
     max_content_characters: _builtins.int
     """Characters (Unicode code points) in a text."""
     max_source_tokens: _builtins.int
-    """Tokens that the model reads at once, end-of-sentence token included. A longer sentence is
+    """Tokens that the model reads at once, including the end-of-sentence token. A longer sentence is
     split.
     """
     max_target_tokens: _builtins.int
-    """Tokens that the model writes at once, end-of-sentence token included."""
+    """Tokens that the model generates at once, including the end-of-sentence token."""
     max_rows: _builtins.int
-    """Sentences that are translated at the same time; more wait."""
+    """Sentences that are translated at the same time; further ones wait."""
     def __init__(
         self,
         *,

@@ -67,28 +67,28 @@ class TranslationServiceServicer:
     """
 
     def Translate(self, request, context):
-        """Translates many texts at once. They are answered in order, and one bad text does not fail the
-        others: each translation has its own status.
+        """Translates many texts in one call. Answers are in the order of the texts. A bad text does not fail
+        the others: each translation has its own status.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def StreamTranslate(self, request, context):
-        """Translates one text and sends it piece by piece as it comes into being. The deltas joined are
-        exactly the text that Translate gives. The last message, and only that, is the summary.
+        """Translates one text and sends the translation piece by piece while it is generated. The joined
+        deltas equal the result of Translate. The last message, and only that, is the summary.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Score(self, request, context):
-        """Says how probable given translations are, without translating: the model reads each pair in one
-        pass. They are answered in order, and one bad pair does not fail the others.
+        """Computes how probable given translations are, without translating: the model reads each pair in
+        one pass. Answers are in the order of the pairs. A bad pair does not fail the others.
 
-        Pairs take places in the queue like sentences, but wait for no row of the batch, and the server's
-        estimates count rows: pairs that wait make none of them longer, and a call is not refused on
-        arrival because it could not make its deadline. It ends when that passes.
+        Pairs take places in the queue like sentences, but need no row of the batch. The server's
+        estimates count rows, so waiting pairs don't make them longer, and a call is not refused on
+        arrival because of its deadline. It ends when the deadline passes.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -3,30 +3,30 @@
 isort:skip_file
 The public contract of Dragoman: machine translation over gRPC.
 
-Fields that mean what they mean in Google's Cloud Translation API v3 have its names (`contents`,
-`source_language_code`, `target_language_code`, `model`, `translated_text`).
+Fields with the same meaning as in Google's Cloud Translation API v3 have the same names
+(`contents`, `source_language_code`, `target_language_code`, `model`, `translated_text`).
 
 Errors of a whole call are gRPC status codes, with details from google/rpc/error_details.proto:
 
   INVALID_ARGUMENT    the request can never succeed; BadRequest names the field and the limit
-  NOT_FOUND           no such model or language pair; the message says what there is
-  FAILED_PRECONDITION the model's bundle was made without what is asked for; the message says how
-                      to make it anew
-  RESOURCE_EXHAUSTED  load: try again after RetryInfo's delay (or a message over gRPC's own size
-                      limit, which has no RetryInfo: trying again can't help)
+  NOT_FOUND           no such model or language pair; the message lists what is available
+  FAILED_PRECONDITION the model's bundle lacks the requested feature; the message says how to
+                      export it again
+  RESOURCE_EXHAUSTED  overload: retry after RetryInfo's delay. Or a message over gRPC's size limit,
+                      which has no RetryInfo: a retry can't help
   DEADLINE_EXCEEDED   the client's deadline passed, or can't be met
-  CANCELLED           the client went away
+  CANCELLED           the client cancelled the call or disconnected
   UNAVAILABLE         the server is starting or draining: safe to retry elsewhere
   INTERNAL            a defect; the message has the request id, the server's log the rest
 
-Counts of tokens (`source_token_count`, `target_token_count`) are of what stands in the text: they
-leave out end-of-sentence tokens. Lists of tokens, log-probabilities and limits include them.
+Token counts (`source_token_count`, `target_token_count`) exclude end-of-sentence tokens. Lists of
+tokens, log-probabilities and limits include them.
 
-Metadata: a client may send `x-request-id` (1 to 128 letters, digits, and any of `-_.:/+=@`);
-the server gives the id that it used, its own if there was none, in the trailing metadata.
-It may send `x-client-id` (the same characters): where there is not enough for all, clients get
-equal shares of a model, whatever the number and size of their requests. Without it a client is
-its network address. The id is believed: let a proxy set it if clients are not to be trusted.
+Metadata: a client may send `x-request-id` (1 to 128 letters, digits, and any of `-_.:/+=@`). The
+server returns the id in the trailing metadata, and generates one if there was none.
+A client may send `x-client-id` (the same characters). Under load, clients get equal shares of a
+model, whatever the number and size of their requests. Without an id, a client is identified by its
+network address. The id is trusted: if you don't trust your clients, let a proxy set it.
 """
 
 from collections import abc as _abc
@@ -60,20 +60,20 @@ class TranslationServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> TranslationServiceAsyncStub: ...
     Translate: _grpc.UnaryUnaryMultiCallable[_translation_pb2.TranslateRequest, _translation_pb2.TranslateResponse]
-    """Translates many texts at once. They are answered in order, and one bad text does not fail the
-    others: each translation has its own status.
+    """Translates many texts in one call. Answers are in the order of the texts. A bad text does not fail
+    the others: each translation has its own status.
     """
     StreamTranslate: _grpc.UnaryStreamMultiCallable[_translation_pb2.StreamTranslateRequest, _translation_pb2.StreamTranslateResponse]
-    """Translates one text and sends it piece by piece as it comes into being. The deltas joined are
-    exactly the text that Translate gives. The last message, and only that, is the summary.
+    """Translates one text and sends the translation piece by piece while it is generated. The joined
+    deltas equal the result of Translate. The last message, and only that, is the summary.
     """
     Score: _grpc.UnaryUnaryMultiCallable[_translation_pb2.ScoreRequest, _translation_pb2.ScoreResponse]
-    """Says how probable given translations are, without translating: the model reads each pair in one
-    pass. They are answered in order, and one bad pair does not fail the others.
+    """Computes how probable given translations are, without translating: the model reads each pair in
+    one pass. Answers are in the order of the pairs. A bad pair does not fail the others.
 
-    Pairs take places in the queue like sentences, but wait for no row of the batch, and the server's
-    estimates count rows: pairs that wait make none of them longer, and a call is not refused on
-    arrival because it could not make its deadline. It ends when that passes.
+    Pairs take places in the queue like sentences, but need no row of the batch. The server's
+    estimates count rows, so waiting pairs don't make them longer, and a call is not refused on
+    arrival because of its deadline. It ends when the deadline passes.
     """
     ListModels: _grpc.UnaryUnaryMultiCallable[_translation_pb2.ListModelsRequest, _translation_pb2.ListModelsResponse]
     """Lists the models that this server holds."""
@@ -86,20 +86,20 @@ class TranslationServiceAsyncStub(TranslationServiceStub):
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     Translate: _aio.UnaryUnaryMultiCallable[_translation_pb2.TranslateRequest, _translation_pb2.TranslateResponse]  # type: ignore[assignment]
-    """Translates many texts at once. They are answered in order, and one bad text does not fail the
-    others: each translation has its own status.
+    """Translates many texts in one call. Answers are in the order of the texts. A bad text does not fail
+    the others: each translation has its own status.
     """
     StreamTranslate: _aio.UnaryStreamMultiCallable[_translation_pb2.StreamTranslateRequest, _translation_pb2.StreamTranslateResponse]  # type: ignore[assignment]
-    """Translates one text and sends it piece by piece as it comes into being. The deltas joined are
-    exactly the text that Translate gives. The last message, and only that, is the summary.
+    """Translates one text and sends the translation piece by piece while it is generated. The joined
+    deltas equal the result of Translate. The last message, and only that, is the summary.
     """
     Score: _aio.UnaryUnaryMultiCallable[_translation_pb2.ScoreRequest, _translation_pb2.ScoreResponse]  # type: ignore[assignment]
-    """Says how probable given translations are, without translating: the model reads each pair in one
-    pass. They are answered in order, and one bad pair does not fail the others.
+    """Computes how probable given translations are, without translating: the model reads each pair in
+    one pass. Answers are in the order of the pairs. A bad pair does not fail the others.
 
-    Pairs take places in the queue like sentences, but wait for no row of the batch, and the server's
-    estimates count rows: pairs that wait make none of them longer, and a call is not refused on
-    arrival because it could not make its deadline. It ends when that passes.
+    Pairs take places in the queue like sentences, but need no row of the batch. The server's
+    estimates count rows, so waiting pairs don't make them longer, and a call is not refused on
+    arrival because of its deadline. It ends when the deadline passes.
     """
     ListModels: _aio.UnaryUnaryMultiCallable[_translation_pb2.ListModelsRequest, _translation_pb2.ListModelsResponse]  # type: ignore[assignment]
     """Lists the models that this server holds."""
@@ -115,8 +115,8 @@ class TranslationServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _translation_pb2.TranslateRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_translation_pb2.TranslateResponse, _abc.Awaitable[_translation_pb2.TranslateResponse]]:
-        """Translates many texts at once. They are answered in order, and one bad text does not fail the
-        others: each translation has its own status.
+        """Translates many texts in one call. Answers are in the order of the texts. A bad text does not fail
+        the others: each translation has its own status.
         """
 
     @_abc_1.abstractmethod
@@ -125,8 +125,8 @@ class TranslationServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _translation_pb2.StreamTranslateRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_translation_pb2.StreamTranslateResponse], _abc.AsyncIterator[_translation_pb2.StreamTranslateResponse]]:
-        """Translates one text and sends it piece by piece as it comes into being. The deltas joined are
-        exactly the text that Translate gives. The last message, and only that, is the summary.
+        """Translates one text and sends the translation piece by piece while it is generated. The joined
+        deltas equal the result of Translate. The last message, and only that, is the summary.
         """
 
     @_abc_1.abstractmethod
@@ -135,12 +135,12 @@ class TranslationServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _translation_pb2.ScoreRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_translation_pb2.ScoreResponse, _abc.Awaitable[_translation_pb2.ScoreResponse]]:
-        """Says how probable given translations are, without translating: the model reads each pair in one
-        pass. They are answered in order, and one bad pair does not fail the others.
+        """Computes how probable given translations are, without translating: the model reads each pair in
+        one pass. Answers are in the order of the pairs. A bad pair does not fail the others.
 
-        Pairs take places in the queue like sentences, but wait for no row of the batch, and the server's
-        estimates count rows: pairs that wait make none of them longer, and a call is not refused on
-        arrival because it could not make its deadline. It ends when that passes.
+        Pairs take places in the queue like sentences, but need no row of the batch. The server's
+        estimates count rows, so waiting pairs don't make them longer, and a call is not refused on
+        arrival because of its deadline. It ends when the deadline passes.
         """
 
     @_abc_1.abstractmethod

@@ -1,8 +1,8 @@
-"""The memory of the running rows: attention keys and values, one row a hypothesis.
+"""The KV cache of a CPU runner: attention keys and values, one row a hypothesis.
 
-Arrays are allocated once, for the most rows and the longest texts. They are anonymous memory
-maps: the kernel commits a page when it is first touched, so that a row costs what it uses, and
-the computed size is a bound that is never exceeded.
+Arrays are allocated once, for the most rows and the longest texts. They are anonymous memory maps:
+the kernel commits a page when it is first touched, so a row costs what it uses, and the computed
+size is an upper bound.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class CacheShape:
         num_layers: decoder layers.
         num_heads, head_dim: of attention; their product is the model's width D.
         max_rows: hypotheses.
-        max_source, max_target: positions a row has room for on either side.
+        max_source, max_target: positions of a row on either side.
         dtype: "float32" or "float16".
     """
 
@@ -53,6 +53,11 @@ class CacheShape:
         width = self.num_heads * self.head_dim
         elements = 2 * self.num_layers * self.max_rows * positions * width
         return elements * self.item_size + 4 * self.max_rows
+
+
+def cache_names(num_layers: int) -> list[str]:
+    """Names of the caches in the graphs, in the order of `KVCache`: key_0, value_0, key_1 ..."""
+    return [f"{kind}_{layer}" for layer in range(num_layers) for kind in ("key", "value")]
 
 
 class KVCache:
@@ -81,9 +86,9 @@ class KVCache:
         """Store an encoded source.
 
         Args:
-            rows: where; several for a beam.
+            rows: to store it in; several for a beam.
             encoded: the source.
-            length: its tokens; what lies behind them is padding and is left out.
+            length: its tokens; positions after them are padding and are left out.
         """
         arrays = zip(self.cross_attention, self.cross_last, encoded.keys_values, strict=True)
         for cross, last, batch in arrays:

@@ -1,6 +1,6 @@
-"""A bundle on the cores of one machine: rows in lanes, each with threads of its own.
+"""Lanes: groups of rows, each of which steps at its own time on a core of its own.
 
-Measured on two cores, 64 clients over gRPC: see `bench/NOTES.md`.
+`bench/NOTES.md` has measurements on two cores with 64 clients over gRPC.
 """
 
 from __future__ import annotations
@@ -17,19 +17,18 @@ from model.sessions import SessionSettings
 from service.runtime.cpu.runner import Graphs, OnnxRunner, allocate, cache_shape, limits_of
 from service.runtime.plan import EncodedBatch, LaneRunners, RunnerLimits
 
-# A beam has to fit into a lane; and with fewer rows, the weights are read for too little.
-_LEAST_ROWS = 32
-# Weights of a small decoder. The model that ships has 4 million; Transformer base, 35 million,
-# translates 0.83 of the tokens with one lane of two.
+# A beam has to fit into a lane, and with fewer rows reading the weights costs too much a row.
+_MIN_LANE_ROWS = 32
+# Weights of a small decoder. The shipped model has 4 million. Transformer base, with 35 million,
+# reaches 0.83 of its throughput with one lane of two threads.
 _SMALL_DECODER = 6e6
 
 
 def cpu_runner(bundle: Bundle, max_rows: int, sessions: SessionSettings) -> OnnxRunner | OnnxLanes:
-    """What serves a bundle best on a CPU: a lane for each thread, if there are rows for them.
+    """The best runner for a bundle on a CPU: a lane for each thread, if there are enough rows.
 
-    With a small decoder, two threads have one lane. Encodes, which go beside the steps, and the
-    event loop then take as much of the processor as the steps; and in one lane, more rows share a
-    step.
+    With a small decoder, two threads get one lane: encodes beside the steps and the event loop then
+    take as much of the processor as the steps, and in one lane more rows share a step.
 
     Raises:
         StartupError: as `OnnxRunner`.
@@ -41,14 +40,14 @@ def cpu_runner(bundle: Bundle, max_rows: int, sessions: SessionSettings) -> Onnx
 
 
 def best_lanes(config: ModelConfig, max_rows: int, threads: int) -> int:
-    """How many lanes `cpu_runner` makes of so many rows and threads; 0 for none."""
+    """How many lanes `cpu_runner` makes for so many rows and threads; 0 for none."""
     is_small = _num_decoder_weights(config) <= _SMALL_DECODER
     num_lanes = 1 if threads == 2 and is_small else threads
-    return 0 if threads == 1 or max_rows < num_lanes * _LEAST_ROWS else num_lanes
+    return 0 if threads == 1 or max_rows < num_lanes * _MIN_LANE_ROWS else num_lanes
 
 
 def _num_decoder_weights(config: ModelConfig) -> int:
-    """Of the matrices that each token of a translation is multiplied with."""
+    """Weights of the matrices that each target token is multiplied with."""
     width = config.d_model
     layer = 6 * width**2 + 2 * width * config.ffn_dim
     return config.num_decoder_layers * layer + width * config.vocab_size
@@ -57,16 +56,16 @@ def _num_decoder_weights(config: ModelConfig) -> int:
 class OnnxLanes:
     """The `LanedRunner` of a bundle on a CPU.
 
-    Beside others, a lane has the thread that calls it and no more. So one session does for all of
-    them: one with threads of its own would have to be opened for each, with the weights once more.
+    A lane that steps beside others runs on the calling thread only. So all lanes share one session;
+    with threads of its own, each lane would need a session, and the weights once more.
 
     A row's outputs are the same bits in any lane, alone and beside others.
 
     Args:
         bundle: what to run.
         max_rows: rows that can step at once, in all lanes.
-        num_lanes: how many; they get equal shares of the rows.
-        sessions: for a lane that is alone.
+        num_lanes: lanes, with equal shares of the rows.
+        sessions: for a lane that steps alone.
 
     Raises:
         StartupError: as `OnnxRunner`.
@@ -90,8 +89,8 @@ class OnnxLanes:
             ]
             for graphs in (self._whole, shared)
         )
-        self._lanes = [LaneRunners(*ways) for ways in zip(alone, beside, strict=True)]
-        self._encoding = beside[0]
+        self._lanes = [LaneRunners(*pair) for pair in zip(alone, beside, strict=True)]
+        self._encoder = beside[0]
 
     @property
     def limits(self) -> RunnerLimits:
@@ -105,17 +104,17 @@ class OnnxLanes:
 
     @property
     def cache_bytes(self) -> int:
-        """Size of all lanes' caches: what they can grow to as rows touch them, never more."""
+        """Size of all lanes' caches: an upper bound of the memory that they take."""
         return self._cache_bytes
 
     @property
     def encoder_session(self) -> ort.InferenceSession:
-        """The encoder with all threads, for whoever else encodes."""
+        """The encoder with all threads, for scoring."""
         return self._whole.encoder
 
     def encode(self, sources: Sequence[tuple[int, ...]]) -> EncodedBatch:
-        """Encode for rows to come, on the thread that calls."""
-        return self._encoding.encode(sources)
+        """Encode ahead of admission, on the calling thread."""
+        return self._encoder.encode(sources)
 
     def close(self) -> None:
         """Free sessions and memory."""
@@ -123,4 +122,4 @@ class OnnxLanes:
             lane.alone.close()
             lane.beside.close()
         self._lanes.clear()
-        del self._whole, self._encoding
+        del self._whole, self._encoder

@@ -1,4 +1,4 @@
-"""An array on a device, as sessions are given it: by its address."""
+"""Arrays on a device, bound to sessions by address."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class DeviceArray:
     def of(
         cls, value: ort.OrtValue, device: Device, shape: Sequence[int], dtype: npt.DTypeLike
     ) -> DeviceArray:
-        """One whose memory `value` owns, whatever that takes it for."""
+        """An array in the memory of `value`, whatever its own shape and type."""
         return cls(value, value.data_ptr(), device, shape, dtype)
 
     def bind(
@@ -55,7 +55,7 @@ class DeviceArray:
             bind: `bind_input` or `bind_output` of an `onnxruntime.IOBinding`.
             name: of the session's input or output.
             shape: as the session shall see it.
-            start: how many elements lie before.
+            start: elements before it.
         """
         address = self.address + start * self.dtype.itemsize
         wanted = self.shape if shape is None else tuple(shape)

@@ -1,8 +1,8 @@
-"""What every row needs for its next step, on the device, and how it gets there.
+"""Caches and states of all rows on a device, and the graphs that move rows.
 
-All of it stays where it was allocated: captured CUDA graphs hold addresses. Rows are moved by the
-small graphs of the bundle (`export.cache_graphs`), on a GPU and in the tests on a CPU alike. Those
-are launched and not waited for; what they are told goes through the staging of the step at hand.
+Arrays stay where they were allocated, since captured CUDA graphs hold addresses. Rows are moved by
+small graphs of the bundle (`export.cache_graphs`), on a GPU and in the tests on a CPU alike. They
+are launched and not waited for; their inputs go through the staging of the step.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ STATES: tuple[tuple[str, type[np.generic]], ...] = (
     ("running", np.int32),
     ("source_lengths", np.int32),
 )
-"""What a row is fed beside its caches, in the order in which `DeviceCaches.set_rows` takes it."""
+"""The inputs of a row beside its caches, in the order of `DeviceCaches.set_rows`."""
 
 
 _BLANK_SIZES = {"tensor(int64)": 8, "tensor(float)": 4, "tensor(float16)": 2}
-_MOST_BLANK = 2**31 - 1
-"""Elements that ONNX Runtime can fill at once on a GPU, where it counts them in 32 bits."""
+_MAX_BLANK = 2**31 - 1
+"""Elements that ONNX Runtime can fill at once on a GPU, where it counts in 32 bits."""
 
 
-_MOST_ARRAYS = 32
-"""So many ONNX Runtime joins on a GPU without pinned memory of its own for the kernel's arguments,
-which it would keep for ever of a run that it does not wait for."""
+_MAX_ARRAYS = 32
+"""Arrays that ONNX Runtime concatenates on a GPU without pinned memory for the kernel's arguments.
+Of a run that it does not wait for, it would never free that memory."""
 
 
-def most_rows(one: CacheShape) -> int:
+def max_cache_rows(one: CacheShape) -> int:
     """The rows for which caches can be allocated, however much memory there is.
 
     Args:
@@ -51,7 +51,7 @@ def most_rows(one: CacheShape) -> int:
     """
     longer = max(one.max_source, one.max_target)
     row_bytes = 2 * one.num_layers * one.num_heads * one.head_dim * longer * one.item_size
-    return _MOST_BLANK * max(_BLANK_SIZES.values()) // row_bytes
+    return _MAX_BLANK * max(_BLANK_SIZES.values()) // row_bytes
 
 
 class DeviceCaches:
@@ -80,7 +80,7 @@ class DeviceCaches:
         self.states = {name: self._upload(np.zeros(rows, dtype)) for name, dtype in STATES}
         self._set = _Graph(graph("set_rows"))
         self._copy = _Graph(graph("copy_rows"))
-        self._store = _Graph(graph("store_sources"), waits=arrays > _MOST_ARRAYS)
+        self._store = _Graph(graph("store_sources"), waits=arrays > _MAX_ARRAYS)
         for name, state in self.states.items():
             self._set.bind_both(state, state.shape, name, f"set_{name}")
         for cache, name, output in (
@@ -98,16 +98,16 @@ class DeviceCaches:
         return self.shape.num_bytes
 
     def set_rows(self, rows: Int64, values: Int64, staging: Staging) -> None:
-        """Let `rows` [m] be fed `values` [4, m], in the order of `STATES`."""
+        """Set the states of `rows` [m] to `values` [4, m], in the order of `STATES`."""
         self._set.run(staging, rows=rows, values=values)
 
     def copy_rows(self, copies: Sequence[RowCopy], source_lengths: Array, staging: Staging) -> None:
         """Carry out `copies` of the caches as if all at once.
 
         Args:
-            copies: what.
-            source_lengths: [rows] of the sources in the rows, before any of it.
-            staging: of the step that wants it.
+            copies: rows and positions.
+            source_lengths: [rows] of the sources in the rows, before the copies.
+            staging: of the step.
         """
         spans = [(c.source, c.target, c.start, c.stop) for c in copies]
         self._copy_vectors(self.self_attention, self.shape.max_target, spans, staging)
@@ -120,12 +120,12 @@ class DeviceCaches:
     def store(
         self, items: Sequence[EncodeItem], encoded: Mapping[str, ort.OrtValue], staging: Staging
     ) -> None:
-        """Write what the encoder made of a batch into the rows of its items.
+        """Write the encoder's outputs for a batch into the rows of its items.
 
         Args:
             items: the sources, in the order of the batch.
             encoded: the encoder's outputs, key_0, value_0, key_1 ...: [B, H, S, Dh] on the device.
-            staging: of the step that wants it.
+            staging: of the step.
         """
         width = next(iter(encoded.values())).shape()[2]
         heads, batch = self.shape.num_heads, len(items)
@@ -156,7 +156,7 @@ class DeviceCaches:
         spans: Sequence[tuple[int, int, int, int]],
         staging: Staging,
     ) -> None:
-        """In `cache`, of `length` positions a row: (source, target, start, stop) for each span."""
+        """Copy spans (source, target, start, stop) in `cache`, of `length` positions a row."""
         row_size = self.shape.num_heads * length
         pairs = [(s * row_size + np.arange(a, b), t * row_size + np.arange(a, b))
                  for s, t, a, b in spans if a < b]  # fmt: skip
@@ -183,8 +183,8 @@ class DeviceCaches:
     def _zeros(self, *shape: int) -> DeviceArray:
         size = _BLANK_SIZES[self._blank.get_outputs()[0].type]
         count = -(-math.prod(shape) * self.shape.item_size // size)
-        if count > _MOST_BLANK:
-            raise MemoryError(f"a cache has at most {size * _MOST_BLANK:,} bytes")
+        if count > _MAX_BLANK:
+            raise MemoryError(f"a cache has at most {size * _MAX_BLANK:,} bytes")
         binding = self._blank.io_binding()
         binding.bind_cpu_input("count", np.array([count]))
         binding.bind_output("zeros", self._device.kind, self._device.index)
@@ -197,11 +197,11 @@ class DeviceCaches:
 
 
 class _Graph:
-    """A session with one set of bindings, which change little from run to run.
+    """A session with one set of bindings, most of which stay from run to run.
 
     Args:
-        session: itself.
-        waits: for each run.
+        session: of the graph.
+        waits: whether to wait for each run.
     """
 
     def __init__(self, session: ort.InferenceSession, *, waits: bool = False) -> None:
@@ -220,12 +220,12 @@ class _Graph:
         array.bind(self._io.bind_output, output_name, shape)
 
     def feed_once(self, **arrays: Array) -> None:
-        """Inputs that stay. ONNX Runtime copies them to the device itself, and waits."""
+        """Set inputs that stay. ONNX Runtime copies them to the device itself, and waits."""
         for name, array in arrays.items():
             self._io.bind_cpu_input(name, array)
 
     def run(self, staging: Staging, **arrays: Array) -> None:
         """Run it with these inputs."""
-        for name, array in zip(arrays, staging.put(*arrays.values()), strict=True):
+        for name, array in zip(arrays, staging.upload(*arrays.values()), strict=True):
             array.bind(self._io.bind_input, name)
         self._session.run_with_iobinding(self._io, self._options)

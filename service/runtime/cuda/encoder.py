@@ -9,24 +9,25 @@ import onnxruntime as ort
 
 from model.bundle import Bundle
 from model.sessions import Device, SessionSettings, launch_options, open_session
+from service.runtime.cpu.kv_cache import cache_names
 from service.runtime.cuda.staging import Staging
 from service.runtime.plan import EncodeItem
 from service.runtime.source_batches import padded, similar_lengths
 
-# An encoder run costs a GPU hundreds of launches, whatever its size: few and large ones.
+# An encoder run is hundreds of launches whatever its size: few large runs are best.
 _MAX_ENCODE_TOKENS = 16_384
 _MAX_ENCODE_PADDING = 2_048
 
 
 ENCODE_TOKEN_BUDGET = 4_096
-"""Source tokens that join the running rows in one iteration: enough for as many rows as leave."""
+"""Source tokens encoded in one iteration: enough to replace the rows that end in a step."""
 
 
 class DeviceEncoder:
     """The encoder's session: sources in, keys and values on the device out.
 
     Attributes:
-        session: itself, for whoever else encodes.
+        session: the session itself, for scoring.
     """
 
     def __init__(self, bundle: Bundle, settings: SessionSettings) -> None:
@@ -34,19 +35,15 @@ class DeviceEncoder:
         self._device = Device.parse(settings.device)
         self._pad_id = bundle.config.pad_id
         self._options = launch_options()
-        self._names = [
-            f"{kind}_{layer}"
-            for layer in range(bundle.config.num_decoder_layers)
-            for kind in ("key", "value")
-        ]
+        self._names = cache_names(bundle.config.num_decoder_layers)
 
     def encode(
         self, items: Sequence[EncodeItem], staging: Staging
     ) -> Iterator[tuple[list[EncodeItem], dict[str, ort.OrtValue]]]:
         """Batches of the items, each with key_0, value_0, key_1 ...: [B, H, S, Dh].
 
-        They are launched, not waited for. ONNX Runtime may give their memory to another run once
-        they are dropped here, which is fine: that one's turn comes later.
+        They are launched, not waited for. Once dropped here, their memory may go to another run,
+        which comes later on the stream.
         """
         lengths = [len(item.source_ids) for item in items]
         for numbers in similar_lengths(lengths, _MAX_ENCODE_TOKENS, _MAX_ENCODE_PADDING):
@@ -57,7 +54,7 @@ class DeviceEncoder:
         source_ids, lengths = padded([item.source_ids for item in batch], self._pad_id)
         io: Any = self.session.io_binding()
         inputs = ("source_ids", "source_lengths")
-        for name, array in zip(inputs, staging.put(source_ids, lengths), strict=True):
+        for name, array in zip(inputs, staging.upload(source_ids, lengths), strict=True):
             array.bind(io.bind_input, name)
         for name in self._names:
             io.bind_output(f"cross_{name}", self._device.kind, self._device.index)

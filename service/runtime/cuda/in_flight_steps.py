@@ -1,14 +1,14 @@
-"""Steps that have been launched and not been seen.
+"""Steps in flight: launched on the device, and not completed as far as the host knows.
 
-Who launches must not wait, or the device would; so who waits is another thread. It answers for each
-step when its turn has come, and leaves word of what was chosen for the one that launches.
+The launch thread never blocks, or the device would run dry. A second thread waits for completions,
+in order: it sets each step's future and queues the completion for the launch thread.
 """
 
 from __future__ import annotations
 
 import queue
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass
 
@@ -22,16 +22,16 @@ from service.runtime.serial_executor import SerialExecutor
 
 @dataclass
 class InFlightStep:
-    """One step.
+    """A step in flight.
 
     Attributes:
-        future: to be answered.
+        future: for its output.
         staging: through which it exchanges arrays with the host; given back at the end.
         launched_at: when, in seconds of `time.perf_counter`.
-        number: the step's, as `FedRows` counts; None if no row steps.
-        num_rows: rows whose choices are wanted.
-        k: candidates that are wanted of each.
-        num_candidates: as many as were asked for.
+        number: of the step, as `DeviceRowStates` counts; 0 if no row steps.
+        num_rows: rows that step.
+        k: candidates of each row that the plan wants.
+        num_candidates: candidates that the graph gives.
         num_encodes: sources that are encoded before the step.
         num_padding: positions of the encoder that hold no token.
         error: why it could not be launched.
@@ -40,7 +40,7 @@ class InFlightStep:
     future: Future[StepOutput]
     staging: Staging
     launched_at: float
-    number: int | None = None
+    number: int = 0
     num_rows: int = 0
     k: int = 1
     num_candidates: int = 1
@@ -49,58 +49,42 @@ class InFlightStep:
     error: BaseException | None = None
 
 
-@dataclass(frozen=True)
-class StepCompletion:
-    """What became of a step.
-
-    Attributes:
-        number: the step's.
-        chosen: [num_rows] the best token of each; None if it failed.
-    """
-
-    number: int | None
-    chosen: Int64 | None
+# The number of a step and the best tokens of its rows [num_rows]; None if it failed.
+StepCompletion = tuple[int, Int64 | None]
 
 
 class InFlightSteps:
-    """Waits for steps in the order in which they were launched, on a thread of its own.
+    """Waits for steps in the order of their launch, on a thread of its own.
 
     Args:
-        stream: on which they are.
+        stream: on which they were launched.
         ring: takes their stagings back.
-        clock: seconds.
     """
 
-    def __init__(
-        self,
-        stream: DeviceStream,
-        ring: StagingRing,
-        clock: Callable[[], float] = time.perf_counter,
-    ) -> None:
+    def __init__(self, stream: DeviceStream, ring: StagingRing) -> None:
         self._stream = stream
         self._ring = ring
-        self._clock = clock
-        self._landings: queue.SimpleQueue[StepCompletion] = queue.SimpleQueue()
+        self._completions: queue.SimpleQueue[StepCompletion] = queue.SimpleQueue()
         self._last_end = 0.0
-        self._lost: Exception | None = None  # why nothing of the device can be waited for
+        self._lost: Exception | None = None  # why the device can't be used from the thread
         self._worker = SerialExecutor("device-results")
         self._worker.start()
         self._worker.submit(self._use_device)
 
-    def add(self, flight: InFlightStep) -> None:
+    def add(self, step: InFlightStep) -> None:
         """A step was launched, or could not be."""
-        self._worker.submit(lambda: self._land(flight))
+        self._worker.submit(lambda: self._complete(step))
 
-    def landings(self) -> Iterator[StepCompletion]:
-        """Of those that have ended since this was last asked. All that anybody was told of."""
+    def completions(self) -> Iterator[StepCompletion]:
+        """The completions since the last call, of every step whose future has been set."""
         while True:
             try:
-                yield self._landings.get_nowait()
+                yield self._completions.get_nowait()
             except queue.Empty:
                 return
 
     def close(self) -> None:
-        """Wait for all of them."""
+        """Wait for all steps."""
         self._worker.stop()
         self._worker.join()
 
@@ -110,58 +94,58 @@ class InFlightSteps:
         except Exception as exc:
             self._lost = exc
 
-    def _land(self, flight: InFlightStep) -> None:
-        flight.error = flight.error or self._lost
-        is_awaited = flight.future.set_running_or_notify_cancel()
+    def _complete(self, step: InFlightStep) -> None:
+        step.error = step.error or self._lost
+        is_awaited = step.future.set_running_or_notify_cancel()
         try:
-            output = self._output(flight)
-            chosen = output.top_ids[:, 0].copy() if flight.num_rows else None
+            output = self._output(step)
+            chosen = output.top_ids[:, 0].copy() if step.num_rows else None
         except BaseException as exc:
-            self._last_end = self._clock()
-            if flight.error is None:  # else who launched knows
-                self._landings.put(StepCompletion(flight.number, None))
-            self._ring.give_back(flight.staging)
+            self._last_end = time.perf_counter()
+            if step.error is None:  # else the launch thread knows
+                self._completions.put((step.number, None))
+            self._ring.release(step.staging)
             if is_awaited:
-                flight.future.set_exception(exc)
+                step.future.set_exception(exc)
             return
         if chosen is not None:
-            self._landings.put(StepCompletion(flight.number, chosen))
-        self._ring.give_back(flight.staging)
+            self._completions.put((step.number, chosen))
+        self._ring.release(step.staging)
         if is_awaited:
-            flight.future.set_result(output)
+            step.future.set_result(output)
 
-    def _output(self, flight: InFlightStep) -> StepOutput:
-        """Wait for it. Times are those that it had the device for itself, as they pass here."""
-        start = max(flight.launched_at, self._last_end)
+    def _output(self, step: InFlightStep) -> StepOutput:
+        """Wait for its output. Times count from the end of the step before it, as seen here."""
+        start = max(step.launched_at, self._last_end)
         encoded = start
-        if flight.num_encodes and flight.error is None:
-            self._stream.wait(flight.staging.encoded)
-            encoded = max(start, self._clock())
+        if step.num_encodes and step.error is None:
+            self._stream.wait(step.staging.encoded)
+            encoded = max(start, time.perf_counter())
         try:
-            self._stream.wait(flight.staging.ended)
+            self._stream.wait(step.staging.ended)
         except Exception:
-            if flight.error is None:
+            if step.error is None:
                 raise
-        if flight.error is not None:
-            raise flight.error
-        self._last_end = self._clock()
-        top_ids, top_logits, log_sum_exp = _parts(flight)
+        if step.error is not None:
+            raise step.error
+        self._last_end = time.perf_counter()
+        top_ids, top_logits, log_sum_exp = _parts(step)
         return StepOutput(
             top_ids,
             top_logits,
             log_sum_exp,
-            encoded - start if flight.num_encodes else 0.0,
-            self._last_end - encoded if flight.num_rows else 0.0,
-            flight.num_padding,
+            encoded - start if step.num_encodes else 0.0,
+            self._last_end - encoded if step.num_rows else 0.0,
+            step.num_padding,
         )
 
 
-def _parts(flight: InFlightStep) -> tuple[Int64, Float32, Float32]:
-    """Ids, logits and log-sum-exp, copied: what was fetched belongs to another step soon."""
-    k, most = flight.k, flight.num_candidates
-    if not flight.num_rows:
+def _parts(step: InFlightStep) -> tuple[Int64, Float32, Float32]:
+    """Ids, logits and log-sum-exp, copied: another step will use the staging."""
+    k, most = step.k, step.num_candidates
+    if not step.num_rows:
         return np.zeros((0, k), np.int64), np.zeros((0, k), np.float32), np.zeros(0, np.float32)
-    chosen = flight.staging.fetched
+    chosen = step.staging.downloaded
     return (
         chosen[:, :k].astype(np.int64),
         np.array(chosen[:, most : most + k]),

@@ -1,7 +1,4 @@
-"""How much memory a GPU has, and how many rows that is.
-
-Asked of the CUDA runtime library that ONNX Runtime has loaded: nothing else in the server knows.
-"""
+"""A GPU's free memory, as the CUDA runtime library reports it, and how many rows fit in it."""
 
 from __future__ import annotations
 
@@ -12,28 +9,28 @@ from typing import Any
 
 from model.bundle import Bundle
 from service.errors import StartupError
-from service.runtime.cuda.batch_sizes import MAX_ROWS, rungs_that_fit
+from service.runtime.batch_sizes import MAX_ROWS, largest_batch_size
 from service.runtime.cuda.encoder import ENCODE_TOKEN_BUDGET
-from service.runtime.cuda.runtime_library import load_runtime
+from service.runtime.cuda.stream import load_runtime
 
 MARGIN = 0.1
-"""Share of the free memory that is left alone: for longer sources, and for what CUDA takes."""
+"""Share of the free memory that is left free: for longer sources, and for CUDA itself."""
 
 
 @dataclass(frozen=True)
 class DeviceMemory:
-    """Of one GPU, in bytes."""
+    """Memory of one GPU, in bytes."""
 
     free: int
     total: int
 
 
 def read_memory(index: int, find: Callable[[], Any | None] = load_runtime) -> DeviceMemory | None:
-    """The memory of GPU number `index`; None where the CUDA runtime can't be found or asked.
+    """The memory of GPU number `index`; None where the CUDA runtime is missing or fails.
 
     Args:
         index: among those that this process sees.
-        find: gives CUDA's runtime library.
+        find: loads CUDA's runtime library.
     """
     runtime = find()
     if runtime is None:
@@ -46,15 +43,15 @@ def read_memory(index: int, find: Callable[[], Any | None] = load_runtime) -> De
 
 
 def rows_for(memory: DeviceMemory | None, bytes_per_row: int, beside: int = 0) -> int:
-    """How many rows to make room for in what is free.
+    """How many rows fit in the free memory.
 
     Args:
         memory: of the GPU; None if it isn't known.
-        bytes_per_row: what a row needs.
-        beside: what will be taken by something else.
+        bytes_per_row: needed for each row.
+        beside: needed for everything else.
 
     Raises:
-        StartupError: not one fits, or it isn't known how much is free; says what to do.
+        StartupError: not one fits, or the free memory isn't known; says what to do.
     """
     if memory is None:
         raise StartupError(
@@ -62,7 +59,7 @@ def rows_for(memory: DeviceMemory | None, bytes_per_row: int, beside: int = 0) -
             "make room for with --max-rows"
         )
     room = int(memory.free * (1 - MARGIN)) - beside
-    rows = rungs_that_fit(min(MAX_ROWS, room // bytes_per_row))
+    rows = largest_batch_size(min(MAX_ROWS, room // bytes_per_row))
     if not rows:
         model = f" beside the model's {beside:,}" if beside else ""
         raise StartupError(
@@ -74,16 +71,16 @@ def rows_for(memory: DeviceMemory | None, bytes_per_row: int, beside: int = 0) -
 
 
 def step_bytes_per_row(bundle: Bundle) -> int:
-    """About what a row takes while it steps: the logits in three forms, and everything else."""
+    """An estimate of a row's memory in a step: logits in three forms, and activations."""
     config = bundle.config
     return 16 * config.vocab_size + 64 * (config.d_model + config.ffn_dim)
 
 
 def bytes_beside_rows(bundle: Bundle) -> int:
-    """About what is taken after the encoder is loaded, however many rows there are.
+    """An estimate of the memory for everything but rows, after the encoder is loaded.
 
-    The decoder's weights twice, since scoring has its own, and an encode of the most sources that
-    join at once: what it computes, and what of it is under way to the rows.
+    The decoder's weights twice, since scoring has its own, and the activations and outputs of the
+    largest encode.
     """
     config = bundle.config
     weights = sum(file.stat().st_size for file in bundle.path.iterdir() if file.is_file())

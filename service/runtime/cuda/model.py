@@ -1,6 +1,6 @@
-"""A bundle on a device: its sessions and caches, and the stream on which all of it is launched.
+"""A bundle on a device: sessions, caches, and the stream on which everything is launched.
 
-Nothing here waits for a step. What is launched is worked off in the order of the calls.
+Nothing here waits for a step. The device executes in the order of the calls.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from model.bundle import Bundle, BundleError
 from model.out_of_memory import is_out_of_memory
 from model.sessions import Device, SessionSettings, check_device, load_cuda_libraries
 from service.errors import StartupError
+from service.runtime.batch_sizes import BatchSizeBuckets, largest_batch_size
 from service.runtime.cpu.runner import cache_shape
-from service.runtime.cuda.batch_sizes import BatchSizeBuckets, rungs_that_fit
-from service.runtime.cuda.caches import DeviceCaches, most_rows
+from service.runtime.cuda.caches import DeviceCaches, max_cache_rows
 from service.runtime.cuda.encoder import DeviceEncoder
-from service.runtime.cuda.in_flight_steps import InFlightStep, StepCompletion
+from service.runtime.cuda.in_flight_steps import InFlightStep
 from service.runtime.cuda.memory import (
     DeviceMemory,
     bytes_beside_rows,
@@ -31,7 +31,7 @@ from service.runtime.cuda.row_states import DeviceRowStates
 from service.runtime.cuda.staging import Staging, StagingRing
 from service.runtime.cuda.step import DeviceStep
 from service.runtime.cuda.stream import DeviceStream
-from service.runtime.plan import RunnerLimits, StepPlan
+from service.runtime.plan import Int64, RunnerLimits, StepPlan
 
 logger = logging.getLogger(__name__)
 
@@ -43,7 +43,7 @@ class DeviceOptions:
     Attributes:
         max_rows: rows that can step at once; None for as many as the memory holds, up to 512.
         captures: use CUDA graphs where there is a GPU.
-        depth: steps that may be under way on the device before the host looks at the first.
+        depth: most steps in flight on the device.
     """
 
     max_rows: int | None = None
@@ -64,7 +64,7 @@ class DeviceModel:
         device: where it is.
         stream: on which everything is launched.
         ring: the memory through which steps exchange arrays with the host.
-        limits, ladder, cache_bytes, num_captures: known once it is open.
+        limits, buckets, cache_bytes, num_captures: known once it is open.
     """
 
     def __init__(
@@ -103,42 +103,42 @@ class DeviceModel:
         """
         try:
             self._open_sessions()
-            self._make_room()
+            self._allocate()
             self._capture()
         except BundleError as exc:
             raise StartupError(str(exc)) from exc
         except Exception as exc:
             if not is_out_of_memory(exc):
                 raise
-            raise StartupError(self._too_little(exc)) from exc
+            raise StartupError(self._too_little_memory(exc)) from exc
 
-    def launch(self, plan: StepPlan, flight: InFlightStep) -> None:
-        """Launch `plan`, and note in `flight` what will come of it."""
+    def launch(self, plan: StepPlan, step: InFlightStep) -> None:
+        """Launch `plan`, and describe in `step` the output to expect."""
         try:
-            self._carry_out(plan, flight)
+            self._launch(plan, step)
         except BaseException:
-            self._fed.forget()  # how far it came is unknown
+            self._row_states.forget()
             raise
 
-    def learn(self, landing: StepCompletion) -> None:
-        """Take note of what a step has chosen."""
-        if landing.chosen is None:
-            self._fed.forget()
-        elif landing.number is not None:
-            self._fed.seen(landing.number, landing.chosen)
+    def complete(self, number: int, chosen: Int64 | None) -> None:
+        """Take note of what a step has chosen; None if it failed."""
+        if chosen is None:
+            self._row_states.forget()
+        else:
+            self._row_states.completed(number, chosen)
 
     def encode(self, names: Sequence[str], feeds: dict[str, Any]) -> list[Any]:
-        """What `run` of the encoder's session brings, after the steps before it.
+        """Run the encoder's session, after the steps before it.
 
-        ONNX Runtime copies what a session is fed as it likes, into memory that runs before it may
-        still use: so this waits for them.
+        ONNX Runtime may copy the feeds into memory that earlier runs still use: so this waits for
+        them.
         """
         self.stream.synchronize()
         outputs: list[Any] = self._encoder.session.run(names, feeds)
         return outputs
 
     def close(self) -> None:
-        """Free the sessions, and then what they have used; with nothing under way."""
+        """Free the sessions, and then what they used; with nothing in flight."""
         for name in ("_encoder", "_step", "_caches"):
             self.__dict__.pop(name, None)
         for name in ("ring", "stream"):
@@ -149,7 +149,7 @@ class DeviceModel:
 
     def _open_sessions(self) -> None:
         self.device = Device.parse(self._settings.device)
-        load_cuda_libraries()  # memory and stream are asked of one of them
+        load_cuda_libraries()  # for memory and stream
         self._memory_at_start = self._memory()
         check_device(self._bundle, self.device)
         self.stream = self._open_stream(self.device)
@@ -161,7 +161,7 @@ class DeviceModel:
                 f"--precision fp16"
             )
 
-    def _make_room(self) -> None:
+    def _allocate(self) -> None:
         max_rows = self._options.max_rows
         if max_rows is None:
             one = cache_shape(self._bundle, dataclasses.replace(self.limits, max_rows=1))
@@ -170,21 +170,22 @@ class DeviceModel:
                 one.num_bytes + step_bytes_per_row(self._bundle),
                 bytes_beside_rows(self._bundle),
             )
-            max_rows = rungs_that_fit(min(max_rows, most_rows(one)))
+            max_rows = largest_batch_size(min(max_rows, max_cache_rows(one)))
         self.limits = dataclasses.replace(self.limits, max_rows=max_rows)
-        self.ladder = BatchSizeBuckets(max_rows)
-        room = dataclasses.replace(self.limits, max_rows=self.ladder.top)
-        self._caches = DeviceCaches(self._bundle, self._settings, cache_shape(self._bundle, room))
+        self.buckets = BatchSizeBuckets(max_rows)
+        padded = dataclasses.replace(self.limits, max_rows=self.buckets.largest)
+        shape = cache_shape(self._bundle, padded)
+        self._caches = DeviceCaches(self._bundle, self._settings, shape)
         self.cache_bytes = self._caches.num_bytes
-        self._fed = DeviceRowStates(
-            self.ladder.top, self.limits.max_target_positions, self._bundle.config.eos_id
+        self._row_states = DeviceRowStates(
+            self.buckets.largest, self.limits.max_target_positions, self._bundle.config.eos_id
         )
-        # One more than there may be under way: it is filled while the first is being read.
+        # One more than there may be in flight: it is filled while the first is being read.
         self.ring = StagingRing(self.stream, self.device, self._options.depth + 1)
-        staging = self.ring.take()
-        self._feed(self.ladder.top, None, staging)
+        staging = self.ring.acquire()
+        self._update_rows(self.buckets.largest, None, staging)
         self.stream.synchronize()
-        self.ring.give_back(staging)
+        self.ring.release(staging)
 
     def _capture(self) -> None:
         captures = self._options.captures and self._is_on_gpu
@@ -194,31 +195,31 @@ class DeviceModel:
             self.stream.synchronize()
             self.num_captures = num_captures
         except Exception as exc:
-            if captures:  # nothing of the step can be freed before
+            if captures:  # or nothing of the step can be freed
                 self.stream.end_capture()
             if is_out_of_memory(exc) or not captures:
                 raise
             logger.exception("no CUDA graph could be captured; steps will be slower without")
             self.stream.synchronize()
-            # Before the weights are loaded once more: the step, and what the frames hold of it.
+            # Free the step, and what frames hold of it, before the weights are loaded again.
             self.__dict__.pop("_step", None)
             traceback.clear_frames(exc.__traceback__)
             self._open_step(captures=False)
         if not self.num_captures:
             self._step.warm_up()
-        self.stream.synchronize()  # nor is anything under way of what was copied elsewhere
+        self.stream.synchronize()  # copies of other parts have ended, too
 
     def _open_step(self, captures: bool) -> None:
         self._step = DeviceStep(
             self._bundle,
             self._settings,
             self._caches,
-            self.ladder,
+            self.buckets,
             self.limits,
             captures=captures,
         )
 
-    def _too_little(self, exc: Exception) -> str:
+    def _too_little_memory(self, exc: Exception) -> str:
         rows = self.limits.max_rows
         memory = self._memory()
         free = f" ({memory.free:,} of {memory.total:,} bytes are free)" if memory else ""
@@ -238,34 +239,34 @@ class DeviceModel:
 
     # --- a step ----------------------------------------------------------------------------------
 
-    def _carry_out(self, plan: StepPlan, flight: InFlightStep) -> None:
-        staging = flight.staging
-        goes_on = self._fed.goes_on(plan)
+    def _launch(self, plan: StepPlan, step: InFlightStep) -> None:
+        staging = step.staging
+        is_up_to_date = self._row_states.is_up_to_date(plan)
         if plan.copies:
-            self._caches.copy_rows(plan.copies, self._fed.source_lengths, staging)
-            self._fed.copied(plan.copies)
+            self._caches.copy_rows(plan.copies, self._row_states.source_lengths, staging)
+            self._row_states.copied(plan.copies)
         for batch, encoded in self._encoder.encode(plan.encodes, staging):
             lengths = [len(item.source_ids) for item in batch]
-            flight.num_padding += len(lengths) * max(lengths) - sum(lengths)
+            step.num_padding += len(lengths) * max(lengths) - sum(lengths)
             self._caches.store(batch, encoded, staging)
-            self._fed.stored(batch)
+            self._row_states.stored(batch)
         if plan.encodes:
             self.stream.record(staging.encoded)
-            flight.num_encodes = len(plan.encodes)
-        flight.k = min(plan.top_k or self.limits.top_k, self.limits.vocab_size)
+            step.num_encodes = len(plan.encodes)
+        step.k = min(plan.top_k or self.limits.top_k, self.limits.vocab_size)
         num_rows = plan.num_rows
         if not num_rows:
             return
-        rung = self.ladder.rung(num_rows)
-        if not goes_on:
-            self._feed(rung, plan, staging)
-        flight.num_candidates = self._step.num_candidates(flight.k)
-        chosen = self._step.launch(rung, flight.num_candidates, plan.adjustments, staging)
-        staging.fetch(chosen, num_rows)
-        flight.num_rows = num_rows
-        flight.number = self._fed.stepped(plan)
+        batch_size = self.buckets.size(num_rows)
+        if not is_up_to_date:
+            self._update_rows(batch_size, plan, staging)
+        step.num_candidates = self._step.num_candidates(step.k)
+        chosen = self._step.launch(batch_size, step.num_candidates, plan.adjustments, staging)
+        staging.download(chosen, num_rows)
+        step.num_rows = num_rows
+        step.number = self._row_states.stepped(plan)
 
-    def _feed(self, rung: int, plan: StepPlan | None, staging: Staging) -> None:
-        self._fed.feed(
-            rung, plan, lambda rows, values: self._caches.set_rows(rows, values, staging)
+    def _update_rows(self, batch_size: int, plan: StepPlan | None, staging: Staging) -> None:
+        self._row_states.update(
+            batch_size, plan, lambda rows, values: self._caches.set_rows(rows, values, staging)
         )

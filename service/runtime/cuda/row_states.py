@@ -1,8 +1,8 @@
-"""What the host knows of what the rows on a device are fed at their next step.
+"""What the host knows of the state of each row on the device.
 
-The device follows its own steps: each row goes on with its best token until it ends. The host need
-only say where it wants something else: rows that come, leave, or go on with another token. What a
-step has chosen it learns late, when others may have been launched already.
+The device carries its own state from step to step: each row continues with its best token until it
+ends. The host sends only differences: rows that join, leave, or continue with another token. It
+learns late what a step has chosen, when others may have been launched already.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ import numpy as np
 from service.runtime.cuda.caches import STATES
 from service.runtime.plan import EncodeItem, Int32, Int64, RowCopy, StepPlan
 
-_UNKNOWN = -1  # of a state: differs from whatever is wanted
+_UNKNOWN = -1  # differs from every wanted state
 
 SetRows = Callable[[Int64, Int64], None]
 """`DeviceCaches.set_rows`, with the staging of the step."""
 
 
 class DeviceRowStates:
-    """The states of rows, as far as they are known, and the lengths of their sources.
+    """The device's row states as far as they are known, and the source lengths.
 
     Args:
-        num_rows: that there are.
+        num_rows: of the device.
         max_positions: of a row's cache.
         eos_id: ends a row.
 
@@ -37,93 +37,93 @@ class DeviceRowStates:
         self._eos_id = eos_id
         self.source_lengths: Int32 = np.ones(num_rows, np.int32)
         self._known = np.full((len(STATES), num_rows), _UNKNOWN, np.int64)
-        self._before: Int64 | None = None  # the last step, of its rows; None if it isn't followed
-        self._most_positions = np.zeros(num_rows, np.int64)  # where a row can be by now
-        self._is_followed = np.zeros(num_rows, np.bool_)  # whether it is where our steps led it
+        self._before: Int64 | None = None  # known before the last step; None if it isn't tracked
+        self._max_reached = np.zeros(num_rows, np.int64)  # the furthest position possible by now
+        self._is_tracked = np.zeros(num_rows, np.bool_)  # whether that follows from our steps
         self._num_steps = 0
-        self._num_stepped = 0
+        self._num_stepped = 0  # rows of the last step
 
     def forget(self) -> None:
-        """Something failed: how far it came is unknown."""
+        """Forget all states, after a failure: how far the device came is unknown."""
         self._known[:] = _UNKNOWN
-        self._is_followed[:] = False
+        self._is_tracked[:] = False
         self._num_stepped = 0
-        self._num_steps += 1  # of those before, nothing is to be learnt any more
+        self._num_steps += 1  # completions of earlier steps are ignored
 
     def copied(self, copies: Sequence[RowCopy]) -> None:
-        """Sources went from row to row."""
+        """Sources were copied from row to row."""
         crossing = [copy for copy in copies if copy.cross]
         sources = [copy.source for copy in crossing]
         self.source_lengths[[copy.target for copy in crossing]] = self.source_lengths[sources]
 
     def stored(self, items: Sequence[EncodeItem]) -> None:
-        """Sources came into rows."""
+        """Sources were stored in rows."""
         for item in items:
             self.source_lengths[list(item.rows)] = len(item.source_ids)
 
-    def goes_on(self, plan: StepPlan) -> bool:
-        """Whether the device has all it needs: those that stepped go on, each with a place.
+    def is_up_to_date(self, plan: StepPlan) -> bool:
+        """Whether `plan` needs no update: all rows of the last step continue, with room to.
 
-        To find that out row by row takes longer than to launch a step.
+        A shortcut: comparing row by row takes longer than launching a step.
         """
         return (
             plan.chained is not None
             and plan.num_rows == self._num_stepped > 0
             and not (plan.copies or plan.encodes)
             and bool(plan.chained.all())
-            and self._most_positions[: self._num_stepped].max() < self._max_positions
+            and self._max_reached[: self._num_stepped].max() < self._max_positions
         )
 
-    def feed(self, rung: int, plan: StepPlan | None, set_rows: SetRows) -> None:
-        """Tell the device what it doesn't know of its first `rung` rows.
+    def update(self, batch_size: int, plan: StepPlan | None, set_rows: SetRows) -> None:
+        """Send the states that differ among the first `batch_size` rows.
 
         Args:
-            rung: rows that step; those beyond the plan's are nobody's.
-            plan: what is wanted; None if nobody steps.
-            set_rows: tells it.
+            batch_size: rows that step; those beyond the plan's are free.
+            plan: what is wanted; None if all rows are free.
+            set_rows: sends rows and their states.
         """
-        wanted = np.zeros((len(STATES), rung), np.int64)  # token 0 at position 0: nobody's row
-        wanted[3] = self.source_lengths[:rung]
-        chained = np.zeros(rung, np.bool_)
+        wanted = np.zeros((len(STATES), batch_size), np.int64)  # a free row: token 0 at position 0
+        wanted[3] = self.source_lengths[:batch_size]
+        chained = np.zeros(batch_size, np.bool_)
         if plan is not None:
-            rows = plan.num_rows
-            wanted[0, :rows] = plan.token_ids
-            wanted[1, :rows] = plan.positions
-            wanted[2, :rows] = 1
+            num_rows = plan.num_rows
+            wanted[0, :num_rows] = plan.token_ids
+            wanted[1, :num_rows] = plan.positions
+            wanted[2, :num_rows] = 1
             if plan.chained is not None:
-                chained[:rows] = plan.chained
+                chained[:num_rows] = plan.chained
                 wanted[:3, chained] = 0
-        # One that ended by its length, which the host may not know yet, has no place left: it
-        # waits at its last. After a failure rows become nobody's: who had them has been told.
-        ended = chained & self._is_followed[:rung]
-        goes_on = ended & (self._most_positions[:rung] < self._max_positions)
-        ended &= ~goes_on
+        # A row that ended by its length, which the host may not know yet, has no position left: it
+        # stays at its last. After a failure rows become free: their requests have been answered.
+        ended = chained & self._is_tracked[:batch_size]
+        continues = ended & (self._max_reached[:batch_size] < self._max_positions)
+        ended &= ~continues
         wanted[1, ended] = self._max_positions - 1
-        differs = (wanted != self._known[:, :rung]).any(axis=0) & ~goes_on
-        told = np.flatnonzero(differs)
-        if len(told):
-            set_rows(told, wanted[:, told])
-            self._known[:, told] = wanted[:, told]
-            self._most_positions[told] = wanted[1, told]
-            self._is_followed[told] = True
+        differs = (wanted != self._known[:, :batch_size]).any(axis=0) & ~continues
+        rows = np.flatnonzero(differs)
+        if len(rows):
+            set_rows(rows, wanted[:, rows])
+            self._known[:, rows] = wanted[:, rows]
+            self._max_reached[rows] = wanted[1, rows]
+            self._is_tracked[rows] = True
 
     def stepped(self, plan: StepPlan) -> int:
-        """The step of `plan` has been launched; its number, for `seen`."""
+        """The step of `plan` has been launched; its number, for `completed`."""
         self._num_stepped = num_rows = plan.num_rows
         self._num_steps += 1
         known = self._known[:, :num_rows]
-        # What chained rows go on with is not looked at: it is seen too late, as a rule.
-        follows = plan.chained is None or not plan.chained.any()
-        self._before = known.copy() if follows else None
+        # The tokens of chained rows are not tracked: their completions come too late, as a rule.
+        tracks = plan.chained is None or not plan.chained.any()
+        self._before = known.copy() if tracks else None
         may_run = known[2] != 0
-        self._most_positions[:num_rows] += may_run
+        self._max_reached[:num_rows] += may_run
         known[1, may_run] = _UNKNOWN
         return self._num_steps
 
-    def seen(self, number: int, chosen: Int64) -> None:
-        """What step `number` chose for its rows has been seen.
+    def completed(self, number: int, chosen: Int64) -> None:
+        """Step `number` has completed and chosen these tokens for its rows.
 
-        If others have been launched since, it is too late to say what the rows are fed next.
+        Ignored if another step has been launched since.
         """
         if number != self._num_steps or self._before is None:
             return
@@ -131,4 +131,4 @@ class DeviceRowStates:
         known[0] = chosen
         known[2, chosen == self._eos_id] = 0
         known[1] = before[1] + known[2]
-        self._most_positions[: len(chosen)] = known[1]
+        self._max_reached[: len(chosen)] = known[1]

@@ -1,14 +1,14 @@
-"""Runs a bundle with everything on a GPU: the step without the host.
+"""The model runner of a GPU: the whole state of running rows stays on the device.
 
-Caches, token ids, positions and flags of running rows stay on the device. A step feeds the next one
-there; the host sends what it wants otherwise (rows that come or leave, a beam's choice), and what
-was chosen comes to it in one copy.
+Caches, token ids, positions and flags stay there, and a step's output is the next step's input. The
+host sends differences only (rows that join or leave, a beam's choice), and gets the candidates in
+one copy.
 
-One thread launches (`service.runtime.cuda.model`) and never waits for a step, so that the next one
-lies ready on the device when one ends. Another waits for completions
+The launch thread (`service.runtime.cuda.model`) never waits for a step, so that the next one is
+queued on the device when one ends. A second thread waits for completions
 (`service.runtime.cuda.in_flight_steps`).
 
-On a CPU the same code runs the same graphs, which is how it is tested where there is no GPU.
+On a CPU the same code runs the same graphs, which is how it is tested without a GPU.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from typing import Any, TypeVar
 
 from model.bundle import Bundle
 from model.sessions import Device, SessionSettings
+from service.runtime.batch_sizes import BatchSizeBuckets
 from service.runtime.cpu.runner import limits_of
-from service.runtime.cuda.batch_sizes import BatchSizeBuckets
 from service.runtime.cuda.in_flight_steps import InFlightStep, InFlightSteps
 from service.runtime.cuda.memory import DeviceMemory, read_memory
 from service.runtime.cuda.model import DeviceModel, DeviceOptions
@@ -41,19 +41,16 @@ T = TypeVar("T")
 
 
 class DeviceRunner:
-    """A `PipelinedRunner`. Steps are launched in order by a thread of its own.
+    """The `AsyncRunner` of a GPU. A thread of its own launches the steps in order.
 
-    By that thread, since ONNX Runtime keeps CUDA graphs by the thread that captured them, and so
-    that a step can begin while the host still thinks about the one before. If more steps than
-    `depth` are submitted, it waits for the memory of the host that their copies need.
+    One thread, since ONNX Runtime keeps CUDA graphs by the thread that captured them; of its own,
+    so that a step can begin while the host still works on the output of the one before. If more
+    than `depth` steps are submitted, it waits for a free staging.
 
     Args:
         bundle: with graphs for GPUs (`dragoman export --precision fp16`).
         sessions: device and threads.
-        options: how.
-        max_source_positions, max_target_positions: lower limits than the bundle's own.
-        top_k: tokens that a step returns for each row if its plan doesn't say how many; None for
-            the bundle's choice.
+        options: rows, graphs and depth.
         memory: reads the device's memory; for tests.
         stream: opens a stream of the device; for tests.
 
@@ -67,17 +64,14 @@ class DeviceRunner:
         sessions: SessionSettings,
         options: DeviceOptions | None = None,
         *,
-        max_source_positions: int | None = None,
-        max_target_positions: int | None = None,
-        top_k: int | None = None,
         memory: Callable[[int], DeviceMemory | None] = read_memory,
         stream: Callable[[Device], DeviceStream] = open_stream,
     ) -> None:
         self._options = options or DeviceOptions()
-        max_rows = self._options.max_rows or 0  # known in a moment
-        limits = limits_of(bundle, max_rows, max_source_positions, max_target_positions, top_k)
+        max_rows = self._options.max_rows or 0  # 0 until the model is open
+        limits = limits_of(bundle, max_rows)
         self._model = DeviceModel(bundle, sessions, self._options, limits, memory, stream)
-        self._flights: InFlightSteps | None = None
+        self._in_flight: InFlightSteps | None = None
         self._is_closed = False
         self._worker = SerialExecutor("device")
         self._worker.start()
@@ -104,13 +98,13 @@ class DeviceRunner:
 
     @property
     def depth(self) -> int:
-        """Steps that may be under way before the host looks at the first."""
+        """Most steps in flight."""
         return self._options.depth
 
     @property
-    def ladder(self) -> BatchSizeBuckets:
+    def buckets(self) -> BatchSizeBuckets:
         """The batch sizes at which it steps."""
-        return self._model.ladder
+        return self._model.buckets
 
     @property
     def num_captures(self) -> int:
@@ -124,52 +118,52 @@ class DeviceRunner:
 
     @property
     def arena_bytes(self) -> int:
-        """What else has been taken since the start: weights, activations, captured graphs.
+        """Other memory taken since the start: weights, activations, captured graphs.
 
-        Of the device's free memory, so another process's use of the same GPU counts as well. 0
+        Measured as free memory of the device, so another process on the same GPU counts as well. 0
         where it can't be read.
         """
         return self._model.arena_bytes
 
     @property
     def encoder_session(self) -> SourceEncoder:
-        """The encoder, for whoever else encodes while steps run."""
-        return _EncoderBetweenSteps(self)
+        """The encoder, for scoring: this runner, whose `run` runs it between steps."""
+        return self
 
     def submit(self, plan: StepPlan) -> Future[StepOutput]:
-        """Have `plan` carried out after those before it."""
+        """Carry out `plan` after those before it, without waiting for it."""
         future: Future[StepOutput] = Future()
-        self._put(lambda: self._launch(plan, future))
+        self._enqueue(lambda: self._launch(plan, future))
         return future
 
     def execute(self, plan: StepPlan) -> StepOutput:
         """Carry out `plan`: copies, then encodes, then one step."""
         return self.submit(plan).result()
 
-    def encode(self, names: Sequence[str], feeds: dict[str, Any]) -> list[Any]:
-        """What `run` of the encoder's session brings, after the steps before it."""
+    def run(self, names: Sequence[str], feeds: dict[str, Any], /) -> list[Any]:
+        """Run the encoder's session on the launch thread, after the steps before it."""
         return self._call(lambda: self._model.encode(names, feeds)).result()
 
     def close(self) -> None:
-        """Free sessions and memory, after the steps under way."""
+        """Free sessions and memory, after the steps in flight."""
         self._is_closed = True
         self._worker.submit(self._free)
         self._worker.stop()
         self._worker.join()
 
-    # --- the thread ------------------------------------------------------------------------------
+    # --- the launch thread -----------------------------------------------------------------------
 
     def _free(self) -> None:
-        if self._flights is not None:
-            self._flights.close()
+        if self._in_flight is not None:
+            self._in_flight.close()
         try:
             self._model.close()
-        except Exception:  # of a device that is lost: what was taken of it goes with the process
+        except Exception:  # the device is lost: its memory is freed with the process
             logger.exception("memory of the device could not be freed")
 
     def _open(self) -> None:
         self._model.open()
-        self._flights = InFlightSteps(self._model.stream, self._model.ring)
+        self._in_flight = InFlightSteps(self._model.stream, self._model.ring)
 
     def _call(self, function: Callable[[], T]) -> Future[T]:
         future: Future[T] = Future()
@@ -180,46 +174,35 @@ class DeviceRunner:
             except BaseException as exc:
                 future.set_exception(exc)
 
-        self._put(work)
+        self._enqueue(work)
         return future
 
-    def _put(self, work: Callable[[], None]) -> None:
+    def _enqueue(self, work: Callable[[], None]) -> None:
         if self._is_closed:
             raise RuntimeError("the runner is closed")
         self._worker.submit(work)
 
     def _launch(self, plan: StepPlan, future: Future[StepOutput]) -> None:
-        """Launch `plan`; who waits for steps answers."""
-        assert self._flights is not None
+        """Launch `plan`; `InFlightSteps` sets the future."""
+        assert self._in_flight is not None
         model = self._model
         try:
-            staging = model.ring.take()
+            staging = model.ring.acquire()
         except BaseException as exc:
             future.set_exception(exc)
             return
-        flight = InFlightStep(future, staging, time.perf_counter())
+        step = InFlightStep(future, staging, time.perf_counter())
         try:
-            for landing in self._flights.landings():
-                model.learn(landing)
-            model.launch(plan, flight)
+            for number, chosen in self._in_flight.completions():
+                model.complete(number, chosen)
+            model.launch(plan, step)
             model.stream.record(staging.ended)
         except BaseException as exc:
-            # Its frames hold what it had encoded, and this flight: a cycle, which would keep memory
-            # of the device until the collector comes by.
+            # The frames refer to encoder outputs and to this step: a cycle, which would keep device
+            # memory until the garbage collector runs.
             traceback.clear_frames(exc.__traceback__)
-            flight.error = exc
-            # What was launched of it may still need its memory.
+            step.error = exc
+            # The part that was launched may still need its memory.
             with contextlib.suppress(Exception):
                 model.stream.record(staging.ended)
-        self._flights.add(flight)
-
-
-class _EncoderBetweenSteps:
-    """The encoder of a runner, for others: it runs when its turn has come."""
-
-    def __init__(self, runner: DeviceRunner) -> None:
-        self._runner = runner
-
-    def run(self, names: Sequence[str], feeds: dict[str, Any], /) -> list[Any]:
-        """As `onnxruntime.InferenceSession.run`."""
-        return self._runner.encode(names, feeds)
+        self._in_flight.add(step)

@@ -1,11 +1,11 @@
-"""The memory through which steps under way and the host exchange arrays.
+"""Staging memory: pinned buffers through which steps in flight and the host exchange arrays.
 
-A copy to or from a GPU is made when its turn has come, long after the call that asked for it has
-returned. Until then the host's memory must stay as it is, and must not be read. So each step under
-way has memory of its own, which goes to another step only when what it brought has been read.
+A copy to or from a GPU happens on the stream, long after the call that enqueued it has returned.
+Until then the host's memory must not be changed or read. So each step in flight has memory of its
+own, which another step gets only when its output has been read.
 
-All of it is pinned. From pageable memory CUDA first makes a copy of its own, and its documentation
-("API synchronization behavior") lets even the asynchronous copy wait for the stream meanwhile.
+It is pinned, since CUDA copies pageable memory to a buffer of its own first, and even the
+asynchronous copy may then wait for the stream (CUDA's "API synchronization behavior").
 """
 
 from __future__ import annotations
@@ -48,10 +48,11 @@ class _Block:
 
 
 class Staging:
-    """What one step under way sends to the device, and what it brings.
+    """The uploads and the download of one step in flight.
 
     Attributes:
-        encoded, ended: events for whoever waits: its encodes are done, everything is.
+        encoded: event: its sources have been encoded.
+        ended: event: all of it has ended.
     """
 
     def __init__(self, stream: DeviceStream, device: Device) -> None:
@@ -60,14 +61,14 @@ class Staging:
         self.encoded, self.ended = stream.new_event(), stream.new_event()
         self._blocks: list[_Block] = []
         self._used = 0  # bytes of the last block
-        self._brought = stream.allocate_pinned(_FIRST_BYTES)
-        self._fetched: Array = np.zeros(0, np.float32)
+        self._buffer = stream.allocate_pinned(_FIRST_BYTES)
+        self._downloaded: Array = np.zeros(0, np.float32)
         self._grow(_FIRST_BYTES)
 
-    def put(self, *arrays: Array) -> list[DeviceArray]:
-        """Have `arrays` copied to the device, where they stay until this staging is taken again.
+    def upload(self, *arrays: Array) -> list[DeviceArray]:
+        """Copy `arrays` to the device, where they stay until the staging is reset.
 
-        They may be changed at once. One copy takes all of them: each is a launch of its own.
+        The caller may change them at once. They go in one copy, since each copy is a launch.
         """
         flat = [np.ascontiguousarray(array).reshape(-1).view(np.uint8) for array in arrays]
         room = sum(_aligned(piece.nbytes) for piece in flat)
@@ -83,37 +84,37 @@ class Staging:
         self._stream.copy_in(block.address + start, block.host[start : self._used])
         return placed
 
-    def fetch(self, array: DeviceArray, num_rows: int) -> None:
-        """Have the first rows of `array` copied to the host, for `fetched`."""
+    def download(self, array: DeviceArray, num_rows: int) -> None:
+        """Copy the first rows of `array` to the host, for `downloaded`."""
         shape = (num_rows, *array.shape[1:])
         num_bytes = math.prod(shape) * array.dtype.itemsize
-        if num_bytes > self._brought.nbytes:  # of no step any more: what it brought has been read
+        if num_bytes > self._buffer.nbytes:  # free: the last step's output has been read
             larger = self._stream.allocate_pinned(2 * num_bytes)
-            self._stream.free_pinned(self._brought)
-            self._brought = larger
-        target = self._brought[:num_bytes]
-        self._fetched = target.view(array.dtype).reshape(shape)
+            self._stream.free_pinned(self._buffer)
+            self._buffer = larger
+        target = self._buffer[:num_bytes]
+        self._downloaded = target.view(array.dtype).reshape(shape)
         self._stream.copy_out(target, array.address)
 
     @property
-    def fetched(self) -> Array:
-        """What was fetched. To be read once `ended` has happened, and copied."""
-        return self._fetched
+    def downloaded(self) -> Array:
+        """The downloaded rows: to be read after `ended`, and copied."""
+        return self._downloaded
 
-    def clear(self) -> None:
-        """Begin anew, when nothing of it is under way."""
-        while len(self._blocks) > 1:  # each is twice the one before: the last has room for all
+    def reset(self) -> None:
+        """Make it ready for another step, when nothing of it is in flight."""
+        while len(self._blocks) > 1:  # the last is twice the one before: it has room for all
             self._blocks.pop(0).free(self._stream)
         self._used = 0
 
     def close(self) -> None:
         """Free it."""
-        self._stream.free_pinned(self._brought)
+        self._stream.free_pinned(self._buffer)
         while self._blocks:
             self._blocks.pop().free(self._stream)
 
     def _grow(self, num_bytes: int) -> None:
-        # Twice the last: to allocate may wait for the device, so that it must not go on for ever.
+        # Twice the last: allocation may wait for the device, so it has to come to an end.
         last = self._blocks[-1].host.nbytes if self._blocks else 0
         size = 2 * max(num_bytes, last)
         self._blocks.append(_Block(self._stream, size))
@@ -121,12 +122,12 @@ class Staging:
 
 
 class StagingRing:
-    """As many as there may be steps under way, used in turn.
+    """The stagings of all steps in flight, used in turn.
 
     Args:
         stream: on which copies are made.
-        device: its.
-        count: how many.
+        device: of the stream.
+        count: stagings.
     """
 
     def __init__(self, stream: DeviceStream, device: Device, count: int) -> None:
@@ -136,21 +137,21 @@ class StagingRing:
             self._all.append(Staging(stream, device))
             self._free.put(self._all[-1])
 
-    def take(self) -> Staging:
-        """The one that was given back first; waits for it if all are under way."""
+    def acquire(self) -> Staging:
+        """The staging that was released first; waits if all are in flight."""
         staging = self._free.get()
         try:
-            staging.clear()
+            staging.reset()
         except BaseException:
             self._free.put(staging)
             raise
         return staging
 
-    def give_back(self, staging: Staging) -> None:
-        """What it brought has been read. May be called from another thread."""
+    def release(self, staging: Staging) -> None:
+        """The output of its step has been read. May be called from another thread."""
         self._free.put(staging)
 
     def close(self) -> None:
-        """Free all, when nothing is under way."""
+        """Free all, when nothing is in flight."""
         while self._all:
             self._all.pop().close()

@@ -1,4 +1,4 @@
-"""The decoder step on a device: bindings that stay, one CUDA graph for each batch size."""
+"""The decoder step on a device: one set of bindings and one CUDA graph for each batch size."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ import onnxruntime as ort
 
 from model.bundle import Bundle
 from model.sessions import Device, SessionSettings, launch_options, open_session
+from service.runtime.batch_sizes import BatchSizeBuckets
+from service.runtime.cpu.kv_cache import cache_names
 from service.runtime.cuda.array import DeviceArray
-from service.runtime.cuda.batch_sizes import BatchSizeBuckets
 from service.runtime.cuda.caches import DeviceCaches
 from service.runtime.cuda.staging import Staging
 from service.runtime.plan import Adjustments, RunnerLimits
@@ -21,24 +22,24 @@ from service.runtime.plan import Adjustments, RunnerLimits
 logger = logging.getLogger(__name__)
 
 CAPTURE_SECONDS = 60.0
-"""After which no further graph is captured."""
+"""Time after which no further graph is captured."""
 
 CAPTURED_TOP_K = (1, 8, 16)
-"""Candidates of a row for which graphs are captured: greedy search, beams of up to 4 and of up to
-8, which want twice their size. Who wants fewer gets the next of these; more run without a graph."""
+"""Numbers of candidates that graphs are captured for: greedy search, beams of up to 4 and of up to
+8, which need twice their size. Others are rounded up; more than 16 run without a graph."""
 
-_NO_GRAPH = "-1"  # ONNX Runtime's word for a run that is neither captured nor replayed
+_NO_GRAPH = "-1"  # ONNX Runtime's id for a run that is neither captured nor replayed
 
 
 @dataclass
 class _BufferBinding:
-    """The session on the first rows of everything.
+    """The session, bound to the first rows of all arrays.
 
     Attributes:
         io: the bindings.
-        chosen: what the host reads: [rung, 2k + 1]. The next step writes it again.
+        chosen: the output for the host, [batch_size, 2k + 1]; the next step overwrites it.
         options: names the graph to replay, or none.
-        has_adjustments: whether the bound ones are other than nothing.
+        has_adjustments: whether adjustments are bound.
     """
 
     io: ort.IOBinding
@@ -48,21 +49,21 @@ class _BufferBinding:
 
 
 class DeviceStep:
-    """One token for each of the first rows, from and into device memory.
+    """Launches steps: one token for each of the first rows, from and into device memory.
 
-    Steps are launched, not waited for: what one has chosen is there for what is launched after it.
-    Must be used by one thread, the one that made it: ONNX Runtime keeps captured graphs by thread.
+    Does not wait for them. Must be used by the thread that made it: ONNX Runtime keeps captured
+    graphs by thread.
 
     Args:
         bundle: a resident one.
         settings: of the session.
-        caches: of at least `ladder.top` rows; bound by address.
-        ladder: batch sizes.
+        caches: of at least `buckets.largest` rows; bound by address.
+        buckets: batch sizes.
         limits: the runner's.
-        captures: use CUDA graphs, on a GPU.
+        captures: use CUDA graphs; on a GPU only.
 
     Attributes:
-        captured_top_k: the counts of candidates for which graphs are captured, ascending.
+        captured_top_k: numbers of candidates that graphs are captured for, ascending.
     """
 
     def __init__(
@@ -70,25 +71,25 @@ class DeviceStep:
         bundle: Bundle,
         settings: SessionSettings,
         caches: DeviceCaches,
-        ladder: BatchSizeBuckets,
+        buckets: BatchSizeBuckets,
         limits: RunnerLimits,
         *,
         captures: bool,
     ) -> None:
         self._device = Device.parse(settings.device)
-        self._top = ladder.top
+        self._max_rows = buckets.largest
         self._caches = caches
-        self._num_arrays = 2 * bundle.config.num_decoder_layers
+        self._cache_names = cache_names(bundle.config.num_decoder_layers)
         self._token_groups = bundle.token_groups
         self._no_graph = launch_options(_NO_GRAPH)
         self.captured_top_k = sorted({min(k, limits.vocab_size) for k in CAPTURED_TOP_K})
         self._graphs: dict[tuple[int, int], str] = {}
         if captures:
-            sizes = [(rung, k) for k in self.captured_top_k for rung in ladder.rungs]
+            sizes = [(batch_size, k) for k in self.captured_top_k for batch_size in buckets.sizes]
             self._graphs = {size: str(number) for number, size in enumerate(sizes, 1)}
         self._bindings: dict[tuple[int, int], _BufferBinding] = {}
-        # Adding 0 to a logit is no adjustment, and an operator on nothing may not be captured.
-        # These stay where they are, as everything does that a captured graph reads.
+        # For "no adjustments", 0 is added to a logit: an operator on an empty array may not be
+        # captured. These arrays stay in place, like everything that a captured graph reads.
         self._nothing = {
             "adjust_rows": self._zeros(np.int64),
             "adjust_token_ids": self._zeros(np.int64),
@@ -97,18 +98,18 @@ class DeviceStep:
         self._session = open_session(bundle, bundle.decoder_step_path, settings, captures=captures)
 
     def num_candidates(self, k: int) -> int:
-        """How many to ask for who wants k: as many as a graph has, if one has enough."""
+        """How many candidates to compute for k: those of the next captured graph, if any."""
         return next((captured for captured in self.captured_top_k if captured >= k), k)
 
     def capture(self, clock: Callable[[], float] = time.monotonic) -> int:
-        """Capture every graph, largest first, until `CAPTURE_SECONDS` have passed; how many.
+        """Capture graphs, largest first, until `CAPTURE_SECONDS` have passed; how many.
 
-        ONNX Runtime runs the step once, then captures it, then replays it: three steps of rows
-        that do not run, and so hold their places. What there was no time for runs without a graph.
+        ONNX Runtime runs the step once, then captures it, then replays it. No row is running, so
+        these steps change no state. Sizes for which there was no time run without a graph.
         """
         end = clock() + CAPTURE_SECONDS
         wanted = sorted(self._graphs, reverse=True)
-        for number, (rung, k) in enumerate(wanted):
+        for number, (batch_size, k) in enumerate(wanted):
             if clock() > end:
                 for size in wanted[number:]:
                     del self._graphs[size]
@@ -117,33 +118,35 @@ class DeviceStep:
                     extra={"graphs": number, "wanted": len(wanted), "seconds": CAPTURE_SECONDS},
                 )
                 break
-            self._run(self._binding(rung, k))
+            self._run(self._binding(batch_size, k))
         return len(self._graphs)
 
     def warm_up(self) -> None:
-        """Take a step of all rows, which do not run, so that too little memory shows at the start.
+        """Step with all rows, none of them running, so that too little memory shows at the start.
 
-        Captured graphs have it behind them.
+        Not needed where graphs were captured.
         """
-        self._run(self._binding(self._top, self.captured_top_k[-1]))
+        self._run(self._binding(self._max_rows, self.captured_top_k[-1]))
 
-    def launch(self, rung: int, k: int, adjustments: Adjustments, staging: Staging) -> DeviceArray:
+    def launch(
+        self, batch_size: int, k: int, adjustments: Adjustments, staging: Staging
+    ) -> DeviceArray:
         """Launch a step.
 
         Args:
-            rung: rows that step.
+            batch_size: rows that step.
             k: candidates of each.
             adjustments: of their logits.
             staging: of this step.
 
         Returns:
-            [rung, 2k + 1], on the device: the candidates' ids, their logits, and the log-sum-exp.
+            [batch_size, 2k + 1], on the device: candidates' ids, their logits, the log-sum-exp.
         """
-        binding = self._binding(rung, k)
+        binding = self._binding(batch_size, k)
         if len(adjustments.rows):
             binding.has_adjustments = True
             names = ("rows", "token_ids", "values")
-            arrays = staging.put(*(getattr(adjustments, name) for name in names))
+            arrays = staging.upload(*(getattr(adjustments, name) for name in names))
             for name, array in zip(names, arrays, strict=True):
                 array.bind(binding.io.bind_input, f"adjust_{name}")
         elif binding.has_adjustments:
@@ -156,10 +159,10 @@ class DeviceStep:
         options = self._no_graph if binding.has_adjustments else binding.options
         self._session.run_with_iobinding(binding.io, options)
 
-    def _binding(self, rung: int, k: int) -> _BufferBinding:
-        return self._bindings.get((rung, k)) or self._bind(rung, k)
+    def _binding(self, batch_size: int, k: int) -> _BufferBinding:
+        return self._bindings.get((batch_size, k)) or self._bind(batch_size, k)
 
-    def _bind(self, rung: int, k: int) -> _BufferBinding:
+    def _bind(self, batch_size: int, k: int) -> _BufferBinding:
         io = self._session.io_binding()
         caches, shape = self._caches, self._caches.shape
         constants = {
@@ -172,25 +175,24 @@ class DeviceStep:
         for name, array in constants.items():
             io.bind_cpu_input(name, array)
         for name, state in caches.states.items():
-            state.bind(io.bind_input, name, (rung,))
+            state.bind(io.bind_input, name, (batch_size,))
             if name != "source_lengths":
-                state.bind(io.bind_output, f"next_{name}", (rung,))
-        for number in range(self._num_arrays):
-            name = f"{('key', 'value')[number % 2]}_{number // 2}"
+                state.bind(io.bind_output, f"next_{name}", (batch_size,))
+        for number, name in enumerate(self._cache_names):
             for cache, names in (
                 (caches.self_attention, (f"past_{name}", f"present_{name}")),
                 (caches.cross_attention, (f"cross_{name}", f"present_cross_{name}")),
                 (caches.cross_last, (f"cross_last_{name}",)),
             ):
-                self._bind_cache(io, cache, number, rung, *names)
-        chosen = self._chosen(rung, k)
+                self._bind_cache(io, cache, number, batch_size, *names)
+        chosen = self._chosen(batch_size, k)
         chosen.bind(io.bind_output, "chosen")
         self._bind_nothing(io)
         options = self._no_graph
-        if (rung, k) in self._graphs:
-            options = launch_options(self._graphs[rung, k])
+        if (batch_size, k) in self._graphs:
+            options = launch_options(self._graphs[batch_size, k])
         binding = _BufferBinding(io, chosen, options)
-        self._bindings[rung, k] = binding
+        self._bindings[batch_size, k] = binding
         return binding
 
     def _bind_nothing(self, io: ort.IOBinding) -> None:
@@ -198,22 +200,22 @@ class DeviceStep:
             array.bind(io.bind_input, name)
 
     def _bind_cache(
-        self, io: ort.IOBinding, cache: DeviceArray, number: int, rung: int, *names: str
+        self, io: ort.IOBinding, cache: DeviceArray, number: int, batch_size: int, *names: str
     ) -> None:
-        """Its array `number`, first `rung` rows, as an input and, if named, as an output."""
+        """Bind the first rows of array `number` as an input and, if named, as an output."""
         row_shape = cache.shape[2:]
         start = number * int(np.prod(cache.shape[1:]))
         for name, bind in zip(names, (io.bind_input, io.bind_output), strict=False):
-            cache.bind(bind, name, (rung, *row_shape), start)
+            cache.bind(bind, name, (batch_size, *row_shape), start)
 
     def _zeros(self, dtype: type[np.generic]) -> DeviceArray:
         device, zeros = self._device, np.zeros(1, dtype)
         value = ort.OrtValue.ortvalue_from_numpy(zeros, device.kind, device.index)
         return DeviceArray.of(value, device, zeros.shape, dtype)
 
-    def _chosen(self, rung: int, k: int) -> DeviceArray:
-        # Not copied from the host: that copy would not wait for its turn.
-        shape, device = (rung, 2 * k + 1), self._device
+    def _chosen(self, batch_size: int, k: int) -> DeviceArray:
+        # Not copied from the host: that copy would not be ordered by our stream.
+        shape, device = (batch_size, 2 * k + 1), self._device
         value = ort.OrtValue.ortvalue_from_shape_and_type(
             shape, np.float32, device.kind, device.index
         )

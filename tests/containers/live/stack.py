@@ -144,7 +144,7 @@ def load(
     """Callers through Envoy: `unary` that translate texts, `streams` that stream pages, if any.
 
     Every answer has to be what was answered at first, when nothing was wrong yet. No more than one
-    replica has slots for: with fewer, calls would be refused with reason.
+    replica has rows for: with fewer, calls would be refused with reason.
     """
     callers = [(_translate, texts)] * unary + ([(_stream, pages)] * streams if pages else [])
     made, stopping = Load([0] * len(callers)), threading.Event()

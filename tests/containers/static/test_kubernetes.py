@@ -236,7 +236,7 @@ def test_autoscalers_scale_the_deployment_on_metrics_that_there_are(
         triggers = objects["ScaledObject"]["spec"]["triggers"]
         queries = {trigger["name"]: trigger["metadata"]["query"] for trigger in triggers}
         assert queries == keda_queries()
-        assert set(queries) == {"slots", "queue", "refused"}
+        assert set(queries) == {"rows", "queue", "refused"}
     if "HorizontalPodAutoscaler" in objects:
         metrics = objects["HorizontalPodAutoscaler"]["spec"]["metrics"]
         wanted = {metric["pods"]["metric"]["name"] for metric in metrics}

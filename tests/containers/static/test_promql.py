@@ -21,6 +21,6 @@ def test_names_in_expressions(expression: str, names: set[str]) -> None:
 
 def test_names_that_a_server_gives() -> None:
     names = server_metrics()
-    assert {"dragoman_requests_total", "dragoman_slots", "dragoman_step_rows_bucket", "up"} <= names
+    assert {"dragoman_requests_total", "dragoman_rows", "dragoman_step_rows_bucket", "up"} <= names
     assert "process_cpu_seconds_total" in names
     assert "dragoman_requests" not in names

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from bench.load.plan import LoadPlan
-from bench.load.sample import ReplySample, Sample
+from bench.load.sample import ReplySample, RequestSample
 from bench.load.statistics import Run
 
 
-def sample(number: int, scheduled: float, latency: float, **reply: Any) -> Sample:
-    return Sample(number, scheduled, scheduled, scheduled + latency, ReplySample(**reply))
+def sample(number: int, scheduled: float, latency: float, **reply: Any) -> RequestSample:
+    return RequestSample(number, scheduled, scheduled, scheduled + latency, ReplySample(**reply))
 
 
 def open_run(latencies: Sequence[float], rate: float = 100.0, **fields: Any) -> Run:

@@ -20,7 +20,7 @@ from bench.load.capacity_report import chart, rows, sentence, write
 from bench.load.errors import PlanError, ServerError
 from bench.load.plan import LoadPlan
 from bench.load.results import Results, ResultsWriter
-from bench.load.session import Progress, Session
+from bench.load.session import RunProgress, Session
 from bench.load.statistics import Run
 from bench.load.units import Slo
 from tests.unit.bench.samples import open_run, sample
@@ -221,15 +221,15 @@ def test_a_lost_trial_is_ended_early() -> None:
     plan = LoadPlan("", rate=10.0, duration=60.0, warmup=1.0)
     watch = _Watch(plan, SLO, lambda progress: False)
 
-    def seen(*latencies: float, **reply: str) -> Progress:
+    def seen(*latencies: float, **reply: str) -> RunProgress:
         samples = [sample(n, 2.0 + n, x, **reply) for n, x in enumerate(latencies)]
-        return Progress(plan, 10.0, samples, 0, [])
+        return RunProgress(plan, 10.0, samples, 0, [])
 
     assert not watch(seen(*[0.1] * 100))
     assert not watch(seen(*[0.1] * 100, *[0.9] * 6))  # of some 600, 6 may be late
     assert watch(seen(*[0.1] * 100, *[0.9] * 9))
     assert _Watch(plan, SLO, lambda progress: False)(seen(0.1, code="UNAVAILABLE"))
-    warm = Progress(plan, 0.9, [sample(n, 0.5, 3.0) for n in range(100)], 0, [])
+    warm = RunProgress(plan, 0.9, [sample(n, 0.5, 3.0) for n in range(100)], 0, [])
     assert not _Watch(plan, SLO, lambda progress: False)(warm)
 
 

@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
+from bench import recompute
+from bench.benchmark import Measurement, run_measurements
 from bench.engine import table
-from bench.engine.run import Part, choose, run_parts
+from bench.engine.run import choose
 from bench.load.errors import LoadError
 from bench.load.html_report import render
 from bench.load.results import Results, ResultsWriter
@@ -17,8 +19,7 @@ from bench.load.sample import ReplySample
 from bench.load.scrape import Snapshot
 from bench.load.statistics import Run
 from bench.load.units import Slo
-from bench.suite import recompute
-from bench.suite.cells import read_cells
+from bench.suite.cells import read_runs
 from tests.unit.bench.samples import open_run
 
 
@@ -93,7 +94,7 @@ class Report:
         file.write_text(json.dumps({"steps": steps, "closed": closed}))
 
     def rows(self) -> list[table.Row]:
-        return table.rows(self.path, read_cells(self.path))
+        return table.rows(self.path, read_runs(self.path))
 
 
 @pytest.fixture
@@ -221,14 +222,14 @@ def test_the_report_has_the_table(report: Report) -> None:
     assert "| one client, greedy, base: median latency | 100 ms | 200 ms | 0.5 | ≤ 0.4 |" in text
 
 
-def test_one_part_that_fails_does_not_keep_the_others_from_being_measured() -> None:
+def test_a_measurement_that_fails_does_not_keep_the_others_from_being_made() -> None:
     measured = []
 
-    def fail() -> None:
+    def fail(once: bool) -> None:
         raise LoadError("no server")
 
-    parts = [Part("a", 1.0, fail), Part("b", 1.0, lambda: measured.append("b"))]
-    assert run_parts(parts) == ["a: no server"]
+    parts = [Measurement("a", 1.0, fail), Measurement("b", 1.0, lambda _: measured.append("b"))]
+    assert run_measurements(parts) == ["a: no server"]
     assert measured == ["b"]
     assert choose(parts, "") == parts
     assert choose(parts, "b") == parts[1:]

@@ -14,7 +14,7 @@ import torch
 from bench.gpu.plan import FULL, SMOKE
 from bench.gpu.preflight import look
 from bench.gpu.report import write_report
-from bench.gpu.results import Results
+from bench.gpu.results import PointLog
 from bench.gpu.torch_loop import Loop, StaticDecoder
 from model.search import greedy_search
 from tests.factories import random_model, tiny_config
@@ -23,17 +23,17 @@ ROOT = Path(__file__).parents[3]
 
 
 def test_points_are_written_as_they_come_and_not_measured_twice(tmp_path: Path) -> None:
-    results = Results(tmp_path / "results" / "step.jsonl")
+    results = PointLog(tmp_path / "results" / "step.jsonl")
     assert results.wants(rows=1, graphs=True)
     results.add(rows=1, graphs=True, step_us=250.0)
     with results.file.open("a") as file:
         file.write('{"rows": 8, "gra')  # killed while it wrote
-    again = Results(results.file)
+    again = PointLog(results.file)
     assert not again.wants(rows=1, graphs=True)
     assert again.wants(rows=1, graphs=False)
     assert again.wants(rows=8, graphs=True)
     assert list(again) == [{"rows": 1, "graphs": True, "step_us": 250.0}]
-    assert not Results(results.file, seconds=-1.0).wants(rows=2)  # no time left
+    assert not PointLog(results.file, seconds=-1.0).wants(rows=2)  # no time left
 
 
 @pytest.mark.parametrize("positions", ["learned", "sinusoidal", "none"])
@@ -59,15 +59,15 @@ def test_the_pytorch_loop_says_what_the_reference_says(positions: str) -> None:
 
 
 def test_the_report_has_the_aims_and_says_what_is_missing(tmp_path: Path) -> None:
-    step = Results(tmp_path / "results" / "step.jsonl")
+    step = PointLog(tmp_path / "results" / "step.jsonl")
     step.add(model="base", rows=1, k=1, graphs=True, search="greedy", step_us=243.2,
              step_us_p90=250.0, pipelined_us=230.0, encode_us=900.0, start_seconds=3.0,
              captured=42)  # fmt: skip
-    engine = Results(tmp_path / "results" / "engine.jsonl")
+    engine = PointLog(tmp_path / "results" / "engine.jsonl")
     engine.add(model="base", beam=1, concurrency=256, depth=2, tokens_per_second=312345.6,
                texts_per_second=11000.0, mean_rows=240.0, device_share=0.95,
                busy_share=0.93)  # fmt: skip
-    torch_loop = Results(tmp_path / "results" / "torch.jsonl")
+    torch_loop = PointLog(tmp_path / "results" / "torch.jsonl")
     torch_loop.add(model="base", rows=8, variant="compiled", error="no compiler | at all")
     text = write_report(tmp_path).read_text()
     aims = text[text.index("## Aims") : text.index("## Tests")]

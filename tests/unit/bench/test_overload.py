@@ -6,25 +6,31 @@ import dataclasses
 from collections.abc import Sequence
 
 from bench.load.results import Results
-from bench.load.sample import Sample
+from bench.load.sample import RequestSample
 from bench.load.scrape import Snapshot
-from bench.suite.cells import Cell
-from bench.suite.overload import judge, memory_growth, recovery_seconds, touch_rows, verdicts
+from bench.suite.cells import Cell, memory_growth, recovery_seconds
+from bench.suite.overload import criteria, judge, touch_rows
 from tests.load.fake_server import FakeServer
 from tests.unit.bench.samples import open_run, sample
 
 
-def cell(load: str, latency: float, extra: Sequence[Sample] = (), growth: float = 0.0) -> Cell:
+def results(latency: float, extra: Sequence[RequestSample] = (), growth: float = 0.0) -> Results:
     run = open_run([latency] * 2000)
     run = dataclasses.replace(run, samples=[*run.samples, *extra])
     snapshots = [
         Snapshot(float(s), {"process_resident_memory_bytes": 1e8 * (1 + growth * s)}, {}, {})
         for s in range(21)
     ]
-    return Cell(load, "dragoman", [Results(run, snapshots=snapshots)])
+    return Results(run, snapshots=snapshots)
 
 
-def refused(code: str = "RESOURCE_EXHAUSTED", hint: float | None = 0.5) -> list[Sample]:
+def cell(
+    load: str, latency: float, extra: Sequence[RequestSample] = (), growth: float = 0.0
+) -> Cell:
+    return Cell.of(load, "dragoman", [results(latency, extra, growth)])
+
+
+def refused(code: str = "RESOURCE_EXHAUSTED", hint: float | None = 0.5) -> list[RequestSample]:
     return [sample(5000 + n, 5.0, 0.001, code=code, retry_after=hint) for n in range(100)]
 
 
@@ -32,7 +38,7 @@ CALM = cell("own-80pct", 0.4)
 
 
 def broken(over: Cell) -> list[str]:
-    return [verdict.what for verdict in judge(CALM, over) if verdict.kept is False]
+    return [one.what for one in judge(CALM, over) if one.kept is False]
 
 
 def test_a_server_that_refuses_what_it_cannot_do_passes() -> None:
@@ -55,24 +61,26 @@ def test_one_that_does_not_is_told_by_name() -> None:
 
 
 def test_too_few_samples_are_no_verdict() -> None:
-    few = Cell("own-80pct", "dragoman", [Results(open_run([0.4] * 900))])
+    few = Cell.of("own-80pct", "dragoman", [Results(open_run([0.4] * 900))])
     p99 = judge(few, cell("own-150pct", 0.7, refused()))[2]
     assert p99.kept is None
     assert str(p99).startswith("not known")
 
 
 def test_figures_by_hand() -> None:
-    run = cell("own-150pct", 0.7, [sample(9000, 19.9, 3.0, queue_seconds=0.6)], growth=0.01).runs[0]
+    run = results(0.7, [sample(9000, 19.9, 3.0, queue_seconds=0.6)], growth=0.01)
     assert abs(recovery_seconds(run) - 0.5) < 1e-9
-    assert 0.09 < memory_growth(run) < 0.11
+    growth = memory_growth(run)
+    assert growth is not None
+    assert 0.09 < growth < 0.11
 
 
 def test_only_loads_beyond_our_own_throughput_are_judged() -> None:
     over = cell("own-150pct", 0.7, refused())
-    assert verdicts([CALM]) == []
-    assert verdicts([over]) == []
-    assert len(verdicts([CALM, over])) == 5
-    assert verdicts([cell("open-80pct", 0.4), cell("open-150pct", 0.7)]) == []
+    assert criteria([CALM]) == []
+    assert criteria([over]) == []
+    assert len(criteria([CALM, over])) == 5
+    assert criteria([cell("open-80pct", 0.4), cell("open-150pct", 0.7)]) == []
 
 
 def test_rows_are_touched_by_the_longest_texts() -> None:

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from bench.load.errors import ResultsError
 from bench.load.html_report import render
 from bench.load.plan import LoadPlan
-from bench.load.results import Results, ResultsWriter, pack, read_results
-from bench.load.sample import COLUMNS, Sample, from_row, rounded, to_row
+from bench.load.results import Results, ResultsWriter, read_results
+from bench.load.sample import COLUMNS, RequestSample, from_row, rounded, to_row
 from bench.load.scrape import Snapshot
 from bench.load.svg import Chart, Series, log_ticks, nice_ticks, thin
 from bench.load.units import Slo
@@ -30,7 +30,7 @@ def made() -> Results:
     samples = [*run.samples, failed, streamed]
     counts = {"dragoman_step_rows_sum": 10.0, "dragoman_step_rows_count": 5.0}
     later = {"dragoman_step_rows_sum": 40.0, "dragoman_step_rows_count": 15.0}
-    gauges = {"dragoman_slots": 8.0, "dragoman_slots_used": 3.0, "dragoman_waiting_sentences": 1.0}
+    gauges = {"dragoman_rows": 8.0, "dragoman_rows_used": 3.0, "dragoman_waiting_sentences": 1.0}
     values, more = {**counts, **gauges}, {**later, **gauges}
     snapshots = [Snapshot(0.0, values, {}, {}), Snapshot(2.5, more, {}, {})]
     run = dataclasses.replace(run, samples=samples, num_scheduled=202)
@@ -55,19 +55,6 @@ def test_results_survive_the_disk(tmp_path: Path) -> None:
     stored = json.loads((tmp_path / "new" / "run" / "summary.json").read_text())
     assert stored["load"]["errors"] == {"UNAVAILABLE": 1}
     assert stored["server"]["rows_per_step"] == pytest.approx(3.0)
-
-
-def test_a_packed_run_says_the_same(tmp_path: Path) -> None:
-    results = made()
-    write(tmp_path / "run", results)
-    pack(tmp_path / "run")
-    again = read_results(tmp_path / "run")
-    assert again.summary() == results.summary()
-    assert again.server() == results.server()
-    names = {file.name for file in (tmp_path / "run").iterdir()}
-    assert names == {"run.json", "samples.jsonl.gz", "server_metrics.jsonl.gz"}
-    pack(tmp_path / "run")
-    assert read_results(tmp_path / "run").summary() == results.summary()
 
 
 def test_what_was_flushed_can_be_read_after_a_kill(tmp_path: Path) -> None:
@@ -124,7 +111,7 @@ def test_columns_of_another_version_do_no_harm() -> None:
         retry_after=st.none() | st.floats(0, 100),
     )
 )
-def test_samples_survive_json_to_the_microsecond(before: Sample) -> None:
+def test_samples_survive_json_to_the_microsecond(before: RequestSample) -> None:
     exact = rounded(before)
     again = from_row(list(COLUMNS), json.loads(json.dumps(to_row(exact))))
     assert again == exact

@@ -11,6 +11,7 @@ from bench.load.results import Results
 from bench.load.scrape import Snapshot, bucket_percentile, scrape, server_figures, whose_metrics
 from bench.load.statistics import Run
 from service.api.http_endpoint import HttpEndpoint, Probes
+from service.batching.events import Iteration
 from service.decoding.requests import FinishReason, GenerationRequest, GenerationResult
 from service.engine.metrics import ModelMetrics
 from service.observability.metrics import ServerMetrics
@@ -27,24 +28,23 @@ def test_the_figures_of_a_run_from_the_servers_own_metrics() -> None:
     """Against the server's own class, so that a renamed metric is noticed here."""
     metrics = ServerMetrics()
     observer = ModelMetrics(metrics, "m")
-    observer.set_capacity(slots=8, max_waiting=10, cache_bytes=1)
-    observer.on_step(8, 1, 0.1, 0.1)  # before the run
+    observer.set_capacity(rows=8, max_waiting=10, cache_bytes=1)
+    observer.on_iteration(Iteration(0, 8, 8, 1, 0.1, 0.1))  # before the run
     before = Snapshot.parse(page(metrics), 10.0)
     for _ in range(10):
-        observer.on_step(2, 1, encode_seconds=0.01, step_seconds=0.05)
-        observer.on_admitted(0.02)
-        observer.on_padding(3)
+        observer.on_iteration(
+            Iteration(5, 2, 2, 1, 0.01, 0.05, queue_seconds=[0.02], num_padding=3)
+        )
     request = GenerationRequest(source_ids=(5, 6, 3))
     observer.on_finished(GenerationResult([7, 8], FinishReason.EOS), request)
-    observer.on_queue(waiting=5, running=2)
     during = Snapshot.parse(page(metrics), 15.0)
-    observer.on_queue(waiting=0, running=0)
+    observer.on_iteration(Iteration(0, 0))
     after = Snapshot.parse(page(metrics), 20.0)
     figures = server_figures([before, during, after], begin=10.0, end=20.0)
     assert figures is not None
     assert figures.seconds == 10.0
     assert figures.rows_per_step == pytest.approx(2.0)
-    assert figures.slot_use == pytest.approx(0.25)
+    assert figures.row_use == pytest.approx(0.25)
     assert figures.steps_per_second == pytest.approx(1.0)
     assert figures.step_share == pytest.approx(0.05)
     assert figures.encode_share == pytest.approx(0.01)

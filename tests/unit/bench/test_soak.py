@@ -18,8 +18,8 @@ from bench.soak import report
 from bench.soak.ageing import PERCENTILES, Pair, compare, growth
 from bench.soak.canceller import Canceller
 from bench.soak.drift import MIN_POINTS, interval, quarters, trend
-from bench.soak.minutes import Span, high_percentile, spans
-from bench.soak.run import BEAMS, STREAMS, UNARY, Plan, collect, mean_weight
+from bench.soak.minutes import TimeSlice, high_percentile, time_slices
+from bench.soak.run import BEAMS, STREAMS, UNARY, SoakPlan, collect, mean_weight
 from tests.load.fake_server import FakeServer
 from tests.unit.bench.samples import open_run
 
@@ -99,7 +99,7 @@ def test_spans_count_what_was_due_in_them() -> None:
         Snapshot(float(second), {"process_resident_memory_bytes": 1e6 * (1 + second)}, {}, {})
         for second in range(10)
     ]
-    first, second = spans(Results(run, snapshots=snapshots), 5.0, 90.0)
+    first, second = time_slices(Results(run, snapshots=snapshots), 5.0, 90.0)
     assert (first.num_ok, second.num_ok) == (500, 500)
     assert first.p50 == pytest.approx(0.1, rel=0.01)
     assert second.p50 == pytest.approx(0.3, rel=0.01)
@@ -114,7 +114,7 @@ def quiet_soak() -> report.Soak:
     draw = np.random.default_rng(3)
     noise = 1 + 0.02 * draw.standard_normal((60, 2))
     series = [
-        Span(60.0 * place, 1200, 0.2 * low, 0.9 * high, 4e8 + 1e4 * place)
+        TimeSlice(60.0 * place, 1200, 0.2 * low, 0.9 * high, 4e8 + 1e4 * place)
         for place, (low, high) in enumerate(noise)
     ]
     return report.Soak({"name": "x"}, series, 99.0, {}, 70_000, 7, {}, [], aged_pairs([1.0, 1.0]))
@@ -141,7 +141,7 @@ MEMORY_FILLED = "memory has its size from the beginning (in all, no more than 5%
 
 
 def broken(soak: report.Soak) -> list[str]:
-    return [one.what for one in report.verdicts(soak) if not one.kept]
+    return [one.what for one in report.criteria(soak) if not one.kept]
 
 
 def test_a_quiet_soak_passes() -> None:
@@ -159,17 +159,17 @@ def test_growth_in_the_first_minutes_is_settling_if_it_is_little(
     soak = quiet_soak()
     early = [
         dataclasses.replace(span, memory_bytes=4e8 - step * (12 - place))
-        for place, span in enumerate(soak.spans[:12])
+        for place, span in enumerate(soak.slices[:12])
     ]
-    found = broken(dataclasses.replace(soak, spans=[*early, *soak.spans[12:]]))
+    found = broken(dataclasses.replace(soak, slices=[*early, *soak.slices[12:]]))
     assert found == [MEMORY_FILLED] * expected
 
 
 def test_memory_that_was_not_seen_is_not_flat() -> None:
     soak = quiet_soak()
-    unseen = [dataclasses.replace(span, memory_bytes=None) for span in soak.spans[20:30]]
-    series = [*soak.spans[:20], *unseen, *soak.spans[30:]]
-    assert broken(dataclasses.replace(soak, spans=series)) == [MEMORY_FLAT]
+    unseen = [dataclasses.replace(span, memory_bytes=None) for span in soak.slices[20:30]]
+    series = [*soak.slices[:20], *unseen, *soak.slices[30:]]
+    assert broken(dataclasses.replace(soak, slices=series)) == [MEMORY_FLAT]
 
 
 def likened(draw: np.random.Generator, share: float, correlation: float = 0.3) -> np.ndarray:
@@ -193,9 +193,9 @@ def test_a_flat_hour_passes_though_minutes_differ() -> None:
                 p50=0.2 * low[place],
                 high=0.9 * high[place],
             )
-            for place, span in enumerate(quiet_soak().spans)
+            for place, span in enumerate(quiet_soak().slices)
         ]
-        kept += not broken(dataclasses.replace(quiet_soak(), spans=series))
+        kept += not broken(dataclasses.replace(quiet_soak(), slices=series))
     assert kept >= 95
 
 
@@ -207,9 +207,9 @@ def test_a_step_in_memory_breaks_it(when: int) -> None:
         dataclasses.replace(span, memory_bytes=2 * (span.memory_bytes or 0.0))
         if place >= when
         else span
-        for place, span in enumerate(soak.spans)
+        for place, span in enumerate(soak.slices)
     ]
-    assert broken(dataclasses.replace(soak, spans=stepping)) == [MEMORY_FLAT, MEMORY_FILLED]
+    assert broken(dataclasses.replace(soak, slices=stepping)) == [MEMORY_FLAT, MEMORY_FILLED]
 
 
 @pytest.mark.parametrize(
@@ -220,9 +220,9 @@ def test_each_drift_breaks_its_own_verdict(figure: str, growth: float, what: str
     soak = quiet_soak()
     drifting = [
         dataclasses.replace(span, **{figure: getattr(span, figure) * (1 + growth * place / 60)})
-        for place, span in enumerate(soak.spans)
+        for place, span in enumerate(soak.slices)
     ]
-    (found,) = broken(dataclasses.replace(soak, spans=drifting))
+    (found,) = broken(dataclasses.replace(soak, slices=drifting))
     assert what in found
 
 
@@ -258,10 +258,10 @@ def test_failures_and_what_is_left_behind_break_it() -> None:
         ({"RESOURCE_EXHAUSTED": 71}, False),
     ):
         assert (broken(dataclasses.replace(soak, errors=errors)) == []) is passes
-    (left,) = broken(dataclasses.replace(soak, left_over={"dragoman_slots_used": 1.0}))
+    (left,) = broken(dataclasses.replace(soak, left_over={"dragoman_rows_used": 1.0}))
     assert "left behind" in left
     assert len(broken(dataclasses.replace(soak, problems=["broken off"]))) == 1
-    assert len(broken(dataclasses.replace(soak, spans=soak.spans[:5]))) == 3
+    assert len(broken(dataclasses.replace(soak, slices=soak.slices[:5]))) == 3
 
 
 def wait_for(event: threading.Event) -> None:
@@ -341,12 +341,12 @@ def test_a_refused_call_to_be_cancelled_is_a_refusal_like_any_other(
     canceller.num_answered, canceller.num_cancelled = 996, 7
     canceller.errors[code] = count
     canceller.messages[code] = "why"
-    soak = collect(Plan(100.0, 10.0), tmp_path, canceller, {}, {"name": "x"})
+    soak = collect(SoakPlan(100.0, 10.0), tmp_path, canceller, {}, {"name": "x"})
     assert soak.num_requests == 3000 + 996 + count
     assert soak.num_cancelled == 7
     assert soak.errors == {code: count}
     assert f"{code}: why" in report.render(soak)
-    (verdict,) = [one for one in report.verdicts(soak) if "fails" in one.what]
+    (verdict,) = [one for one in report.criteria(soak) if "fails" in one.what]
     assert verdict.kept is passes
 
 

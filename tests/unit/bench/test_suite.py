@@ -7,20 +7,22 @@ from pathlib import Path
 
 import pytest
 
+from bench import recompute
+from bench.benchmark import Measurement
 from bench.load.errors import LoadError
 from bench.load.html_report import render
 from bench.load.plan import LoadPlan
-from bench.load.results import Results, ResultsWriter
+from bench.load.results import Results, ResultsWriter, completed
 from bench.load.sample import ReplySample
 from bench.load.statistics import Run, summarise
 from bench.speed_model import speed_config
-from bench.suite import recompute
+from bench.suite import report as suite_report
 from bench.suite.agreement import compare_translations, read, write
-from bench.suite.artifacts import Artifacts, speed_texts
-from bench.suite.estimate import Step, load_seconds, steps, total
+from bench.suite.artifacts import Artifacts, Models, speed_texts
+from bench.suite.estimate import load_seconds
 from bench.suite.points import ENGINE, FULL, PLANS, QUICK, THOROUGH, Load, SuitePlan, own_system
+from bench.suite.run import measurements
 from bench.suite.scoring import Yardstick, score, yardstick
-from bench.suite.suite import completed
 from bench.suite.sweep import workers_and_threads
 from bench.suite.systems import System, running
 from model.processor import num_usable_cores
@@ -51,6 +53,11 @@ def store(
     writer = ResultsWriter(directory, run.plan, None, about)
     writer.finish(results, render(results))
     return directory
+
+
+def render_report(directory: Path) -> str:
+    recompute.write_report(directory)
+    return (directory / "report.md").read_text()
 
 
 @pytest.fixture
@@ -85,7 +92,7 @@ def test_tables_come_from_the_raw_samples_alone(report: Path) -> None:
 
 
 def test_the_report_says_where_we_lose(report: Path) -> None:
-    text = recompute.render(report)
+    text = render_report(report)
     losses = text.partition("### Where we lose")[2].partition("###")[0]
     assert "closed-64: ctranslate2's p50 is 0.50 of ours" in losses
     assert "open-80pct" not in losses
@@ -95,25 +102,25 @@ def test_refusals_and_missing_tokens_of_an_open_loop_are_losses(tmp_path: Path) 
     peer = System("ctranslate2", {"max_batch": 64})
     store(tmp_path, "open-150pct", peer, 0.1)
     store(tmp_path, "open-150pct", own_system("dragoman"), 0.1, num_refused=100)
-    text = recompute.render(tmp_path)
+    text = render_report(tmp_path)
     losses = text.partition("### Where we lose")[2].partition("###")[0]
     assert "10.0% of our requests fail or are refused, 0.0% of ctranslate2's" in losses
     assert "open-150pct: ctranslate2 writes 1.1" in losses
 
 
 def test_settings_that_were_taken_over_are_told_from_swept_ones(report: Path) -> None:
-    assert "inter_threads 2, max_batch 64\n" in recompute.render(report)
+    assert "inter_threads 2, max_batch 64\n" in render_report(report)
     file = report / "sweep" / "base-int8" / "closed-64" / "sweep.json"
     file.parent.mkdir(parents=True)
     facts = {"rounds": [[{}, {}]], "chosen": {}, "candidates_from": ["base-int8/closed-16"]}
     file.write_text(json.dumps(facts))
-    assert "max_batch 64 (the best of 2 from base-int8/closed-16)" in recompute.render(report)
+    assert "max_batch 64 (the best of 2 from base-int8/closed-16)" in render_report(report)
     file.write_text(json.dumps({**facts, "rounds": []}))
-    assert "max_batch 64 (as at base-int8/closed-16)" in recompute.render(report)
+    assert "max_batch 64 (as at base-int8/closed-16)" in render_report(report)
 
 
 def test_what_is_missing_is_said(report: Path) -> None:
-    doubts = recompute.render(report).partition("missing or disturbed")[2].partition("##")[0]
+    doubts = render_report(report).partition("missing or disturbed")[2].partition("##")[0]
     lines = doubts.strip().splitlines()
     assert lines == ["- base int8: 2 loads measured once, 1 repeatedly"]
     file = report / "runs" / "base-int8" / "closed-8" / "dragoman" / "0" / "run.json"
@@ -122,26 +129,28 @@ def test_what_is_missing_is_said(report: Path) -> None:
     file.write_text(json.dumps(header))
     facts = {"suite": "full", "finished": False, "problems": ["base-fp32 closed-4: no memory"]}
     (report / "suite.json").write_text(json.dumps(facts))
-    text = recompute.render(report)
+    text = render_report(report)
     assert "- not measured: base-fp32 closed-4: no memory" in text
     assert "- base int8, closed-8, dragoman: a run was broken off: the server is gone" in text
 
 
 def test_the_readme_gets_the_tables_between_its_marks(report: Path, tmp_path: Path) -> None:
     readme = tmp_path / "README.md"
-    readme.write_text(f"before\n{recompute.README_BEGIN}\nold\n{recompute.README_END}\nafter\n")
-    recompute.update_readme(readme, report)
+    readme.write_text(
+        f"before\n{suite_report.README_BEGIN}\nold\n{suite_report.README_END}\nafter\n"
+    )
+    recompute.main(report, readme)
     text = readme.read_text()
     assert text.startswith("before\n")
     assert text.endswith("after\n")
     assert "old" not in text
     assert "| base int8 | open-80pct |" in text
     assert "- Median latency: CTranslate2 is better at 1 of 2 loads: base int8 closed-64." in text
-    recompute.update_readme(readme, report)
+    recompute.main(report, readme)
     assert readme.read_text() == text
     readme.write_text("no marks")
     with pytest.raises(ValueError, match="benchmark: begin"):
-        recompute.update_readme(readme, report)
+        recompute.main(report, readme)
 
 
 def test_users_of_a_closed_loop_may_wait_for_their_turn_with_us_as_with_others() -> None:
@@ -221,20 +230,23 @@ def on_two_cores(plan: SuitePlan) -> SuitePlan:
 
 
 def test_the_quick_benchmark_takes_less_than_fifteen_minutes() -> None:
-    assert total(steps(on_two_cores(QUICK), ("base", "int8"))) < 15 * 60
+    models = Models(checkpoint=None)
+    assert total(measurements(on_two_cores(QUICK), Path(), models)) < 15 * 60
 
 
-def all_steps(plan: SuitePlan) -> list[Step]:
-    cells = [(model, precision) for precision in plan.precisions for model in ("base", "shipped")]
-    plan = on_two_cores(plan)
-    return [step for cell in cells for step in steps(plan, cell, is_first=cell == cells[0])]
+def total(made: list[Measurement]) -> float:
+    return sum(one.seconds for one in made)
+
+
+def all_of(plan: SuitePlan) -> list[Measurement]:
+    return measurements(on_two_cores(plan), Path(), Models())
 
 
 def test_the_full_benchmark_fits_its_budget_if_need_be_by_measuring_some_loads_once() -> None:
-    made = all_steps(FULL)
+    made = all_of(FULL)
     assert FULL.budget_seconds < 78 * 60
-    assert total(made) - sum(step.spare for step in made) < FULL.budget_seconds - 5 * 60
-    assert 4 * 3600 < total(all_steps(THOROUGH)) < 6 * 3600
+    assert total(made) - sum(one.spare for one in made) < FULL.budget_seconds - 5 * 60
+    assert 4 * 3600 < total(all_of(THOROUGH)) < 6 * 3600
 
 
 def test_other_shares_do_not_sweep_from_the_start() -> None:
@@ -256,7 +268,7 @@ def test_differing_translations_are_counted_and_kept(tmp_path: Path, report: Pat
     file = report / "runs" / "base-int8" / "agreement.json"
     write(file, found)
     assert read(file) == found
-    assert "1 of 3 translations by CTranslate2 differ from ours." in recompute.render(report)
+    assert "1 of 3 translations by CTranslate2 differ from ours." in render_report(report)
 
 
 def artifacts(tmp_path: Path) -> Artifacts:

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
+from bench.benchmark import Interrupted, Measurement, run_measurements
 from bench.load.errors import LoadError
 from bench.suite import run as suite_run
-from bench.suite.artifacts import Artifacts
-from bench.suite.estimate import Step
+from bench.suite.artifacts import Artifacts, Models
 from bench.suite.points import FULL, OWN, PEER, Load, SuitePlan
-from bench.suite.run import Models, Progress, run_plan
-from bench.suite.suite import Interrupted, Suite
+from bench.suite.run import measurements
+from bench.suite.suite import Suite
 from bench.suite.sweep import Round, Settings, Sweep, sweep_settings
 from bench.suite.takeover import Source, best_of_each_split, sources
 
@@ -150,7 +150,7 @@ def test_what_breaks_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     made = Artifacts("base", "int8", tmp_path, tmp_path, tmp_path)
     monkeypatch.setattr(Models, "prepare", lambda *_: made)
     plan = dataclasses.replace(PLAN, precisions=("int8",))
-    problems = run_plan(plan, tmp_path, Models(checkpoint=None))
+    problems = run_measurements(measurements(plan, tmp_path, Models(checkpoint=None)))
     done = {path.name for path in tmp_path.iterdir()}
     lost = {load for load in plan.loads if load.concurrency == 4}
     lost |= {load for load in plan.loads if load.share is not None and load.beam_size > 1}
@@ -168,7 +168,7 @@ def test_ctrl_c_is_no_problem_to_pass_over(tmp_path: Path, monkeypatch: pytest.M
     made = Artifacts("base", "int8", tmp_path, tmp_path, tmp_path)
     monkeypatch.setattr(Models, "prepare", lambda *_: made)
     with pytest.raises(Interrupted):
-        run_plan(PLAN, tmp_path, Models(checkpoint=None))
+        run_measurements(measurements(PLAN, tmp_path, Models(checkpoint=None)))
 
 
 def test_systems_that_are_compared() -> None:
@@ -177,25 +177,32 @@ def test_systems_that_are_compared() -> None:
     assert set(PLAN.systems_at(load, is_first=False)) == {OWN, PEER}
 
 
+class Clock:
+    """Time that passes while something is measured."""
+
+    def __init__(self, seconds: float, seconds_once: float) -> None:
+        self.now = 0.0
+        self.hurried: list[int] = []
+        self.number = 0
+        self._seconds = {False: seconds, True: seconds_once}
+
+    def measure(self, once: bool) -> None:
+        self.hurried += [self.number] if once else []
+        self.number += 1
+        self.now += self._seconds[once]
+
+    def measurements(self, count: int) -> list[Measurement]:
+        return [Measurement(f"{n}", 100.0, self.measure, spare=40.0) for n in range(count)]
+
+
 def test_when_time_is_short_the_last_loads_are_measured_once() -> None:
-    names = [f"step {number}" for number in range(10)]
-    now = 0.0
-    progress = Progress([Step(name, 100.0, spare=40.0) for name in names], 900.0, lambda: now)
-    hurried = []
-    for name in names:
-        hurries = progress.hurries(name)
-        hurried += [name] if hurries else []
-        now += 60.0 if hurries else 100.0
-        progress.reach(name)
-    assert hurried == names[-3:]
-    assert now <= 900.0
+    clock = Clock(100.0, 60.0)
+    run_measurements(clock.measurements(10), 900.0, lambda: clock.now)
+    assert clock.hurried == [7, 8, 9]
+    assert clock.now <= 900.0
 
 
 def test_slower_than_thought_is_noticed() -> None:
-    names = [f"step {number}" for number in range(20)]
-    now = 0.0
-    progress = Progress([Step(name, 100.0, spare=40.0) for name in names], 2200.0, lambda: now)
-    for name in names:
-        now += 72.0 if progress.hurries(name) else 120.0
-        progress.reach(name)
-    assert now <= 2300.0
+    clock = Clock(120.0, 72.0)
+    run_measurements(clock.measurements(20), 2200.0, lambda: clock.now)
+    assert clock.now <= 2300.0

@@ -181,7 +181,7 @@ def test_sentences_that_are_cut_are_counted_aloud(
     long = replace(setting, source=source, reference=reference)
     result = long.run(getattr(setting, kind), "--json")
     assert json.loads(result.stdout)["num_cut"] == 2
-    assert "2 of 4 sentences are longer" in result.stderr
+    assert "2 of 4 sentences are too long" in result.stderr
     result = setting.run(getattr(setting, kind), "--json")
     assert json.loads(result.stdout)["num_cut"] == 0
     assert "longer" not in result.stderr

@@ -63,7 +63,7 @@ def test_errors_are_one_line_each(checkpoint: Path, tmp_path: Path) -> None:
     for arguments, message in (
         ((tmp_path / "nowhere", *output), "is this a checkpoint?"),
         ((checkpoint, *output, "--precision", "int4"), "precision must be one of"),
-        ((checkpoint, *output, "--sentences", tmp_path / "empty"), "holds no sentence"),
+        ((checkpoint, *output, "--sentences", tmp_path / "empty"), "has no sentence"),
         ((checkpoint, *output, "--sentences", tmp_path / "latin"), "is not UTF-8"),
         ((checkpoint, *output, "--sentences", tmp_path / "none"), "none"),
         ((checkpoint, *output, "--model-card", tmp_path / "none"), "none"),
@@ -74,3 +74,13 @@ def test_errors_are_one_line_each(checkpoint: Path, tmp_path: Path) -> None:
         assert message in text
         assert "Traceback" not in text
     assert not (tmp_path / "bundle").exists()
+
+
+def test_the_way_back_to_transformers(checkpoint: Path, tmp_path: Path) -> None:
+    code, text = run(checkpoint, "--output", tmp_path / "library", "--format", "huggingface")
+    assert code == 1
+    assert "transformers has no network with positions = 'learned'" in text
+    code, text = run(checkpoint, "--output", tmp_path / "library", "--format", "gguf")
+    assert code == 1
+    assert "--format must be bundle or huggingface" in text
+    assert not (tmp_path / "library").exists()

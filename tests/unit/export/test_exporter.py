@@ -14,7 +14,7 @@ from onnx.external_data_helper import uses_external_data
 from export.bundle_writer import ExportOptions, write_bundle
 from export.errors import ExportError
 from export.exporter import export_checkpoint
-from export.proof import SENTENCES, TOLERANCES, Tolerance, prove
+from export.parity import SENTENCES, TOLERANCES, Tolerance, check_parity
 from model.bundle import RESIDENT_GRAPHS, Bundle
 from model.checkpoint import CheckpointError, save_checkpoint
 from model.config import AlignmentHead
@@ -133,17 +133,17 @@ def test_the_bundle_takes_what_the_checkpoint_was_trained_for(tmp_path: Path) ->
     trained = written("trained", ExportOptions(), **traits)
     assert (trained.alignment_layer, trained.alignment_head) == (0, 1)
     assert (trained.max_source_positions, trained.max_target_positions) == (20, 64)
-    assert prove(trained, model).num_identical > 0
+    assert check_parity(trained, model).num_identical > 0
     chosen = written("chosen", ExportOptions(alignment_layer=1), **traits)
     assert (chosen.alignment_layer, chosen.alignment_head) == (1, None)
 
 
 @pytest.mark.parametrize("damage", ["weights", "layer", "head"])
-def test_the_proof_notices_a_wrong_scoring_graph(tmp_path: Path, damage: str) -> None:
+def test_the_check_notices_a_wrong_scoring_graph(tmp_path: Path, damage: str) -> None:
     """The other graphs are right."""
     model, other = random_model(tiny_config()), random_model(tiny_config(), seed=1)
     bundle = tiny_bundle(tmp_path / "bundle", model=model)
-    assert prove(bundle, model).num_identical > 0
+    assert check_parity(bundle, model).num_identical > 0
     for name, made in (("right", model), ("wrong", other)):
         (tmp_path / name).mkdir()
         source = export_source(made, tmp_path / "bundle.source")
@@ -156,7 +156,7 @@ def test_the_proof_notices_a_wrong_scoring_graph(tmp_path: Path, damage: str) ->
     assert bundle.scoring_path is not None
     bundle.scoring_path.write_bytes(graph.SerializeToString())
     with pytest.raises(ExportError, match="scoring graph differs from the checkpoint"):
-        prove(bundle, model)
+        check_parity(bundle, model)
 
 
 def test_an_older_bundle_is_replaced_whole(checkpoint: Path, tmp_path: Path) -> None:
@@ -192,7 +192,7 @@ def test_anything_else_is_not_overwritten(checkpoint: Path, tmp_path: Path) -> N
     assert (tmp_path / "thesis" / "chapter.tex").read_text() == "precious"
 
 
-def test_a_failed_proof_leaves_nothing_and_keeps_the_old(tmp_path: Path) -> None:
+def test_a_failed_check_leaves_nothing_and_keeps_the_old(tmp_path: Path) -> None:
     model = random_model(tiny_config())
     with torch.no_grad():  # a few huge weights in every row leave no bits for the others
         model.decoder.get_parameter("layers.0.feed_forward.outer.weight")[:, ::16] *= 3_000.0
@@ -208,18 +208,18 @@ def test_a_failed_proof_leaves_nothing_and_keeps_the_old(tmp_path: Path) -> None
     assert Bundle.load(output).manifest == old.manifest
 
 
-def test_the_proof_notices_one_wrong_weight_matrix(tmp_path: Path) -> None:
+def test_the_check_notices_one_wrong_weight_matrix(tmp_path: Path) -> None:
     model = random_model(tiny_config())
     bundle = tiny_bundle(tmp_path / "bundle", model=model)
-    assert prove(bundle, model).num_identical > 0
+    assert check_parity(bundle, model).num_identical > 0
     with torch.no_grad():
         model.decoder.get_parameter("layers.1.cross_attention.value.weight")[0] += 0.05
     with pytest.raises(ExportError, match="report a defect if this is fp32"):
-        prove(bundle, model)
+        check_parity(bundle, model)
 
 
 @pytest.mark.parametrize("precision", ["fp32", "fp16", "int8"])
-def test_the_proof_notices_a_little_noise_on_the_weights(tmp_path: Path, precision: str) -> None:
+def test_the_check_notices_a_little_noise_on_the_weights(tmp_path: Path, precision: str) -> None:
     def begin() -> Transformer:
         torch.manual_seed(0)
         return Transformer(tiny_config()).eval()
@@ -230,18 +230,18 @@ def test_the_proof_notices_a_little_noise_on_the_weights(tmp_path: Path, precisi
             if parameter.dim() == 2:
                 parameter.add_(torch.randn_like(parameter), alpha=0.03 * float(parameter.std()))
     bundle = tiny_bundle(tmp_path / "bundle", model=damaged, precision=precision)
-    assert prove(bundle, damaged).num_identical == len(SENTENCES)
+    assert check_parity(bundle, damaged).num_identical == len(SENTENCES)
     with pytest.raises(ExportError, match=f"the {precision} bundle"):
-        prove(bundle, begin())
+        check_parity(bundle, begin())
 
 
-def test_the_proof_wants_sentences_that_are_identical(tmp_path: Path) -> None:
+def test_the_check_wants_sentences_that_are_identical(tmp_path: Path) -> None:
     """Differences that each pass as a tie do not pass when they are everywhere."""
     loose = Tolerance(largest=99.0, mean=99.0, tie=99.0, identical=0.5)
     model = random_model(tiny_config())
     bundle = tiny_bundle(tmp_path / "bundle", model=model, precision="int8")
     with pytest.raises(ExportError, match=r"translates only [0-5] of 12 .* required are 6"):
-        prove(bundle, model, tolerance=loose)
+        check_parity(bundle, model, tolerance=loose)
 
 
 def test_a_head_of_the_wrong_width_is_refused(tmp_path: Path) -> None:

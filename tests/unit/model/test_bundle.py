@@ -170,7 +170,7 @@ def test_contradictions_are_found(directory: Path) -> None:
         "architecture: num_heads": lambda m: m["architecture"].update(num_heads=3),
         "unknown field 'num_experts'": lambda m: m["architecture"].update(num_experts=3),
         "sha256 has no entry for 'other.onnx'": lambda m: m["graphs"].update(encoder="other.onnx"),
-        "not a sentencepiece model": lambda m: m["tokenizer"].update(kind="words"),
+        "tokenizer.kind is neither": lambda m: m["tokenizer"].update(kind="words"),
         r"\['x'\] is not a file name": lambda m: m["tokenizer"].update(files=[["x"]]),
         r"\{'a': 1\} is not a file name": lambda m: m["graphs"].update(extra={"a": 1}),
         "precision is not one of fp32, fp16, int8": lambda m: m.update(precision="int4"),

@@ -1,4 +1,4 @@
-"""The commands in README.md and in the folders' own exist, and their links lead somewhere."""
+"""The commands, links and names in README.md and in the folders' pages exist."""
 
 import itertools
 import re
@@ -14,7 +14,8 @@ from cli.main import app
 
 ROOT = Path(__file__).parents[3]
 README = ROOT / "README.md"
-PAGES = [README, *sorted(ROOT.glob("[a-z]*/README.md"))]
+PAGES = [README, *sorted(ROOT.glob("[a-z]*/*.md"))]
+MAP = ROOT / "service" / "README.md"
 
 
 def shell_commands(page: Path) -> Iterator[list[str]]:
@@ -72,7 +73,7 @@ def test_make_has_these_targets() -> None:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_links_within_the_repository_lead_somewhere(page: Path) -> None:
     links = re.findall(r"\]\((?!https?:)([^)#]*)(?:#([^)]+))?\)", page.read_text(encoding="utf-8"))
-    assert links
+    assert links or page.name != "README.md"
     for path, heading in links:
         target = page.parent / path if path else page
         assert target.exists(), path
@@ -85,13 +86,37 @@ def headings(page: Path) -> set[str]:
     return {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles}
 
 
+def section(page: Path, title: str) -> str:
+    """What stands under a heading of second rank."""
+    text = page.read_text(encoding="utf-8")
+    found = re.search(rf"^## {title}\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL)
+    assert found, title
+    return found[1]
+
+
 def test_the_map_of_the_service_has_every_package_once() -> None:
-    service = ROOT / "service"
-    text = (service / "README.md").read_text(encoding="utf-8")
-    table = re.search(r"## Reading the code\n(.*?)\n## ", text, re.DOTALL)
-    assert table
-    packages = [path.parent.name for path in service.glob("*/__init__.py")]
-    assert sorted(re.findall(r"^\| \[`(\w+)/`\]", table[1], re.MULTILINE)) == sorted(packages)
-    for package, modules in re.findall(r"^\| \[`(\w+)/`\]\S* \| (.*) \|$", table[1], re.MULTILINE):
+    table = section(MAP, "The path of a request")
+    packages = [path.parent.name for path in MAP.parent.glob("*/__init__.py")]
+    assert sorted(re.findall(r"^\| \[`(\w+)/`\]", table, re.MULTILINE)) == sorted(packages)
+    for package, modules in re.findall(r"^\| \[`(\w+)/`\]\S* \| (.*) \|$", table, re.MULTILINE):
         for module in re.findall(r"`([\w/]+\.py)`", modules):
-            assert (service / package / module).is_file(), module
+            assert (MAP.parent / package / module).is_file(), module
+
+
+def test_where_to_look_names_what_is_there() -> None:
+    rows = re.findall(
+        r"^\| [^|]* \| \[`[^|]*`\]\(([^)]*)\)[^|]* \| ([^|]*) \|$",
+        section(MAP, "Where to look"),
+        re.MULTILINE,
+    )
+    assert len(rows) > 9
+    for path, names in rows:
+        code = (MAP.parent / path).read_text(encoding="utf-8")
+        found = re.findall(r"`([\w.]+)`", names)
+        assert found, names
+        for name in itertools.chain.from_iterable(name.split(".") for name in found):
+            assert re.search(rf"^ *(async )?(def|class) {name}\b", code, re.MULTILINE), name
+
+
+def test_the_readme_is_short() -> None:
+    assert len(README.read_text(encoding="utf-8").splitlines()) < 250

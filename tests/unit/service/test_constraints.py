@@ -17,7 +17,7 @@ from service.decoding.requests import GenerationResult, Sampling, SearchOptions
 from service.decoding.sampling import draw, uniform
 from service.errors import InvalidArgumentError
 from tests.fake_runner import moody
-from tests.searches import EOS, moody_runner, run_all, search_job
+from tests.searches import EOS, moody_runner, run_all, search
 
 VOCAB_SIZE = 32
 MAX_TOKENS = 20
@@ -29,12 +29,11 @@ def run(
     """The results of all, in a batch of at most so many rows."""
     scheduler, runner = moody_runner(max_rows, VOCAB_SIZE, MAX_TOKENS)
     jobs = [
-        search_job(source, options, options.max_new_tokens or MAX_TOKENS)
-        for source, options in wanted
+        search(source, options, options.max_new_tokens or MAX_TOKENS) for source, options in wanted
     ]
     scheduler.add(jobs)
     results = run_all(scheduler, runner)
-    return [results[job] for job in jobs]
+    return [results[job.id] for job in jobs]
 
 
 def ruled(

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from model.sessions import SessionSettings
+from service.batching.events import Iteration
 from service.decoding.requests import FinishReason, GenerationRequest
 from service.engine.engine import Engine
 from service.engine.metrics import ModelMetrics
@@ -17,7 +18,8 @@ from service.errors import ResourceExhaustedError, StartupError
 from service.loading import load_model
 from service.observability.metrics import ServerMetrics
 from service.runtime.cuda.runner import DeviceOptions, DeviceRunner
-from service.settings import Settings, load_settings
+from service.settings import Settings
+from service.settings_sources import load_settings
 from service.worker import opening as model_opening
 from tests.factories import tiny_bundle
 from tests.fake_runner import FakeRunner
@@ -60,8 +62,8 @@ def test_a_switch_in_a_file_and_by_flag(tmp_path: Path) -> None:
 
 def test_rows_on_a_cpu_unless_told_otherwise(tmp_path: Path) -> None:
     bundle = tiny_bundle(tmp_path / "bundle").path
-    assert load_model(bundle, here(), ServerMetrics()).max_rows == 64
-    assert load_model(bundle, here(max_rows=5), ServerMetrics()).max_rows == 5
+    assert load_model(bundle, here(), ServerMetrics()).engine.limits.max_rows == 64
+    assert load_model(bundle, here(max_rows=5), ServerMetrics()).engine.limits.max_rows == 5
 
 
 def test_more_sources_join_at_once_on_a_gpu(
@@ -103,8 +105,8 @@ def test_the_metrics_of_a_device(tmp_path: Path) -> None:
     metrics = ServerMetrics()
     observer = ModelMetrics(metrics, "m")
     observer.set_device(runner)
-    observer.on_step(17, 0, 0.0, 0.001)
-    observer.on_step(32, 0, 0.0, 0.001)
+    observer.on_iteration(Iteration(0, 17, num_rows=17, step_seconds=0.001))
+    observer.on_iteration(Iteration(0, 32, num_rows=32, step_seconds=0.001))
 
     def value(name: str, **labels: str) -> float | None:
         return metrics.registry.get_sample_value(name, {"model": "m", **labels})

@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from model.limits import default_max_new_tokens
+from service.batching.events import Iteration
 from service.decoding.requests import (
     FinishReason,
     GenerationRequest,
@@ -23,7 +24,7 @@ from service.decoding.requests import (
 )
 from service.engine.engine import Engine, EngineConfig
 from service.engine.generation import Generation
-from service.engine.observer import EngineObserver, SilentObserver
+from service.engine.interface import EngineObserver
 from service.errors import (
     DeadlineExceededError,
     InternalError,
@@ -51,7 +52,7 @@ class Clock:
         return self.now
 
 
-class Recorder(SilentObserver):
+class Recorder(EngineObserver):
     """Remembers what it was told."""
 
     def __init__(self) -> None:
@@ -64,22 +65,17 @@ class Recorder(SilentObserver):
         self.first_tokens: list[float] = []
         self.finished: list[FinishReason] = []
 
-    def on_step(self, rows: int, encodes: int, encode_seconds: float, step_seconds: float) -> None:
-        self.rows.append(rows)
-        self.encodes += encodes
-
-    def on_queue(self, waiting: int, running: int) -> None:
-        self.most_waiting = max(self.most_waiting, waiting)
-        self.queue.append((waiting, running))
+    def on_iteration(self, iteration: Iteration) -> None:
+        if iteration.num_rows or iteration.num_encodes:
+            self.rows.append(iteration.num_stepping)
+            self.encodes += iteration.num_encodes
+        self.most_waiting = max(self.most_waiting, iteration.num_waiting)
+        self.queue.append((iteration.num_waiting, iteration.num_running))
+        self.admitted += iteration.queue_seconds
+        self.first_tokens += iteration.first_token_seconds
 
     def on_held_back(self, calls: int) -> None:
         self.held_back.append(calls)
-
-    def on_admitted(self, queue_seconds: float) -> None:
-        self.admitted.append(queue_seconds)
-
-    def on_first_token(self, seconds: float) -> None:
-        self.first_tokens.append(seconds)
 
     def on_finished(self, result: GenerationResult, request: GenerationRequest) -> None:
         self.finished.append(result.finish_reason)
@@ -511,8 +507,8 @@ async def test_a_bug_of_our_own_leaves_nobody_waiting(caplog: pytest.LogCaptureF
 
 
 async def test_an_observer_that_raises_costs_nobody_an_answer() -> None:
-    class Broken(SilentObserver):
-        def on_admitted(self, queue_seconds: float) -> None:
+    class Broken(EngineObserver):
+        def on_iteration(self, iteration: Iteration) -> None:
             raise ZeroDivisionError
 
     runner, asked = FakeRunner(LIMITS), request(10)

@@ -1,24 +1,25 @@
-"""Lanes that step at times of their own: no row leaks, nobody's answer changes, nobody is stuck."""
+"""Lanes that step at their own times: no row leaks, no answer changes, no request is stuck."""
 
 from __future__ import annotations
 
 import dataclasses
 
+import numpy as np
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import invariant, precondition, rule
 
-from service.batching.jobs import Job
-from service.batching.lane_scheduler import LaneScheduler
-from service.batching.scheduler import Finished
+from service.batching.output import Schedule
+from service.batching.records import EngineRequest, Finished, RequestEntry, RequestState
+from service.batching.scheduler import Scheduler
 from service.decoding.requests import Priority, ScoringRequest, SearchOptions
 from service.errors import InternalError, RequestCancelledError
 from service.runtime.plan import RunnerLimits, ScoreItem, StepOutput
 from tests.arrivals_machine import MAX_ROWS, ArrivalsMachine
 from tests.fake_runner import FakeRunner, encoded_source, moody
 from tests.fake_scorer import FakeScorer
-from tests.searches import EOS, NoReply, search_job
+from tests.searches import EOS, ids, search, submitted
 
 TOGETHER = 5
 BUDGET = 100
@@ -29,37 +30,40 @@ LIMITS = RunnerLimits(MAX_ROWS, 16, 24, 2, 24)
 class LaneMachine(ArrivalsMachine):
     """Steps begin and end lane by lane, in any order, while jobs come, go and fail."""
 
-    num_lanes = 2  # for which there is an encoder
+    num_lanes = 2
+    encodes_ahead = True
 
     def __init__(self) -> None:
         super().__init__()
-        self.scheduler = LaneScheduler(
+        self.scheduler = Scheduler(
             [LIMITS] * self.num_lanes,
             bos_id=2,
             eos_id=EOS,
             encode_token_budget=BUDGET,
             together=TOGETHER,
+            encodes_ahead=self.encodes_ahead,
         )
         self.runners = [FakeRunner(LIMITS, scores=moody(24)) for _ in range(self.num_lanes)]
         self.under_way: dict[int, StepOutput] = {}
-        self.to_score: dict[Job, None] = {}
-        self.scoring: dict[int, list[Job]] = {}
-        self.lane_of: dict[Job, int] = {}
-        self.encoding: list[Job] = []
+        self.to_score: dict[int, None] = {}
+        self.scoring: dict[int, list[RequestEntry]] = {}
+        self.lane_of: dict[int, int] = {}
+        self.encoding: list[RequestEntry] = []
+        self.cancelled: set[int] = set()
 
     @rule(num_source=st.integers(1, 20), num_target=st.integers(1, 20))
     def arrive_to_be_scored(self, num_source: int, num_target: int) -> None:
         request = ScoringRequest((*[10] * num_source, EOS), target_ids=(*[11] * num_target, EOS))
-        job = Job(request, NoReply(), num_target, self.now)
-        self.to_score[job] = None
+        job = submitted(request, num_target, self.now)
+        self.to_score[job.id] = None
         self.scheduler.add([job])
 
     @precondition(lambda self: self.to_score)
     @rule(data=st.data())
     def cancel_a_score(self, data: st.DataObject) -> None:
         """While it waits, or while it is scored; twice, too."""
-        job = data.draw(st.sampled_from(list(self.to_score)))
-        self.scheduler.cancel(job, RequestCancelledError("no more"))
+        number = data.draw(st.sampled_from(list(self.to_score)))
+        self.end(self.scheduler.cancel(number, RequestCancelledError("no more"), self.now))
 
     @rule()
     def begin(self) -> None:
@@ -72,7 +76,7 @@ class LaneMachine(ArrivalsMachine):
                 assert not self.under_way.keys() | self.scoring.keys(), "not in turn"
             for lane in lanes:
                 self.begin_lane(lane)
-        raise AssertionError("somebody is ready for ever and does nothing")
+        raise AssertionError("a lane is ready for ever and does nothing")
 
     @precondition(lambda self: self.scheduler.can_encode)
     @rule()
@@ -83,42 +87,42 @@ class LaneMachine(ArrivalsMachine):
         assert self.scheduler.is_encoding == bool(self.encoding)
         assert self.scheduler.num_waiting == num_waiting, "nobody has joined yet"
         others = self.encoding[1:]
-        assert sum(job.request.num_encoded_tokens for job in others) <= BUDGET
+        assert sum(entry.num_encoded_tokens for entry in others) <= BUDGET
         rows = sum(options.beam_size for _, options, _ in self.alive.values())
         assert rows > TOGETHER, "few have the whole processor"
 
     @precondition(lambda self: self.encoding)
     @rule(fails=st.integers(0, 4).map(lambda n: n == 0))
     def take_in_encoded(self, fails: bool) -> None:
-        jobs, self.encoding = self.encoding, []
-        assert not any(job.rows for job in jobs)
+        entries, self.encoding = self.encoding, []
+        assert not any(entry.rows for entry in entries)
         if fails:
-            here = {job for job in jobs if not job.has_ended}
+            here = {entry.id for entry in entries if entry.state is not RequestState.FINISHED}
             failed = self.scheduler.encode_failed(InternalError("broken"), self.now)
-            assert {finished.job for finished in failed} == here
+            assert {finished.id for finished in failed} == here
             self.end(failed)
         else:
-            self.scheduler.encoded([encoded_source(job.request.source_ids) for job in jobs])
+            self.scheduler.encoded([encoded_source(entry.request.source_ids) for entry in entries])
         assert not self.scheduler.is_encoding
 
     def begin_lane(self, lane: int) -> None:
-        schedule = self.scheduler.schedule(lane, self.now)
+        schedule = self.scheduler.schedule(self.now, lane)
         self.end(schedule.dropped)
-        assert not self.lane_of.keys() & set(schedule.admitted), "joined twice"
-        self.lane_of.update(dict.fromkeys(schedule.admitted, lane))
+        admitted = ids(schedule.admitted)
+        assert not self.lane_of.keys() & set(admitted), "joined twice"
+        self.lane_of.update(dict.fromkeys(admitted, lane))
         if self.scoring and self.num_lanes == 2 and not self.scheduler.takes_turns:
-            # The other lane scores, and whoever is ready and finds room here joins.
-            free = MAX_ROWS - self.scheduler.lane(lane).num_running
-            ready = [job for job in self.alive if job.encoded is not None and not job.cancelled]
-            assert schedule.admitted or any(job.num_rows > free for job in ready) or not ready
+            # The other lane scores, and a request that is ready and finds room here joins.
+            free = MAX_ROWS - self.num_running(lane)
+            ready = [entry for entry in self.entries() if entry.encoded is not None]
+            assert admitted or any(entry.num_rows > free for entry in ready) or not ready
         if schedule.scoring:
             assert not self.scoring, "two lanes score at the same time"
-            if any(job.rows for job in self.alive if job not in schedule.admitted):
+            if any(entry.rows for entry in self.entries() if entry.id not in admitted):
                 # Others wait for it, or have less of the processor.
                 others = schedule.scoring[1:]
-                tokens = sum(job.request.num_encoded_tokens for job in others)
-                assert tokens <= BUDGET // 4
-                assert self.scheduler.lane(lane).num_running > 0
+                assert sum(entry.num_encoded_tokens for entry in others) <= BUDGET // 4
+                assert self.num_running(lane) > 0
             self.scoring[lane] = schedule.scoring
         if schedule.plan is not None:
             self.under_way[lane] = self.runners[lane].execute(schedule.plan)
@@ -126,7 +130,7 @@ class LaneMachine(ArrivalsMachine):
     @precondition(lambda self: self.scoring and not self.scheduler.takes_turns)
     @rule(data=st.data())
     def go_on_beside_a_score(self, data: st.DataObject) -> None:
-        """Somebody comes, is encoded, and joins another lane if there is room."""
+        """A request comes, is encoded, and joins another lane if there is room."""
         self.arrive(data.draw(sources), SearchOptions(), 24, None, "a", Priority.HIGH)
         for _ in range(2):  # the encode under way, and the next
             if self.scheduler.can_encode:
@@ -140,23 +144,22 @@ class LaneMachine(ArrivalsMachine):
     @precondition(lambda self: self.scoring)
     @rule(fails=st.booleans())
     def take_in_scores(self, fails: bool) -> None:
-        ((lane, jobs),) = self.scoring.items()
+        ((lane, entries),) = self.scoring.items()
         if lane in self.under_way:  # it scores after its step
             self.take_in_lane(lane, fails=False)
         del self.scoring[lane]
         if fails:
-            self.end(self.scheduler.fail(jobs, InternalError("broken"), self.now))
+            self.end(self.scheduler.fail_scores(entries, InternalError("broken"), self.now))
         else:
             scorer = FakeScorer()
             scorer.prepare()
-            requests = [job.request for job in jobs]
+            requests = [entry.request for entry in entries]
             items = [
                 ScoreItem(request.source_ids, request.target_ids)
                 for request in requests
                 if isinstance(request, ScoringRequest)
             ]
-            self.end(self.scheduler.scored(jobs, scorer.score(items), self.now))
-        self.scheduler.release(lane)
+            self.end(self.scheduler.scored(entries, scorer.score(items), self.now))
 
     @precondition(lambda self: self.under_way)
     @rule(data=st.data(), fails=st.integers(0, 9).map(lambda n: n == 0))
@@ -166,26 +169,33 @@ class LaneMachine(ArrivalsMachine):
     def take_in_lane(self, lane: int, fails: bool) -> None:
         output = self.under_way.pop(lane)
         if fails:
-            here = {job for job in self.alive if job.rows and self.lane_of[job] == lane}
-            failed = self.scheduler.lane(lane).fail_running(InternalError("broken"), self.now)
-            assert {finished.job for finished in failed} == here
+            here = {entry.id for entry in self.entries() if entry.lane == lane}
+            failed = self.scheduler.fail_step(InternalError("broken"), self.now, lane)
+            assert {finished.id for finished in failed} == here
             self.end(failed)
         else:
-            self.end(self.scheduler.lane(lane).update(output, self.now).finished)
-        if lane not in self.scoring:
-            self.scheduler.release(lane)
+            self.end(self.scheduler.update(output, self.now, lane).finished)
 
     def end(self, all_finished: list[Finished]) -> None:
         for finished in all_finished:
-            if finished.job in self.to_score:
-                del self.to_score[finished.job]
+            if finished.id in self.to_score:
+                del self.to_score[finished.id]
             else:
                 super().end([finished])
 
+    def entries(self) -> list[RequestEntry]:
+        """Of all translations without an answer."""
+        return [self.scheduler.entries[job.id] for job in self.alive]
+
+    def num_running(self, lane: int) -> int:
+        """Rows in use in a lane."""
+        return int(self.scheduler.num_running - self.scheduler.num_beside(lane))
+
     @invariant()
-    def every_row_is_somebody_s(self) -> None:
-        running = [job for job in self.alive if job.rows]
-        rows = [(self.lane_of[job], row) for job in running for row in job.rows]
+    def every_row_has_one_request(self) -> None:
+        running = [entry for entry in self.entries() if entry.rows]
+        assert all(entry.lane == self.lane_of[entry.id] for entry in running)
+        rows = [(entry.lane, row) for entry in running for row in entry.rows]
         assert len(set(rows)) == len(rows), "two searches share a row"
         assert len(rows) == self.scheduler.num_running
         for lane in range(self.num_lanes):
@@ -195,7 +205,7 @@ class LaneMachine(ArrivalsMachine):
         assert self.scheduler.num_busy == len(self.under_way.keys() | self.scoring.keys())
 
     @invariant()
-    def nobody_is_stuck(self) -> None:
+    def no_request_is_stuck(self) -> None:
         if (self.alive or self.to_score) and not (self.under_way or self.scoring or self.encoding):
             assert self.scheduler.ready() or self.scheduler.can_encode
             assert not self.scheduler.is_idle
@@ -209,7 +219,7 @@ class LaneMachine(ArrivalsMachine):
             if self.scheduler.can_encode:
                 self.begin_to_encode()
             self.take_in_all()
-        assert not [*self.alive, *self.to_score], "somebody waits for ever"
+        assert not [*self.alive, *self.to_score], "a request waits for ever"
         self.take_in_all()
         assert self.scheduler.is_idle
 
@@ -227,177 +237,209 @@ TestLanes = pytest.mark.timeout(300)(LaneMachine.TestCase)
 
 
 class SelfEncodingLanes(LaneMachine):
-    """The same with so many lanes that they encode for themselves."""
+    """The same with lanes that encode for themselves."""
 
     num_lanes = 3
+    encodes_ahead = False
 
 
 SelfEncodingLanes.TestCase.settings = LaneMachine.TestCase.settings
 TestSelfEncodingLanes = pytest.mark.timeout(300)(SelfEncodingLanes.TestCase)
 
 
-def scheduler(num_lanes: int = 2, together: int = 4) -> LaneScheduler:
-    return LaneScheduler(
-        [LIMITS] * num_lanes, bos_id=2, eos_id=EOS, encode_token_budget=100, together=together
-    )
+class Lanes(Scheduler):
+    """Lanes whose steps can be ended without a runner; no search ends by itself.
+
+    Attributes:
+        last: of each lane, what it does or did last.
+    """
+
+    def __init__(self, num_lanes: int, together: int, max_rows: int, budget: int) -> None:
+        super().__init__(
+            [dataclasses.replace(LIMITS, max_rows=max_rows)] * num_lanes,
+            bos_id=2,
+            eos_id=EOS,
+            encode_token_budget=budget,
+            together=together,
+            encodes_ahead=num_lanes <= 2,
+        )
+        self.last: dict[int, Schedule] = {}
+
+    def schedule(self, now: float, lane: int = 0) -> Schedule:
+        self.last[lane] = super().schedule(now, lane)
+        return self.last[lane]
+
+    def end_step(self, lane: int) -> None:
+        """What the lane does has been done: its step, then its scores."""
+        schedule = self.last[lane]
+        if schedule.plan is not None:
+            shape = schedule.plan.num_rows, schedule.plan.top_k or 1
+            top_ids = np.broadcast_to(np.arange(10, 10 + shape[1]), shape)
+            logits = np.broadcast_to(-np.arange(shape[1], dtype=np.float32), shape)
+            zeros = np.zeros(shape[0], np.float32)
+            self.update(StepOutput(top_ids, logits, zeros, 0.0, 0.0), 0.0, lane)
+        if schedule.scoring:
+            self.fail_scores(schedule.scoring, InternalError("not scored"), 0.0)
+
+    def rows(self) -> list[int]:
+        """Let all lanes that are ready begin, and leave it under way; encodes end at once.
+
+        Returns:
+            The rows in use in each of the first two lanes.
+        """
+        while (ready := self.ready()) or self.can_encode:
+            if entries := self.to_encode():
+                self.encoded([encoded_source(entry.request.source_ids) for entry in entries])
+            for lane in ready:
+                self.schedule(0.0, lane)
+        return [self.num_running - self.num_beside(lane) for lane in range(2)]
 
 
-def rows_by_lane(lanes: LaneScheduler) -> list[int]:
-    """Let whoever is ready begin, and leave it under way; encodes end at once."""
-    while (ready := lanes.ready()) or lanes.can_encode:
-        if jobs := lanes.to_encode():
-            lanes.encoded([encoded_source(job.request.source_ids) for job in jobs])
-        for lane in ready:
-            lanes.schedule(lane, 0.0)
-    return [lanes.num_running - lanes.num_beside(lane) for lane in range(2)]
+def scheduler(num_lanes: int = 2, together: int = 4) -> Lanes:
+    return Lanes(num_lanes, together, MAX_ROWS, budget=100)
 
 
 def test_few_rows_stay_on_one_lane() -> None:
     lanes = scheduler()
-    lanes.add([search_job([10]) for _ in range(4)])
-    assert rows_by_lane(lanes) == [4, 0]
+    lanes.add([search([10]) for _ in range(4)])
+    assert lanes.rows() == [4, 0]
 
 
 def test_more_rows_are_shared_out_evenly() -> None:
     lanes = scheduler()
-    lanes.add([search_job([10]) for _ in range(4)])
-    assert rows_by_lane(lanes) == [4, 0]
-    lanes.add([search_job([10]) for _ in range(6)])
-    assert rows_by_lane(lanes) == [4, 5]  # the first lane's step is under way
-    lanes.release(0)
-    assert rows_by_lane(lanes) == [5, 5]
+    lanes.add([search([10]) for _ in range(4)])
+    assert lanes.rows() == [4, 0]
+    lanes.add([search([10]) for _ in range(6)])
+    assert lanes.rows() == [4, 5]  # the first lane's step is under way
+    lanes.end_step(0)
+    assert lanes.rows() == [5, 5]
 
 
 def test_a_burst_is_shared_out_at_once() -> None:
     lanes = scheduler()
-    lanes.add([search_job([10]) for _ in range(12)])
-    assert rows_by_lane(lanes) == [6, 6]
+    lanes.add([search([10]) for _ in range(12)])
+    assert lanes.rows() == [6, 6]
 
 
 def test_a_beam_goes_where_it_fits() -> None:
     lanes = scheduler()
-    lanes.add([search_job([10], SearchOptions(beam_size=5)), search_job([10])])
-    assert rows_by_lane(lanes) == [5, 1]
-    lanes.release(0)
-    lanes.release(1)
-    lanes.add([search_job([10], SearchOptions(beam_size=3)) for _ in range(2)])
-    assert rows_by_lane(lanes) == [5, 7]
+    lanes.add([search([10], SearchOptions(beam_size=5)), search([10])])
+    assert lanes.rows() == [5, 1]
+    lanes.end_step(0)
+    lanes.end_step(1)
+    lanes.add([search([10], SearchOptions(beam_size=3)) for _ in range(2)])
+    assert lanes.rows() == [5, 7]
 
 
 @pytest.mark.parametrize("fails", [False, True])
-def test_a_score_that_the_lane_beside_dropped_does_not_end_again(fails: bool) -> None:
+def test_a_score_that_is_cancelled_while_it_is_computed_does_not_end_again(fails: bool) -> None:
     lanes = scheduler()
-    lanes.add([search_job([10], SearchOptions(beam_size=size)) for size in (2, 5)])
-    assert rows_by_lane(lanes) == [2, 5]
-    lanes.release(0)
-    lanes.release(1)
+    lanes.add([search([10], SearchOptions(beam_size=size)) for size in (2, 5)])
+    assert lanes.rows() == [2, 5]
+    lanes.end_step(0)
+    lanes.end_step(1)
     request = ScoringRequest((10, EOS), target_ids=(11, EOS))
-    job = Job(request, NoReply(), 1, 0.0)
+    job = submitted(request, 1, 0.0)
     lanes.add([job])
-    assert lanes.schedule(1, 0.0).scoring == [job]
-    lanes.cancel(job, RequestCancelledError("no more"))
-    assert [finished.job for finished in lanes.schedule(0, 0.0).dropped] == [job]
+    scoring = lanes.schedule(0.0, 1).scoring
+    assert ids(scoring) == [job.id]
+    assert ids(lanes.cancel(job.id, RequestCancelledError("no more"), 0.0)) == [job.id]
     if fails:
-        assert lanes.fail([job], InternalError("broken"), 0.0) == []
+        assert lanes.fail_scores(scoring, InternalError("broken"), 0.0) == []
     else:
         score = FakeScorer().predict(ScoreItem(request.source_ids, request.target_ids))
-        assert lanes.scored([job], [score], 0.0) == []
+        assert lanes.scored(scoring, [score], 0.0) == []
 
 
-def test_who_waits_and_is_cancelled_joins_no_lane() -> None:
+def test_a_request_that_is_cancelled_while_it_waits_joins_no_lane() -> None:
     lanes = scheduler()
-    job = search_job([10])
+    job = search([10])
     lanes.add([job])
-    lanes.cancel(job, RequestCancelledError("no more"))
+    assert ids(lanes.cancel(job.id, RequestCancelledError("no more"), 0.0)) == [job.id]
     assert lanes.num_waiting == 0
-    (lane,) = lanes.ready()
-    schedule = lanes.schedule(lane, 0.0)
-    assert [finished.job for finished in schedule.dropped] == [job]
-    assert schedule.plan is None
     assert lanes.is_idle
     assert not lanes.ready()
 
 
 def test_few_rows_in_several_lanes_take_turns() -> None:
     lanes = scheduler(together=4)
-    jobs = [search_job([10]) for _ in range(6)]
+    jobs = [search([10]) for _ in range(6)]
     lanes.add(jobs)
-    assert rows_by_lane(lanes) == [3, 3]
+    assert lanes.rows() == [3, 3]
     for job in jobs[:2] + jobs[3:5]:
-        lanes.cancel(job, RequestCancelledError("no more"))
+        assert not lanes.cancel(job.id, RequestCancelledError("no more"), 0.0)
     for lane in range(2):
-        lanes.release(lane)
-        lanes.schedule(lane, 0.0)
-        lanes.release(lane)
+        lanes.end_step(lane)
+        lanes.schedule(0.0, lane)
+        lanes.end_step(lane)
     turns = []
     for _ in range(6):
         (lane,) = lanes.ready()
-        lanes.schedule(lane, 0.0)
+        lanes.schedule(0.0, lane)
         assert not lanes.ready(), "beside another"
-        lanes.release(lane)
+        lanes.end_step(lane)
         turns.append(lane)
     assert sorted(turns[:2]) == [0, 1]
     assert turns == turns[:2] * 3
 
 
-def test_who_waits_gets_the_row_of_who_is_dropped_in_the_same_step() -> None:
+def test_the_row_of_a_dropped_request_is_free_in_the_same_step() -> None:
     lanes = scheduler(together=0)
-    running = [search_job([10]) for _ in range(2 * MAX_ROWS)]
+    running = [search([10]) for _ in range(2 * MAX_ROWS)]
     lanes.add(running)
-    assert rows_by_lane(lanes) == [MAX_ROWS, MAX_ROWS]
-    waiting = search_job([10])
+    assert lanes.rows() == [MAX_ROWS, MAX_ROWS]
+    waiting = search([10])
     lanes.add([waiting])
-    assert rows_by_lane(lanes) == [MAX_ROWS, MAX_ROWS]  # it is encoded ahead
-    lanes.cancel(running[0], RequestCancelledError("no more"))
-    (lane,) = (number for number in range(2) if lanes.lane(number).owns(running[0]))
-    lanes.release(lane)
-    schedule = lanes.schedule(lane, 0.0)
-    assert [finished.job for finished in schedule.dropped] == [running[0]]
-    assert schedule.admitted == [waiting]
+    assert lanes.rows() == [MAX_ROWS, MAX_ROWS]  # it is encoded ahead
+    lanes.cancel(running[0].id, RequestCancelledError("no more"), 0.0)
+    lane = lanes.entries[running[0].id].lane
+    assert lane is not None
+    lanes.end_step(lane)
+    schedule = lanes.schedule(0.0, lane)
+    assert ids(schedule.dropped) == [running[0].id]
+    assert ids(schedule.admitted) == [waiting.id]
 
 
 def test_scores_keep_no_translation_from_being_encoded() -> None:
     lanes = scheduler(num_lanes=1, together=0)
-    translated = [search_job([10]) for _ in range(4)]
-    scored = [
-        Job(ScoringRequest((10, EOS), target_ids=(11, EOS)), NoReply(), 2, 0.0) for _ in range(4)
-    ]
+    translated = [search([10]) for _ in range(4)]
+    scored = [submitted(ScoringRequest((10, EOS), target_ids=(11, EOS)), 2, 0.0) for _ in range(4)]
     for pair in zip(scored, translated, strict=True):
         lanes.add(pair)
-    assert lanes.to_encode() == translated
+    assert ids(lanes.to_encode()) == ids(translated)
     lanes.encoded([encoded_source(job.request.source_ids) for job in translated])
-    schedule = lanes.schedule(0, 0.0)
-    assert schedule.scoring == scored
-    assert set(schedule.admitted) == set(translated)
+    schedule = lanes.schedule(0.0, 0)
+    assert ids(schedule.scoring) == ids(scored)
+    assert set(ids(schedule.admitted)) == set(ids(translated))
 
 
-def large_scores(number: int) -> list[Job]:
+def large_scores(number: int) -> list[EngineRequest]:
     request = ScoringRequest((*[10] * 19, EOS), target_ids=(*[11] * 14, EOS))  # counts as 50
-    return [Job(request, NoReply(), 15, 0.0) for _ in range(number)]
+    return [submitted(request, 15, 0.0) for _ in range(number)]
 
 
 def test_however_many_scores_wait_the_next_translation_is_encoded() -> None:
     lanes = scheduler(num_lanes=1, together=0)
     lanes.add(large_scores(9))
     assert not lanes.to_encode()
-    translated = search_job([10])
+    translated = search([10])
     lanes.add([translated])
-    assert lanes.to_encode() == [translated]
+    assert ids(lanes.to_encode()) == [translated.id]
 
 
-def begin_to_score(lanes: LaneScheduler) -> None:
+def begin_to_score(lanes: Lanes) -> None:
     """Fill two lanes with four rows each, and let the first one score, with more that wait."""
-    lanes.add([search_job([10]) for _ in range(8)])
-    assert rows_by_lane(lanes) == [4, 4]
+    lanes.add([search([10]) for _ in range(8)])
+    assert lanes.rows() == [4, 4]
     lanes.add(large_scores(3))
-    lanes.release(0)
-    assert len(lanes.schedule(0, 0.0).scoring) == 1
+    lanes.end_step(0)
+    assert len(lanes.schedule(0.0, 0).scoring) == 1
 
 
-def add_encoded(lanes: LaneScheduler) -> Job:
-    newcomer = search_job([10])
+def add_encoded(lanes: Lanes) -> EngineRequest:
+    newcomer = search([10])
     lanes.add([newcomer])
-    assert lanes.to_encode() == [newcomer]
+    assert ids(lanes.to_encode()) == [newcomer.id]
     lanes.encoded([encoded_source(newcomer.request.source_ids)])
     return newcomer
 
@@ -406,52 +448,47 @@ def test_a_translation_joins_beside_a_lane_that_scores() -> None:
     lanes = scheduler(together=0)
     begin_to_score(lanes)
     newcomer = add_encoded(lanes)
-    lanes.release(1)
-    assert lanes.schedule(1, 0.0).admitted == [newcomer]
+    lanes.end_step(1)
+    assert lanes.schedule(0.0, 1).admitted[0].id == newcomer.id
 
 
 def test_nobody_waits_for_a_lane_that_scores_though_it_has_the_fewest_rows() -> None:
     lanes = scheduler(together=0)
     begin_to_score(lanes)
-    assert len(lanes.lane(0).fail_running(InternalError("broken"), 0.0)) == 4
+    assert len(lanes.fail_step(InternalError("broken"), 0.0)) == 4
     newcomer = add_encoded(lanes)
-    lanes.release(1)
-    assert lanes.schedule(1, 0.0).admitted == [newcomer]
+    lanes.end_step(1)
+    assert lanes.schedule(0.0, 1).admitted[0].id == newcomer.id
 
 
 def test_a_lane_that_owes_for_a_score_takes_translations() -> None:
     lanes = scheduler(together=0)
     begin_to_score(lanes)
-    lanes.release(0)
+    lanes.end_step(0)
     newcomer = add_encoded(lanes)
-    schedule = lanes.schedule(0, 0.0)
-    assert schedule.admitted == [newcomer]
+    schedule = lanes.schedule(0.0, 0)
+    assert schedule.admitted[0].id == newcomer.id
     assert not schedule.scoring
 
 
 def test_more_than_two_lanes_encode_for_themselves() -> None:
     lanes = scheduler(num_lanes=3, together=0)
-    lanes.add([search_job([10]) for _ in range(6)])
+    lanes.add([search([10]) for _ in range(6)])
     assert not lanes.can_encode
     assert not lanes.to_encode()
     assert lanes.ready() == [0, 1, 2]
 
 
-def test_a_lane_is_alone_if_the_others_have_neither_rows_nor_anybody_to_drop() -> None:
-    one_row = dataclasses.replace(LIMITS, max_rows=1)
-    lanes = LaneScheduler([one_row] * 2, bos_id=2, eos_id=EOS, encode_token_budget=9, together=8)
-    first, second, third = (search_job([10]) for _ in range(3))
+def test_steps_follow_each_other_at_once_only_in_a_lane_that_is_alone() -> None:
+    lanes = Lanes(2, together=8, max_rows=1, budget=9)
+    first, second = search([10]), search([10])
     lanes.add([first, second])
-    assert rows_by_lane(lanes) == [1, 0]
-    lanes.release(0)
-    assert rows_by_lane(lanes) == [1, 1]
-    lanes.release(1)
-    assert not lanes.is_alone(1)
-    lanes.cancel(first, RequestCancelledError("no more"))
-    lanes.schedule(0, 0.0)
-    assert lanes.is_alone(1)
-    lanes.add([third])
-    lanes.cancel(third, RequestCancelledError("no more"))
-    assert not lanes.is_alone(1), "the first lane has yet to answer"
-    assert lanes.schedule(0, 0.0).dropped
-    assert lanes.is_alone(1)
+    assert lanes.rows() == [1, 0]
+    lanes.end_step(0)
+    assert lanes.rows() == [1, 1]
+    assert lanes.num_foreseen(1) == 1
+    lanes.end_step(1)
+    lanes.cancel(first.id, RequestCancelledError("no more"), 0.0)
+    assert lanes.num_foreseen(1) == 1
+    lanes.schedule(0.0, 0)
+    assert lanes.num_foreseen(1) > 1

@@ -22,12 +22,10 @@ from hypothesis import strategies as st
 
 from model.limits import default_max_new_tokens
 from service import errors
-from service.batching.jobs import Job
-from service.batching.step_loop import Events
+from service.batching.events import Events
 from service.decoding.requests import (
     FinishReason,
     GenerationRequest,
-    GenerationResult,
     ScoringRequest,
     SearchOptions,
 )
@@ -46,25 +44,25 @@ from service.errors import (
 )
 from service.observability.metrics import ServerMetrics
 from service.runtime.plan import ScoreItem
-from service.worker.client import ModelProcess, ProcessLoop
+from service.worker.client import ProcessLoop
 from service.worker.main import Channel, ModelHost
 from service.worker.messages import (
     Add,
     Ended,
     Frames,
-    NewJob,
     Open,
     Opened,
     Start,
     Stop,
-    Told,
     framed,
 )
 from service.worker.opening import OpenModel
+from service.worker.process import ModelProcess
 from tests import process_models
 from tests.fake_runner import FakeRunner
 from tests.fake_scorer import FakeScorer
 from tests.process_models import FAILING, HANGING, KILLING, LIMITS
+from tests.searches import ids, submitted
 
 EOS = 3
 
@@ -212,50 +210,40 @@ async def test_who_is_cancelled_or_late_leaves_before_the_next_step(pipe: Path) 
 
 
 class Listening:
-    """Remembers what a loop tells."""
+    """Remembers the events of a loop."""
 
     def __init__(self) -> None:
-        self.news: list[Events] = []
+        self.events: list[Events] = []
         self.end = asyncio.Event()
 
-    def told(self, news: Events) -> None:
-        self.news.append(news)
+    def on_events(self, events: Events) -> None:
+        self.events.append(events)
 
-    def ended(self, failed: bool) -> None:
+    def on_end(self, failed: bool) -> None:
         assert not failed
         self.end.set()
 
 
-class Nobody:
-    """Waits for no answer."""
-
-    def push(self, token_ids: list[int]) -> None:
-        raise AssertionError("the listener is told")
-
-    def finish(self, result: GenerationResult) -> None:
-        raise AssertionError("the listener is told")
-
-
-async def test_news_are_of_the_jobs_that_were_added_and_none_is_kept() -> None:
+async def test_events_are_of_the_requests_that_were_added() -> None:
     process, listener = ModelProcess("a-model", process_models.touchy), Listening()
     steps = process.steps(EngineConfig(), listener)
     steps.start()
-    jobs = [Job(request(10, 11 + i), Nobody(), 40, submitted_at=0.0) for i in range(9)]
-    steps.add(jobs)
-    while sum(len(news.finished) for news in listener.news) < len(jobs):
+    requests = [submitted(request(10, 11 + i), 40) for i in range(9)]
+    steps.add(requests)
+    while sum(len(events.finished) for events in listener.events) < len(requests):
         await asyncio.sleep(0.001)
-    joined = [job for news in listener.news for each in news.iterations for job in each.joined]
-    finished = [each.job for news in listener.news for each in news.finished]
-    assert joined == jobs
-    assert sorted(map(id, finished)) == sorted(map(id, jobs))
-    assert steps.num_jobs == 0
+    iterations = [iteration for events in listener.events for iteration in events.iterations]
+    admitted = [number for iteration in iterations for number in iteration.admitted]
+    assert admitted == ids(requests)
+    finished = [one for events in listener.events for one in events.finished]
+    assert sorted(ids(finished)) == ids(requests)
     steps.stop()
     await listener.end.wait()
     await asyncio.to_thread(steps.join)
     assert process.exit_status == 0
 
 
-def test_the_other_end_keeps_no_jobs_either() -> None:
+def test_the_process_keeps_no_requests() -> None:
     ours, theirs = socket.socketpair()
     host = ModelHost(Channel(theirs))
     serving = threading.Thread(target=host.serve)
@@ -270,16 +258,17 @@ def test_the_other_end_keeps_no_jobs_either() -> None:
     ours.sendall(framed(Open(process_models.touchy)))
     assert isinstance(next(messages), Opened)
     ours.sendall(framed(Start(EngineConfig())))
-    ours.sendall(framed(Add([NewJob(n, request(10 + n), 40, 0.0) for n in range(9)])))
+    ours.sendall(framed(Add([submitted(request(10 + n), 40) for n in range(9)])))
     num_finished = 0
     while num_finished < 9:
-        told = next(messages)
-        assert isinstance(told, Told)
-        num_finished += len(told.finished)
+        events = next(messages)
+        assert isinstance(events, Events)
+        num_finished += len(events.finished)
     ours.sendall(framed(Stop()))
     ended = next(message for message in messages if isinstance(message, Ended))
     assert not ended.failed
-    assert host.num_jobs == 0
+    assert host._steps is not None
+    assert not host._steps._scheduler.entries
     ours.close()
     serving.join()
 
@@ -353,10 +342,10 @@ class Ending:
     def __init__(self) -> None:
         self.ends: list[bool] = []
 
-    def told(self, news: Events) -> None:
+    def on_events(self, events: Events) -> None:
         raise AssertionError("there is no news")
 
-    def ended(self, failed: bool) -> None:
+    def on_end(self, failed: bool) -> None:
         self.ends.append(failed)
 
 
@@ -371,10 +360,10 @@ async def test_a_connection_that_fails_has_ended_and_is_told_of_once(
     with theirs:
         theirs.send(b"something")
         steps.start()
-        steps.add([Job(request(10), Nobody(), 40, submitted_at=0.0)])
+        steps.add([submitted(request(10), 40)])
         assert await asyncio.to_thread(process.wait) == -signal.SIGKILL
         await asyncio.sleep(0)
-        steps.add([Job(request(10), Nobody(), 40, submitted_at=0.0)])
+        steps.add([submitted(request(10), 40)])
         await asyncio.sleep(0)
     assert listener.ends == [True]
     (told,) = caplog.records
@@ -465,7 +454,7 @@ async def test_an_engine_that_never_started_leaves_no_process() -> None:
 def test_a_server_that_dies_while_a_model_is_opened_takes_its_process_along(pipe: Path) -> None:
     script = (
         "import functools, pathlib, signal, sys\n"
-        "from service.worker.client import ModelProcess\n"
+        "from service.worker.process import ModelProcess\n"
         "from tests.process_models import slow_to_open\n"
         "signal.signal(signal.SIGUSR1, lambda *_: sys.exit(7))\n"
         "ModelProcess('a-model', functools.partial(slow_to_open, pathlib.Path(sys.argv[1])))\n"

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from model.tokenizer import Tokenizer
-from service.translation.preparation import PreparedText, TextPreparer, normalised_length
+from service.translation.options import normalised_length
+from service.translation.preparation import PreparedText, TextPreparer
 from tests.factories import tiny_tokenizer
 
 

@@ -8,8 +8,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from service.batching.jobs import Job
-from service.batching.scheduler import Finished, Scheduler, Update
+from service.batching.output import Update
+from service.batching.records import EngineRequest, Finished
+from service.batching.scheduler import Scheduler
 from service.decoding.requests import (
     FinishReason,
     GenerationRequest,
@@ -20,20 +21,27 @@ from service.errors import DeadlineExceededError, InternalError, RequestCancelle
 from service.runtime.plan import RowCopy, RunnerLimits, StepPlan
 from tests.arrivals_machine import SEARCHES
 from tests.fake_runner import FakeRunner
-from tests.searches import NoReply, moody_runner, outputs_foreseen, search_job
+from tests.searches import (
+    ids,
+    moody_runner,
+    outputs_foreseen,
+    rows_of,
+    search,
+    submitted,
+)
 
 EOS = 3
 
 
 def make_job(
     *source_ids: int, max_new_tokens: int = 64, now: float = 0.0, deadline: float | None = None
-) -> Job:
+) -> EngineRequest:
     request = GenerationRequest((*source_ids, EOS), deadline=deadline)
-    return Job(request, NoReply(), max_new_tokens, now)
+    return submitted(request, max_new_tokens, now)
 
 
 def make_scheduler(runner: FakeRunner, encode_token_budget: int = 1000) -> Scheduler:
-    return Scheduler(runner.limits, bos_id=2, eos_id=EOS, encode_token_budget=encode_token_budget)
+    return Scheduler([runner.limits], bos_id=2, eos_id=EOS, encode_token_budget=encode_token_budget)
 
 
 def scripted(max_rows: int, **tokens: list[int]) -> FakeRunner:
@@ -63,9 +71,9 @@ def test_rows_join_and_leave_between_steps() -> None:
     jobs = [make_job(10), make_job(11), make_job(12)]
     for job in jobs:
         scheduler.add([job])
-    ended = [{finished.job for finished in step(scheduler, runner)} for _ in range(4)]
+    ended = [{finished.id for finished in step(scheduler, runner)} for _ in range(4)]
     # The third joins in the very step after the first has left, while the second goes on.
-    assert ended == [set(), {jobs[0]}, set(), {jobs[1], jobs[2]}]
+    assert ended == [set(), {jobs[0].id}, set(), {jobs[1].id, jobs[2].id}]
     assert [plan.num_rows for plan in runner.plans] == [2, 2, 2, 2]
     assert scheduler.schedule(0.0).plan is None
 
@@ -136,10 +144,10 @@ def test_length_limit_counts_eos() -> None:
     long_enough, too_short = make_job(10, max_new_tokens=3), make_job(11, max_new_tokens=2)
     scheduler.add([long_enough])
     scheduler.add([too_short])
-    results = {f.job: f.result for _ in range(3) for f in step(scheduler, runner)}
-    assert results[long_enough].finish_reason is FinishReason.EOS
-    assert results[too_short].finish_reason is FinishReason.LENGTH
-    assert results[long_enough].token_ids == results[too_short].token_ids == [5, 6]
+    results = {f.id: f.result for _ in range(3) for f in step(scheduler, runner)}
+    assert results[long_enough.id].finish_reason is FinishReason.EOS
+    assert results[too_short.id].finish_reason is FinishReason.LENGTH
+    assert results[long_enough.id].token_ids == results[too_short.id].token_ids == [5, 6]
 
 
 def test_log_probability_is_the_sum_over_all_tokens_with_eos() -> None:
@@ -148,10 +156,10 @@ def test_log_probability_is_the_sum_over_all_tokens_with_eos() -> None:
     long, short = make_job(10), make_job(11)
     scheduler.add([long])
     scheduler.add([short])
-    results = {f.job: f.result for _ in range(3) for f in step(scheduler, runner)}
+    results = {f.id: f.result for _ in range(3) for f in step(scheduler, runner)}
     # FakeRunner gives every best token the logit 0 and a log-sum-exp of 0.5.
-    assert results[short].log_probability == -0.5
-    assert results[long].log_probability == -1.5
+    assert results[short.id].log_probability == -0.5
+    assert results[long.id].log_probability == -1.5
 
 
 def test_times_are_told_apart() -> None:
@@ -163,7 +171,7 @@ def test_times_are_told_apart() -> None:
     for now in (3.0, 4.0):
         step(scheduler, runner, now)
     [finished] = step(scheduler, runner, 6.0)
-    assert finished.job is waiting
+    assert finished.id == waiting.id
     assert finished.result.queue_seconds == 4.0
     assert finished.result.compute_seconds == 0.0
     assert finished.result.first_token_seconds == 4.0
@@ -178,11 +186,12 @@ class SchedulerMachine(RuleBasedStateMachine):
         self.runner = FakeRunner(RunnerLimits(3, 16, 24, 2, 512))
         self.scheduler = make_scheduler(self.runner, self.budget)
         self.now = 0.0
-        self.arrived: list[Job] = []
-        self.joined: list[Job] = []
-        self.cancelled: set[Job] = set()
-        self.ended: dict[Job, GenerationResult] = {}
-        self.streamed: dict[Job, list[int]] = {}
+        self.arrived: list[EngineRequest] = []
+        self.joined: list[int] = []
+        self.cancelled: set[EngineRequest] = set()
+        self.ended: dict[EngineRequest, GenerationResult] = {}
+        self.streamed: dict[int, list[int]] = {}
+        self.by_id: dict[int, EngineRequest] = {}
 
     @rule(
         source=st.lists(st.integers(10, 99), max_size=14),
@@ -196,6 +205,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         deadline = None if patience is None else self.now + patience
         job = make_job(*source, max_new_tokens=max_new_tokens, now=self.now, deadline=deadline)
         self.arrived.append(job)
+        self.by_id[job.id] = job
         self.scheduler.add([job])
         if streams:
             self.stream(job)
@@ -209,15 +219,17 @@ class SchedulerMachine(RuleBasedStateMachine):
     @rule(data=st.data())
     def ask_too_late(self, data: st.DataObject) -> None:
         job = data.draw(st.sampled_from(list(self.ended)))
-        self.scheduler.cancel(job, RequestCancelledError("no more"))
-        self.scheduler.stream(job)
+        assert not self.scheduler.cancel(job.id, RequestCancelledError("no more"), self.now)
+        assert not self.scheduler.stream(job.id)
 
     @precondition(lambda self: self.alive())
     @rule(data=st.data())
     def cancel(self, data: st.DataObject) -> None:
         job = data.draw(st.sampled_from(self.alive()))
         self.cancelled.add(job)
-        self.scheduler.cancel(job, RequestCancelledError("no more"))
+        for finished in self.scheduler.cancel(job.id, RequestCancelledError("no more"), self.now):
+            assert finished.result.finish_reason is FinishReason.CANCELLED
+            self.end(finished)
 
     @rule(seconds=st.integers(1, 5))
     def pass_time(self, seconds: int) -> None:
@@ -235,10 +247,11 @@ class SchedulerMachine(RuleBasedStateMachine):
         """Several steps, before the first is taken in."""
         if (plan := self.schedule()) is None:
             return
-        newcomers = [job for job in self.alive() if job.rows and job.first_token_at is None]
+        running = [self.scheduler.entries[job.id] for job in self.running()]
+        newcomers = [entry for entry in running if entry.first_token_at is None]
         outputs = outputs_foreseen(self.scheduler, self.runner, plan, most, self.now)
-        waits = any(not job.rows for job in self.alive())
-        assert len(outputs) == 1 or not waits, "somebody could join meanwhile"
+        waits = self.scheduler.num_waiting > 0
+        assert len(outputs) == 1 or not waits, "a request could join meanwhile"
         for output in outputs:
             update = self.scheduler.update(output, self.now)
             assert update.first_tokens == (newcomers if output is outputs[0] else [])
@@ -246,8 +259,8 @@ class SchedulerMachine(RuleBasedStateMachine):
             self.take_in(update)
 
     def take_in(self, update: Update) -> None:
-        for job, tokens in update.streamed:
-            self.streamed[job] += tokens
+        for request_id, tokens in update.streamed:
+            self.streamed[request_id] += tokens
         for finished in update.finished:
             assert finished.result.finish_reason in (FinishReason.EOS, FinishReason.LENGTH)
             self.end(finished)
@@ -257,9 +270,9 @@ class SchedulerMachine(RuleBasedStateMachine):
         plan = self.schedule()
         if plan is None:
             return
-        running = [job for job in self.alive() if job.rows]
-        failed = self.scheduler.fail_running(InternalError("broken"), self.now)
-        assert {finished.job for finished in failed} == set(running)
+        running = self.running()
+        failed = self.scheduler.fail_step(InternalError("broken"), self.now)
+        assert {finished.id for finished in failed} == {job.id for job in running}
         for finished in failed:
             assert finished.result.finish_reason is FinishReason.ERROR
             self.end(finished)
@@ -267,37 +280,38 @@ class SchedulerMachine(RuleBasedStateMachine):
     def schedule(self) -> StepPlan | None:
         schedule = self.scheduler.schedule(self.now)
         for finished in schedule.dropped:
-            job, reason = finished.job, finished.result.finish_reason
+            job, reason = self.by_id[finished.id], finished.result.finish_reason
             if reason is FinishReason.CANCELLED:
                 assert job in self.cancelled
             else:
                 assert reason is FinishReason.DEADLINE
-                assert job.deadline <= self.now
+                assert job.request.deadline is not None
+                assert job.request.deadline <= self.now
                 assert isinstance(finished.result.error, DeadlineExceededError)
             self.end(finished)
-        self.joined += schedule.admitted
-        running = [job for job in self.alive() if job.rows]
-        # Whoever cancelled or ran out of time is gone before the step.
-        assert all(job.deadline > self.now for job in self.alive())
+        self.joined += ids(schedule.admitted)
+        running = self.running()
+        # Requests that were cancelled or expired are gone before the step.
+        assert all(entry.deadline > self.now for entry in self.scheduler.entries.values())
         assert not self.cancelled & set(self.alive())
         plan = schedule.plan
         assert (plan.num_rows if plan else 0) == len(running) == self.scheduler.num_running
         encoded = sum(len(job.request.source_ids) for job in schedule.admitted)
         assert encoded <= self.budget or len(schedule.admitted) == 1
-        waiting = [job for job in self.alive() if not job.rows]
+        waiting = [job for job in self.alive() if job not in running]
         if waiting and len(running) < self.runner.limits.max_rows:
             # A row stays free only for the sake of the budget.
             assert encoded + len(waiting[0].request.source_ids) > self.budget
         return plan
 
-    def stream(self, job: Job) -> None:
-        so_far = self.scheduler.stream(job)
-        if job in self.streamed:
-            assert self.streamed[job] == so_far
-        self.streamed[job] = so_far
+    def stream(self, job: EngineRequest) -> None:
+        so_far = self.scheduler.stream(job.id)
+        if job.id in self.streamed:
+            assert self.streamed[job.id] == so_far
+        self.streamed[job.id] = so_far
 
     def end(self, finished: Finished) -> None:
-        job, result = finished.job, finished.result
+        job, result = self.by_id[finished.id], finished.result
         assert job not in self.ended, "answered twice"
         self.ended[job] = result
         predicted, reason = self.runner.predict(job.request.source_ids, job.max_new_tokens)
@@ -308,25 +322,30 @@ class SchedulerMachine(RuleBasedStateMachine):
             assert result.error is not None
         num_chosen = len(result.token_ids) + (result.finish_reason is FinishReason.EOS)
         assert result.log_probability == -0.5 * num_chosen
-        if job in self.streamed:
-            assert self.streamed[job] == result.token_ids[: len(self.streamed[job])]
+        if job.id in self.streamed:
+            streamed = self.streamed[job.id]
+            assert streamed == result.token_ids[: len(streamed)]
             if result.finish_reason in (FinishReason.EOS, FinishReason.LENGTH):
-                assert self.streamed[job] == result.token_ids
+                assert streamed == result.token_ids
 
-    def alive(self) -> list[Job]:
+    def alive(self) -> list[EngineRequest]:
         return [job for job in self.arrived if job not in self.ended]
 
+    def running(self) -> list[EngineRequest]:
+        return [job for job in self.alive() if rows_of(self.scheduler, job)]
+
     @invariant()
-    def nobody_is_lost(self) -> None:
+    def no_request_is_lost(self) -> None:
         in_scheduler = self.scheduler.num_waiting + self.scheduler.num_running
         assert in_scheduler == len(self.alive())
         assert self.scheduler.is_idle == (not self.alive())
-        rows = [row for job in self.alive() for row in job.rows]
+        rows = [row for job in self.alive() for row in rows_of(self.scheduler, job)]
         assert len(set(rows)) == len(rows), "two jobs share a row"
 
     @invariant()
     def first_come_first_served(self) -> None:
-        assert self.joined == [job for job in self.arrived if job.admitted_at is not None]
+        joined = [job.id for job in self.arrived if job.id in self.joined]
+        assert self.joined == joined
 
     def teardown(self) -> None:
         bound = 25 * (len(self.alive()) + 1)
@@ -334,7 +353,7 @@ class SchedulerMachine(RuleBasedStateMachine):
             if not self.alive():
                 break
             self.step()
-        assert not self.alive(), "somebody waits for ever"
+        assert not self.alive(), "a request waits for ever"
         assert self.scheduler.num_running == self.scheduler.num_waiting == 0
 
 
@@ -345,9 +364,9 @@ TestScheduler = pytest.mark.timeout(300)(SchedulerMachine.TestCase)
 @pytest.mark.parametrize("options", SEARCHES)
 def test_only_greedy_searches_are_foreseen(options: SearchOptions) -> None:
     scheduler, _ = moody_runner(max_rows=8)
-    scheduler.add([search_job([10], options, 24), search_job([11], max_new_tokens=20)])
+    scheduler.add([search([10], options, 24), search([11], max_new_tokens=20)])
     plan_of(scheduler)
-    assert scheduler.num_foreseen == (20 if options == SEARCHES[0] else 1)
+    assert scheduler.num_foreseen() == (20 if options == SEARCHES[0] else 1)
 
 
 def test_no_step_is_foreseen_while_somebody_waits_to_be_encoded() -> None:
@@ -355,7 +374,7 @@ def test_no_step_is_foreseen_while_somebody_waits_to_be_encoded() -> None:
     scheduler = make_scheduler(runner, encode_token_budget=2)
     scheduler.add([make_job(10), make_job(11)])
     plan_of(scheduler)
-    assert scheduler.num_waiting == scheduler.num_foreseen == 1
+    assert scheduler.num_waiting == scheduler.num_foreseen() == 1
 
 
 def test_a_plan_is_a_value() -> None:

@@ -19,8 +19,9 @@ from hypothesis import strategies as st
 
 from model.tokenizer import Tokenizer
 from service.batching.async_scheduler import AsyncScheduler
-from service.batching.jobs import Job
-from service.batching.scheduler import Schedule, Scheduler
+from service.batching.output import Schedule
+from service.batching.records import EngineRequest, RequestEntry
+from service.batching.scheduler import Scheduler
 from service.decoding.linked_sources import linked_sources
 from service.decoding.requests import (
     AlignmentKind,
@@ -42,14 +43,13 @@ from service.errors import (
 from service.runtime.plan import RunnerLimits, ScoreItem
 from service.translation import alignments
 from service.translation.alignments import alignment_of, given_tokens, source_tokens
-from service.translation.limits import TranslatorLimits
-from service.translation.options import TranslateOptions
+from service.translation.options import TranslateOptions, TranslatorLimits
 from service.translation.pair_scorer import ScoreOptions
 from service.translation.translator import Translator
 from tests.factories import tiny_tokenizer
 from tests.fake_runner import FakeRunner
 from tests.fake_scorer import FakeScorer
-from tests.searches import NoReply
+from tests.searches import ids, submitted
 
 EOS = 3
 LIMITS = RunnerLimits(
@@ -86,7 +86,7 @@ def scoring(num_source: int = 4, num_target: int = 5, **fields: Any) -> ScoringR
     return ScoringRequest((*source, EOS), target_ids=(*target, EOS), **fields)
 
 
-def items_of(jobs: Sequence[Job]) -> list[ScoreItem]:
+def items_of(jobs: Sequence[RequestEntry]) -> list[ScoreItem]:
     return [
         ScoreItem(job.request.source_ids, job.request.target_ids)
         for job in jobs
@@ -190,17 +190,17 @@ async def test_while_somebody_waits_for_tokens_scores_take_a_quarter_of_it() -> 
 
 def test_what_a_score_costs_beyond_its_part_later_iterations_pay() -> None:
     """However large pairs are, scores get no more of the model than their part."""
-    scheduler = Scheduler(LIMITS, bos_id=2, eos_id=EOS, encode_token_budget=40)
+    scheduler = Scheduler([LIMITS], bos_id=2, eos_id=EOS, encode_token_budget=40)
     runner, scorer = FakeRunner(LIMITS, lambda source_ids: [11] * 30), FakeScorer()
     scorer.prepare()
-    running = Job(GenerationRequest((10, EOS)), NoReply(), 31, 0.0)
+    running = submitted(GenerationRequest((10, EOS)), 31, 0.0)
     scheduler.add([running])
     first = scheduler.schedule(0.0)
     assert first.plan is not None
     scheduler.update(runner.execute(first.plan), 0.0)
     # A part is 10. Each of the first two takes 3 * 15 and each of the others 3.
     sizes = [15, 15, 1, 1, 1, 1]
-    scheduler.add(Job(scoring(size, size), NoReply(), size, 0.0) for size in sizes)
+    scheduler.add(submitted(scoring(size, size), size, 0.0) for size in sizes)
     scored = []
     for _ in range(12):
         schedule = scheduler.schedule(0.0)
@@ -219,25 +219,29 @@ def test_what_a_score_costs_beyond_its_part_later_iterations_pay() -> None:
 def test_what_waits_to_be_paid_for_does_not_keep_a_device_from_planning_ahead() -> None:
     scheduler = AsyncScheduler(LIMITS, bos_id=2, eos_id=EOS, encode_token_budget=40)
     runner = FakeRunner(LIMITS, lambda source_ids: [11] * 30)
-    scheduler.add([Job(GenerationRequest((10, EOS)), NoReply(), 31, 0.0)])
+    scorer = FakeScorer()
+    scorer.prepare()
+    scheduler.add([submitted(GenerationRequest((10, EOS)), 31, 0.0)])
     first = scheduler.schedule(0.0)
     assert first.plan is not None
+    scheduler.add(submitted(scoring(15, 15), 15, 0.0) for _ in range(2))
+    assert not scheduler.can_schedule()  # a score may go: not beside a step in flight
     scheduler.update(runner.execute(first.plan), 0.0)
-    scheduler.add(Job(scoring(15, 15), NoReply(), 15, 0.0) for _ in range(2))
-    assert scheduler.schedule_ahead(0.0) is None  # a score may go: not beside a step under way
-    assert len(scheduler.schedule(0.0).scoring) == 1
+    second = scheduler.schedule(0.0)
+    assert len(second.scoring) == 1
+    scheduler.scored(second.scoring, scorer.score(items_of(second.scoring)), 0.0)
     for _ in range(3):  # 35 tokens are owed, and 10 an iteration are paid
-        ahead = scheduler.schedule_ahead(0.0)
-        assert ahead is not None
+        assert scheduler.can_schedule()
+        ahead = scheduler.schedule(0.0)
         assert ahead.plan is not None
         assert ahead.admitted == ahead.scoring == []
-    assert scheduler.schedule_ahead(0.0) is None
+    assert not scheduler.can_schedule()
 
 
 def stepping(
-    scheduler: Scheduler, runner: FakeRunner, arrivals: Iterable[Sequence[Job]]
+    scheduler: Scheduler, runner: FakeRunner, arrivals: Iterable[Sequence[EngineRequest]]
 ) -> Iterator[Schedule]:
-    """What is planned, iteration by iteration, for those who come before each."""
+    """Every iteration's schedule, for the requests that come before each."""
     scorer = FakeScorer()
     scorer.prepare()
     for jobs in arrivals:
@@ -257,54 +261,52 @@ def one_then_the_end(source_ids: Sequence[int]) -> list[int]:
 @pytest.mark.parametrize("arrives", range(12))
 def test_a_newcomer_passes_scores_that_are_not_paid_for(arrives: int, client: str) -> None:
     """And loses no iteration where one may go at last."""
-    scheduler = Scheduler(LIMITS, bos_id=2, eos_id=EOS, encode_token_budget=40)
+    scheduler = Scheduler([LIMITS], bos_id=2, eos_id=EOS, encode_token_budget=40)
     # More work than a score, so that its client's turn comes after one.
     long = GenerationRequest((*[10] * 31, EOS), client="another")
-    running = Job(long, NoReply(), 31, 0.0)
-    newcomer = Job(GenerationRequest((12, EOS), client=client), NoReply(), 31, 0.0)
+    running = submitted(long, 31, 0.0)
+    newcomer = submitted(GenerationRequest((12, EOS), client=client), 31, 0.0)
     # Each takes 90 of a part of 10.
-    scores = [Job(scoring(30, 30, client="the same"), NoReply(), 30, 0.0) for _ in range(9)]
-    arrivals: list[list[Job]] = [[] for _ in range(30)]
+    scores = [submitted(scoring(30, 30, client="the same"), 30, 0.0) for _ in range(9)]
+    arrivals: list[list[EngineRequest]] = [[] for _ in range(30)]
     arrivals[0] = [running]
     arrivals[1] = scores
     arrivals[1 + arrives] = [*arrivals[1 + arrives], newcomer]
     schedules = list(stepping(scheduler, FakeRunner(LIMITS, one_then_the_end), arrivals))
-    assert newcomer in schedules[1 + arrives].admitted
+    assert newcomer.id in ids(schedules[1 + arrives].admitted)
     scored = [number for number, schedule in enumerate(schedules) if schedule.scoring]
     assert len(scored) == 4
     assert all(later - earlier in (9, 10) for earlier, later in pairwise(scored))
 
 
 def test_newcomers_at_every_iteration_keep_no_score_from_its_part() -> None:
-    scheduler = Scheduler(WIDE, bos_id=2, eos_id=EOS, encode_token_budget=40)
+    scheduler = Scheduler([WIDE], bos_id=2, eos_id=EOS, encode_token_budget=40)
     newcomers = [
-        Job(GenerationRequest((10 + n, EOS), client="another"), NoReply(), 31, 0.0)
-        for n in range(30)
+        submitted(GenerationRequest((10 + n, EOS), client="another"), 31, 0.0) for n in range(30)
     ]
     arrivals = [[one] for one in newcomers]
-    arrivals[0] += [Job(scoring(15, 15), NoReply(), 15, 0.0) for _ in range(9)]  # 45 of 10
+    arrivals[0] += [submitted(scoring(15, 15), 15, 0.0) for _ in range(9)]  # 45 of 10
     schedules = list(stepping(scheduler, FakeRunner(WIDE, one_then_the_end), arrivals))
     scored = [number for number, schedule in enumerate(schedules) if schedule.scoring]
     assert all(later - earlier <= 6 for earlier, later in pairwise([0, *scored, len(schedules)]))
     for number, schedule in enumerate(schedules):
-        # The iteration of a score that is larger than the budget has no room for anybody.
-        assert (newcomers[number] in schedule.admitted) == (number not in scored)
+        assert ids(schedule.admitted) == [newcomers[number].id]
 
 
 def test_a_newcomer_passes_them_beside_a_step_under_way() -> None:
     scheduler = AsyncScheduler(LIMITS, bos_id=2, eos_id=EOS, encode_token_budget=40)
     runner = FakeRunner(LIMITS, lambda source_ids: [11] * 30)
     arrivals = [
-        [Job(GenerationRequest((10, EOS)), NoReply(), 31, 0.0)],
-        [Job(scoring(15, 15), NoReply(), 15, 0.0) for _ in range(2)],
+        [submitted(GenerationRequest((10, EOS)), 31, 0.0)],
+        [submitted(scoring(15, 15), 15, 0.0) for _ in range(2)],
     ]
     *_, last = stepping(scheduler, runner, arrivals)
     assert len(last.scoring) == 1
-    newcomer = Job(GenerationRequest((12, EOS)), NoReply(), 31, 0.0)
+    assert scheduler.schedule(0.0).plan is not None
+    newcomer = submitted(GenerationRequest((12, EOS)), 31, 0.0)
     scheduler.add([newcomer])
-    ahead = scheduler.schedule_ahead(0.0)
-    assert ahead is not None
-    assert ahead.admitted == [newcomer]
+    assert scheduler.can_schedule()
+    assert ids(scheduler.schedule(0.0).admitted) == [newcomer.id]
 
 
 async def test_nothing_is_owed_to_rows_that_have_ended() -> None:
@@ -480,7 +482,7 @@ def test_whoever_comes_is_answered_once_in_the_order_of_its_client_and_kind(
     arrivals: list[tuple[bool, int, int, str]], budget: int
 ) -> None:
     """Searches and scores of three clients through one scheduler, on a scripted model."""
-    scheduler = Scheduler(LIMITS, bos_id=2, eos_id=EOS, encode_token_budget=budget)
+    scheduler = Scheduler([LIMITS], bos_id=2, eos_id=EOS, encode_token_budget=budget)
     runner, scorer = FakeRunner(LIMITS), FakeScorer()
     scorer.prepare()
     jobs = []
@@ -488,29 +490,29 @@ def test_whoever_comes_is_answered_once_in_the_order_of_its_client_and_kind(
         request: GenerationRequest = scoring(num_source, num_target, client=client)
         if not is_score:
             request = GenerationRequest(request.source_ids, SearchOptions(), client=client)
-        jobs.append(Job(request, NoReply(), 24, 0.0))
+        jobs.append(submitted(request, 24, 0.0))
     scheduler.add(jobs)
-    ended: list[Job] = []
-    begun: list[Job] = []
+    ended: list[int] = []
+    begun: list[int] = []
     while not scheduler.is_idle:
         schedule = scheduler.schedule(0.0)
-        admitted = [*schedule.admitted, *schedule.scoring]
-        tokens = sum(job.request.num_encoded_tokens for job in admitted)
-        assert tokens <= budget or len(admitted) == 1
-        begun += [job for job in jobs if job in admitted]
+        for of_a_kind in (schedule.admitted, schedule.scoring):
+            tokens = sum(entry.num_encoded_tokens for entry in of_a_kind)
+            assert tokens <= budget or len(of_a_kind) == 1
+        begun += sorted(ids([*schedule.admitted, *schedule.scoring]))
         if schedule.plan is not None:
             finished = scheduler.update(runner.execute(schedule.plan), 0.0).finished
-            ended += [item.job for item in finished]
+            ended += [item.id for item in finished]
         scores = scorer.score(items_of(schedule.scoring))
-        ended += [item.job for item in scheduler.scored(schedule.scoring, scores, 0.0)]
-    assert sorted(map(id, ended)) == sorted(map(id, jobs))
+        ended += [item.id for item in scheduler.scored(schedule.scoring, scores, 0.0)]
+    assert sorted(ended) == [job.id for job in jobs]
 
-    def line(job: Job) -> tuple[str, int]:
-        return job.request.client, job.num_rows
+    def line(job: EngineRequest) -> tuple[str, int]:
+        return job.request.client, job.request.num_rows
 
     for own in set(map(line, jobs)):
-        in_order = [job for job in jobs if line(job) == own]
-        assert [job for job in begun if line(job) == own] == in_order
+        in_order = [job.id for job in jobs if line(job) == own]
+        assert [number for number in begun if number in in_order] == in_order
 
 
 # --- alignments ----------------------------------------------------------------------------------

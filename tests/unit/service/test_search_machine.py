@@ -7,11 +7,12 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import invariant, rule
 
-from service.batching.scheduler import Schedule
+from service.batching.output import Schedule
+from service.batching.records import EngineRequest
 from service.errors import InternalError
 from service.runtime.plan import StepPlan
 from tests.arrivals_machine import MAX_ROWS, SEARCHES, ArrivalsMachine
-from tests.searches import moody_runner, outputs_foreseen
+from tests.searches import moody_runner, outputs_foreseen, rows_of
 
 
 class SearchMachine(ArrivalsMachine):
@@ -39,9 +40,9 @@ class SearchMachine(ArrivalsMachine):
     @rule()
     def fail(self) -> None:
         if self.schedule() is not None:
-            running = {job for job in self.alive if job.rows}
-            failed = self.scheduler.fail_running(InternalError("broken"), self.now)
-            assert {finished.job for finished in failed} == running
+            running = {job.id for job in self.running()}
+            failed = self.scheduler.fail_step(InternalError("broken"), self.now)
+            assert {finished.id for finished in failed} == running
             self.end(failed)
 
     def schedule(self) -> StepPlan | None:
@@ -49,19 +50,23 @@ class SearchMachine(ArrivalsMachine):
         self.end(schedule.dropped)
         if schedule.plan is not None:
             # A step brings no more candidates than those who run need; nothing stays of the rest.
-            if all(job.request.options == SEARCHES[0] for job in self.alive if job.rows):
+            if all(job.request.options == SEARCHES[0] for job in self.running()):
                 assert schedule.plan.top_k == 1
             assert len(schedule.plan.copies) <= MAX_ROWS
         return schedule.plan
 
     @invariant()
     def every_row_is_somebody_s(self) -> None:
-        running = [job for job in self.alive if job.rows]
-        rows = [row for job in running for row in job.rows]
+        running = self.running()
+        rows = [row for job in running for row in rows_of(self.scheduler, job)]
         assert len(set(rows)) == len(rows), "two searches share a row"
         assert len(rows) == self.scheduler.num_running <= MAX_ROWS
-        assert all(len(job.rows) == job.request.options.beam_size for job in running)
+        for job in running:
+            assert len(rows_of(self.scheduler, job)) == job.request.options.beam_size
         assert self.scheduler.num_waiting == len(self.alive) - len(running), "somebody is lost"
+
+    def running(self) -> list[EngineRequest]:
+        return [job for job in self.alive if rows_of(self.scheduler, job)]
 
     def teardown(self) -> None:
         # Nobody waits for more than all the others, one after another.

@@ -8,7 +8,8 @@ from typer.testing import CliRunner
 
 from cli.main import app
 from service.errors import StartupError
-from service.settings import Settings, environment_name, load_settings
+from service.settings import Settings
+from service.settings_sources import environment_name, load_settings
 
 ROOT = Path(__file__).parents[3]
 

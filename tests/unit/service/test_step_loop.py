@@ -10,19 +10,20 @@ from typing import Any
 
 import pytest
 
-from service.batching.jobs import Job
+from service.batching.events import Events, Iteration
 from service.batching.lane_loop import LaneLoop
-from service.batching.lane_scheduler import LaneScheduler
-from service.batching.plain_loop import PlainLoop
-from service.batching.scheduler import Schedule, Scheduler
-from service.batching.step_loop import Events, Iteration, StepLoop
+from service.batching.output import Schedule
+from service.batching.records import EngineRequest
+from service.batching.scheduler import Scheduler
+from service.batching.step_loop import StepLoop
+from service.batching.step_loops import SingleLane
 from service.decoding.requests import GenerationResult, ScoringRequest
 from service.errors import RequestCancelledError
 from service.runtime.plan import RunnerLimits, ScoreItem, StepOutput, StepPlan, TargetScore
 from tests.fake_lanes import FakeLanes
 from tests.fake_runner import FakeRunner
 from tests.fake_scorer import FakeScorer
-from tests.searches import EOS, NoReply, search_job
+from tests.searches import EOS, search, submitted
 from tests.unit.service.test_engine import Clock, endless
 
 LIMITS = RunnerLimits(
@@ -31,27 +32,27 @@ LIMITS = RunnerLimits(
 BUDGET = 64
 
 
-class Audience:
-    """Remembers what it is told."""
+class Recording:
+    """Remembers the events."""
 
     def __init__(self) -> None:
         self.iterations: list[Iteration] = []
-        self.results: dict[Job, GenerationResult] = {}
+        self.results: dict[int, GenerationResult] = {}
         self._changed = threading.Condition()
 
-    def told(self, news: Events) -> None:
+    def on_events(self, events: Events) -> None:
         with self._changed:
-            self.iterations += news.iterations
-            self.results.update((finished.job, finished.result) for finished in news.finished)
+            self.iterations += events.iterations
+            self.results.update(events.finished)
             self._changed.notify_all()
 
-    def ended(self, failed: bool) -> None:
+    def on_end(self, failed: bool) -> None:
         assert not failed
 
-    def wait_for(self, job: Job) -> GenerationResult:
+    def wait_for(self, job: EngineRequest) -> GenerationResult:
         with self._changed:
-            assert self._changed.wait_for(lambda: job in self.results, 60.0), "no answer"
-        return self.results[job]
+            assert self._changed.wait_for(lambda: job.id in self.results, 60.0), "no answer"
+        return self.results[job.id]
 
 
 class TickingRunner(FakeRunner):
@@ -72,17 +73,7 @@ class TickingRunner(FakeRunner):
 
 
 class CountingScheduler(Scheduler):
-    """Counts what it is asked."""
-
-    num_schedules = 0
-
-    def schedule(self, now: float, may_join: Callable[[Job], bool] | None = None) -> Schedule:
-        self.num_schedules += 1
-        return super().schedule(now, may_join)
-
-
-class CountingLanes(LaneScheduler):
-    """Counts what it is asked."""
+    """Counts its calls."""
 
     num_schedules = num_looks = 0
 
@@ -90,9 +81,9 @@ class CountingLanes(LaneScheduler):
         self.num_looks += 1
         return super().ready()
 
-    def schedule(self, number: int, now: float) -> Schedule:
+    def schedule(self, now: float, lane: int = 0) -> Schedule:
         self.num_schedules += 1
-        return super().schedule(number, now)
+        return super().schedule(now, lane)
 
 
 class NotingScorer(FakeScorer):
@@ -110,19 +101,21 @@ class NotingScorer(FakeScorer):
 
 
 class Plain:
-    """A started `PlainLoop` on a runner whose steps take a second each."""
+    """A started loop of one lane on a runner whose steps take a second each."""
 
     def __init__(self) -> None:
         self.clock = Clock()
         self.runner = TickingRunner(self.clock)
-        self.scheduler = CountingScheduler(LIMITS, bos_id=2, eos_id=EOS, encode_token_budget=BUDGET)
-        self.audience = Audience()
+        self.scheduler = laned(1)
+        self.recording = Recording()
         self.scorer = NotingScorer(self.runner)
-        self.loop = PlainLoop(self.runner, self.scheduler, self.clock, self.audience, self.scorer)
+        self.loop = LaneLoop(
+            SingleLane(self.runner), self.scheduler, self.clock, self.recording, self.scorer
+        )
         self.loop.start()
 
-    def job(self, limit: int = 40) -> Job:
-        return search_job([10], max_new_tokens=limit, now=self.clock.now)
+    def job(self, limit: int = 40) -> EngineRequest:
+        return search([10], max_new_tokens=limit, now=self.clock.now)
 
 
 @pytest.fixture
@@ -137,13 +130,13 @@ def end(loop: StepLoop) -> None:
     loop.join()
 
 
-def score_job(num_source: int = 4) -> Job:
+def score_job(num_source: int = 4) -> EngineRequest:
     request = ScoringRequest((*[10] * num_source, EOS), target_ids=(11, EOS))
-    return Job(request, NoReply(), 2, 0.0)
+    return submitted(request, 2, 0.0)
 
 
-def laned(num_lanes: int, limits: RunnerLimits = LIMITS) -> CountingLanes:
-    return CountingLanes(
+def laned(num_lanes: int, limits: RunnerLimits = LIMITS) -> CountingScheduler:
+    return CountingScheduler(
         [limits] * num_lanes, bos_id=2, eos_id=EOS, encode_token_budget=BUDGET, together=8
     )
 
@@ -151,7 +144,7 @@ def laned(num_lanes: int, limits: RunnerLimits = LIMITS) -> CountingLanes:
 def test_a_long_search_is_planned_a_few_times(plain: Plain) -> None:
     job = plain.job()
     plain.loop.add([job])
-    result = plain.audience.wait_for(job)
+    result = plain.recording.wait_for(job)
     assert result.token_ids == endless(())[:40]
     assert len(plain.runner.plans) == 40
     assert plain.scheduler.num_schedules == 3, "40 steps, 16 at once"
@@ -160,12 +153,12 @@ def test_a_long_search_is_planned_a_few_times(plain: Plain) -> None:
 def test_steps_that_follow_each_other_are_told_as_they_were(plain: Plain) -> None:
     job = plain.job()
     plain.loop.add([job])
-    result = plain.audience.wait_for(job)
+    result = plain.recording.wait_for(job)
     assert result.first_token_seconds == 1.0
     assert result.compute_seconds == 40.0
-    told = plain.audience.iterations
+    told = plain.recording.iterations
     assert [iteration.seconds for iteration in told] == [1.0] * 40
-    assert [list(iteration.joined) for iteration in told] == [[job]] + [[]] * 39
+    assert [list(iteration.admitted) for iteration in told] == [[job.id]] + [[]] * 39
     assert [list(iteration.first_token_seconds) for iteration in told] == [[1.0]] + [[]] * 39
     assert {plan.top_k for plan in plain.runner.plans} == {1}
 
@@ -174,21 +167,21 @@ def test_news_are_never_more_than_16_steps_old(plain: Plain) -> None:
     first, second = plain.job(), plain.job()
     untold: list[int] = []
     plain.runner.always = lambda: untold.append(
-        len(plain.runner.plans) - len(plain.audience.iterations)
+        len(plain.runner.plans) - len(plain.recording.iterations)
     )
     plain.runner.do[14] = lambda: plain.loop.add([second])
     plain.loop.add([first])
     for job in (first, second):
-        plain.audience.wait_for(job)
+        plain.recording.wait_for(job)
     assert max(untold) <= 16
-    assert len(plain.audience.iterations) == len(plain.runner.plans)
+    assert len(plain.recording.iterations) == len(plain.runner.plans)
 
 
 def test_a_score_waits_for_one_step(plain: Plain) -> None:
     job, score = plain.job(), score_job()
     plain.loop.add([job, score])
-    plain.audience.wait_for(score)
-    plain.audience.wait_for(job)
+    plain.recording.wait_for(score)
+    plain.recording.wait_for(job)
     assert plain.scorer.steps_before == [1]
 
 
@@ -197,19 +190,19 @@ def test_scores_are_paid_for_in_steps_that_might_have_followed_each_other(plain:
     plain.runner.do[0] = lambda: plain.loop.add([dear])
     plain.runner.do[22] = lambda: plain.loop.add([second])
     plain.loop.add([job])
-    plain.audience.wait_for(second)
-    plain.audience.wait_for(job)
+    plain.recording.wait_for(second)
+    plain.recording.wait_for(job)
     assert plain.scorer.steps_before == [2, 24]
 
 
 @pytest.mark.parametrize("num_lanes", [1, 2, 3])
 def test_lanes_that_have_nothing_to_do_rest(num_lanes: int) -> None:
-    scheduler, audience = laned(num_lanes), Audience()
-    loop = LaneLoop(FakeLanes(LIMITS, num_lanes, endless), scheduler, Clock(), audience)
+    scheduler, recording = laned(num_lanes), Recording()
+    loop = LaneLoop(FakeLanes(LIMITS, num_lanes, endless), scheduler, Clock(), recording)
     loop.start()
-    job = search_job([10], max_new_tokens=40)
+    job = search([10], max_new_tokens=40)
     loop.add([job])
-    audience.wait_for(job)
+    recording.wait_for(job)
     assert scheduler.num_schedules <= 4, "40 steps, 16 at once"
     time.sleep(0.02)
     looks = scheduler.num_looks
@@ -222,23 +215,23 @@ def test_lanes_that_have_nothing_to_do_rest(num_lanes: int) -> None:
 def test_who_gives_up_before_it_is_in_a_lane_waits_for_one_step(num_lanes: int) -> None:
     """Of another lane than the one that is to drop it, which has nothing else to do."""
     limits = dataclasses.replace(LIMITS, max_rows=1)
-    clock, audience = Clock(), Audience()
+    clock, recording = Clock(), Recording()
     lanes = FakeLanes(limits, num_lanes)
     runners = [TickingRunner(clock, limits) for _ in range(num_lanes)]
     lanes.runners[:] = runners
-    loop = LaneLoop(lanes, laned(num_lanes, limits), clock, audience)
-    short, long, third = (search_job([10], max_new_tokens=limit) for limit in (3, 40, 40))
+    loop = LaneLoop(lanes, laned(num_lanes, limits), clock, recording)
+    short, long, third = (search([10], max_new_tokens=limit) for limit in (3, 40, 40))
 
     def give_up() -> None:
         loop.add([third])
-        loop.cancel(third, RequestCancelledError("no more"))
-        runners[1].always = lambda: unanswered.append(third not in audience.results)
+        loop.cancel(third.id, RequestCancelledError("no more"))
+        runners[1].always = lambda: unanswered.append(third.id not in recording.results)
 
     unanswered: list[bool] = []
     runners[0].do[2] = give_up  # in the short one's last step
     loop.add([short, long])
     loop.start()
-    audience.wait_for(long)
+    recording.wait_for(long)
     end(loop)
     assert len(unanswered) > 30
     assert sum(unanswered) <= 1

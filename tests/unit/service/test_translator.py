@@ -23,8 +23,7 @@ from service.errors import (
     UnavailableError,
 )
 from service.runtime.plan import RunnerLimits
-from service.translation.limits import TranslatorLimits
-from service.translation.options import TranslateOptions
+from service.translation.options import TranslateOptions, TranslatorLimits
 from service.translation.results import TextResult
 from service.translation.segmentation import split_text
 from service.translation.translator import StreamDelta, Translator
@@ -319,7 +318,7 @@ async def test_stopping_the_engine_ends_the_call(tokenizer: Tokenizer) -> None:
             await call
 
 
-async def test_cancelling_a_call_frees_all_its_slots(tokenizer: Tokenizer) -> None:
+async def test_cancelling_a_call_frees_all_its_rows(tokenizer: Tokenizer) -> None:
     async with translating(tokenizer) as setup:
         setup.runner.hold()
         call = asyncio.create_task(setup.translator.translate(["A dog runs. It barks."] * 100))
@@ -332,7 +331,7 @@ async def test_cancelling_a_call_frees_all_its_slots(tokenizer: Tokenizer) -> No
         assert len(setup.runner.plans) == 1
 
 
-async def test_closing_a_stream_frees_all_its_slots(tokenizer: Tokenizer) -> None:
+async def test_closing_a_stream_frees_all_its_rows(tokenizer: Tokenizer) -> None:
     async with translating(tokenizer) as setup:
         stream = setup.translator.stream("A dog runs. It barks. " * 50)
         async for _ in stream:

@@ -1,0 +1,209 @@
+"""The orchestration that the benchmarks share: measurements in order, a report whatever ends them.
+
+`bench.suite.run`, `bench.engine.run` and `bench.soak.run` say what to measure and what is required;
+`run_benchmark` does the rest. Interrupted, the same command goes on where it was.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import typer
+from rich.console import Console
+
+from bench.load.errors import LoadError
+from bench.load.results import about_machine
+from bench.recompute import REPORT_FILE, SUMMARY_FILE, write_report
+from bench.suite.report import SUITE_FILE
+from bench.suite.systems import ROOT, end_in_order_on_sigterm
+from dragoman.results import TranslationError
+
+_SPEED_KNOWN_SECONDS = 300.0
+_MOST_SLOWDOWN = 2.0
+
+console = Console(stderr=True, highlight=False)
+
+
+class Interrupted(Exception):
+    """Ctrl-C during a run: the benchmark ends, and that run is made again another time."""
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """One part of a benchmark.
+
+    Attributes:
+        name: for the terminal and the command line.
+        seconds: that it will take, roughly.
+        measure: measures it, or finds it measured; the argument says whether one repetition has
+            to do.
+        spare: those of the seconds that go to further repetitions.
+        needs: the name of the measurement without which this one can't be made; "" for none.
+    """
+
+    name: str
+    seconds: float
+    measure: Callable[[bool], object]
+    spare: float = 0.0
+    needs: str = ""
+
+
+@dataclass(frozen=True)
+class Conclusion:
+    """The end of a benchmark.
+
+    Attributes:
+        lines: for standard output.
+        passed: whether all requirements are met.
+        whole: whether nothing is left to measure.
+    """
+
+    lines: Sequence[str] = ()
+    passed: bool = True
+    whole: bool = True
+
+
+def run_benchmark(
+    name: str,
+    output: Path | None,
+    prepare: Callable[[Path], Sequence[Measurement]],
+    conclude: Callable[[Path], Conclusion],
+    budget_seconds: float = math.inf,
+) -> None:
+    """Measure, write the report, print the conclusion.
+
+    Args:
+        name: of the benchmark.
+        output: the run's folder; None for the newest of that name, see `run_directory`.
+        prepare: gives the measurements, from the run's folder.
+        conclude: judges the folder once all is measured and the summary is written.
+        budget_seconds: see `run_measurements`.
+
+    Raises:
+        typer.Exit: 1 if something could not be measured or a requirement is not met, 130 after
+            Ctrl-C or SIGTERM.
+    """
+    end_in_order_on_sigterm()
+    directory = output or run_directory(name)
+    directory.mkdir(parents=True, exist_ok=True)
+    problems: list[str] = []
+    _mark(directory, name, finished=False)
+    try:
+        problems += run_measurements(prepare(directory), budget_seconds)
+        _mark(directory, name, finished=False, problems=problems)
+    except (Interrupted, KeyboardInterrupt):
+        console.print("Interrupted. The same command goes on from here.")
+        raise typer.Exit(130) from None
+    except LoadError as exc:
+        console.print(f"bench: {exc}", style="red", markup=False)
+        raise typer.Exit(1) from None
+    finally:
+        if (directory / "runs").is_dir() or (directory / SUMMARY_FILE).exists():
+            write_report(directory)
+            console.print(f"Report: {directory / REPORT_FILE}", soft_wrap=True)
+    found = conclude(directory)
+    _mark(directory, name, finished=found.whole and not problems, problems=problems)
+    for line in found.lines:
+        typer.echo(line)
+    if problems:
+        typer.echo(f"{len(problems)} things could not be measured: see the report.", err=True)
+    if problems or not found.passed:
+        raise typer.Exit(1)
+
+
+def run_measurements(
+    measurements: Sequence[Measurement],
+    budget_seconds: float = math.inf,
+    clock: Callable[[], float] = time.monotonic,
+) -> list[str]:
+    """Make all measurements; one that fails does not keep the others from being made.
+
+    Args:
+        measurements: in order.
+        budget_seconds: for all of them; where they would take longer, the last ones are repeated
+            less.
+        clock: seconds from any point in time.
+
+    Returns:
+        What could not be measured, and why.
+
+    Raises:
+        Interrupted: by Ctrl-C.
+    """
+    began = clock()
+    total = sum(one.seconds for one in measurements)
+    console.print(f"{len(measurements)} measurements, about {format_duration(total)}.")
+    problems: list[str] = []
+    failed: set[str] = set()
+    for number, one in enumerate(measurements):
+        spent = clock() - began
+        once = one.spare > 0 and _time_is_short(measurements[number:], total, spent, budget_seconds)
+        if once:
+            console.print(f"{one.name}: once, since time is short")
+        try:
+            if one.needs in failed:
+                raise LoadError(f"{one.needs} was not measured")
+            one.measure(once)
+        except (LoadError, TranslationError, OSError, LookupError, ValueError) as exc:
+            failed.add(one.name)
+            problems.append(f"{one.name}: {exc}")
+            console.print(f"bench: {problems[-1]}", style="red", markup=False)
+        later = measurements[number + 1 :]
+        console.print(
+            f"Done: {one.name}. Took so far: {format_duration(clock() - began)}. "
+            f"Left: {len(later)}, {format_duration(sum(one.seconds for one in later))}."
+        )
+    return problems
+
+
+def _time_is_short(
+    left: Sequence[Measurement], total: float, spent: float, budget_seconds: float
+) -> bool:
+    """Whether the first of `left` has to do with one repetition.
+
+    Only where no later one could make up for it: the first measurements matter most.
+    """
+    seconds = sum(one.seconds for one in left)
+    estimated = total - seconds
+    # Estimates are corrected once enough has been measured. Measurements of an earlier call take
+    # no time: no reason to think that the rest is fast.
+    slowdown = 1.0
+    if estimated >= _SPEED_KNOWN_SECONDS:
+        slowdown = min(_MOST_SLOWDOWN, max(1.0, spent / estimated))
+    over = spent + slowdown * seconds - budget_seconds
+    return over > slowdown * sum(one.spare for one in left[1:])
+
+
+def run_directory(name: str) -> Path:
+    """runs/bench/<date>-<machine>-<name>: the newest that is not finished, or a new one.
+
+    The machine is named after its processor: a container's host name changes every day.
+    """
+    facts = about_machine()
+    machine = re.sub(r"[^a-z0-9]+", "-", f"{facts['processor']} {facts['cpus']}cpu".lower())
+    machine = machine.strip("-")
+    runs = ROOT / "runs" / "bench"
+    for directory in sorted(runs.glob(f"*-{machine}-{name}"), reverse=True):
+        file = directory / SUITE_FILE
+        if file.exists() and not json.loads(file.read_text())["finished"]:
+            return directory
+    return runs / f"{time.strftime('%Y-%m-%d')}-{machine}-{name}"
+
+
+def _mark(directory: Path, name: str, finished: bool, problems: Sequence[str] = ()) -> None:
+    facts = {"suite": name, "finished": finished, "problems": list(problems)}
+    (directory / SUITE_FILE).write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
+
+
+def format_duration(seconds: float) -> str:
+    """Hours and minutes."""
+    if seconds < 1:
+        return "nothing"
+    minutes = max(1, round(seconds / 60))
+    return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60:02d} min"

@@ -1,0 +1,24 @@
+"""A requirement of a benchmark, and whether it holds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Criterion:
+    """One requirement that a benchmark checks.
+
+    Attributes:
+        what: the requirement.
+        kept: whether it holds; None if there are too few samples to say.
+        found: what was measured.
+    """
+
+    what: str
+    kept: bool | None
+    found: str = ""
+
+    def __str__(self) -> str:
+        verdict = {True: "kept", False: "**BROKEN**", None: "not known"}[self.kept]
+        return f"{verdict}: {self.what}" + (f" ({self.found})" if self.found else "")

@@ -1,0 +1,73 @@
+"""Makes a benchmark's report from its files: `python -m bench.recompute DIRECTORY`.
+
+In a run's folder, the figures are computed from the raw samples and stored as `summary.json`; the
+report is rendered from that file alone. In a report's folder, which has no raw samples, only the
+report is rendered again.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from bench import search_parity
+from bench.soak.report import SOAK, Soak
+from bench.soak.report import render as render_soak
+from bench.suite import report
+
+SUMMARY_FILE = "summary.json"
+REPORT_FILE = "report.md"
+
+
+def render(summary: Mapping[str, Any]) -> str:
+    """The report of a summary, as Markdown."""
+    if summary["benchmark"] == SOAK:
+        return render_soak(Soak.from_dict(summary))
+    if summary["benchmark"] == search_parity.NAME:
+        return search_parity.render(search_parity.SearchParity.from_dict(summary))
+    return report.render(report.SuiteFigures.from_dict(summary))
+
+
+def write_report(directory: Path) -> None:
+    """Write the report, and before that the summary if there are raw runs of a suite.
+
+    Raises:
+        OSError: there is neither a summary nor a run.
+    """
+    if (directory / "runs").is_dir():
+        write_summary(directory, dataclasses.asdict(report.collect(directory)))
+    text = render(read_summary(directory))
+    (directory / REPORT_FILE).write_text(text, encoding="utf-8")
+
+
+def write_summary(directory: Path, summary: Mapping[str, Any]) -> None:
+    """Store a summary."""
+    text = json.dumps(summary, indent=1, ensure_ascii=False) + "\n"
+    (directory / SUMMARY_FILE).write_text(text, encoding="utf-8")
+
+
+def read_summary(directory: Path) -> dict[str, Any]:
+    """The summary that `write_summary` stored."""
+    text = (directory / SUMMARY_FILE).read_text(encoding="utf-8")
+    summary: dict[str, Any] = json.loads(text)
+    return summary
+
+
+def main(
+    directory: Annotated[Path, typer.Argument(help="A run's folder, or one of bench/reports/.")],
+    readme: Annotated[Path | None, typer.Option(help="A README to put the tables into.")] = None,
+) -> None:
+    """Recompute the summary and the report of a benchmark."""
+    write_report(directory)
+    if readme is not None:
+        report.update_readme(readme, report.SuiteFigures.from_dict(read_summary(directory)))
+    typer.echo(str(directory / REPORT_FILE))
+
+
+if __name__ == "__main__":
+    typer.run(main)

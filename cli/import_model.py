@@ -1,0 +1,103 @@
+"""`dragoman import`: from somebody else's model to a bundle that can be served."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from cli.exits import fail, fail_without
+from cli.export import describe, describe_agreement, read_lines
+from cli.progress import log_to_standard_error, stages
+
+
+def import_model(
+    source: Annotated[
+        str,
+        typer.Argument(
+            help="A Hugging Face model: its directory, or its name on the hub "
+            "(Helsinki-NLP/opus-mt-en-de)."
+        ),
+    ],
+    output: Annotated[Path, typer.Option(help="The bundle to write (a directory).")],
+    precision: Annotated[
+        str, typer.Option(help="fp32 or int8 for processors, fp16 for GPUs.")
+    ] = "int8",
+    languages: Annotated[
+        str | None,
+        typer.Option(
+            help="BCP-47 codes, source first: en,de.", show_default="what the model's files say"
+        ),
+    ] = None,
+    name: Annotated[
+        str | None, typer.Option(help="The model's name in requests.", show_default="en-de, say")
+    ] = None,
+    model_version: Annotated[str, typer.Option(help="Its version, for you to choose.")] = "1",
+    revision: Annotated[
+        str | None, typer.Option(help="Of a model on the hub: a branch, tag or commit.")
+    ] = None,
+    top_k: Annotated[
+        int,
+        typer.Option(
+            help="Best tokens that a step returns by default; a beam needs twice its size.", min=1
+        ),
+    ] = 8,
+    sentences: Annotated[
+        Path | None,
+        typer.Option(
+            help="Source sentences, one a line, on which the bundle has to translate like the "
+            "model; some English ones are built in."
+        ),
+    ] = None,
+    threads: Annotated[
+        int,
+        typer.Option(help="CPU threads; 0 measures how many are fastest on this machine.", min=0),
+    ] = 0,
+) -> None:
+    """Make a bundle of a Hugging Face model, and prove that it translates like it.
+
+    MarianMT (OPUS-MT), M2M-100, NLLB-200 (dense) and mBART-50, from their files as they were
+    downloaded. A bundle has one direction: of a model with many, --languages chooses it. Writes
+    nothing unless the proof succeeds. Where transformers is installed, the proof includes its own
+    tokenizer and network.
+    """
+    try:
+        from export.bundle_writer import ExportOptions
+        from export.errors import ExportError
+        from export.huggingface.hub import locate
+        from export.importer import import_directory
+    except ModuleNotFoundError as exc:
+        fail_without(str(exc.name), "train,cpu")
+
+    options = ExportOptions(precision, name, model_version, top_k)
+    try:
+        lines = None if sentences is None else read_lines(sentences)
+        directory, origin = locate(source, revision)
+        log_to_standard_error("%(message)s")
+        with stages("sentences") as show:
+            imported = import_directory(
+                directory,
+                output,
+                options,
+                _pair(languages),
+                lines,
+                threads=threads,
+                on_progress=show,
+                origin=origin,
+            )
+    except ExportError as exc:
+        fail(str(exc))
+    except OSError as exc:
+        fail(f"{exc.filename}: {exc.strerror}")
+    compared = describe_agreement(imported.agreement)
+    typer.echo(f"{output}: {precision}; {compared}; {describe(imported.proof)}")
+
+
+def _pair(languages: str | None) -> tuple[str, str] | None:
+    if languages is None:
+        return None
+    codes = [code.strip() for code in languages.split(",")]
+    if len(codes) != 2 or not all(codes):
+        fail(f"--languages has to name two languages, source first (en,de), not {languages!r}")
+    return codes[0], codes[1]

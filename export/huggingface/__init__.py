@@ -1,0 +1,1 @@
+"""Models in Hugging Face's directory format: read, made ours, and compared with `transformers`."""

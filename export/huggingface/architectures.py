@@ -1,0 +1,331 @@
+"""From a Hugging Face configuration and its weights to ours.
+
+All of these are the Transformer of `model/transformer.py` with other options. Their positions are
+written out as a table, which is exact whatever formula they come from.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from export.errors import ExportError
+from export.huggingface.directory import CONFIG_FILE, ModelDirectory
+from model.config import Activation, ConfigError, EmbeddingTying, ModelConfig, NormPosition
+from model.transformer import Transformer
+
+# Finite in float16, and so far below any logit that its probability is zero.
+NEVER = -30_000.0
+# Vocabularies are filled up to a multiple of it: a two-stage top-k needs equal groups of tokens.
+_VOCABULARY_MULTIPLE = 128
+
+_ACTIVATIONS: Mapping[str, Activation] = {
+    "relu": "relu",
+    "gelu": "gelu",
+    "swish": "silu",
+    "silu": "silu",
+}
+
+
+@dataclass(frozen=True)
+class Family:
+    """What the classes of `transformers` fix, beside what a configuration says.
+
+    Attributes:
+        name: as people know it.
+        norm: see `ModelConfig`.
+        embedding_norm: likewise.
+        position_offset: rows of the position table before the first token's.
+    """
+
+    name: str
+    norm: NormPosition
+    embedding_norm: bool = False
+    position_offset: int = 0
+
+
+FAMILIES: Mapping[str, Family] = {
+    "marian": Family("MarianMT", "post"),
+    "pegasus": Family("Pegasus", "pre"),
+    "m2m_100": Family("M2M-100 or NLLB", "pre", position_offset=2),
+    "mbart": Family("mBART", "pre", embedding_norm=True, position_offset=2),
+    "bart": Family("BART", "post", embedding_norm=True, position_offset=2),
+}
+
+RENAMED = {
+    "self_attn.q_proj": "self_attention.query",
+    "self_attn.k_proj": "self_attention.key",
+    "self_attn.v_proj": "self_attention.value",
+    "self_attn.out_proj": "self_attention.output",
+    "encoder_attn.q_proj": "cross_attention.query",
+    "encoder_attn.k_proj": "cross_attention.key",
+    "encoder_attn.v_proj": "cross_attention.value",
+    "encoder_attn.out_proj": "cross_attention.output",
+    "self_attn_layer_norm": "self_attention_norm",
+    "encoder_attn_layer_norm": "cross_attention_norm",
+    "final_layer_norm": "feed_forward_norm",
+    "fc1": "feed_forward.inner",
+    "fc2": "feed_forward.outer",
+}
+LAYER = re.compile(r"(encoder|decoder)\.layers\.(\d+)\.(.+)\.(weight|bias)")
+_SIDES = {"encoder": "source", "decoder": "target"}
+
+
+def family_of(directory: ModelDirectory) -> Family:
+    """The architecture of a model.
+
+    Raises:
+        ExportError: it is not supported; names it.
+    """
+    kind = str(directory.config.get("model_type"))
+    if kind not in FAMILIES:
+        known = ", ".join(family.name for family in FAMILIES.values())
+        raise ExportError(
+            f"{directory.path / CONFIG_FILE}: models of the type {kind!r} are not supported; "
+            f"supported are {known}"
+        )
+    return FAMILIES[kind]
+
+
+def read_config(directory: ModelDirectory, num_pieces: int, unk_id: int) -> ModelConfig:
+    """The model's sizes and options.
+
+    Args:
+        directory: of the model.
+        num_pieces: the larger number of tokens of its two vocabularies.
+        unk_id: the tokenizer's.
+
+    Raises:
+        ExportError: a field is missing or has a value that isn't supported; names it.
+    """
+    fields, family = directory.config, family_of(directory)
+    file = directory.path / CONFIG_FILE
+    try:
+        activation = fields["activation_function"]
+        if activation not in _ACTIVATIONS:
+            raise ExportError(f"{file}: activation_function {activation!r} is not supported")
+        heads = fields["encoder_attention_heads"]
+        inner = fields["encoder_ffn_dim"]
+        for name, value in (("attention_heads", heads), ("ffn_dim", inner)):
+            if fields[f"decoder_{name}"] != value:
+                raise ExportError(f"{file}: encoder_{name} and decoder_{name} have to be equal")
+        eos_id = fields["eos_token_id"]
+        return ModelConfig(
+            vocab_size=_vocab_size(directory, num_pieces),
+            d_model=fields["d_model"],
+            num_encoder_layers=fields["encoder_layers"],
+            num_decoder_layers=fields["decoder_layers"],
+            num_heads=heads,
+            ffn_dim=inner,
+            activation=_ACTIVATIONS[activation],
+            norm=family.norm,
+            positions="learned",
+            max_positions=fields["max_position_embeddings"],
+            embedding_tying=_tying(fields),
+            scale_embeddings=bool(fields.get("scale_embedding", False)),
+            embedding_norm=family.embedding_norm,
+            output_bias=True,
+            dropout=float(fields.get("dropout", 0.0)),
+            pad_id=fields["pad_token_id"],
+            unk_id=unk_id,
+            bos_id=_start_id(directory, eos_id),
+            eos_id=eos_id,
+        )
+    except KeyError as exc:
+        raise ExportError(f"{file}: there is no field {exc}") from exc
+    except (ConfigError, TypeError, ValueError) as exc:
+        raise ExportError(f"{file}: {exc}") from exc
+
+
+def read_model(directory: ModelDirectory, config: ModelConfig) -> Transformer:
+    """The model's weights in our network, in evaluation mode.
+
+    Raises:
+        ExportError: a weight is missing, unknown or of another shape than the configuration says;
+            names it.
+    """
+    states = _Weights(directory, config).states()
+    with torch.device("meta"):
+        model = Transformer(config)
+    expected = model.state_dict()
+    for problem, names in (
+        ("missing", expected.keys() - states.keys()),
+        ("unknown", states.keys() - expected.keys()),
+    ):
+        if names:
+            raise ExportError(f"{directory.path}: the weight {min(names)!r} is {problem}")
+    for name, tensor in states.items():
+        if tensor.shape != expected[name].shape:
+            raise ExportError(
+                f"{directory.path}: the weight {name!r} has shape {list(tensor.shape)}, "
+                f"{CONFIG_FILE} says {list(expected[name].shape)}"
+            )
+    model.load_state_dict(states, assign=True)
+    model.tie_weights()
+    return model.eval()
+
+
+def never_chosen(generation: Mapping[str, Any]) -> list[int]:
+    """The tokens that the model's default search forbids (the single ones)."""
+    words = generation.get("bad_words_ids") or []
+    return [int(word[0]) for word in words if len(word) == 1]
+
+
+class _Weights:
+    """Collects a directory's tensors under our names."""
+
+    def __init__(self, directory: ModelDirectory, config: ModelConfig) -> None:
+        self._directory = directory
+        self._config = config
+        self._family = family_of(directory)
+        self._matrices: dict[str, Tensor] = {}  # embeddings and output projection, by their names
+        self._states: dict[str, Tensor] = {}
+        self._bias = torch.zeros(0)
+
+    def states(self) -> dict[str, Tensor]:
+        for name, tensor in self._directory.tensors():
+            self._add(name.removeprefix("model."), tensor)
+        self._add_embeddings()
+        self._add_positions()
+        return self._states
+
+    def _add(self, name: str, tensor: Tensor) -> None:
+        stack, _, rest = name.partition(".")
+        side = _SIDES.get(stack, "")
+        if layer := LAYER.fullmatch(name):
+            stack, number, block, kind = layer.groups()
+            ours = RENAMED.get(block, block)
+            self._states[f"{stack}.layers.{number}.{ours}.{kind}"] = tensor
+        elif side and rest.startswith("layer_norm."):
+            self._states[f"{stack}.final_norm.{rest.removeprefix('layer_norm.')}"] = tensor
+        elif side and rest.startswith("layernorm_embedding."):
+            kind = rest.removeprefix("layernorm_embedding.")
+            self._states[f"{side}_embedding_norm.{kind}"] = tensor
+        elif side and rest in ("embed_positions.weight", "embed_positions.weights"):
+            offset, length = self._family.position_offset, self._config.max_positions
+            self._states[f"{side}_positions.weight"] = tensor[offset : offset + length].contiguous()
+        elif name == "final_logits_bias":
+            self._bias = tensor.flatten()
+        elif name in ("shared.weight", "lm_head.weight") or rest == "embed_tokens.weight":
+            self._matrices[name] = tensor
+        else:
+            self._states[name] = tensor  # which is no name of ours, and is reported as such
+
+    def _add_embeddings(self) -> None:
+        config, width, fields = self._config, self._config.d_model, self._directory.config
+        tied = config.embedding_tying
+        shared = ("shared.weight",) if tied != "target" else ()
+        source = (*shared, "encoder.embed_tokens.weight")
+        target = (*shared, "decoder.embed_tokens.weight", "lm_head.weight")
+        output = ("lm_head.weight", *shared)
+        if tied == "all":
+            source = target = output = (*source, *target[1:])
+        elif tied == "target":
+            output = target
+        found_before: Tensor | None = None
+        for name, candidates in (
+            ("source_embedding", source),
+            ("target_embedding", target),
+            ("output_projection", output),
+        ):
+            found = [self._matrices[c] for c in candidates if c in self._matrices]
+            if not found:
+                raise ExportError(
+                    f"{self._directory.path}: the weight {candidates[0]!r} is missing"
+                )
+            if tied != "none" and any(not torch.equal(found[0], other) for other in found[1:]):
+                raise ExportError(
+                    f"{self._directory.path}: {CONFIG_FILE} says that {', '.join(candidates)} are "
+                    f"one matrix, but they differ"
+                )
+            matrix = found[0]
+            # Only a model without tied languages has a vocabulary of its own for the target.
+            size = int(fields["vocab_size"])
+            if tied != "all" and name != "source_embedding":
+                size = int(fields.get("decoder_vocab_size") or size)
+            if list(matrix.shape) != [size, width]:
+                raise ExportError(
+                    f"{self._directory.path}: the weight {candidates[0]!r} has shape "
+                    f"{list(matrix.shape)}, {CONFIG_FILE} says {[size, width]}"
+                )
+            if matrix is not found_before:  # a tied matrix is filled up once
+                found_before, filled = matrix, self._filled(matrix)
+            self._states[f"{name}.weight"] = filled
+            if name == "output_projection":
+                self._states[f"{name}.bias"] = self._output_bias(matrix.size(0))
+
+    def _filled(self, matrix: Tensor) -> Tensor:
+        """The matrix with a row for every token of the padded vocabulary."""
+        missing = self._config.vocab_size - matrix.size(0)
+        if missing <= 0:
+            return matrix
+        return torch.cat((matrix, matrix.new_zeros(missing, matrix.size(1))))
+
+    def _output_bias(self, num_tokens: int) -> Tensor:
+        bias = torch.full((self._config.vocab_size,), NEVER)
+        bias[:num_tokens] = 0.0
+        if self._bias.numel():
+            if self._bias.numel() != num_tokens:
+                raise ExportError(
+                    f"{self._directory.path}: final_logits_bias has {self._bias.numel()} numbers "
+                    f"for {num_tokens} tokens"
+                )
+            bias[:num_tokens] = self._bias
+        bias[never_chosen(self._directory.generation)] = NEVER
+        return bias
+
+    def _add_positions(self) -> None:
+        for side in _SIDES.values():
+            if f"{side}_positions.weight" not in self._states:
+                table = position_table(self._family, self._config.max_positions, self._config)
+                self._states[f"{side}_positions.weight"] = table
+
+
+def position_table(family: Family, length: int, config: ModelConfig) -> Tensor:
+    """The sinusoids [length, D] of a family whose files leave them out: sines, then cosines.
+
+    Marian has the frequencies of Vaswani et al. (2017), section 3.5; M2M-100 those of
+    tensor2tensor, computed in single precision as there.
+    """
+    half = config.d_model // 2
+    if family.position_offset:
+        step = math.log(10_000) / (half - 1)
+        frequencies = torch.exp(torch.arange(half).float() * -step)
+        start = family.position_offset
+        positions = torch.arange(start, start + length).float()
+    else:
+        columns = torch.arange(half, dtype=torch.float64)
+        frequencies = 10_000 ** (-2 * columns / config.d_model)
+        positions = torch.arange(length, dtype=torch.float64)
+    angles = positions.unsqueeze(1) * frequencies  # [length, D / 2]
+    return torch.cat((angles.sin(), angles.cos()), dim=1).float()
+
+
+def _vocab_size(directory: ModelDirectory, num_pieces: int) -> int:
+    fields = directory.config
+    size = max(int(fields["vocab_size"]), int(fields.get("decoder_vocab_size") or 0))
+    if num_pieces > size:
+        raise ExportError(
+            f"{directory.path}: the tokenizer has {num_pieces} tokens, vocab_size in {CONFIG_FILE} "
+            f"is {size}"
+        )
+    return -(-size // _VOCABULARY_MULTIPLE) * _VOCABULARY_MULTIPLE
+
+
+def _tying(fields: Mapping[str, Any]) -> EmbeddingTying:
+    if not fields.get("tie_word_embeddings", True):
+        return "none"
+    return "all" if fields.get("share_encoder_decoder_embeddings", True) else "target"
+
+
+def _start_id(directory: ModelDirectory, eos_id: int) -> int:
+    for fields in (directory.generation, directory.config):
+        if (start := fields.get("decoder_start_token_id")) is not None:
+            return int(start)
+    return eos_id

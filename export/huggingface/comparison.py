@@ -1,0 +1,150 @@
+"""An imported network held against the one in `transformers` that it was made from."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from export.errors import ExportError
+from export.huggingface.architectures import NEVER
+from model.limits import default_max_new_tokens
+from model.piece_tokenizer import PieceTokenizer
+from model.search import greedy_search
+from model.transformer import Transformer
+
+# Times a stage's largest number: what rounding makes of a dozen layers in float32 is far less.
+_TOLERANCE = 1e-3
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """What the comparison found.
+
+    Attributes:
+        transformers: the library's version.
+        num_sentences: whose token ids, states, logits and greedy translations agree.
+        largest_difference: of any logit.
+    """
+
+    transformers: str
+    num_sentences: int
+    largest_difference: float
+
+
+def can_compare() -> bool:
+    """Whether `transformers` is installed."""
+    return importlib.util.find_spec("transformers") is not None
+
+
+@torch.inference_mode()
+def compare_with_transformers(
+    path: Path, model: Transformer, tokenizer: PieceTokenizer, sentences: Sequence[str]
+) -> Agreement:
+    """Run both networks on real text, stage by stage.
+
+    Args:
+        path: the Hugging Face directory.
+        model: ours, in evaluation mode.
+        tokenizer: ours.
+        sentences: in the source language.
+
+    Raises:
+        ExportError: they differ; says in which stage that began.
+    """
+    import transformers
+
+    theirs: Any = transformers.AutoModelForSeq2SeqLM.from_pretrained(
+        path, dtype=torch.float32, local_files_only=True
+    )
+    theirs.eval()
+    their_tokenizer: Any = transformers.AutoTokenizer.from_pretrained(path, local_files_only=True)
+    opening = "".join(map(tokenizer.id_to_piece, tokenizer.vocabulary.prefix_ids))
+    if hasattr(their_tokenizer, "src_lang"):
+        their_tokenizer.src_lang, opening = opening.strip("_"), ""
+    largest = 0.0
+    for sentence in sentences:
+        ids = [*tokenizer.encode(sentence), tokenizer.eos_id]
+        expected = list(their_tokenizer(opening + sentence)["input_ids"])
+        if ids != expected:
+            raise ExportError(
+                f"the imported tokenizer differs from transformers': {ids}, not {expected}, for "
+                f"{sentence!r}"
+            )
+        cut = [*ids[:-1][: model.config.max_positions - 1], tokenizer.eos_id]
+        largest = max(largest, _compare(model, theirs, cut, sentence))
+    return Agreement(transformers.__version__, len(sentences), largest)
+
+
+def _compare(model: Transformer, theirs: Any, ids: Sequence[int], sentence: str) -> float:
+    """The largest difference of a logit, along our greedy translation of one sentence."""
+    config = model.config
+    source = torch.tensor([ids])
+    mask = torch.ones_like(source, dtype=torch.bool)
+    limit = default_max_new_tokens(len(ids), config.max_positions)
+    [translation] = greedy_search(model, source, mask, limit)
+    target = [*translation.token_ids, *([config.eos_id] if translation.finished else [])]
+    fed = torch.tensor([[config.bos_id, *target[:-1]]])
+    with _recorded(model) as own, _recorded(theirs.model) as other:
+        logits = model.decode(fed, model.encode(source, mask), mask)
+        expected = theirs(
+            input_ids=source, attention_mask=mask.long(), decoder_input_ids=fed, use_cache=False
+        ).logits
+    # Tokens that ours never chooses have no probability, whatever logits they had.
+    num_tokens = expected.size(-1)
+    bias: Tensor | None = model.output_projection.bias
+    possible = torch.ones(num_tokens).bool() if bias is None else bias[:num_tokens] > NEVER
+    own["output"] = logits[..., :num_tokens][..., possible]
+    other["output"] = expected[..., possible]
+    for stage, states in own.items():
+        difference = float((states - other[stage]).abs().max())
+        if not difference <= _TOLERANCE * max(1.0, float(other[stage].abs().max())):
+            raise ExportError(
+                f"the imported network differs from transformers': it begins in {stage}, by "
+                f"{difference:.3g}, for {sentence!r}. Nothing was written"
+            )
+    _check_choices(torch.tensor(target), expected[0].masked_fill(~possible, -torch.inf), sentence)
+    return float((own["output"] - other["output"]).abs().max())
+
+
+def _check_choices(target: Tensor, logits: Tensor, sentence: str) -> None:
+    """Each token is the best one in theirs too, or rounding decides between the two."""
+    best = logits.max(dim=-1).values  # [T]
+    chosen = logits.gather(1, target.unsqueeze(1)).squeeze(1)
+    if not bool(((best - chosen) <= _TOLERANCE * best.abs().clamp(min=1.0)).all()):
+        raise ExportError(f"the greedy translation differs from transformers': {sentence!r}")
+
+
+@contextlib.contextmanager
+def _recorded(model: Any) -> Iterator[dict[str, Tensor]]:
+    """What goes into the first layer of each stack and comes out of all, by stage, in order."""
+    states: dict[str, Tensor] = {}
+    hooks = []
+
+    def keep(stage: str, value: Any) -> None:
+        states[stage] = value[0] if isinstance(value, tuple) else value
+
+    for name, stack in (("encoder", model.encoder), ("decoder", model.decoder)):
+        for number, layer in enumerate(stack.layers):
+            if number == 0:
+
+                def before(_: Any, inputs: Any, stage: str = f"the {name}'s embedding") -> None:
+                    keep(stage, inputs)
+
+                hooks.append(layer.register_forward_pre_hook(before))
+
+            def after(_: Any, __: Any, output: Any, stage: str = f"{name} layer {number}") -> None:
+                keep(stage, output)
+
+            hooks.append(layer.register_forward_hook(after))
+    try:
+        yield states
+    finally:
+        for hook in hooks:
+            hook.remove()

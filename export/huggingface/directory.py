@@ -1,0 +1,134 @@
+"""The files of a Hugging Face model directory: configurations and tensors."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from export.errors import ExportError
+
+CONFIG_FILE = "config.json"
+_SAFETENSORS, _PICKLED = "model.safetensors", "pytorch_model.bin"
+
+
+@dataclass(frozen=True)
+class ModelDirectory:
+    """A directory in which `transformers` saved a model.
+
+    Attributes:
+        path: the directory.
+        config: its config.json.
+        generation: how it is searched by default: generation_config.json, or else what old
+            versions wrote into config.json.
+        tokenizer: its tokenizer_config.json; empty if there is none.
+    """
+
+    path: Path
+    config: Mapping[str, Any]
+    generation: Mapping[str, Any]
+    tokenizer: Mapping[str, Any]
+
+    @classmethod
+    def read(cls, path: Path) -> ModelDirectory:
+        """The directory's configurations; weights are read by `tensors`.
+
+        Raises:
+            ExportError: it is no such directory, or a file can't be read; names it.
+        """
+        if not path.is_dir():
+            raise ExportError(f"{path} is not a directory: download the model's files into one")
+        if not (path / CONFIG_FILE).is_file():
+            raise ExportError(f"{path} has no {CONFIG_FILE}: it is not a Hugging Face model")
+        config = read_json(path / CONFIG_FILE)
+        generation = _read_optional(path / "generation_config.json") or config
+        return cls(path, config, generation, _read_optional(path / "tokenizer_config.json"))
+
+    def file(self, name: str) -> Path:
+        """A file that the model needs.
+
+        Raises:
+            ExportError: it is missing.
+        """
+        file = self.path / name
+        if not file.is_file():
+            raise ExportError(f"{file} is missing: download it to the model's other files")
+        return file
+
+    def tensors(self) -> Iterator[tuple[str, Tensor]]:
+        """All weights by name, in float32.
+
+        Raises:
+            ExportError: there are none, or a file is damaged; names it.
+        """
+        for file in self._weight_files():
+            read = _read_pickled if file.suffix == ".bin" else _read_safetensors
+            for name, tensor in read(file):
+                yield name, tensor.float() if tensor.is_floating_point() else tensor
+
+    def _weight_files(self) -> list[Path]:
+        for name in (_SAFETENSORS, _PICKLED):
+            if (self.path / name).is_file():
+                return [self.path / name]
+            index = self.path / f"{name}.index.json"
+            if index.is_file():
+                parts = read_json(index).get("weight_map")
+                if not isinstance(parts, dict):
+                    raise ExportError(f"{index} has no weight_map: download it again")
+                return [self.file(str(part)) for part in sorted(set(parts.values()))]
+        raise ExportError(f"{self.path} has neither {_SAFETENSORS} nor {_PICKLED}")
+
+
+def read_json(file: Path) -> dict[str, Any]:
+    """A JSON object.
+
+    Raises:
+        ExportError: the file can't be read or is something else; names it.
+    """
+    try:
+        value = json.loads(file.read_bytes())
+    except OSError as exc:
+        raise ExportError(f"{file}: {exc.strerror}") from exc
+    except (ValueError, RecursionError) as exc:
+        raise ExportError(f"{file} is not JSON: {exc}") from exc
+    if not isinstance(value, dict):
+        raise ExportError(f"{file} is not a JSON object")
+    return value
+
+
+def _read_optional(file: Path) -> dict[str, Any]:
+    return read_json(file) if file.is_file() else {}
+
+
+def _read_safetensors(file: Path) -> Iterator[tuple[str, Tensor]]:
+    try:
+        with safe_open(file, framework="pt") as tensors:
+            for name in tensors.keys():  # noqa: SIM118  (it is no dictionary)
+                yield name, tensors.get_tensor(name)
+    except (SafetensorError, OSError) as exc:
+        raise ExportError(f"{file} is damaged: {exc}") from exc
+
+
+def _read_pickled(file: Path) -> Iterator[tuple[str, Tensor]]:
+    try:  # weights_only: a pickle could hold code, which is never run
+        tensors = torch.load(file, map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError as exc:
+        raise ExportError(
+            f"{file} holds something else than weights, or is damaged; nothing of it was run. Use "
+            f"a copy in the format safetensors"
+        ) from exc
+    except (RuntimeError, OSError, EOFError, ValueError, KeyError) as exc:
+        raise ExportError(f"{file} is damaged: {exc}") from exc
+    if not isinstance(tensors, dict):
+        raise ExportError(f"{file} holds no weights by name")
+    for name, tensor in tensors.items():
+        if not isinstance(tensor, Tensor):
+            raise ExportError(f"{file}: {name!r} is not a tensor")
+        yield name, tensor

@@ -1,0 +1,205 @@
+"""From a Hugging Face tokenizer's files to a `PieceTokenizer`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import sentencepiece
+
+from export.errors import ExportError
+from export.huggingface.directory import ModelDirectory, read_json
+from model.config import ModelConfig
+from model.languages import LanguageError, find_language
+from model.piece_tokenizer import PieceTokenizer, PieceVocabulary
+from model.tokenizer import TokenizerError
+
+_SENTENCEPIECE = "sentencepiece.bpe.model"
+
+# In the order of their ids, which these models' files leave to the program that reads them.
+_M2M_LANGUAGES = {
+    "m2m100": """
+af am ar ast az ba be bg bn br bs ca ceb cs cy da de el en es et fa ff fi fr fy ga gd gl gu ha he hi
+hr ht hu hy id ig ilo is it ja jv ka kk km kn ko lb lg ln lo lt lv mg mk ml mn mr ms my ne nl no ns
+oc or pa pl ps pt ro ru sd si sk sl so sq sr ss su sv sw ta th tl tn tr uk ur uz vi wo xh yi yo zh
+zu
+""",
+    "wmt21": "en ha is ja cs ru zh de",
+}
+_MBART_LANGUAGES = """
+ar_AR cs_CZ de_DE en_XX es_XX et_EE fi_FI fr_XX gu_IN hi_IN it_IT ja_XX kk_KZ ko_KR lt_LT lv_LV
+my_MM ne_NP nl_XX ro_RO ru_RU si_LK tr_TR vi_VN zh_CN af_ZA az_AZ bn_IN fa_IR he_IL hr_HR id_ID
+ka_GE km_KH mk_MK ml_IN mn_MN mr_IN pl_PL ps_AF pt_XX sv_SE sw_KE ta_IN te_IN th_TH tl_XX uk_UA
+ur_PK xh_ZA gl_ES sl_SI
+"""
+
+
+@dataclass(frozen=True)
+class Vocabularies:
+    """Both languages' sides of a tokenizer.
+
+    Attributes:
+        source, target: the vocabularies.
+        unk_id: of the token that stands for unknown pieces.
+    """
+
+    source: PieceVocabulary
+    target: PieceVocabulary
+    unk_id: int
+
+    @property
+    def num_pieces(self) -> int:
+        """Tokens of the larger vocabulary."""
+        return max(len(self.source.pieces), len(self.target.pieces))
+
+    def tokenizer(self, config: ModelConfig) -> PieceTokenizer:
+        """The source language's tokenizer.
+
+        Raises:
+            ExportError: a SentencePiece model can't be read.
+        """
+        try:
+            return PieceTokenizer(self.source, config, PieceTokenizer(self.target, config))
+        except TokenizerError as exc:
+            raise ExportError(f"source.spm or target.spm: {exc}") from exc
+
+
+def read_vocabularies(directory: ModelDirectory, source: str, target: str) -> Vocabularies:
+    """The tokenizer of one direction of a model.
+
+    Args:
+        directory: of the model.
+        source: BCP-47 code of the language that is translated from.
+        target: of the language that is translated to.
+
+    Raises:
+        ExportError: a file is missing or can't be read, or the model has no such language; names
+            it.
+    """
+    kind = directory.config.get("model_type")
+    try:
+        if (directory.path / "source.spm").is_file() or kind == "marian":
+            return _read_marian(directory, target)
+        if kind == "m2m_100" and (directory.path / "vocab.json").is_file():
+            return _read_m2m(directory, source, target)
+        if kind in ("m2m_100", "mbart"):
+            return _read_fairseq(directory, source, target)
+    except LanguageError as exc:
+        raise ExportError(f"{directory.path}: {exc}; give --languages") from exc
+    raise ExportError(f"{directory.path}: tokenizers of {kind} are not supported yet")
+
+
+def _read_marian(directory: ModelDirectory, target: str) -> Vocabularies:
+    """Two SentencePiece models, and one or two lists of pieces.
+
+    A model with several target languages has a token for each, such as >>deu<<, before the text.
+    """
+    source_ids = _read_ids(directory.file("vocab.json"))
+    target_ids = source_ids
+    if directory.tokenizer.get("separate_vocabs"):
+        target_ids = _read_ids(directory.file("target_vocab.json"))
+    special = ("</s>", "<unk>", "<pad>")
+    for piece in special:
+        if source_ids.get(piece) != target_ids.get(piece):
+            raise ExportError(f"{directory.path}: {piece!r} has other ids in its two vocabularies")
+    if "<unk>" not in source_ids:
+        raise ExportError(f"{directory.path / 'vocab.json'} has no '<unk>'")
+    source_model = directory.file("source.spm").read_bytes()
+    target_model = directory.file("target.spm").read_bytes()
+    names = [piece for piece in source_ids if piece.startswith(">>") and piece.endswith("<<")]
+    prefix = (source_ids[find_language(target, names)],) if names else ()
+    special_ids = [source_ids[name] for name in names]
+    return Vocabularies(
+        PieceVocabulary(source_model, _by_id(source_ids), prefix, special_ids=special_ids),
+        PieceVocabulary(target_model, _by_id(target_ids), special_ids=special_ids),
+        source_ids["<unk>"],
+    )
+
+
+def _read_m2m(directory: ModelDirectory, source: str, target: str) -> Vocabularies:
+    """One SentencePiece model and a list of pieces, which the languages' tokens follow."""
+    ids = _read_ids(directory.file("vocab.json"))
+    codes = _M2M_LANGUAGES[str(directory.tokenizer.get("language_codes", "m2m100"))].split()
+    languages = {f"__{code}__": len(ids) + number for number, code in enumerate(codes)}
+    names = ("<s>", "<pad>", "</s>", "<unk>")
+    special: dict[str, int] = {name: ids[name] for name in names if name in ids}
+    return _multilingual(directory, {**ids, **languages}, languages, special, source, target)
+
+
+def _read_fairseq(directory: ModelDirectory, source: str, target: str) -> Vocabularies:
+    """One SentencePiece model whose pieces fairseq numbers anew, then languages: NLLB, mBART-50."""
+    if directory.tokenizer.get("tokenizer_class") in ("MBartTokenizer", "MBartTokenizerFast"):
+        raise ExportError(
+            f"{directory.path}: mBART-25 (MBartTokenizer) is not supported, mBART-50 is"
+        )
+    file = directory.file(_SENTENCEPIECE)
+    processor = sentencepiece.SentencePieceProcessor()
+    try:
+        processor.LoadFromSerializedProto(file.read_bytes())
+    except RuntimeError as exc:
+        raise ExportError(f"{file} is not a SentencePiece model") from exc
+    special = {"<s>": 0, "<pad>": 1, "</s>": 2, "<unk>": 3}
+    # SentencePiece's own <unk>, <s> and </s> make way for these.
+    pieces = [processor.id_to_piece(i) for i in range(3, processor.get_piece_size())]
+    ids = dict(special)
+    ids.update((piece, number) for number, piece in enumerate(pieces, start=len(special)))
+    added = _added_tokens(directory, first=len(special) + len(pieces))
+    languages = {name: i for name, i in added.items() if name not in special and name != "<mask>"}
+    return _multilingual(
+        directory, {**ids, **added}, languages, {**special, **added}, source, target
+    )
+
+
+def _multilingual(
+    directory: ModelDirectory,
+    ids: Mapping[str, int],
+    languages: Mapping[str, int],
+    special: Mapping[str, int],
+    source: str,
+    target: str,
+) -> Vocabularies:
+    """[source language] text: and [target language] opens the translation."""
+    model, pieces = directory.file(_SENTENCEPIECE).read_bytes(), _by_id(ids)
+    special_ids = sorted({*special.values(), *languages.values()})
+    prefix = (languages[find_language(source, languages)],)
+    start = (languages[find_language(target, languages)],)
+    return Vocabularies(
+        PieceVocabulary(model, pieces, prefix, special_ids=special_ids),
+        PieceVocabulary(model, pieces, start_ids=start, special_ids=special_ids),
+        ids["<unk>"],
+    )
+
+
+def _added_tokens(directory: ModelDirectory, first: int) -> dict[str, int]:
+    """The ids of languages and other special tokens, of which files of some age only have names."""
+    if (directory.path / "tokenizer.json").is_file():
+        listed = read_json(directory.path / "tokenizer.json").get("added_tokens", [])
+        return {str(token["content"]): int(token["id"]) for token in listed}
+    names = directory.tokenizer.get("additional_special_tokens")
+    map_file = directory.path / "special_tokens_map.json"
+    if names is None and map_file.is_file():
+        names = read_json(map_file).get("additional_special_tokens")
+    if names is None and directory.config.get("model_type") == "mbart":
+        names = _MBART_LANGUAGES.split()
+    if not names:
+        raise ExportError(
+            f"{directory.path} does not name its languages: it needs tokenizer.json or "
+            f"special_tokens_map.json"
+        )
+    texts = [name["content"] if isinstance(name, dict) else str(name) for name in names]
+    return {text: first + number for number, text in enumerate([*texts, "<mask>"])}
+
+
+def _read_ids(file: Path) -> dict[str, int]:
+    ids = read_json(file)
+    if any(type(i) is not int or i < 0 for i in ids.values()):
+        raise ExportError(f"{file} does not give every piece an id")
+    return ids
+
+
+def _by_id(ids: Mapping[str, int]) -> list[str]:
+    pieces = [""] * (max(ids.values(), default=-1) + 1)
+    for piece, token_id in ids.items():
+        pieces[token_id] = piece
+    return pieces

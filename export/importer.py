@@ -1,0 +1,126 @@
+"""From a foreign model's files to a bundle that is proven to translate alike."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from export.bundle_writer import ExportOptions, ExportSource, write_bundle
+from export.errors import ExportError
+from export.exporter import new_directory
+from export.huggingface.architectures import family_of, read_config, read_model
+from export.huggingface.comparison import Agreement, can_compare, compare_with_transformers
+from export.huggingface.directory import ModelDirectory
+from export.huggingface.generation import default_search
+from export.huggingface.vocabularies import read_vocabularies
+from export.parity import SENTENCES, OnProgress, ParityReport, check_parity
+from model.bundle import MANIFEST_FILE, Bundle, BundleError, file_sha256
+
+_OPUS_NAME = re.compile(r"opus-mt-(?:tc-(?:base|big|bible-big)-)?([a-z]{2,3})-([a-z]{2,3})")
+
+
+@dataclass(frozen=True)
+class Imported:
+    """What an import showed.
+
+    Attributes:
+        proof: of the bundle's graphs, against the imported network.
+        agreement: of that network with `transformers`; None where it isn't installed.
+    """
+
+    proof: ParityReport
+    agreement: Agreement | None
+
+
+def import_directory(
+    path: Path,
+    output: Path,
+    options: ExportOptions,
+    languages: tuple[str, str] | None = None,
+    sentences: Sequence[str] | None = None,
+    *,
+    threads: int = 0,
+    on_progress: OnProgress | None = None,
+    origin: Mapping[str, Any] | None = None,
+) -> Imported:
+    """Make a bundle of a Hugging Face directory and prove that it translates alike.
+
+    `output` appears whole and proven, or not at all; see `export.exporter.export_checkpoint`.
+
+    Args:
+        path: the directory.
+        output: the bundle's directory.
+        options: precision and names.
+        languages: BCP-47 codes of source and target; by default what the model's files say.
+        sentences: to prove it on; by default `export.parity.SENTENCES`.
+        threads: of the proof, as in `export.parity.check_parity`.
+        on_progress: likewise.
+        origin: where the directory is from, for the bundle's provenance.
+
+    Raises:
+        ExportError: the model can't be read or isn't supported, `output` is something else than a
+            bundle, or the bundle or the network differs from the model.
+    """
+    directory = ModelDirectory.read(path)
+    family = family_of(directory)
+    source, target = languages or _languages(directory)
+    vocabularies = read_vocabularies(directory, source, target)
+    config = read_config(directory, vocabularies.num_pieces, vocabularies.unk_id)
+    tokenizer = vocabularies.tokenizer(config)
+    search = default_search(directory)
+    model = read_model(directory, config)
+    sentences = sentences or SENTENCES
+    agreement = None
+    if can_compare():
+        agreement = compare_with_transformers(path, model, tokenizer, sentences)
+    provenance: dict[str, Any] = {
+        "imported_from": {"architecture": family.name, "directory": path.resolve().name}
+        | {"config_sha256": file_sha256(path / "config.json"), **(origin or {})},
+        "agreement": agreement and dataclasses.asdict(agreement),
+    }
+    arrays = {name: tensor.numpy() for name, tensor in model.state_dict().items()}
+    with new_directory(output) as temporary:
+        made_from = ExportSource(
+            config, arrays, tokenizer, source, target, provenance, search=search
+        )
+        write_bundle(made_from, options, temporary)
+        try:
+            bundle = Bundle.load(temporary)
+        except BundleError as exc:  # a name or language that the user gave
+            raise ExportError(str(exc)) from exc
+        proof = check_parity(bundle, model, sentences, threads=threads, on_progress=on_progress)
+        _record(temporary / MANIFEST_FILE, proof)
+    return Imported(proof, agreement)
+
+
+def _record(manifest: Path, proof: ParityReport) -> None:
+    fields = json.loads(manifest.read_text(encoding="utf-8"))
+    fields["provenance"]["proof"] = dataclasses.asdict(proof)
+    text = json.dumps(fields, indent=2, ensure_ascii=False) + "\n"
+    manifest.write_text(text, encoding="utf-8")
+
+
+def _languages(directory: ModelDirectory) -> tuple[str, str]:
+    """What the files say of the languages."""
+    fields = directory.tokenizer
+    if directory.config.get("model_type") in ("m2m_100", "mbart"):
+        raise ExportError(
+            f"{directory.path} translates between many languages: choose two of them, the source "
+            f"first, with --languages en,de (for example)"
+        )
+    source, target = fields.get("source_lang"), fields.get("target_lang")
+    if isinstance(source, str) and isinstance(target, str):
+        return source.replace("_", "-"), target.replace("_", "-")
+    names = (directory.path.resolve().name, str(directory.config.get("_name_or_path", "")))
+    for name in names:
+        if found := _OPUS_NAME.fullmatch(name.rpartition("/")[2]):
+            return found[1], found[2]
+    raise ExportError(
+        f"{directory.path} does not say which languages it translates: give --languages en,de (for "
+        f"example), source first"
+    )

@@ -1,0 +1,138 @@
+"""Outputs of a bundle's graphs for given translations, run in the simplest possible way."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnxruntime as ort
+
+from export.torch_outputs import ForcedTranslation
+from model.bundle import Bundle
+from model.corpus import pad_right
+from model.sessions import SessionSettings, open_session
+
+Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True)
+class OnnxOutputs:
+    """Outputs for a `ForcedTranslation` of T target and S source tokens.
+
+    Attributes:
+        top_ids: [T, k] best tokens after each prefix of the target.
+        top_log_probabilities: [T, k] of these tokens.
+        scores: [T] log-probabilities of the target's tokens, from the scoring graph.
+        attention: [T, S] attention weights, from the scoring graph.
+    """
+
+    top_ids: npt.NDArray[np.int64]
+    top_log_probabilities: npt.NDArray[np.float64]
+    scores: npt.NDArray[np.float32]
+    attention: npt.NDArray[np.float32]
+
+
+class OnnxGraphs:
+    """A bundle's graphs on the CPU.
+
+    Args:
+        bundle: has a scoring graph.
+        threads: intra-operator threads.
+    """
+
+    def __init__(self, bundle: Bundle, threads: int) -> None:
+        assert bundle.scoring_path is not None
+        self._bundle = bundle
+        settings = SessionSettings(intra_op_threads=threads)
+        self._encoder = open_session(bundle, bundle.encoder_path, settings)
+        self._step = open_session(bundle, bundle.decoder_step_path, settings)
+        self._scoring = open_session(bundle, bundle.scoring_path, settings)
+        self._dtype = np.float16 if bundle.precision == "fp16" else np.float32
+        self._names = [
+            f"{kind}_{layer}"
+            for layer in range(bundle.config.num_decoder_layers)
+            for kind in ("key", "value")
+        ]
+
+    def run(self, batch: Sequence[ForcedTranslation]) -> Iterator[OnnxOutputs]:
+        """Outputs for each translation of a batch."""
+        crosses = self._encode(batch)
+        top_ids, log_probabilities = self._steps(batch, crosses)
+        for row, forced in enumerate(batch):
+            length = len(forced.target_ids)
+            # The scoring graph takes a single sentence without padding.
+            own = slice(row, row + 1), slice(None), slice(len(forced.source_ids))
+            feeds = {f"cross_{name}": crosses[name][own] for name in self._names}
+            feeds["target_ids"] = np.array(forced.target_ids, np.int64)
+            scores, attention = self._scoring.run(["log_probabilities", "attention"], feeds)
+            yield OnnxOutputs(
+                top_ids[row, :length], log_probabilities[row, :length], scores, attention
+            )
+
+    def _encode(self, batch: Sequence[ForcedTranslation]) -> dict[str, Array]:
+        """Keys and values [B, H, S, Dh] by name."""
+        sources = [forced.source_ids for forced in batch]
+        feeds = {
+            "source_ids": pad_right(sources, self._bundle.config.pad_id),
+            "source_lengths": np.array([len(ids) for ids in sources], np.int32),
+        }
+        outputs = self._encoder.run([f"cross_{name}" for name in self._names], feeds)
+        return dict(zip(self._names, outputs, strict=True))
+
+    def _steps(
+        self, batch: Sequence[ForcedTranslation], crosses: dict[str, Array]
+    ) -> tuple[Array, Array]:
+        """The best k tokens [B, T, k] after each prefix, and their log-probabilities."""
+        config = self._bundle.config
+        fed = pad_right([[config.bos_id, *f.target_ids[:-1]] for f in batch], config.pad_id)
+        rows, length = fed.shape
+        lengths = np.array([len(forced.source_ids) for forced in batch], np.int32)
+        feeds: dict[str, Any] = {
+            "source_lengths": lengths,
+            "total_sequence_length": np.array(length, np.int32),
+            "top_k": np.array([self._bundle.top_k]),
+            "adjust_rows": np.zeros(0, np.int64),
+            "adjust_token_ids": np.zeros(0, np.int64),
+            "adjust_values": np.zeros(0, np.float32),
+        }
+        caches: dict[str, Any] = {}
+        for name, cross in crosses.items():
+            shape = (rows, config.num_heads, length, config.head_dim)
+            caches[f"past_{name}"] = np.zeros(shape, self._dtype)
+            caches[f"cross_{name}"] = cross
+            last = cross[np.arange(rows), :, lengths - 1]  # [B, H, Dh]
+            feeds[f"cross_last_{name}"] = last.reshape(rows, 1, config.d_model)
+        if self._bundle.is_resident:
+            feeds["running"] = np.ones(rows, np.int32)
+            feeds["source_buffer_length"] = np.array(int(lengths.max()), np.int32)
+            if groups := self._bundle.token_groups:
+                feeds["top_groups"] = np.array([min(self._bundle.top_k, groups)])
+        return self._step_by_step(feeds, caches, fed)
+
+    def _step_by_step(
+        self, feeds: dict[str, Any], caches: dict[str, Any], fed: npt.NDArray[np.int64]
+    ) -> tuple[Array, Array]:
+        binding = self._step.io_binding()
+        for name, array in caches.items():
+            value = ort.OrtValue.ortvalue_from_numpy(array)
+            binding.bind_ortvalue_input(name, value)
+            present = name.replace("past_", "present_").replace("cross_", "present_cross_")
+            binding.bind_ortvalue_output(present, value)
+        for name, array in feeds.items():
+            binding.bind_cpu_input(name, array)
+        outputs = ("top_ids", "top_logits", "log_sum_exp")
+        for name in outputs:
+            binding.bind_output(name)
+        ids, log_probabilities = [], []
+        for position, token_ids in enumerate(fed.T):
+            binding.bind_cpu_input("token_ids", np.ascontiguousarray(token_ids))
+            binding.bind_cpu_input("positions", np.full(len(token_ids), position, np.int32))
+            self._step.run_with_iobinding(binding)
+            # Copied, since the next run overwrites them. The caches come first and are left out.
+            found = [value.numpy().copy() for value in binding.get_outputs()[-len(outputs) :]]
+            ids.append(found[0])
+            log_probabilities.append(found[1].astype(np.float64) - found[2][:, None])
+        return np.stack(ids, axis=1), np.stack(log_probabilities, axis=1)

@@ -1,0 +1,95 @@
+"""The parity check of a bundle: its graphs against the PyTorch checkpoint, token by token.
+
+The checkpoint's greedy translation of every sentence is forced through the bundle's graphs. At
+every position the log-probabilities of the bundle's best tokens must be close to the checkpoint's.
+The bundle's best token must be the checkpoint's, unless the checkpoint's margin between the two is
+so small that rounding decides. Most sentences must agree at every position, and so have the same
+translation. The scoring graph must give the checkpoint's log-probabilities and attention.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from export.onnx_outputs import OnnxGraphs
+from export.parity_check import TOLERANCES, ParityCheck, ParityReport, Tolerance, compare
+from export.torch_outputs import in_batches, torch_outputs, translate
+from model.bundle import Bundle
+from model.evaluation import choose_search_threads
+from model.transformer import Transformer
+
+__all__ = ["SENTENCES", "TOLERANCES", "OnProgress", "ParityReport", "Tolerance", "check_parity"]
+
+OnProgress = Callable[[str, int, int], None]
+
+SENTENCES = (
+    "A dog is running.",
+    "Good morning!",
+    "Where is the nearest train station?",
+    "Two men are playing guitar in the street while a crowd watches.",
+    "I don't think that we have met before, but your name sounds familiar to me.",
+    "The meeting was moved from 3:30 to 4:15 on Tuesday, 12 May 2020.",
+    "She closed the door, sat down at the table and began to read the letter.",
+    "In 1969, people walked on the moon for the first time; half the world watched.",
+    "Yes.",
+    "If it rains tomorrow, the children will stay at home and bake a cake.",
+    "\u00bfQu\u00e9? \u2013 \u201cZo\u00eb\u201d paid 12,50 \u20ac.",
+    "This sentence is here because a long one finds errors that short ones hide: it goes on and "
+    "on, comes to a comma, turns a corner, mentions a river, a bridge and an old mill, and only "
+    "then, when nobody expects it any more, reaches its end.",
+)
+
+
+def check_parity(
+    bundle: Bundle,
+    model: Transformer,
+    sentences: Sequence[str] = SENTENCES,
+    tolerance: Tolerance | None = None,
+    *,
+    threads: int = 0,
+    on_progress: OnProgress | None = None,
+) -> ParityReport:
+    """Compare a bundle with the model that it was exported from.
+
+    Args:
+        bundle: runs on the CPU, whatever device it is meant for.
+        model: in evaluation mode.
+        sentences: in the source language.
+        tolerance: by default that of the bundle's precision.
+        threads: of PyTorch and of ONNX Runtime; 0 measures how many are fastest.
+        on_progress: called with a stage, the number of finished sentences and of all sentences.
+
+    Raises:
+        ExportError: the difference exceeds the tolerance; names the sentence.
+    """
+    tokenizer = bundle.tokenizer()
+    longest = bundle.max_source_positions - 1
+    sources = [
+        (*ids[:longest], bundle.config.eos_id) for ids in tokenizer.encode_batch(list(sentences))
+    ]
+    threads = choose_search_threads(model, sources, threads)
+
+    def counter(stage: str) -> Callable[[int], None]:
+        num_done = 0
+
+        def advance(count: int) -> None:
+            nonlocal num_done
+            num_done += count
+            if on_progress is not None:
+                on_progress(stage, num_done, len(sources))
+
+        advance(0)
+        return advance
+
+    forced = translate(model, sources, counter("translating with the checkpoint"))
+    tolerance = tolerance or TOLERANCES[bundle.precision]
+    check = ParityCheck(tolerance, bundle.precision, len(sources))
+    graphs, layer = OnnxGraphs(bundle, threads), bundle.alignment_layer
+    assert layer is not None
+    advance = counter("comparing with the bundle")
+    for batch in in_batches(forced):
+        expected = torch_outputs(model, batch, layer, bundle.alignment_head)
+        for translation, wanted, found in zip(batch, expected, graphs.run(batch), strict=True):
+            check.add(sentences[translation.index], compare(translation, wanted, found))
+        advance(len(batch))
+    return check.report()

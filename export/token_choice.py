@@ -1,0 +1,118 @@
+"""The end of the decoder-step graph: from hidden states to the best k tokens and their logits.
+
+For 64 rows and 32,000 tokens, the obvious operators take longer than the vocabulary projection.
+Microseconds on one core: ReduceLogSumExp 8,016, LogSoftmax 688; TopK 857, in two stages 228;
+ScatterND 300 to copy what ScatterElements changes in place.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from export.graph_builder import GraphBuilder
+from export.layers import Layers
+
+# Sizes of groups of neighbouring tokens, the fastest first; one has to divide the vocabulary.
+_GROUP_SIZES = (128, 64, 160, 96, 80, 100, 125, 50, 48, 40, 32, 256, 200, 250)
+_MIN_GROUPS = 32  # with fewer, two stages are not faster than one
+
+
+def choose_tokens(layers: Layers, states: str, *, resident: bool = False) -> None:
+    """Adds the outputs `top_ids`, `top_logits` and `log_sum_exp` for states [rows, 1, D].
+
+    Also adds the inputs `top_k` (k) and adjust_rows, adjust_token_ids and adjust_values (sparse
+    additions to the logits before the choice).
+
+    With `resident`, the graph can be captured as a CUDA graph: it computes nothing from `top_k`, so
+    that counts are read from the host once, and no operator keeps a pointer to host memory (as
+    GatherND does). It then also has the input `top_groups`, min(top_k, `token_groups`), if there
+    are groups.
+    """
+    graph, vocab_size = layers.graph, layers.config.vocab_size
+    logits = _adjust(graph, layers.logits(states), vocab_size)
+    _top_k(graph, logits, vocab_size, resident)
+    _log_sum_exp(graph, logits)
+    graph.output("top_ids", "int64", ["rows", "k"])
+    graph.output("top_logits", "float32", ["rows", "k"])
+    graph.output("log_sum_exp", "float32", ["rows"])
+
+
+def _adjust(graph: GraphBuilder, logits: str, vocab_size: int) -> str:
+    """logits[rows[i], 0, token_ids[i]] += values[i]: [rows, V]."""
+    rows = graph.input("adjust_rows", "int64", ["adjustments"])
+    token_ids = graph.input("adjust_token_ids", "int64", ["adjustments"])
+    values = graph.input("adjust_values", "float32", ["adjustments"])
+    size = graph.constant(vocab_size, np.int64)
+    places = graph.op("Add", graph.op("Mul", rows, size), token_ids)
+    flat = graph.op("Reshape", logits, graph.constant([-1], np.int64))
+    adjusted = graph.op("ScatterElements", flat, places, values, axis=0, reduction="add")
+    for value in (flat, adjusted):
+        graph.describe(value, "float32", ["rows * vocabulary"])
+    shaped = graph.op("Reshape", adjusted, graph.constant([-1, vocab_size], np.int64))
+    return graph.describe(shaped, "float32", ["rows", vocab_size])
+
+
+def token_groups(vocab_size: int) -> int:
+    """Number of groups of neighbouring tokens in the first stage; 0 if there is one stage only."""
+    size = _group_size(vocab_size)
+    return vocab_size // size if size else 0
+
+
+def _group_size(vocab_size: int) -> int:
+    size = next((size for size in _GROUP_SIZES if vocab_size % size == 0), 0)
+    return size if vocab_size >= _MIN_GROUPS * size else 0
+
+
+def _top_k(graph: GraphBuilder, logits: str, vocab_size: int, resident: bool) -> None:
+    """The best k logits of each row, best first.
+
+    Equal logits come in the order of their tokens, as in TopK.
+
+    In two stages: the k groups of neighbouring tokens with the highest maxima contain the k best
+    tokens, since k group maxima are better than any token of another group.
+    """
+    k = graph.input("top_k", "int64", [1])
+    size = _group_size(vocab_size)
+    if not size:
+        graph.multi_op("TopK", logits, k, outputs=["top_logits", "top_ids"], axis=-1)
+        return
+    last = graph.constant([-1], np.int64)
+    groups = graph.op("Reshape", logits, graph.constant([0, -1, size], np.int64))
+    maxima = graph.op("ReduceMax", groups, last, keepdims=0)  # [rows, V / size]
+    if resident:
+        num_groups = graph.input("top_groups", "int64", [1])
+    else:
+        num_groups = graph.op("Min", k, graph.constant([vocab_size // size], np.int64))
+    _, best_groups = graph.multi_op("TopK", maxima, num_groups, outputs=[None, None], axis=-1)
+    # Back to the order of the vocabulary, so that equal logits keep it.
+    best_groups, _ = graph.multi_op(
+        "TopK", best_groups, num_groups, outputs=[None, None], axis=-1, largest=0
+    )
+    places_of_groups = graph.op("Unsqueeze", best_groups, last)  # [rows, k, 1]
+    if resident:
+        every = graph.op("Expand", places_of_groups, graph.constant([1, 1, size], np.int64))
+        candidates = graph.op("GatherElements", groups, every, axis=1)  # [rows, k, size]
+    else:
+        candidates = graph.op("GatherND", groups, places_of_groups, batch_dims=1)
+    candidates = graph.op("Reshape", candidates, graph.constant([0, -1], np.int64))
+    _, places = graph.multi_op("TopK", candidates, k, outputs=["top_logits", None], axis=-1)
+    width = graph.constant(size, np.int64)
+    group = graph.op("GatherElements", best_groups, graph.op("Div", places, width), axis=1)
+    start = graph.op("Mul", group, width)
+    graph.op("Add", start, graph.op("Mod", places, width), output="top_ids")
+
+
+def _log_sum_exp(graph: GraphBuilder, logits: str) -> None:
+    """log sum exp(x) = max(x) - max(log_softmax(x)).
+
+    LogSoftmax takes one logarithm a row. The operator Log over the rows' probabilities would be a
+    little faster, but computes some of them eight at a time and the rest singly, with other bits.
+    """
+    first = [graph.constant([n], np.int64) for n in (0, 1)]
+    axis = graph.constant([1], np.int64)
+    best = graph.op("Slice", "top_logits", *first, axis)  # [rows, 1]
+    best_id = graph.op("Slice", "top_ids", *first, axis)
+    log_probabilities = graph.op("LogSoftmax", logits, axis=-1)
+    best_log_probability = graph.op("GatherElements", log_probabilities, best_id, axis=1)
+    difference = graph.op("Sub", best, best_log_probability)
+    graph.op("Squeeze", difference, axis, output="log_sum_exp")

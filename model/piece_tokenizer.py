@@ -1,0 +1,199 @@
+"""Tokenizers of imported models: SentencePiece cuts a text, a vocabulary of its own numbers it.
+
+MarianMT, M2M-100, NLLB and mBART-50 number the pieces otherwise than their SentencePiece models do,
+and the two languages can have a model, and a vocabulary, each. Free of torch.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import sentencepiece
+
+from model.config import ModelConfig
+from model.tokenizer import Span, Tokenizer, TokenizerError, text_spans
+
+# SentencePiece decodes it as a space only in pieces of its own model, of which the vocabulary has
+# others too.
+_SPACE = "\u2581"
+
+TOKENIZER_FILES = ("source.spm", "target.spm", "source_vocabulary.json", "target_vocabulary.json")
+
+
+@dataclass(frozen=True)
+class PieceVocabulary:
+    """One language's side of a tokenizer.
+
+    Attributes:
+        model: a serialized SentencePiece model.
+        pieces: by token id.
+        prefix_ids: put before every text that is translated; tokens that name languages, say.
+        start_ids: every translation into this language begins with these.
+        special_ids: tokens that stand for no text, beside those of `ModelConfig`.
+    """
+
+    model: bytes
+    pieces: Sequence[str]
+    prefix_ids: tuple[int, ...] = ()
+    start_ids: tuple[int, ...] = ()
+    special_ids: Collection[int] = ()
+
+
+class PieceTokenizer(Tokenizer):
+    """One language's tokenizer; that of the target language is its `target`.
+
+    A piece that the vocabulary lacks is `unk_id`. Special symbols in a text stay text. `decode`
+    leaves out special tokens, and `unk_id`.
+
+    Args:
+        vocabulary: of this language.
+        config: of the model, whose special ids are taken. Its `vocab_size` can be larger than the
+            vocabulary: the rest is never chosen.
+        target: of the target language; None if this is it.
+
+    Raises:
+        TokenizerError: the SentencePiece model can't be read, or there are too many pieces.
+    """
+
+    def __init__(
+        self, vocabulary: PieceVocabulary, config: ModelConfig, target: PieceTokenizer | None = None
+    ) -> None:
+        if len(vocabulary.pieces) > config.vocab_size:
+            raise TokenizerError(
+                f"{len(vocabulary.pieces)} pieces, but the model has {config.vocab_size}"
+            )
+        self._processor = sentencepiece.SentencePieceProcessor()
+        try:
+            self._processor.LoadFromSerializedProto(vocabulary.model)
+        except RuntimeError as exc:
+            raise TokenizerError("not a SentencePiece model") from exc
+        self.vocabulary = vocabulary
+        self.vocab_size = config.vocab_size
+        self.pad_id, self.unk_id = config.pad_id, config.unk_id
+        self.bos_id, self.eos_id = config.bos_id, config.eos_id
+        fillers = range(len(vocabulary.pieces), config.vocab_size)
+        special = (self.pad_id, self.unk_id, self.bos_id, self.eos_id)
+        self._hidden = frozenset((*special, *vocabulary.special_ids, *fillers))
+        self._target = target
+        self._ids = {
+            piece: token_id
+            for token_id, piece in enumerate(vocabulary.pieces)
+            if token_id not in self._hidden
+        }
+
+    @property
+    def start_ids(self) -> tuple[int, ...]:
+        """What every translation into this language begins with."""
+        return self.vocabulary.start_ids
+
+    @property
+    def target(self) -> PieceTokenizer:
+        """The tokenizer of the target language."""
+        return self if self._target is None else self._target
+
+    def encode(self, text: str) -> list[int]:
+        """Token ids of `text`, the prefix included, without BOS and EOS."""
+        return self._with_prefix(self._processor.encode(text, out_type=str))
+
+    def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
+        """`encode` of every text, on one thread."""
+        return [self._with_prefix(p) for p in self._processor.encode(list(texts), out_type=str)]
+
+    def encoded_spans(self, text: str) -> list[Span]:
+        """Where each token of `encode(text)` stands in `text`; the spans of a prefix are empty."""
+        found = self._processor.encode(text, return_type="offset_mapping")
+        spans = text_spans(text, found["offsets"])
+        return [*[Span(0, 0)] * len(self.vocabulary.prefix_ids), *spans] if spans else []
+
+    def id_to_piece(self, token_id: int) -> str:
+        """The piece with this id; "" for one that only fills up the vocabulary."""
+        pieces = self.vocabulary.pieces
+        return pieces[token_id] if token_id < len(pieces) else ""
+
+    def piece_to_id(self, piece: str) -> int:
+        """The id of a piece, `unk_id` when there is no such piece or it is a special one."""
+        return self._ids.get(piece, self.unk_id)
+
+    def files(self) -> dict[str, bytes]:
+        """The contents of `TOKENIZER_FILES`, by name."""
+        source, target = self.vocabulary, self.target.vocabulary
+        contents = (source.model, target.model, _json(source.pieces), _json(target.pieces))
+        return dict(zip(TOKENIZER_FILES, contents, strict=True))
+
+    @classmethod
+    def load_files(
+        cls,
+        files: Sequence[Path],
+        config: ModelConfig,
+        *,
+        prefix_ids: Sequence[int] = (),
+        start_ids: Sequence[int] = (),
+        special_ids: Collection[int] = (),
+    ) -> PieceTokenizer:
+        """The source language's tokenizer, from what `files()` gave, in that order.
+
+        Raises:
+            TokenizerError: a file can't be read; names it.
+        """
+        source_model, target_model, source_pieces, target_pieces = files[: len(TOKENIZER_FILES)]
+        target = PieceVocabulary(
+            _read(target_model),
+            _read_pieces(target_pieces),
+            start_ids=tuple(start_ids),
+            special_ids=special_ids,
+        )
+        source = PieceVocabulary(
+            _read(source_model),
+            _read_pieces(source_pieces),
+            tuple(prefix_ids),
+            special_ids=special_ids,
+        )
+        try:
+            return cls(source, config, cls(target, config))
+        except TokenizerError as exc:
+            raise TokenizerError(f"one of {', '.join(map(str, files))}: {exc}") from exc
+
+    def _with_prefix(self, pieces: Sequence[str]) -> list[int]:
+        if not pieces:  # a blank text stays recognisable
+            return []
+        return [*self.vocabulary.prefix_ids, *map(self.piece_to_id, pieces)]
+
+    def decode(self, token_ids: Iterable[int]) -> str:
+        """The text of `token_ids` without white space at its beginning."""
+        text = self._processor.decode(self._visible_pieces(token_ids))
+        return str(text).replace(_SPACE, " ").lstrip()
+
+    def _decoded_offsets(self, token_ids: Iterable[int]) -> tuple[str, list[tuple[int, int]]]:
+        pieces = self._visible_pieces(token_ids)
+        found = self._processor.decode(pieces, return_type="offset_mapping")
+        text = found["text"].replace(_SPACE, " ")
+        shift = len(text) - len(text.lstrip())
+        moved = [(max(start - shift, 0), max(end - shift, 0)) for start, end in found["offsets"]]
+        return text[shift:], moved
+
+    def _visible_pieces(self, token_ids: Iterable[int]) -> list[str]:
+        return [self.vocabulary.pieces[i] for i in self._visible(token_ids)]
+
+
+def _json(pieces: Sequence[str]) -> bytes:
+    return (json.dumps(list(pieces), ensure_ascii=False, indent=0) + "\n").encode()
+
+
+def _read(file: Path) -> bytes:
+    try:
+        return file.read_bytes()
+    except OSError as exc:
+        raise TokenizerError(f"cannot read the tokenizer {file}: {exc.strerror}") from exc
+
+
+def _read_pieces(file: Path) -> list[str]:
+    try:
+        pieces = json.loads(_read(file))
+    except ValueError as exc:
+        raise TokenizerError(f"{file} is not JSON: {exc}") from exc
+    if not isinstance(pieces, list) or not all(isinstance(piece, str) for piece in pieces):
+        raise TokenizerError(f"{file} is not a list of pieces")
+    return pieces

@@ -1,0 +1,196 @@
+"""What the clients for threads and for asyncio share: the calls that they make, and retries."""
+
+from __future__ import annotations
+
+import functools
+import random
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+import grpc
+from google.protobuf.message import Message
+
+from dragoman import conversions, requests
+from dragoman.addresses import DEFAULT_SERVER
+from dragoman.conversions import Metadata
+from dragoman.results import (
+    ModelInfo,
+    ScoreBatch,
+    StreamEnd,
+    TranslationBatch,
+    TranslationError,
+)
+from dragoman.v1 import translation_pb2 as pb
+from dragoman.v1.translation_pb2_grpc import TranslationServiceStub
+
+# The shortest pause, whatever a server's hint says.
+_LEAST_PAUSE_SECONDS = 0.05
+
+Names = tuple[str, str, str]  # of the source language, the target language and the model
+T = TypeVar("T")
+
+
+class Retries:
+    """The time of one call, over all its attempts.
+
+    Args:
+        timeout: seconds for all attempts; None for no limit.
+        enabled: whether to retry at all.
+        clock: seconds.
+    """
+
+    def __init__(
+        self, timeout: float | None, enabled: bool, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._ends = None if timeout is None else clock() + timeout
+        self._enabled = enabled
+        self._clock = clock
+
+    def left(self) -> float | None:
+        """Seconds for the next attempt; None for no limit."""
+        return None if self._ends is None else max(0.0, self._ends - self._clock())
+
+    def pause(self, error: TranslationError) -> float:
+        """Seconds to wait before the next attempt.
+
+        Raises:
+            TranslationError: `error`, if the call must not be retried: retries are disabled, the
+                server was not overloaded, or its hint lies beyond the timeout.
+        """
+        hint = error.retry_after_seconds
+        overloaded = error.code is grpc.StatusCode.RESOURCE_EXHAUSTED and hint is not None
+        if not self._enabled or not overloaded:
+            raise error
+        # Randomly later, so that calls that were refused together don't come back together.
+        seconds = max(_LEAST_PAUSE_SECONDS, hint or 0.0) * random.uniform(1.0, 1.5)
+        left = self.left()
+        if left is not None and seconds >= left:
+            raise error
+        return seconds
+
+
+@dataclass(frozen=True)
+class PreparedCall(Generic[T]):
+    """A call that is ready to be made.
+
+    Attributes:
+        method: of the stub.
+        request: its message.
+        metadata: to send with it.
+        retries: the time that is left for it.
+        read: makes the result of a response and its trailing metadata.
+    """
+
+    method: Any
+    request: Message
+    metadata: Metadata
+    retries: Retries
+    read: Callable[[Any, Metadata], T]
+
+    def start(self, method: Any = None) -> Any:
+        """Make the next attempt, with `method` in place of the stub's."""
+        method = method or self.method
+        return method(self.request, timeout=self.retries.left(), metadata=self.metadata)
+
+    def result(self, response: Any, trailing: Any) -> T:
+        """The result of an attempt that succeeded."""
+        return self.read(response, tuple(trailing or ()))
+
+    def pause(self, failure: Any, *, has_begun: bool = False) -> float:
+        """Seconds between a failed attempt and the next one.
+
+        Args:
+            failure: an RpcError of either kind of call; both have the same three methods.
+            has_begun: whether a part of the result was given out already: then there is no retry.
+
+        Raises:
+            TranslationError: the call has failed.
+        """
+        error = conversions.error(
+            failure.code(), failure.details() or "", tuple(failure.trailing_metadata() or ())
+        )
+        if has_begun:
+            raise error from failure
+        try:
+            return self.retries.pause(error)
+        except TranslationError:
+            raise error from failure
+
+
+class BaseClient:
+    """Builds the calls of a client; a subclass opens the channel and makes the calls."""
+
+    _open_channel: Any
+
+    def __init__(
+        self,
+        server: str = DEFAULT_SERVER,
+        *,
+        timeout: float | None = 60.0,
+        client_id: str = "",
+        patient: bool = True,
+    ) -> None:
+        server = requests.server(server)
+        requests.metadata("", client_id)  # for its checks
+        self._timeout = requests.seconds("timeout", timeout)
+        self._client_id = client_id
+        self._patient = patient
+        self._channel = self._open_channel(server, options=conversions.channel_options())
+        self._stub = TranslationServiceStub(self._channel)
+
+    def _translate_call(
+        self, texts: Sequence[str], names: Names, options: pb.TranslateOptions, *sending: Any
+    ) -> PreparedCall[TranslationBatch]:
+        request, unsent = requests.translate_request(texts, *names, options)
+        read = functools.partial(conversions.batch, unsent=unsent)
+        return self._call(self._stub.Translate, request, read, *sending)
+
+    def _stream_call(
+        self, text: str, names: Names, options: pb.TranslateOptions, *sending: Any
+    ) -> PreparedCall[str | StreamEnd]:
+        request = requests.stream_request(text, *names, options)
+
+        def read(response: pb.StreamTranslateResponse, _: Metadata) -> str | StreamEnd:
+            return conversions.stream_event(response)
+
+        return self._call(self._stub.StreamTranslate, request, read, *sending)
+
+    def _score_call(
+        self,
+        pairs: Sequence[tuple[str, str]],
+        names: Names,
+        options: pb.ScoreOptions,
+        *sending: Any,
+    ) -> PreparedCall[ScoreBatch]:
+        request, unsent = requests.score_request(pairs, *names, options)
+        read = functools.partial(conversions.score_batch, unsent=unsent)
+        return self._call(self._stub.Score, request, read, *sending)
+
+    def _list_models_call(self, timeout: float | None) -> PreparedCall[list[ModelInfo]]:
+        def read(response: pb.ListModelsResponse, _: Metadata) -> list[ModelInfo]:
+            return [conversions.model_info(model) for model in response.models]
+
+        return self._call(self._stub.ListModels, pb.ListModelsRequest(), read, timeout)
+
+    def _get_model_call(self, name: str, timeout: float | None) -> PreparedCall[ModelInfo]:
+        request = requests.get_model_request(name)
+
+        def read(response: pb.Model, _: Metadata) -> ModelInfo:
+            return conversions.model_info(response)
+
+        return self._call(self._stub.GetModel, request, read, timeout)
+
+    def _call(
+        self,
+        method: Any,
+        request: Message,
+        read: Callable[[Any, Metadata], T],
+        timeout: float | None,
+        request_id: str = "",
+    ) -> PreparedCall[T]:
+        given = requests.seconds("timeout", timeout)
+        retries = Retries(self._timeout if given is None else given, self._patient)
+        metadata = requests.metadata(request_id, self._client_id)
+        return PreparedCall(method, request, metadata, retries, read)

@@ -1,0 +1,79 @@
+"""What a step loop reports: the same values in process and between processes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from service.batching.records import Finished
+
+
+@dataclass(frozen=True)
+class Iteration:
+    """One step, encode or scoring, for the metrics and the latency model.
+
+    Attributes:
+        num_rows, num_encodes, encode_seconds, step_seconds: the work, and its time.
+        num_rows_encoded: rows that sources were encoded ahead for.
+        num_beside: rows in use in other lanes, which step at their own times.
+        num_waiting, num_running: requests that wait, rows in use after it.
+        queue_seconds: how long each request that joined the batch had waited.
+        first_token_seconds: time from submission for each request that got its first token.
+        seconds: from its schedule (or from the end of the step that it followed at once) to its
+            end, scoring left out.
+        admitted: ids of the requests that joined the batch.
+        num_scored, score_seconds: targets that were scored, and the time of that.
+        num_padding: positions of the encoder that held no token.
+    """
+
+    num_waiting: int
+    num_running: int
+    num_rows: int = 0
+    num_encodes: int = 0
+    encode_seconds: float = 0.0
+    step_seconds: float = 0.0
+    queue_seconds: Sequence[float] = ()
+    first_token_seconds: Sequence[float] = ()
+    seconds: float = 0.0
+    admitted: Sequence[int] = ()
+    num_scored: int = 0
+    score_seconds: float = 0.0
+    num_padding: int = 0
+    num_beside: int = 0
+    num_rows_encoded: int = 0
+
+    @property
+    def num_stepping(self) -> int:
+        """Rows that stepped at that time, in all lanes; 0 if this was no step."""
+        return self.num_rows + self.num_beside if self.num_rows else 0
+
+
+@dataclass(frozen=True)
+class Events:
+    """What happened in the step loop. Requests are named by their ids.
+
+    Attributes:
+        streamed: new tokens of requests that stream.
+        finished: requests that finished.
+        iterations: all since the last events that had any.
+    """
+
+    streamed: Sequence[tuple[int, list[int]]] = ()
+    finished: Sequence[Finished] = ()
+    iterations: Sequence[Iteration] = ()
+
+
+class Listener(Protocol):
+    """Receives events, on the step loop's thread: must pass them on and return."""
+
+    def on_events(self, events: Events) -> None:
+        """Something happened."""
+        ...
+
+    def on_end(self, failed: bool) -> None:
+        """The loop has ended and the runner is closed; no more events follow.
+
+        If it failed while a step was under way, the runner is left as it is.
+        """
+        ...

@@ -1,0 +1,225 @@
+"""The rows of one lane: which request is in each, and the plan of their next step.
+
+A lane is a group of rows that steps at its own time, on caches of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from service.batching.output import Update
+from service.batching.records import Finished, RequestEntry
+from service.decoding.requests import FinishReason
+from service.decoding.token_choice import Decoding
+from service.errors import DeadlineExceededError, DragomanError
+from service.runtime.plan import (
+    Adjustments,
+    Bools,
+    EncodeItem,
+    RunnerLimits,
+    StepOutput,
+    StepPlan,
+)
+
+NEVER = float("inf")
+_NO_ADJUSTMENTS = Adjustments.none()
+
+
+class Lane:
+    """Rows are dense: a step runs on rows 0 .. n-1, so that rows move when others come free.
+
+    Args:
+        number: of the lane.
+        limits: what the lane can hold.
+        bos_id, eos_id: ids that begin and end a target.
+
+    Attributes:
+        max_rows, num_running: rows that there are, and those in use.
+    """
+
+    def __init__(self, number: int, limits: RunnerLimits, *, bos_id: int, eos_id: int) -> None:
+        self.max_rows = limits.max_rows
+        self.num_running = 0
+        self._number = number
+        self._eos_id = eos_id
+        self._decoding = Decoding(
+            limits.max_rows, limits.max_target_positions, bos_id=bos_id, eos_id=eos_id
+        )
+        self._states = self._decoding.states
+        # The request in each row of the last plan; None where it has finished since.
+        self._owners: list[RequestEntry | None] = []
+        self._free_rows: list[int] = []  # of these
+        self._admitted: list[RequestEntry] = []  # with the last plan
+        self._streaming: dict[RequestEntry, None] = {}
+        self._cancelled: dict[RequestEntry, DragomanError] = {}
+        # No deadline lies before this time. It may be too early, never too late.
+        self._next_deadline = NEVER
+
+    def running(self) -> list[RequestEntry]:
+        """The requests in its rows."""
+        return list(dict.fromkeys(entry for entry in self._owners if entry is not None))
+
+    # --- commands --------------------------------------------------------------------------------
+
+    def stream(self, entry: RequestEntry) -> list[int]:
+        """Report the request's tokens at every step from now on; its tokens so far."""
+        self._streaming[entry] = None
+        return self._states.tokens(entry.rows[0])
+
+    def cancel(self, entry: RequestEntry, error: DragomanError) -> None:
+        """Drop the request before the next step, unless it finishes first."""
+        self._cancelled[entry] = error
+
+    # --- before a step ---------------------------------------------------------------------------
+
+    def drop(self, now: float) -> list[Finished]:
+        """Finish the requests that were cancelled, and those whose deadline has passed."""
+        finished = []
+        if self._cancelled:
+            cancelled = list(self._cancelled.items())
+            finished += [self._end(e, now, FinishReason.CANCELLED, error) for e, error in cancelled]
+        if now >= self._next_deadline:
+            running = self.running()
+            for entry in running:
+                if entry.deadline <= now:
+                    error = DeadlineExceededError("the deadline passed while it ran")
+                    finished.append(self._end(entry, now, FinishReason.DEADLINE, error))
+            later = (entry.deadline for entry in running if entry.deadline > now)
+            self._next_deadline = min(later, default=NEVER)
+        return finished
+
+    def plan(self, admitted: list[RequestEntry]) -> StepPlan | None:
+        """Give rows to the admitted requests, and plan a step of all; None if there are none."""
+        encodes = self._place(admitted)
+        self._close_gaps()
+        self._admitted = admitted
+        num_rows = len(self._owners)
+        if not num_rows:
+            return None
+        # Copies of the arrays, since `update` writes them and a plan is a value.
+        return StepPlan(
+            copies=self._decoding.take_copies(),
+            encodes=encodes,
+            token_ids=self._states.token_ids[:num_rows].copy(),
+            positions=self._states.positions[:num_rows].copy(),
+            adjustments=_NO_ADJUSTMENTS,
+            top_k=self._decoding.top_k,
+            chained=self._chained(admitted),
+        )
+
+    def _place(self, admitted: list[RequestEntry]) -> list[EncodeItem]:
+        """Assign free rows first, then rows at the end; shortest source first."""
+        encodes = []
+        self._free_rows.sort(reverse=True)
+        for entry in sorted(admitted, key=lambda entry: len(entry.request.source_ids)):
+            for _ in range(entry.num_rows):
+                if self._free_rows:
+                    row = self._free_rows.pop()
+                    self._owners[row] = entry
+                else:
+                    row = len(self._owners)
+                    self._owners.append(entry)
+                entry.rows.append(row)
+            entry.lane = self._number
+            self.num_running += entry.num_rows
+            self._decoding.begin(entry.rows, entry.request.options, entry.max_new_tokens)
+            if entry.streams:
+                self._streaming[entry] = None
+            self._next_deadline = min(self._next_deadline, entry.deadline)
+            encodes.append(EncodeItem(tuple(entry.rows), entry.request.source_ids, entry.encoded))
+            entry.encoded = None  # the plan has it
+        return encodes
+
+    def _close_gaps(self) -> None:
+        """Move the last rows into free ones, so that rows stay dense; a hook for async lanes."""
+        free_rows = self._free_rows  # descending, as `_place` left them
+        while free_rows:
+            if self._owners[-1] is None:
+                self._owners.pop()
+                del free_rows[0]  # the largest, and so that very row
+                continue
+            target = free_rows.pop()
+            source = len(self._owners) - 1
+            entry = self._owner(source)
+            self._owners[target] = entry
+            self._owners.pop()
+            entry.rows[entry.rows.index(source)] = target
+            self._decoding.move(source, target)
+
+    def _chained(self, admitted: list[RequestEntry]) -> Bools | None:
+        """`StepPlan.chained` of the next plan; a hook for async lanes."""
+        return None
+
+    # --- after a step ----------------------------------------------------------------------------
+
+    def update(self, output: StepOutput, now: float) -> Update:
+        """Append what the last plan's step chose, or one of those that followed it, in order."""
+        finished_rows = self._decoding.advance(output)
+        admitted, self._admitted = self._admitted, []
+        return self._report(admitted, finished_rows, now)
+
+    def fail(self, error: DragomanError, now: float) -> list[Finished]:
+        """Finish all requests: a step failed, and the caches cannot be trusted."""
+        return [self._end(entry, now, FinishReason.ERROR, error) for entry in self.running()]
+
+    def _report(
+        self,
+        admitted: list[RequestEntry],
+        finished_rows: list[int],
+        now: float,
+        stepped: Collection[int] | None = None,
+    ) -> Update:
+        """What a step brought; `stepped` are its rows, None for all."""
+        for entry in admitted:
+            entry.first_token_at = now
+        streamed = []
+        if self._streaming:
+            last_tokens = self._states.token_ids.tolist()
+            for entry in self._streaming:
+                row = entry.rows[0]
+                if last_tokens[row] != self._eos_id and (stepped is None or row in stepped):
+                    streamed.append((entry.id, [last_tokens[row]]))
+        finished = [self._end(self._owner(row), now) for row in finished_rows]
+        return Update(admitted, streamed, finished)
+
+    def _end(
+        self,
+        entry: RequestEntry,
+        now: float,
+        reason: FinishReason | None = None,
+        error: DragomanError | None = None,
+    ) -> Finished:
+        """Free the request's rows and write its result."""
+        entry.num_steps = int(self._states.positions[entry.rows[0]])
+        hypotheses = self._decoding.end(entry.rows)
+        for row in entry.rows:
+            self._owners[row] = None
+        self._free_rows += entry.rows
+        entry.rows = []
+        entry.lane = None
+        self.num_running -= entry.num_rows
+        self._streaming.pop(entry, None)
+        self._cancelled.pop(entry, None)
+        return entry.finish(now, hypotheses, reason, error)
+
+    def _owner(self, row: int) -> RequestEntry:
+        entry = self._owners[row]
+        assert entry is not None, f"row {row} is free"
+        return entry
+
+    # --- steps that follow each other at once ----------------------------------------------------
+
+    @property
+    def num_foreseen(self) -> int:
+        """Steps, with the planned one, in which nothing is decided but perhaps in the last.
+
+        In each after the first, the rows go on with the best tokens of the one before it
+        (`StepPlan.followed_by`), as long as `goes_on`.
+        """
+        if self._streaming or not self._decoding.is_greedy:
+            return 1
+        return self._decoding.num_left(len(self._owners))
+
+    def goes_on(self, output: StepOutput, now: float) -> bool:
+        """Whether no request ended in a step by its token, nor passed its deadline."""
+        return now < self._next_deadline and not self._decoding.ends(output)

@@ -1,0 +1,146 @@
+"""A request as it is submitted, and the scheduler's record of it."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from service.decoding.requests import (
+    FinishReason,
+    GenerationRequest,
+    GenerationResult,
+    Hypothesis,
+)
+from service.errors import DragomanError
+from service.runtime.plan import EncodedSource
+
+_NO_HYPOTHESIS = Hypothesis([], [], log_probability=0.0, score=0.0, ended=False)
+
+
+@dataclass(frozen=True, eq=False)
+class EngineRequest:
+    """A request as it is submitted to a scheduler, in this process or another.
+
+    Attributes:
+        id: names it in commands and events; unique in its engine.
+        request: what is asked.
+        max_new_tokens: the request's own bound or the default, within the model's.
+        submitted_at: seconds of the engine's clock.
+    """
+
+    id: int
+    request: GenerationRequest
+    max_new_tokens: int
+    submitted_at: float
+
+
+class Finished(NamedTuple):
+    """The id of a request that has finished, and its result."""
+
+    id: int
+    result: GenerationResult
+
+
+class RequestState(enum.Enum):
+    """Where a request is in its life."""
+
+    WAITING = "waiting"
+    """In a queue, encoded or not."""
+    RUNNING = "running"
+    """In its rows, or being scored."""
+    FINISHED = "finished"
+    """Its result has been written."""
+
+
+class RequestEntry:
+    """The scheduler's record of a request. Times are seconds of the engine's clock.
+
+    Attributes:
+        id, request, max_new_tokens, submitted_at: as submitted.
+        num_rows: rows that it needs, one a hypothesis; 0 for a score.
+        num_encoded_tokens: its part of the encode token budget.
+        work: its cost, roughly and relative to others: source tokens for each of its rows, or the
+            tokens that it asks for if those are more (a word that must be translated by 500 tokens
+            is much work).
+        deadline: when its answer becomes worthless; infinity for never.
+        state: one of `RequestState`.
+        lane: number of the lane that its rows are in; None without rows.
+        rows: its rows there.
+        num_steps: steps that its rows took; known at its end.
+        admitted_at: when it joined the batch; None while it waits.
+        encoded: its source, if that has been encoded ahead.
+        first_token_at: when its first token was chosen.
+        streams: whether its tokens are reported at every step.
+    """
+
+    def __init__(self, submitted: EngineRequest) -> None:
+        request = submitted.request
+        self.id = submitted.id
+        self.request = request
+        self.max_new_tokens = submitted.max_new_tokens
+        self.submitted_at = submitted.submitted_at
+        self.num_rows = request.num_rows
+        self.num_encoded_tokens = request.num_encoded_tokens
+        least_steps = min(request.least_steps, submitted.max_new_tokens)
+        self.work = max(request.work, request.num_rows * least_steps)
+        self.deadline = float("inf") if request.deadline is None else request.deadline
+        self.state = RequestState.WAITING
+        self.lane: int | None = None
+        self.rows: list[int] = []
+        self.num_steps = 0
+        self.admitted_at: float | None = None
+        self.encoded: EncodedSource | None = None
+        self.first_token_at: float | None = None
+        self.streams = False
+
+    @property
+    def queue_seconds(self) -> float:
+        """From submission until it joined the batch, which it has."""
+        assert self.admitted_at is not None
+        return self.admitted_at - self.submitted_at
+
+    @property
+    def first_token_seconds(self) -> float:
+        """From submission until its first token, which it has."""
+        assert self.first_token_at is not None
+        return self.first_token_at - self.submitted_at
+
+    def admit(self, now: float) -> None:
+        """It joins the batch, or is scored."""
+        self.state = RequestState.RUNNING
+        self.admitted_at = now
+
+    def finish(
+        self,
+        now: float,
+        hypotheses: Sequence[Hypothesis] = (),
+        reason: FinishReason | None = None,
+        error: DragomanError | None = None,
+    ) -> Finished:
+        """Write its result; a reason of None is the search's own: EOS or LENGTH."""
+        assert self.state is not RequestState.FINISHED, "a request finishes once"
+        self.state = RequestState.FINISHED
+        self.encoded = None
+        best = hypotheses[0] if hypotheses else _NO_HYPOTHESIS
+        if reason is None:
+            reason = FinishReason.EOS if best.ended else FinishReason.LENGTH
+        admitted_at = now if self.admitted_at is None else self.admitted_at
+        result = GenerationResult(
+            token_ids=best.token_ids,
+            finish_reason=reason,
+            log_probability=best.log_probability,
+            hypotheses=list(hypotheses),
+            was_admitted=self.admitted_at is not None,
+            queue_seconds=admitted_at - self.submitted_at,
+            compute_seconds=now - admitted_at,
+            first_token_seconds=None if self.first_token_at is None else self.first_token_seconds,
+            error=error,
+        )
+        return Finished(self.id, result)
+
+
+def request_ids(entries: Iterable[RequestEntry]) -> list[str]:
+    """The client requests that some entries are parts of, for the log."""
+    return sorted({entry.request.request_id for entry in entries})

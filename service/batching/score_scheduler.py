@@ -1,0 +1,113 @@
+"""Targets to score: which, and when, beside the rows that run.
+
+A row is encoded once and then steps, so that encodes come now and then; scores, which need no row,
+would fill up every iteration. So while rows run, scores take at most a quarter of the encode budget
+an iteration. One that costs more is scored all the same, and the iterations after it pay for it.
+Scores have a queue of their own: neither kind waits for the other.
+
+Scores count as work of their client among translations, too. Not so the other way round: fewer
+scores than translations may go, so that a client that translates much would never have a score
+admitted beside clients that only score.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from service.batching.fair_queue import FairQueue
+from service.batching.records import Finished, RequestEntry, RequestState
+from service.decoding.linked_sources import linked_sources
+from service.decoding.requests import Hypothesis, ScoringRequest
+from service.runtime.plan import TargetScore
+
+# While rows run, scores take this part of the encode budget.
+_PART = 4
+
+
+class ScoreScheduler:
+    """The queue of scores, and their budget.
+
+    Args:
+        encode_token_budget: most tokens an iteration; a longer pair is scored alone.
+        translations: the queue in which what a client scores counts as well.
+        eos_id: ends a target.
+    """
+
+    def __init__(self, encode_token_budget: int, translations: FairQueue, eos_id: int) -> None:
+        self._budget = encode_token_budget
+        self._part = max(1, encode_token_budget // _PART)
+        self._translations = translations
+        self._eos_id = eos_id
+        self._waiting = FairQueue()
+        self._debt = 0  # tokens beyond their part, which later iterations pay for
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def __iter__(self) -> Iterator[RequestEntry]:
+        return iter(self._waiting)
+
+    @property
+    def has_debt(self) -> bool:
+        """Whether earlier scores are not paid for."""
+        return self._debt > 0
+
+    @property
+    def is_due(self) -> bool:
+        """Whether beside rows that run, the next iteration would score."""
+        return self._debt < self._part and len(self._waiting) > 0
+
+    def push(self, entry: RequestEntry) -> None:
+        """Add a score."""
+        self._waiting.push(entry)
+
+    def discard(self, entry: RequestEntry) -> None:
+        """Take out a score that is not wanted any more."""
+        self._waiting.discard(entry)
+
+    def schedule(self, now: float, *, beside_rows: bool) -> list[RequestEntry]:
+        """The targets to score in this iteration.
+
+        Args:
+            now: the time.
+            beside_rows: whether rows run.
+        """
+        budget = self._part - self._debt if beside_rows else self._budget
+        chosen: list[RequestEntry] = []
+        while budget > 0 and (entry := self._waiting.peek()) is not None:
+            if chosen and entry.num_encoded_tokens > budget:
+                break
+            self._waiting.take()
+            self._translations.charge(entry, entry.work)
+            budget -= entry.num_encoded_tokens
+            entry.admit(now)
+            chosen.append(entry)
+        self._debt = max(0, -budget) if beside_rows else 0
+        return chosen
+
+    def scored(
+        self, entries: Iterable[RequestEntry], scores: Iterable[TargetScore], now: float
+    ) -> list[Finished]:
+        """Finish the requests of `schedule`, but for those that were cancelled meanwhile."""
+        return [
+            entry.finish(now, [self._hypothesis(entry, score)])
+            for entry, score in zip(entries, scores, strict=True)
+            if entry.state is not RequestState.FINISHED
+        ]
+
+    def _hypothesis(self, entry: RequestEntry, score: TargetScore) -> Hypothesis:
+        request = entry.request
+        assert isinstance(request, ScoringRequest), "only a given target can be scored"
+        ended = request.target_ids[-1] == self._eos_id
+        token_ids = list(request.target_ids[:-1] if ended else request.target_ids)
+        log_probabilities = score.log_probabilities.tolist()
+        total = sum(log_probabilities)  # in order and in double precision, as a search adds them up
+        return Hypothesis(
+            token_ids=token_ids,
+            token_log_probabilities=log_probabilities,
+            log_probability=total,
+            score=total,
+            ended=ended,
+            linked=linked_sources(score.attention, len(token_ids)) if request.alignment else None,
+            attention=score.attention if request.alignment == "soft" else None,
+        )

@@ -1,0 +1,43 @@
+"""Whether a model can take a request, and how long its answer may get."""
+
+from __future__ import annotations
+
+from model.limits import default_max_new_tokens
+from service.decoding.requests import GenerationRequest, ScoringRequest
+from service.errors import InvalidArgumentError
+from service.runtime.plan import RunnerLimits
+
+
+def check_fits(request: GenerationRequest, limits: RunnerLimits, widest: RunnerLimits) -> None:
+    """Compare a request with the model's limits.
+
+    Args:
+        request: what is asked.
+        limits: of the model.
+        widest: what a single sequence can have of it.
+
+    Raises:
+        InvalidArgumentError: the model can never take it; names the field and the limit.
+    """
+    _check_length("source_ids", len(request.source_ids), limits.max_source_positions)
+    if isinstance(request, ScoringRequest):
+        _check_length("target_ids", len(request.target_ids), limits.max_target_positions)
+    else:
+        request.options.check_fits(widest)
+
+
+def max_new_tokens(request: GenerationRequest, limits: RunnerLimits) -> int:
+    """The bound of a request that fits: its own or the default, within the model's."""
+    if isinstance(request, ScoringRequest):
+        return len(request.target_ids)
+    options, most = request.options, limits.max_target_positions
+    if options.max_new_tokens is not None:
+        return options.max_new_tokens
+    # Forced tokens come on top; a request that demands more tokens may end after them.
+    default = len(options.prefix_ids) + default_max_new_tokens(len(request.source_ids), most)
+    return min(most, max(default, options.min_new_tokens + 1))
+
+
+def _check_length(field: str, length: int, most: int) -> None:
+    if not 1 <= length <= most:
+        raise InvalidArgumentError(field, f"{length} tokens; must be between 1 and {most}")

@@ -1,0 +1,122 @@
+"""The decoder step on a CPU: a session bound to the first rows of the cache."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnxruntime as ort
+
+from model.bundle import Bundle
+from service.runtime.cpu.kv_cache import KVCache, cache_names
+from service.runtime.plan import Adjustments, RunnerLimits, StepPlan
+
+Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True)
+class _Choices:
+    """Output arrays of a step's best k tokens: [max_rows, k]."""
+
+    top_k: Array
+    top_ids: Array
+    top_logits: Array
+
+
+@dataclass
+class _StepBinding:
+    """The session's inputs and outputs, bound to the first n rows of all arrays."""
+
+    io: ort.IOBinding
+    has_adjustments: bool
+
+
+class DecoderStep:
+    """The decoder-step session, bound by pointer to the first rows of the cache."""
+
+    def __init__(
+        self, bundle: Bundle, session: ort.InferenceSession, cache: KVCache, limits: RunnerLimits
+    ) -> None:
+        self._session = session
+        self._limits = limits
+        self._token_groups = bundle.token_groups
+        rows = limits.max_rows
+        self._token_ids = np.zeros(rows, np.int64)
+        self._positions = np.zeros(rows, np.int32)
+        # The length of the buffer and not of the longest row: the same in every step.
+        self._buffer_length = np.array(limits.max_target_positions, np.int32)
+        self._choices: dict[int, _Choices] = {}
+        self._log_sum_exp = np.empty(rows, np.float32)
+        self._inputs: dict[str, Array] = {
+            "token_ids": self._token_ids,
+            "positions": self._positions,
+            "source_lengths": cache.source_lengths,
+        }
+        self._outputs: dict[str, Array] = {"log_sum_exp": self._log_sum_exp}
+        for i, name in enumerate(cache_names(bundle.config.num_decoder_layers)):
+            self._inputs[f"past_{name}"] = cache.self_attention[i]
+            self._inputs[f"cross_{name}"] = cache.cross_attention[i]
+            self._inputs[f"cross_last_{name}"] = cache.cross_last[i]
+            self._outputs[f"present_{name}"] = cache.self_attention[i]
+            self._outputs[f"present_cross_{name}"] = cache.cross_attention[i]
+        self._constants: dict[str, Array] = {"total_sequence_length": self._buffer_length}
+        if bundle.is_resident:  # made for a GPU; run on a CPU to check it
+            self._inputs["running"] = np.ones(rows, np.int32)
+            self._constants["source_buffer_length"] = np.array(
+                limits.max_source_positions, np.int32
+            )
+        # Kept for each (rows, k): binding all arrays of a large model takes longer than a step of a
+        # small one. A binding holds pointers, no data.
+        self._bindings: dict[tuple[int, int], _StepBinding] = {}
+
+    def run(self, plan: StepPlan) -> tuple[Array, Array, Array]:
+        """Step; the candidates' ids and logits [rows, k], and the log-sum-exp [rows]."""
+        rows = plan.num_rows
+        k = min(plan.top_k or self._limits.top_k, self._limits.vocab_size)
+        choices = self._choices.get(k) or self._prepare(k)
+        if rows:
+            self._token_ids[:rows] = plan.token_ids
+            self._positions[:rows] = plan.positions
+            binding = self._bindings.get((rows, k)) or self._bind(rows, choices)
+            if len(plan.adjustments.rows) or binding.has_adjustments:
+                _bind_adjustments(binding, plan.adjustments)
+            self._session.run_with_iobinding(binding.io)
+        # Copied: the next step writes into the same arrays.
+        return (
+            choices.top_ids[:rows].copy(),
+            choices.top_logits[:rows].copy(),
+            self._log_sum_exp[:rows].copy(),
+        )
+
+    def _prepare(self, k: int) -> _Choices:
+        shape = (self._limits.max_rows, k)
+        choices = _Choices(np.array([k]), np.empty(shape, np.int64), np.empty(shape, np.float32))
+        self._choices[k] = choices
+        return choices
+
+    def _bind(self, rows: int, choices: _Choices) -> _StepBinding:
+        io = self._session.io_binding()
+        constants = {**self._constants, "top_k": choices.top_k}
+        if self._token_groups:
+            constants["top_groups"] = np.minimum(choices.top_k, self._token_groups)
+        for name, array in constants.items():
+            io.bind_cpu_input(name, array)
+        chosen = {"top_ids": choices.top_ids, "top_logits": choices.top_logits}
+        outputs = {**chosen, **self._outputs}
+        for bind, arrays in ((io.bind_input, self._inputs), (io.bind_output, outputs)):
+            for name, array in arrays.items():
+                shape = (rows, *array.shape[1:])
+                bind(name, "cpu", 0, array.dtype, shape, array.ctypes.data)
+        binding = _StepBinding(io, has_adjustments=False)
+        _bind_adjustments(binding, Adjustments.none())
+        self._bindings[rows, int(choices.top_k[0])] = binding
+        return binding
+
+
+def _bind_adjustments(binding: _StepBinding, adjustments: Adjustments) -> None:
+    binding.io.bind_cpu_input("adjust_rows", adjustments.rows)
+    binding.io.bind_cpu_input("adjust_token_ids", adjustments.token_ids)
+    binding.io.bind_cpu_input("adjust_values", adjustments.values)
+    binding.has_adjustments = len(adjustments.rows) > 0

@@ -1,0 +1,118 @@
+"""Starting a model's process."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+
+from service.batching.config import EngineConfig
+from service.batching.events import Listener
+from service.errors import StartupError
+from service.runtime.plan import RunnerLimits
+from service.worker.client import MEMORY_HINT, ProcessLoop, how_it_ended, may_lack_memory
+from service.worker.messages import PIECE_BYTES, Frames, NotOpened, Open, Opened, framed
+from service.worker.opening import OpenModel
+
+
+class ModelProcess:
+    """Starts the process and waits until the model is open there.
+
+    Args:
+        name: of the model, for messages.
+        open_model: opens it, there: a function of a module, or a `functools.partial` of one.
+        log_level, log_format: for `service.observability.logs.configure` there.
+
+    Attributes:
+        limits, widest, num_lanes, cache_bytes, can_score, step_seconds: as in
+            `service.worker.messages.Opened`.
+        pid: of the process.
+
+    Raises:
+        StartupError: the model can't be served, or the process has ended; says what to do.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        open_model: Callable[[], OpenModel],
+        *,
+        log_level: str = "info",
+        log_format: str = "auto",
+    ) -> None:
+        self._name = name
+        self._connection, theirs = socket.socketpair()
+        with theirs, _blocked(signal.SIGINT, signal.SIGTERM):
+            arguments = [str(theirs.fileno()), log_level, log_format]
+            self._process = subprocess.Popen(
+                # With this process's module path.
+                [sys.executable, "-P", "-m", "service.worker.main", *arguments],
+                env={
+                    **os.environ,
+                    "PYTHONPATH": os.pathsep.join(p or os.getcwd() for p in sys.path),
+                },
+                stdin=subprocess.DEVNULL,
+                pass_fds=[theirs.fileno()],
+            )
+        self.pid = self._process.pid
+        opened = self._open(Open(open_model))
+        self.limits: RunnerLimits = opened.limits
+        self.widest: RunnerLimits = opened.widest
+        self.num_lanes = opened.num_lanes
+        self.cache_bytes = opened.cache_bytes
+        self.can_score = opened.can_score
+        self.step_seconds = opened.step_seconds
+
+    @property
+    def exit_status(self) -> int | None:
+        """Of the process, the negative number of a signal that killed it; None while it runs."""
+        return self._process.poll()
+
+    def steps(self, config: EngineConfig, listener: Listener) -> ProcessLoop:
+        """The step loop in the process. Times are of `time.monotonic`, which both share."""
+        return ProcessLoop(self._name, self._process, self._connection, config, listener)
+
+    def _open(self, message: Open) -> Opened:
+        try:
+            answer = self._answer(message)
+            if isinstance(answer, NotOpened):
+                raise StartupError(answer.message)
+            if answer is None:
+                how = how_it_ended(self._process)
+                hint = f"; {MEMORY_HINT}" if may_lack_memory(self._process) else ""
+                raise StartupError(
+                    f"the process of model {self._name} {how} while it was opened{hint}"
+                )
+            assert isinstance(answer, Opened)
+        except BaseException:
+            self._process.kill()
+            self._process.wait()
+            self._connection.close()
+            raise
+        return answer
+
+    def _answer(self, message: Open) -> object:
+        """The process's answer; None if it has ended."""
+        frames = Frames()
+        try:
+            self._connection.sendall(framed(message))
+            while piece := self._connection.recv(PIECE_BYTES):
+                for answer in frames.feed(piece):
+                    return answer
+        except ConnectionError:  # it ended before it had read what it was sent
+            pass
+        return None
+
+
+@contextlib.contextmanager
+def _blocked(*signals: signal.Signals) -> Iterator[None]:
+    """Block signals, for processes that are started meanwhile, too."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, signals)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)

@@ -1,0 +1,234 @@
+"""Small random models in Hugging Face's format, as their authors would publish them."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import sentencepiece
+import torch
+import transformers
+
+from tests.factories import SENTENCES
+
+# Enough scripts and signs that pieces of a character each, unknown characters and long runs occur.
+TEXTS = (
+    *SENTENCES,
+    "Съешь же ещё этих мягких французских булок, да выпей чаю.",
+    "Η γρήγορη αλεπού πηδάει πάνω από το τεμπέλικο σκυλί.",
+    "我们明天去北京，好吗？ 東京タワーは高いです。",
+    "مرحبا بالعالم، كيف حالك اليوم؟",
+    "हम कल दिल्ली जाएँगे। ¿Qué tal, señor Núñez?",
+    "In 1969, people walked on the moon; 12,50 € \u2013 or $3.75 \u2013 isn't much.",
+)
+
+
+EOS_BIAS = 1.0  # so that some translations end, and not at once
+
+
+def lines(count: int, seed: int = 0) -> list[str]:
+    """Random texts of words in many scripts, with odd spaces, signs and characters unseen."""
+    draw = np.random.default_rng(seed)
+    words = [word for text in TEXTS for word in text.split()]
+    odd = [
+        "  ",
+        " \u00a0",
+        "\u3000",
+        "...",
+        "\u200b",
+        "ﷺ",
+        "𝔘𝔫",
+        "🙂",
+        "½",
+        "e\u0301",
+        "ß",
+        "ﬁ",
+        "\t",
+        "Ünïcödé",
+    ]
+    found = []
+    for _ in range(count):
+        chosen = draw.choice(words, draw.integers(1, 12)).tolist()
+        for _ in range(draw.integers(0, 3)):
+            chosen.insert(int(draw.integers(0, len(chosen) + 1)), str(draw.choice(odd)))
+        text = " ".join(chosen)
+        if draw.random() < 0.2:  # words cut and glued together anew
+            text = text[int(draw.integers(0, len(text))) :] + "".join(chosen[:2])
+        found.append(text)
+    return found
+
+
+def sentencepiece_model(texts: list[str], vocab_size: int, kind: str = "unigram") -> bytes:
+    """A model without byte pieces, as the published ones are: what it has not seen is unknown."""
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(texts),
+        model_writer=model,
+        vocab_size=vocab_size,
+        model_type=kind,
+        character_coverage=0.98,
+        hard_vocab_limit=False,
+        minloglevel=2,
+    )
+    return model.getvalue()
+
+
+def write_marian_vocabulary(directory: Path, codes: tuple[str, ...] = ()) -> int:
+    """The tokenizer's files of MarianMT; the number of tokens."""
+    pieces: dict[str, int] = {"</s>": 0, "<unk>": 1}
+    for name, texts in (("source", TEXTS[:10]), ("target", TEXTS[4:])):
+        model = sentencepiece_model(list(texts), 260)
+        (directory / f"{name}.spm").write_bytes(model)
+        processor = sentencepiece.SentencePieceProcessor()
+        processor.LoadFromSerializedProto(model)
+        # Each twentieth is missing, as some are of the published vocabularies.
+        for token_id in range(3, processor.get_piece_size()):
+            if token_id % 20:
+                pieces.setdefault(processor.id_to_piece(token_id), len(pieces))
+    for code in codes:
+        pieces[code] = len(pieces)
+    pieces["<pad>"] = len(pieces)
+    (directory / "vocab.json").write_text(json.dumps(pieces), encoding="utf-8")
+    config = {"source_lang": "en", "target_lang": "de"}
+    (directory / "tokenizer_config.json").write_text(json.dumps(config), encoding="utf-8")
+    return len(pieces)
+
+
+def marian(directory: Path, **changes: Any) -> Any:
+    """A MarianMT model with its vocabulary, saved into `directory`."""
+    directory.mkdir(parents=True, exist_ok=True)
+    num_tokens = write_marian_vocabulary(directory)
+    pad_id = num_tokens - 1
+    fields: dict[str, Any] = {
+        "vocab_size": num_tokens,
+        "decoder_vocab_size": num_tokens,
+        "d_model": 32,
+        "encoder_layers": 2,
+        "decoder_layers": 3,
+        "encoder_attention_heads": 4,
+        "decoder_attention_heads": 4,
+        "encoder_ffn_dim": 48,
+        "decoder_ffn_dim": 48,
+        "max_position_embeddings": 128,
+        "activation_function": "swish",
+        "scale_embedding": True,
+        "pad_token_id": pad_id,
+        "eos_token_id": 0,
+        "bos_token_id": 0,
+        "forced_eos_token_id": 0,
+        "decoder_start_token_id": pad_id,
+        "bad_words_ids": [[pad_id]],
+        "num_beams": 4,
+        "max_length": 128,
+        **changes,
+    }
+    bad_words, beams, longest = (
+        fields.pop(n) for n in ("bad_words_ids", "num_beams", "max_length")
+    )
+    model: Any = transformers.MarianMTModel(transformers.MarianConfig(**fields))
+    model.generation_config.update(bad_words_ids=bad_words, num_beams=beams, max_length=longest)
+    return save(model, directory)
+
+
+def write_m2m_vocabulary(directory: Path) -> int:
+    """The tokenizer's files of M2M-100; the number of tokens."""
+    model = sentencepiece_model(list(TEXTS), 400, "bpe")
+    (directory / "sentencepiece.bpe.model").write_bytes(model)
+    pieces = {"<s>": 0, "<pad>": 1, "</s>": 2, "<unk>": 3}
+    processor = sentencepiece.SentencePieceProcessor()
+    processor.LoadFromSerializedProto(model)
+    for token_id in range(3, processor.get_piece_size()):
+        pieces[processor.id_to_piece(token_id)] = len(pieces)
+    (directory / "vocab.json").write_text(json.dumps(pieces), encoding="utf-8")
+    tokenizer = transformers.M2M100Tokenizer(
+        str(directory / "vocab.json"), str(directory / "sentencepiece.bpe.model")
+    )
+    tokenizer.save_pretrained(directory)
+    return len(pieces) + 100 + 8
+
+
+def write_fairseq_vocabulary(directory: Path, kind: str, languages: list[str], cls: str) -> int:
+    """The tokenizer's files of NLLB and mBART-50; the number of tokens."""
+    model = sentencepiece_model(list(TEXTS), 400, kind)
+    (directory / "sentencepiece.bpe.model").write_bytes(model)
+    names = {"additional_special_tokens": languages}
+    (directory / "special_tokens_map.json").write_text(json.dumps(names), encoding="utf-8")
+    config = {"tokenizer_class": cls, **names}
+    (directory / "tokenizer_config.json").write_text(json.dumps(config), encoding="utf-8")
+    processor = sentencepiece.SentencePieceProcessor()
+    processor.LoadFromSerializedProto(model)
+    if cls == "NllbTokenizer":  # which is published with a tokenizer.json
+        transformers.AutoTokenizer.from_pretrained(directory).save_pretrained(directory)
+    return int(processor.get_piece_size()) + 1 + len(languages) + 1
+
+
+def multilingual(directory: Path, family: str, **changes: Any) -> Any:
+    """An M2M-100, NLLB or mBART-50 model with its vocabulary, saved into `directory`."""
+    directory.mkdir(parents=True, exist_ok=True)
+    config: Any = transformers.M2M100Config
+    model: Any = transformers.M2M100ForConditionalGeneration
+    languages: list[str]
+    if family == "m2m":
+        num_tokens = write_m2m_vocabulary(directory)
+    elif family == "nllb":
+        from transformers.models.nllb.tokenization_nllb import FAIRSEQ_LANGUAGE_CODES as languages
+
+        num_tokens = write_fairseq_vocabulary(directory, "bpe", languages, "NllbTokenizer")
+    else:
+        from transformers.models.mbart50.tokenization_mbart50 import (
+            FAIRSEQ_LANGUAGE_CODES as languages,
+        )
+
+        num_tokens = write_fairseq_vocabulary(directory, "unigram", languages, "MBart50Tokenizer")
+        config, model = transformers.MBartConfig, transformers.MBartForConditionalGeneration
+    fields: dict[str, Any] = {
+        "vocab_size": num_tokens,
+        "d_model": 32,
+        "encoder_layers": 2,
+        "decoder_layers": 2,
+        "encoder_attention_heads": 4,
+        "decoder_attention_heads": 4,
+        "encoder_ffn_dim": 48,
+        "decoder_ffn_dim": 48,
+        "max_position_embeddings": 128,
+        "scale_embedding": True,
+        "decoder_start_token_id": 2,
+        "forced_eos_token_id": None,
+        **changes,
+    }
+    return save(model(config(**fields)), directory)
+
+
+def save(model: Any, directory: Path) -> Any:
+    """Draws all weights so that greedy outputs vary and end now and then, and saves the model."""
+    draw_weights(model)
+    model.save_pretrained(directory)
+    return model.eval()
+
+
+def draw_weights(model: Any) -> None:
+    """Weights unlike those that training begins with: all biases and norms have values, too."""
+    torch.manual_seed(0)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            unit = parameter.size(-1) ** -0.5
+            if "norm" in name and name.endswith("weight"):
+                parameter.uniform_(0.5, 1.5)
+            elif "embed_positions" in name:
+                if parameter.requires_grad:
+                    parameter.normal_(0.0, 1.0)
+            elif name.endswith("bias"):
+                parameter.normal_(0.0, 0.1)
+            elif "embed_tokens" in name or "shared" in name:
+                parameter.normal_(0.0, unit)
+                parameter[model.config.eos_token_id] *= 2.0
+            elif "q_proj" in name or "k_proj" in name:
+                parameter.normal_(0.0, 3.0 * unit)
+            else:
+                parameter.normal_(0.0, 1.5 * unit)
+        if hasattr(model, "final_logits_bias"):
+            model.final_logits_bias.normal_(0.0, 0.2)
+            model.final_logits_bias[0, model.config.eos_token_id] += EOS_BIAS

@@ -1,0 +1,234 @@
+"""Imported models translate as `transformers` does: token ids, texts, the served search."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import transformers
+
+from export.bundle_writer import ExportOptions
+from export.huggingface.directory import ModelDirectory
+from export.huggingface.vocabularies import read_vocabularies
+from export.huggingface.writer import write_huggingface
+from export.importer import Imported, import_directory
+from model.bundle import Bundle
+from model.checkpoint import save_checkpoint
+from model.config import ModelConfig
+from model.piece_tokenizer import PieceTokenizer
+from service.decoding.requests import GenerationRequest, GenerationResult, SearchOptions
+from service.engine.engine import Engine, EngineConfig
+from service.runtime.cpu.runner import OnnxRunner
+from tests import foreign_models
+from tests.factories import random_model, tiny_config, tiny_tokenizer
+from tests.integration.servers import running_bundle
+
+# Real OPUS-MT vocabularies, a directory each, as they are published; not part of the project.
+VOCABULARIES = "DRAGOMAN_VOCABULARIES"
+MAX_NEW_TOKENS = 25
+
+
+FAMILIES = {
+    "marian": "MarianMT",
+    "m2m": "M2M-100 or NLLB",
+    "nllb": "M2M-100 or NLLB",
+    "mbart": "mBART",
+}
+
+
+@dataclass(frozen=True)
+class Case:
+    """A model of `transformers` and the bundle that was made of its directory."""
+
+    family: str
+    model: Any
+    tokenizer: Any
+    bundle: Bundle
+    ours: PieceTokenizer
+    imported: Imported
+    texts: list[str]
+
+    def generate(self, source: Sequence[int], beam_size: int, max_new_tokens: int) -> list[int]:
+        """The tokens that the library generates, its start token left out."""
+        start = self.ours.target.start_ids
+        with torch.inference_mode():
+            found = self.model.generate(
+                torch.tensor([source]),
+                num_beams=beam_size,
+                max_length=None,
+                max_new_tokens=max_new_tokens,
+                forced_bos_token_id=start[0] if start else None,
+                forced_eos_token_id=None,
+                renormalize_logits=True,  # padding, which is never chosen, has no probability
+            )
+        return list(found[0].tolist()[1:])
+
+
+@pytest.fixture(scope="module", params=FAMILIES)
+def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Case:
+    family, path = str(request.param), tmp_path_factory.mktemp("import")
+    if family == "marian":
+        model, languages = foreign_models.marian(path / "model"), None
+    else:
+        model, languages = foreign_models.multilingual(path / "model", family), ("en", "de")
+    options = ExportOptions("fp32")
+    imported = import_directory(path / "model", path / "bundle", options, languages, threads=1)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(path / "model")
+    bundle = Bundle.load(path / "bundle")
+    ours = bundle.tokenizer()
+    assert isinstance(ours, PieceTokenizer)
+    texts = [
+        text.strip() for text in foreign_models.lines(40 if family == "marian" else 15, seed=1)
+    ]
+    return Case(family, model, tokenizer, bundle, ours, imported, texts)
+
+
+async def search(
+    case: Case, sources: Sequence[Sequence[int]], beam_size: int
+) -> list[GenerationResult]:
+    config = case.bundle.config
+    engine = Engine(
+        OnnxRunner(case.bundle, max_rows=32, intra_op_threads=1),
+        EngineConfig(bos_id=config.bos_id, eos_id=config.eos_id, max_waiting=1000),
+    )
+    await engine.start()
+    options = SearchOptions(
+        beam_size=beam_size,
+        max_new_tokens=MAX_NEW_TOKENS,
+        prefix_ids=case.ours.target.start_ids,
+    )
+    requests = [GenerationRequest(tuple(source), options) for source in sources]
+    results = [await generation.result() for generation in engine.submit_many(requests)]
+    await engine.stop()
+    return results
+
+
+@pytest.mark.parametrize("beam_size", [1, 4])
+async def test_translations_have_the_tokens_of_transformers(case: Case, beam_size: int) -> None:
+    sources = [[*ids, case.ours.eos_id] for ids in case.ours.encode_batch(case.texts)]
+    results = await search(case, sources, beam_size)
+    num_ended = 0
+    for source, result in zip(sources, results, strict=True):
+        expected = case.generate(source, beam_size, MAX_NEW_TOKENS)
+        ended = case.ours.eos_id in expected
+        assert [*result.token_ids, *([case.ours.eos_id] if ended else [])] == expected
+        num_ended += ended
+    assert len({tuple(result.token_ids) for result in results}) > len(results) / 3
+    assert num_ended > 0
+
+
+def test_an_import_tells_what_was_proved(case: Case) -> None:
+    provenance = case.bundle.manifest["provenance"]
+    assert provenance["imported_from"]["architecture"] == FAMILIES[case.family]
+    assert provenance["agreement"]["transformers"] == transformers.__version__
+    assert provenance["proof"]["num_sentences"] == case.imported.proof.num_sentences
+    search = case.bundle.search
+    if case.family == "marian":
+        assert search.pop("max_new_tokens") == 127
+        assert (search["beam_size"], search["early_stopping"]) == (4, "heuristic")
+    SearchOptions(**search)  # all of it is understood
+    assert (case.bundle.source_language, case.bundle.target_language) == ("en", "de")
+
+
+async def test_a_served_text_is_that_of_transformers(case: Case) -> None:
+    text = "A dog is running."
+    source = [*case.ours.encode(text), case.ours.eos_id]
+    num_forced = len(case.ours.target.start_ids)
+    expected = case.generate(source, 1, num_forced + 2 * len(source) + 50)
+    async with running_bundle(case.bundle.path, in_process=True) as real:
+        # Two sentences: what opens a translation opens each of them.
+        [found] = (await real.client.translate([f"{text} {text}"], return_tokens=True)).translations
+        shown = case.ours.target.decode(expected)
+        assert [s.hypotheses[0].text for s in found.sentences] == [shown, shown]
+        streamed = [piece async for piece in real.client.stream(text) if isinstance(piece, str)]
+        assert "".join(streamed) == shown
+        [score] = (await real.client.score([(text, shown)], return_tokens=True)).scores
+        assert len(score.tokens) == num_forced + len(case.ours.target.encode(shown)) + 1
+
+
+def check_tokenizer(
+    theirs: Any, ours: PieceTokenizer, texts: Sequence[str], num_decoded: int
+) -> None:
+    white = ours.piece_to_id("\u2581")
+    for text, ids in zip(texts, ours.encode_batch(texts), strict=True):
+        expected = theirs(text)["input_ids"][:-1]
+        if ids != expected and isinstance(theirs, transformers.PreTrainedTokenizerFast):
+            # The library keeps white space at the end, which SentencePiece drops.
+            assert expected.pop() == white
+        assert ids == expected, text
+        assert ids == ours.encode(text)
+        assert len(ours.encoded_spans(text)) == len(ids)
+    draw = np.random.default_rng(0)
+    # M2M-100's languages are special only where a file of the model says so.
+    languages = {*ours.vocabulary.special_ids} - {*theirs.all_special_ids}
+    tokens = [i for i in range(len(ours.vocabulary.pieces)) if i not in languages]
+    for _ in range(num_decoded):
+        ids = draw.choice(tokens, draw.integers(0, 12)).tolist()
+        text = ours.target.decode(ids)
+        assert text.strip() == theirs.decode(ids, skip_special_tokens=True).strip()
+        spans = ours.target.decoded_spans(ids)
+        assert len(spans) == len(ids)
+        assert all(0 <= span.start <= span.end <= len(text) for span in spans)
+
+
+def test_token_ids_and_texts_are_those_of_transformers(case: Case) -> None:
+    if case.ours.vocabulary.prefix_ids:
+        case.tokenizer.src_lang = case.ours.id_to_piece(case.ours.vocabulary.prefix_ids[0]).strip(
+            "_"
+        )
+    check_tokenizer(case.tokenizer, case.ours, foreign_models.lines(1000), 500)
+
+
+def test_special_symbols_in_a_text_stay_text(case: Case) -> None:
+    config, prefix = case.bundle.config, case.ours.vocabulary.prefix_ids
+    special = {config.eos_id, config.pad_id, *case.ours.vocabulary.special_ids} - {config.unk_id}
+    for text in ("</s>", "<pad>", "a </s> b <pad>", "<unk>", "__de__", "deu_Latn", "de_DE"):
+        assert not special & set(case.ours.encode(text)[len(prefix) :])
+
+
+@pytest.mark.parametrize("name", ["opus-mt-en-mg", "opus-mt-tc-big-fr-en"])
+def test_real_vocabularies(name: str) -> None:
+    root = os.environ.get(VOCABULARIES)
+    if root is None:
+        pytest.skip(f"{VOCABULARIES} names no directory of real OPUS-MT vocabularies")
+    path = Path(root) / name
+    directory = ModelDirectory.read(path)
+    vocabularies = read_vocabularies(directory, "en", "mg")
+    fields = directory.config
+    config = ModelConfig(
+        vocabularies.num_pieces, 8, 1, 1, 1, 8,
+        pad_id=fields["pad_token_id"], bos_id=fields["pad_token_id"],
+        eos_id=fields["eos_token_id"], unk_id=vocabularies.unk_id,
+    )  # fmt: skip
+    theirs = transformers.AutoTokenizer.from_pretrained(path)
+    check_tokenizer(theirs, vocabularies.tokenizer(config), foreign_models.lines(10_000), 2000)
+
+
+@pytest.mark.parametrize("norm", ["pre", "post"])
+def test_the_way_back(tmp_path: Path, norm: str) -> None:
+    """A checkpoint of ours becomes a directory of the library, and a bundle again."""
+    model = random_model(tiny_config(norm=norm, positions="sinusoidal", activation="gelu"))
+    tokenizer = tiny_tokenizer(tmp_path / "tokenizer")
+    languages = {"source": "en", "target": "de"}
+    save_checkpoint(tmp_path / "checkpoint", model, tokenizer, languages=languages)
+    agreement = write_huggingface(tmp_path / "checkpoint", tmp_path / "library")
+    assert agreement is not None
+    assert agreement.largest_difference < 1e-4
+    theirs: Any = transformers.AutoTokenizer.from_pretrained(tmp_path / "library")
+    options = ExportOptions("fp32")
+    import_directory(tmp_path / "library", tmp_path / "bundle", options, threads=1)
+    bundle = Bundle.load(tmp_path / "bundle")
+    assert bundle.config.norm == norm
+    again = bundle.tokenizer()
+    texts = [text.strip() for text in foreign_models.lines(200)]
+    assert again.encode_batch(texts) == tokenizer.encode_batch(texts)
+    for text in texts:
+        ids = tokenizer.encode(text)
+        assert again.target.decode(ids) == tokenizer.decode(ids)
+        assert theirs.decode(ids, skip_special_tokens=True) == tokenizer.decode(ids).strip()

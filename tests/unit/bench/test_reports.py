@@ -1,0 +1,29 @@
+"""The reports that are kept in the repository follow from their summaries."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from bench.recompute import REPORT_FILE, SUMMARY_FILE, read_summary, render
+from bench.suite.report import SuiteFigures, update_readme
+
+BENCH = Path(__file__).parents[3] / "bench"
+REPORTS = sorted((BENCH / "reports").iterdir())
+
+
+@pytest.mark.parametrize("directory", REPORTS, ids=lambda path: path.name)
+def test_a_report_is_made_of_its_summary_alone(directory: Path) -> None:
+    assert {file.name for file in directory.iterdir()} == {REPORT_FILE, SUMMARY_FILE}
+    report = (directory / REPORT_FILE).read_text(encoding="utf-8")
+    assert render(read_summary(directory)) == report
+
+
+def test_the_readme_has_the_tables_of_the_full_report(tmp_path: Path) -> None:
+    (full,) = (BENCH / "reports").glob("*-full")
+    readme = tmp_path / "README.md"
+    text = (BENCH / "README.md").read_text(encoding="utf-8")
+    readme.write_text(text, encoding="utf-8")
+    update_readme(readme, SuiteFigures.from_dict(read_summary(full)))
+    assert readme.read_text(encoding="utf-8") == text

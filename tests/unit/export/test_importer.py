@@ -1,0 +1,195 @@
+"""What an import refuses, and that it leaves nothing behind."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import safetensors.torch
+import torch
+from typer.testing import CliRunner
+
+from cli.main import app
+from export.bundle_writer import ExportOptions
+from export.errors import ExportError
+from export.huggingface.hub import locate
+from export.importer import import_directory
+from model.bundle import Bundle, BundleMissingError
+from tests import foreign_models
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("foreign") / "model"
+    foreign_models.marian(path, encoder_layers=1, decoder_layers=1)
+    return path
+
+
+def edit(file: Path, **fields: Any) -> None:
+    file.write_text(json.dumps({**json.loads(file.read_text()), **fields}))
+
+
+def change_tensors(path: Path, change: Callable[[dict[str, torch.Tensor]], object]) -> None:
+    file = path / "model.safetensors"
+    tensors = safetensors.torch.load_file(file)
+    change(tensors)
+    safetensors.torch.save_file(tensors, file)
+
+
+class Malicious:
+    def __reduce__(self) -> Any:
+        return (print, ("code of a pickle was run",))
+
+
+def only_pickled(path: Path, content: Any) -> None:
+    (path / "model.safetensors").unlink()
+    torch.save(content, path / "pytorch_model.bin", pickle_module=pickle)
+
+
+NORM = "model.encoder.layers.0.final_layer_norm.weight"
+BAD: list[tuple[str, Callable[[Path], object]]] = [
+    ("has no config.json", lambda p: (p / "config.json").unlink()),
+    ("is not JSON", lambda p: (p / "config.json").write_text("{")),
+    ("type 't5' are not supported", lambda p: edit(p / "config.json", model_type="t5")),
+    ("'nllb-moe' are not supported", lambda p: edit(p / "config.json", model_type="nllb-moe")),
+    ("activation_function 'tanh'", lambda p: edit(p / "config.json", activation_function="tanh")),
+    ("ffn_dim have to be equal", lambda p: edit(p / "config.json", decoder_ffn_dim=40)),
+    ("num_heads", lambda p: edit(p / "config.json", **dict.fromkeys(
+        ("encoder_attention_heads", "decoder_attention_heads"), 5))),
+    ("source.spm is missing", lambda p: (p / "source.spm").unlink()),
+    ("source.spm or target.spm", lambda p: (p / "target.spm").write_bytes(b"no model")),
+    ("vocab.json is missing", lambda p: (p / "vocab.json").unlink()),
+    ("does not give every piece an id", lambda p: edit(p / "vocab.json", new="1")),
+    ("neither model.safetensors nor", lambda p: (p / "model.safetensors").unlink()),
+    ("is damaged", lambda p: (p / "model.safetensors").write_bytes(
+        (p / "model.safetensors").read_bytes()[:-100])),
+    ("layers.1.*missing", lambda p: edit(p / "config.json", encoder_layers=2)),
+    ("is missing", lambda p: change_tensors(p, lambda t: t.pop(NORM))),
+    ("is unknown", lambda p: change_tensors(p, lambda t: t.update(extra=torch.zeros(1)))),
+    ("has shape", lambda p: change_tensors(p, lambda t: t.update({NORM: torch.zeros(3)}))),
+    ("vocab_size in config.json is 100", lambda p: edit(
+        p / "config.json", vocab_size=100, decoder_vocab_size=100)),
+    ("says .210, 32.", lambda p: edit(p / "config.json", vocab_size=210)),
+    ("one matrix, but they differ", lambda p: change_tensors(
+        p, lambda t: t.update({"lm_head.weight": t["model.shared.weight"] + 1}))),
+    ("nothing of it was run", lambda p: only_pickled(p, Malicious())),
+    ("is not a tensor", lambda p: only_pickled(p, {"weight": 1})),
+    ("bad_words_ids of several", lambda p: edit(
+        p / "generation_config.json", bad_words_ids=[[1, 2]])),
+    ("early_stopping 'soon'", lambda p: edit(
+        p / "generation_config.json", early_stopping="soon")),
+    ("which languages", lambda p: edit(p / "tokenizer_config.json", source_lang=None)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("message", "spoil"), BAD, ids=[message for message, _ in BAD])
+def test_bad_directories(
+    model: Path,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+    message: str,
+    spoil: Callable[[Path], object],
+) -> None:
+    path = tmp_path / "bad"
+    shutil.copytree(model, path)
+    spoil(path)
+    with pytest.raises(ExportError, match=message):
+        import_directory(path, tmp_path / "bundle", ExportOptions())
+    assert [file.name for file in tmp_path.iterdir()] == ["bad"]
+    assert "code of a pickle" not in capfd.readouterr().out
+
+
+def test_a_difference_is_found_where_it_begins(model: Path, tmp_path: Path) -> None:
+    """As after a mistake in the mapping: an activation that `transformers` has otherwise."""
+    from export.huggingface import architectures
+
+    path = tmp_path / "model"
+    shutil.copytree(model, path)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(architectures, "_ACTIVATIONS", {"swish": "relu"})
+        with pytest.raises(ExportError, match=r"differs from transformers'.*encoder layer 0"):
+            import_directory(path, tmp_path / "bundle", ExportOptions())
+    assert not (tmp_path / "bundle").exists()
+
+
+def test_old_weights_of_pytorch(model: Path, tmp_path: Path) -> None:
+    path = tmp_path / "old"
+    shutil.copytree(model, path)
+    tensors = safetensors.torch.load_file(path / "model.safetensors")
+    # Old files hold every name of a shared matrix, and the positions.
+    for name in ("model.encoder.embed_tokens.weight", "lm_head.weight"):
+        tensors[name] = tensors["model.shared.weight"]
+    only_pickled(path, tensors)
+    result = CliRunner().invoke(
+        app,
+        [
+            "import",
+            str(path),
+            "--output",
+            str(tmp_path / "bundle"),
+            "--precision",
+            "fp32",
+            *["--languages", "en,zh-Hant", "--name", "mine", "--threads", "1"],
+        ],
+    )
+    assert result.exit_code == 0, result.output
+    assert "tokens and logits are those of transformers" in " ".join(result.output.split())
+    bundle = Bundle.load(tmp_path / "bundle")
+    assert (bundle.name, bundle.source_language, bundle.target_language) == (
+        "mine",
+        "en",
+        "zh-Hant",
+    )
+    assert bundle.config.vocab_size % 128 == 0
+
+
+def test_the_command_refuses_in_one_line(model: Path, tmp_path: Path) -> None:
+    for arguments, message in (
+        ([str(tmp_path / "nowhere")], "is not a directory"),
+        ([str(model), "--languages", "en"], "two languages, source first"),
+        ([str(model), "--languages", "en,de_DE"], "no BCP-47 code"),
+        ([str(model), "--precision", "int4"], "precision must be one of"),
+    ):
+        result = CliRunner().invoke(app, ["import", *arguments, "--output", str(tmp_path / "out")])
+        assert result.exit_code == 1
+        assert message in result.output
+        assert "Traceback" not in result.output
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_serving_a_hugging_face_directory_says_what_to_run(model: Path) -> None:
+    with pytest.raises(BundleMissingError, match="dragoman import"):
+        Bundle.load(model)
+
+
+def test_names_on_the_hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    import huggingface_hub
+
+    asked: list[Any] = []
+
+    class Api:
+        def model_info(self, name: str, revision: str | None) -> Any:
+            asked.append((name, revision))
+            return type("Info", (), {"sha": "c0ffee"})
+
+    def download(name: str, revision: str, allow_patterns: list[str]) -> str:
+        asked.append((name, revision))
+        return str(tmp_path)
+
+    monkeypatch.setattr(huggingface_hub, "HfApi", Api)
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
+    found = locate("Helsinki-NLP/opus-mt-en-de", "main")
+    assert found == (tmp_path, {"hub": "Helsinki-NLP/opus-mt-en-de", "revision": "c0ffee"})
+    assert asked == [(found[1]["hub"], "main"), (found[1]["hub"], "c0ffee")]
+
+    def unreachable(*args: Any, **kwargs: Any) -> Any:
+        raise OSError("no network\nat all")
+
+    monkeypatch.setattr(Api, "model_info", unreachable)
+    with pytest.raises(ExportError, match=r"hub gave no model: no network$"):
+        locate("Helsinki-NLP/opus-mt-en-de")

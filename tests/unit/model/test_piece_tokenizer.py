@@ -1,0 +1,84 @@
+"""Tokenizers of imported models: pieces by a vocabulary of their own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from model.config import ModelConfig
+from model.piece_tokenizer import TOKENIZER_FILES, PieceTokenizer, PieceVocabulary
+from model.tokenizer import TokenizerError
+from service.translation.detokenizer import Detokenizer
+from tests.foreign_models import TEXTS, sentencepiece_model
+
+PAD, UNK, EOS, GERMAN = 3, 1, 0, 2
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> PieceTokenizer:
+    """Of a vocabulary with pieces that the target's SentencePiece model lacks, and spaces alone."""
+    model = sentencepiece_model(list(TEXTS), 200)
+    pieces = ["</s>", "<unk>", ">>deu<<", "<pad>", "\u2581", "\u2581zzz", "zzz", "\u2581\u2581"]
+    pieces += ["\u2581A", "\u2581d", "o", "g", ".", "\u2581ru", "n", "in", "\u4eac"]
+    config = ModelConfig(
+        len(pieces) + 5, 8, 1, 1, 1, 8, pad_id=PAD, bos_id=PAD, eos_id=EOS, unk_id=UNK
+    )
+    target = PieceVocabulary(model, pieces, start_ids=(GERMAN,), special_ids=(GERMAN,))
+    source = PieceVocabulary(model, pieces, prefix_ids=(GERMAN,), special_ids=(GERMAN,))
+    return PieceTokenizer(source, config, PieceTokenizer(target, config))
+
+
+def test_the_text_of_a_stream_is_that_of_all_its_tokens(tokenizer: PieceTokenizer) -> None:
+    draw = np.random.default_rng(0)
+    detokenizer = Detokenizer(tokenizer.target)
+    for _ in range(2000):
+        ids = draw.integers(0, tokenizer.vocab_size, draw.integers(0, 9)).tolist()
+        stream = detokenizer.stream()
+        text = "".join([*(stream.add([i]) for i in ids), stream.finish()])
+        assert text == tokenizer.target.decode(ids)
+
+
+def test_spans_cover_the_text(tokenizer: PieceTokenizer) -> None:
+    draw = np.random.default_rng(1)
+    for _ in range(500):
+        ids = draw.integers(0, tokenizer.vocab_size, draw.integers(0, 9)).tolist()
+        text, spans = tokenizer.target.decode(ids), tokenizer.target.decoded_spans(ids)
+        assert len(spans) == len(ids)
+        shown = "".join(text[span.start : span.end] for span in spans)
+        assert shown.replace(" ", "") == text.replace(" ", "")
+
+
+def test_a_prefix_names_the_language_of_a_text_that_is_not_blank(
+    tokenizer: PieceTokenizer,
+) -> None:
+    ids = tokenizer.encode("A dog.")
+    assert ids[0] == GERMAN
+    assert tokenizer.encoded_spans("A dog.")[0] == (0, 0)
+    assert len(tokenizer.encoded_spans("A dog.")) == len(ids)
+    assert tokenizer.encode_batch(["A dog.", " "]) == [ids, []]
+    assert tokenizer.encoded_spans(" ") == []
+    assert tokenizer.target.encode("A dog.") == ids[1:]
+    assert tokenizer.target.start_ids == (GERMAN,)
+    assert tokenizer.piece_to_id(">>deu<<") == UNK
+    assert tokenizer.id_to_piece(GERMAN) == ">>deu<<"
+    assert tokenizer.id_to_piece(tokenizer.vocab_size - 1) == ""
+
+
+@pytest.mark.parametrize("name", TOKENIZER_FILES)
+def test_damaged_files_are_named(tokenizer: PieceTokenizer, tmp_path: Path, name: str) -> None:
+    for file, content in tokenizer.files().items():
+        (tmp_path / file).write_bytes(content)
+    files = [tmp_path / file for file in TOKENIZER_FILES]
+    config = ModelConfig(tokenizer.vocab_size, 8, 1, 1, 1, 8)
+    again = PieceTokenizer.load_files(files, config)
+    assert again.vocabulary.pieces == tokenizer.vocabulary.pieces
+    with pytest.raises(TokenizerError, match="17 pieces, but the model has 16"):
+        PieceTokenizer.load_files(files, ModelConfig(16, 8, 1, 1, 1, 8))
+    (tmp_path / name).write_bytes(b"{}" if name.endswith("json") else b"damaged")
+    with pytest.raises(TokenizerError, match=name):
+        PieceTokenizer.load_files(files, config)
+    (tmp_path / name).unlink()
+    with pytest.raises(TokenizerError, match=f"cannot read.*{name}"):
+        PieceTokenizer.load_files(files, config)

@@ -1,0 +1,219 @@
+"""Which requests are admitted when few are inside, whatever the controller has learnt before."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from service.batching.events import Iteration
+from service.batching.records import EngineRequest
+from service.decoding.requests import FinishReason, GenerationResult, ScoringRequest, SearchOptions
+from service.engine.admission import AdmissionController
+from service.engine.quota import Quota
+from service.errors import DeadlineExceededError, DragomanError, ResourceExhaustedError
+from tests.searches import search, submitted
+
+MAX_ROWS = 64
+
+
+class EngineStub:
+    """An admission controller, and the events that an engine would report to it.
+
+    Args:
+        max_waiting: as for the controller.
+    """
+
+    def __init__(self, max_waiting: int = 1024) -> None:
+        self.now = 0.0
+        self.admission = AdmissionController(MAX_ROWS, max_waiting, None, lambda: self.now)
+
+    def step(self, seconds: float, num_rows: int = 1, times: int = 200) -> None:
+        for _ in range(times):
+            self.admission.iterated(Iteration(0, num_rows, num_rows, seconds=seconds))
+
+    def submit(self, job: EngineRequest) -> None:
+        self.admission.submitted(job)
+
+    def ask(
+        self, beam_size: int = 1, patience: float | None = None, client: str = ""
+    ) -> EngineRequest:
+        """Submit a request and let it join; raises what admission raises."""
+        deadline = None if patience is None else self.now + patience
+        job = search(
+            [10] * 20, SearchOptions(beam_size=beam_size), deadline=deadline, client=client
+        )
+        self.admission.enter([job.request])
+        self.submit(job)
+        self.admission.iterated(Iteration(0, 0, admitted=[job.id]))
+        return job
+
+    def error(self, beam_size: int = 1, client: str = "") -> DragomanError | None:
+        """Why a request is refused; an admitted one ends at once."""
+        try:
+            job = self.ask(beam_size, client=client)
+        except DragomanError as error:
+            return error
+        self.end(job)
+        return None
+
+    def end(self, job: EngineRequest) -> None:
+        self.admission.answered(job.request, GenerationResult([5] * 19, FinishReason.EOS))
+        self.admission.ended(job.id)
+        self.admission.release(job.request)
+
+    def fill(self) -> list[EngineRequest]:
+        """Ask until a request is refused; the admitted ones."""
+        inside: list[EngineRequest] = []
+        while True:
+            try:
+                inside.append(self.ask())
+            except ResourceExhaustedError:
+                return inside
+
+    def calm_down(self) -> None:
+        """Let time pass until the overload has ended."""
+        while self.admission.is_overloaded:
+            self.now += 0.5
+
+    def overload(self) -> None:
+        """Ask until a request is refused, then end the admitted ones."""
+        for job in self.fill():
+            self.end(job)
+        assert self.admission.is_overloaded
+
+
+def test_an_idle_engine_tries_what_it_expects_to_miss() -> None:
+    engine = EngineStub()
+    engine.step(1.0)
+    with pytest.raises(DeadlineExceededError):
+        engine.ask(patience=0.0)
+    probe = engine.ask(patience=0.5)
+    with pytest.raises(DeadlineExceededError, match="idle server"):
+        engine.ask(patience=0.5)
+    engine.step(0.001, times=2000)
+    engine.ask(patience=0.5)
+    engine.end(probe)
+
+
+@pytest.mark.parametrize("max_waiting", [0, 1, 8, 9, 64])
+@pytest.mark.parametrize("beam_size", [1, 8, 9, 57, MAX_ROWS])
+def test_an_idle_engine_takes_every_beam(beam_size: int, max_waiting: int) -> None:
+    assert EngineStub(max_waiting).error(beam_size) is None
+
+
+@pytest.mark.parametrize("beam_size", [1, 8, 9, 40, MAX_ROWS])
+def test_in_an_overload_too(beam_size: int) -> None:
+    engine = EngineStub()
+    engine.step(0.002, num_rows=1)
+    engine.step(0.064, num_rows=MAX_ROWS)  # each row costs as much: few are enough
+    engine.overload()
+    assert engine.admission.overload_rows < MAX_ROWS / 2
+    assert engine.error(beam_size) is None
+
+
+def test_a_wide_beam_does_not_keep_up_the_overload_that_keeps_it_out() -> None:
+    engine = EngineStub()
+    engine.step(0.002, num_rows=1)
+    engine.step(0.064, num_rows=MAX_ROWS)
+    engine.overload()
+    engine.ask(client="another")  # and stays
+    for _ in range(100):
+        if engine.error(60, client="wide") is None:
+            break
+        engine.now += 0.5
+    else:
+        pytest.fail("kept out for ever")
+    assert not engine.admission.is_overloaded
+
+
+def test_calls_beyond_what_is_in_use_keep_up_an_overload() -> None:
+    engine = EngineStub()
+    engine.step(0.002, num_rows=1)
+    engine.step(0.064, num_rows=MAX_ROWS)
+    engine.overload()
+    assert 0 < len(engine.fill()) < MAX_ROWS
+    for _ in range(100):
+        assert engine.error() is not None
+        engine.now += 0.5
+
+
+@given(capacity=st.integers(1, 128), share=st.floats(0.0, 1.0))
+def test_a_client_s_first_may_be_as_wide_as_what_is_left(capacity: int, share: float) -> None:
+    quota = Quota(capacity)
+    taken = round(share * (capacity - 1))
+    for number in range(taken):
+        assert quota.take(1, f"client {number}")
+    assert quota.take(capacity - taken, "wide")
+    assert not quota.take(1, "late")
+
+
+def test_a_length_that_was_asked_for_says_nothing_of_others() -> None:
+    engine = EngineStub()
+    before = engine.admission._latency.expected_steps(20)
+    options = SearchOptions(min_new_tokens=19)
+    for tokens, learns in ((18, False), (30, True)):
+        job = search([10] * 20, options)
+        engine.submit(job)
+        engine.admission.answered(job.request, GenerationResult([5] * tokens, FinishReason.EOS))
+        engine.admission.ended(job.id)
+        assert (engine.admission._latency.expected_steps(20) != before) == learns
+
+
+@pytest.mark.parametrize(
+    ("options", "learns"),
+    [
+        (SearchOptions(max_new_tokens=2), False),
+        (SearchOptions(suppressed_ids=(3,)), False),
+        (SearchOptions(), True),
+    ],
+)
+def test_a_length_that_a_client_set_says_nothing_of_others(
+    options: SearchOptions, learns: bool
+) -> None:
+    engine = EngineStub()
+    before = engine.admission._latency.expected_steps(20)
+    job = search([10] * 20, options)
+    engine.submit(job)
+    engine.admission.answered(job.request, GenerationResult([5] * 2, FinishReason.LENGTH))
+    assert (engine.admission._latency.expected_steps(20) != before) == learns
+
+
+def test_a_score_waits_for_no_row() -> None:
+    """However long the queue for rows is: it is no reason to refuse what needs none."""
+    engine = EngineStub()
+    engine.step(0.064, num_rows=MAX_ROWS)
+    for _ in range(5 * MAX_ROWS):  # from calls that were admitted earlier
+        engine.submit(search([10] * 20))
+    refusal = engine.error()
+    assert isinstance(refusal, ResourceExhaustedError)
+    assert refusal.reason == "wait"
+    engine.calm_down()  # or else it would have to keep to its client's share
+    score = submitted(ScoringRequest((10, 3), target_ids=(3,)), 1, 0.0)
+    engine.admission.enter([score.request])
+    assert engine.admission.wait_seconds(score.request) == 0.0
+
+
+def test_scores_that_wait_change_no_estimate() -> None:
+    engine = EngineStub()
+    engine.step(0.064, num_rows=MAX_ROWS)
+    for _ in range(MAX_ROWS):
+        engine.ask()
+    waits = search([10] * 20, client="waits")
+    engine.submit(waits)
+    before = engine.admission.wait_seconds(waits.request)
+    assert before > 0.0
+    for _ in range(10):
+        job = submitted(ScoringRequest((10, 3), target_ids=(3,), client="waits"), 1, 0.0)
+        engine.submit(job)
+    assert engine.admission.wait_seconds(search([10] * 20, client="new").request) == before
+    assert engine.admission._queue.num_waiting == 1
+
+
+def test_tokens_that_are_asked_for_take_their_time() -> None:
+    engine = EngineStub()
+    engine.step(0.01)
+    engine.ask()
+    request = search([10], SearchOptions(min_new_tokens=300), 512, deadline=2.0).request
+    with pytest.raises(DeadlineExceededError):
+        engine.admission.enter([request])
