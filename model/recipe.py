@@ -177,7 +177,8 @@ class GuidedAlignment(_Section):
 
     Attributes:
         weight: factor on its part of the loss; 0 is off, 0.05 is usual (Garg et al., 2019).
-        from_update: the update after which it begins: a phase at the end is enough.
+        from_update: the update after which it begins: a phase at the end is enough. The final
+            checkpoint names the head only if all checkpoints that it averages came after it.
         layer: the decoder layer, from 0; by default the last but one, of fewer than three the last.
         head: the head of that layer, from 0.
     """

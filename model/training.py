@@ -20,8 +20,9 @@ from typing import Any, Literal
 import torch
 from torch import nn
 
-from model.averaging import average_weights
+from model.averaging import average_checkpoints
 from model.checkpoint import load_checkpoint, save_checkpoint
+from model.config import AlignmentHead
 from model.corpus import Batch
 from model.gradients import Gradients
 from model.memory import release_free_memory
@@ -161,6 +162,11 @@ class Trainer:
         """Whether the next update learns alignments."""
         return self._head is not None and self.progress.update >= self.recipe.alignment.from_update
 
+    @property
+    def _trained_head(self) -> AlignmentHead | None:
+        """The head that the updates so far trained to align; None before the first of them."""
+        return self._head if self.progress.update > self.recipe.alignment.from_update else None
+
     # --- the loop ---------------------------------------------------------------------------------
 
     def _finished(self) -> bool:
@@ -246,7 +252,7 @@ class Trainer:
         if better:
             self.progress.best_score = scores.score(self.recipe.validation.metric)
             self.progress.validations_without_best = 0
-            self._save_checkpoint(self.output / "best", self.model)
+            self._save_checkpoint(self.output / "best", self._trained_head)
         else:
             self.progress.validations_without_best += 1
         self.progress.history.append({"update": self.progress.update, **scores.to_dict()})
@@ -267,7 +273,7 @@ class Trainer:
         if self.processes.is_first:
             if keep_checkpoint:
                 folder = checkpoint_folder(self.output, self.progress.update)
-                self._save_checkpoint(folder, self.model)
+                self._save_checkpoint(folder, self._trained_head)
             save_state(
                 self.output,
                 self.progress,
@@ -281,16 +287,17 @@ class Trainer:
         self.processes.wait_for_all()
 
     def _save_checkpoint(
-        self, folder: Path, model: Transformer, dtype: Literal["fp32", "fp16"] = "fp32"
+        self, folder: Path, head: AlignmentHead | None, dtype: Literal["fp32", "fp16"] = "fp32"
     ) -> None:
+        """Save the model's present weights, with the head that was trained to align in them."""
         save_checkpoint(
             folder,
-            model,
+            self.model,
             self.data.tokenizer,
             languages=self.recipe.languages.model_dump(),
             provenance=self._provenance(),
             recipe=self.recipe.text,
-            alignment_head=self._head if self._aligns else None,
+            alignment_head=head,
             trained_length=self.data.trained_length,
             dtype=dtype,
         )
@@ -298,11 +305,11 @@ class Trainer:
     def save_weights(self, folder: Path) -> None:
         """Write the final weights or, before the end, the mean of the last checkpoints, in fp16."""
         final, recent = self.output / "final", recent_checkpoints(self.output)
-        if final.is_dir():
-            self.model.load_state_dict(load_checkpoint(final).model.state_dict())
-        elif recent:
-            self.model.load_state_dict(average_weights(recent))
-        self._save_checkpoint(folder, self.model, "fp16")
+        head = self._trained_head
+        if final.is_dir() or recent:
+            weights, head = average_checkpoints([final] if final.is_dir() else recent)
+            self.model.load_state_dict(weights)
+        self._save_checkpoint(folder, head, "fp16")
 
     def _provenance(self) -> dict[str, Any]:
         return {
@@ -319,15 +326,17 @@ class Trainer:
     def _write_final(self, folder: Path) -> None:
         """The mean of the last checkpoints (section 6.1), unless a single one was better."""
         recent = recent_checkpoints(self.output)
-        self.model.load_state_dict(average_weights(recent))
+        weights, head = average_checkpoints(recent)
+        self.model.load_state_dict(weights)
         scores = self._scores()
         metric = self.recipe.validation.metric
         mean_is_better = scores.score(metric) >= self.progress.best_score
         self.log.averaged(len(recent), scores, self.progress.best_score, mean_is_better)
         if not mean_is_better:
-            best = load_checkpoint(self.output / "best").model.state_dict()
-            self.model.load_state_dict(best)
-        self._save_checkpoint(folder, self.model, self.recipe.saving.dtype)
+            best = load_checkpoint(self.output / "best")
+            self.model.load_state_dict(best.model.state_dict())
+            head = best.alignment_head
+        self._save_checkpoint(folder, head, self.recipe.saving.dtype)
 
     # --- processes, devices, signals --------------------------------------------------------------
 
