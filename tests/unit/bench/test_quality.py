@@ -9,9 +9,11 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from bench.quality import only, paragraph_runs, robustness_table, table
+from bench.quality import only, paragraph_runs, robustness_table, table, translator
+from model.evaluation import translate_sentences
 from model.scoring import TestSet, score_translations
 from model.twins import lines_without_twins, main
+from tests.factories import SENTENCES, random_model, tiny_bundle, tiny_config
 
 
 def test_models_stand_side_by_side() -> None:
@@ -37,6 +39,17 @@ def test_a_model_that_copies_keeps_everything_and_one_that_drops_keeps_nothing()
     rows = lines[3:]
     assert len(rows) == 8
     assert all(row.endswith("| 100 % | 0 % |") for row in rows), rows
+
+
+def test_a_model_translates_in_a_process_of_its_own(tmp_path: Path) -> None:
+    model = random_model(tiny_config())
+    bundle = tiny_bundle(tmp_path / "bundle", model=model)
+    sources = [SENTENCES[0], "", SENTENCES[1], "a\u2028b"]
+    expected = translate_sentences(model, bundle.tokenizer(), sources)
+    found = translator(bundle.path, beam_size=1, threads=1)(sources)
+    assert found == [" ".join(text.splitlines()) for text in expected]
+    with pytest.raises(typer.Exit):
+        translator(tmp_path, beam_size=1, threads=1)(sources)
 
 
 def test_paragraphs_have_one_to_two_hundred_tokens() -> None:
