@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -128,7 +128,7 @@ def _translate_with_bundle(
     from service.runtime.cpu.runner import OnnxRunner
 
     try:
-        bundle = Bundle.load(path)
+        bundle = _with_whole_position_table(Bundle.load(path))
         tokenizer = bundle.tokenizer()
         runner = OnnxRunner(
             bundle,
@@ -155,6 +155,12 @@ def _translate_with_bundle(
         translations[index] = tokenizer.target.decode(ids)
     num_cut = _num_longer(tokenizer, sentences, longest)
     return Translated("bundle", bundle.target_language, translations, num_cut)
+
+
+def _with_whole_position_table(bundle: Bundle) -> Bundle:
+    """The bundle with the checkpoint's limit; the server splits at a shorter one, this doesn't."""
+    limits = {**bundle.manifest["limits"], "max_source_positions": bundle.config.max_positions}
+    return replace(bundle, manifest={**bundle.manifest, "limits": limits})
 
 
 async def _generate(

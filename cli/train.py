@@ -54,8 +54,9 @@ def train(
 
     from model.checkpoint import CheckpointError
     from model.corpus import CorpusError
+    from model.run_state import TrainingError
     from model.tokenizer import TokenizerError
-    from model.training import Trainer, TrainingError
+    from model.training import Trainer
 
     log_to_standard_error("%(asctime)s %(levelname)s %(message)s")
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:  # torchrun sets it

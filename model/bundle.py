@@ -181,7 +181,11 @@ class Bundle:
 
     @property
     def max_source_positions(self) -> int:
-        """Longest source in tokens, end-of-sentence included: as long as training has shown any."""
+        """Longest source in tokens, end-of-sentence included; the server splits longer texts.
+
+        It is the length that one training pair in a thousand reaches (`Checkpoint.trained_length`),
+        or the size of the position table (`config.max_positions`) where that is not known.
+        """
         return int(self.manifest["limits"]["max_source_positions"])
 
     @property

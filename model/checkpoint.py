@@ -29,7 +29,7 @@ CONFIG_FILE = "config.json"
 WEIGHTS_FILE = "model.safetensors"
 RECIPE_FILE = "recipe.toml"
 FORMAT_VERSION = 1
-_TEMPORARY_MARK = "partial-"  # so that nobody's own files are taken for ours
+_TEMPORARY_MARK = "partial-"  # files of other programs are left alone
 
 _DTYPES = {"fp32": torch.float32, "fp16": torch.float16}
 

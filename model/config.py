@@ -149,7 +149,7 @@ def default_alignment_layer(config: ModelConfig) -> int:
 
 @dataclass(frozen=True)
 class AlignmentHead:
-    """The cross-attention head that was trained to align (`recipe.Alignment`).
+    """The cross-attention head that was trained to align (`recipe.GuidedAlignment`).
 
     Attributes:
         layer: its decoder layer, from 0.

@@ -1,7 +1,7 @@
 """Whether a graph is the one that the manifest of its bundle describes.
 
 ONNX Runtime knows the inputs and outputs of a graph, and the sizes of those that hold keys and
-values. What it can't tell (how many positions and tokens there are) shows when the graph runs.
+values. What it cannot check (the number of positions and tokens) shows when the graph runs.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ class Processes:
 
     @property
     def is_first(self) -> bool:
-        """Whether this is the process that validates, saves and speaks."""
+        """Whether this is the process that validates, saves and logs."""
         return self.rank == 0
 
     def wait_for_all(self) -> None:

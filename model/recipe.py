@@ -170,14 +170,15 @@ class Optimization(_Section):
     init_from: Path | None = None
 
 
-class Alignment(_Section):
-    """Guided alignment: one head of the decoder's cross-attention learns to align words.
+class GuidedAlignment(_Section):
+    """One head of the decoder's cross-attention learns to align words (guided alignment).
 
     The alignments stand beside the training corpora: `python -m model.word_alignment` makes them.
 
     Attributes:
         weight: factor on its part of the loss; 0 is off, 0.05 is usual (Garg et al., 2019).
-        from_update: the update after which it begins: a phase at the end is enough.
+        from_update: the update after which it begins: a phase at the end is enough. The final
+            checkpoint names the head only if all checkpoints that it averages came after it.
         layer: the decoder layer, from 0; by default the last but one, of fewer than three the last.
         head: the head of that layer, from 0.
     """
@@ -239,7 +240,7 @@ class Recipe(_Section):
     vocabulary: Vocabulary = Vocabulary()
     model: dict[str, Any]
     optimization: Optimization
-    alignment: Alignment = Alignment()
+    alignment: GuidedAlignment = GuidedAlignment()
     validation: Validation = Validation()
     saving: Saving = Saving()
     _text: str = PrivateAttr("")

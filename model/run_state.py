@@ -55,7 +55,11 @@ def recent_checkpoints(output: Path) -> list[Path]:
     return sorted((output / CHECKPOINTS).glob("update-*"))
 
 
-class StateError(RuntimeError):
+class TrainingError(RuntimeError):
+    """Training cannot start or go on. The message says what to do."""
+
+
+class StateError(TrainingError):
     """A saved state does not fit the run that should go on from it. Names the field."""
 
 

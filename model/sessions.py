@@ -163,7 +163,7 @@ def _held_graph(
 
 
 def no_such_gpu(device: str, why: str) -> str:
-    """What to tell somebody whose GPU can't be used."""
+    """The message about a GPU that cannot be used."""
     return (
         f"ONNX Runtime {ort.__version__} cannot use the GPU {device}: {why}. Is there such a GPU, "
         f"with a driver for CUDA {_cuda_version()}? Its libraries come with `pip install "

@@ -15,23 +15,23 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 import torch
-from torch import Tensor, nn
-from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.nn.parallel import DistributedDataParallel
+from torch import nn
 
-from model.averaging import average_weights
+from model.averaging import average_checkpoints
 from model.checkpoint import load_checkpoint, save_checkpoint
-from model.corpus import Batch, interleave
+from model.config import AlignmentHead
+from model.corpus import Batch
+from model.gradients import Gradients
 from model.memory import release_free_memory
 from model.optimization import SmoothedLoss, learning_rate, make_optimizer
 from model.processes import Processes
 from model.recipe import Recipe
 from model.run_state import (
     Progress,
-    StateError,
+    TrainingError,
     checkpoint_folder,
     forget_checkpoints_after,
     forget_old_checkpoints,
@@ -42,33 +42,34 @@ from model.run_state import (
     set_random_state,
 )
 from model.threads import choose_threads
-from model.timing import time_choices
 from model.training_data import EpochBatches, TrainingData, load_training_data
+from model.training_device import device_name, fastest_precision, training_device
 from model.training_log import TrainingLog
+from model.training_report import write_training_report
 from model.transformer import Transformer
 from model.validation import Scores, validate
-from model.vocabulary import describe_text
 
 logger = logging.getLogger(__name__)
 
-_FUSED_ATTENTION = (
-    SDPBackend.FLASH_ATTENTION,
-    SDPBackend.EFFICIENT_ATTENTION,
-    SDPBackend.CUDNN_ATTENTION,
-    SDPBackend.MATH,
-)
-
-
-class TrainingError(RuntimeError):
-    """Training cannot start or go on. The message says what to do."""
+PAUSE_FILE = "pause"
+_PAUSE_SECONDS = 1.0
 
 
 class Trainer:
-    """One training run, on one process or one of several that torchrun started."""
+    """One training run, on one process or one of several that torchrun started.
+
+    Args:
+        recipe: what to train.
+        data: what to learn from, if it is not to be read from the recipe's files.
+        device: "auto", "cpu" or "cuda".
+        threads: of the CPU; 0 measures how many are fastest.
+        show_progress: whether a terminal gets a progress bar.
+    """
 
     def __init__(
         self,
         recipe: Recipe,
+        data: TrainingData | None = None,
         *,
         device: str = "auto",
         threads: int = 0,
@@ -78,10 +79,10 @@ class Trainer:
         self._threads = threads
         self.output: Path = recipe.output
         self.processes = Processes()
-        self.device = _device(device, self.processes.rank)
+        self.device = training_device(device, self.processes.rank)
         self.output.mkdir(parents=True, exist_ok=True)
-        self.data = self._load_data()
-        self._text_sha256 = describe_text(interleave(self.data.train))["sha256"]
+        self.data = data or self._load_data()
+        self._text_sha256 = self.data.fingerprint()
         torch.manual_seed(recipe.optimization.seed)
         config = recipe.model_config_for(self.data.tokenizer.vocab_size)
         self.model = Transformer(config).to(self.device)
@@ -106,7 +107,8 @@ class Trainer:
             self._head,
             recipe.alignment.weight,
         )
-        self.loss: nn.Module = loss if self.processes.count == 1 else DistributedDataParallel(loss)
+        self.gradients = Gradients(loss, self.device, self.processes)
+        self.gradients.precision = self.progress.precision or "fp32"
 
     def run(self) -> Path:
         """Train to the end and give the folder of the final checkpoint.
@@ -118,7 +120,7 @@ class Trainer:
         with self._signals(), self.log:
             if not self._finished():
                 self._adapt_to_machine()
-            self.log.started(self.progress, self.model, len(self.data.train))
+            self.log.started(self.progress, self.model, self.data.num_pairs)
             while not self._finished():
                 self._run_epoch(self._batches())
             if self.processes.is_first:
@@ -126,25 +128,26 @@ class Trainer:
             self.processes.wait_for_all()
         return final
 
+    def request_stop(self) -> None:
+        """End `run` after the update under way, as SIGTERM does; from any thread."""
+        self._stop_requested = True
+
     def _restore(self) -> Progress:
-        try:
-            return restore_state(
-                self.output,
-                self.model,
-                self.optimizer,
-                self.device,
-                rank=self.processes.rank,
-                decisive=self._decisive(),
-            )
-        except StateError as exc:
-            raise TrainingError(str(exc)) from exc
+        return restore_state(
+            self.output,
+            self.model,
+            self.optimizer,
+            self.device,
+            rank=self.processes.rank,
+            decisive=self._decisive(),
+        )
 
     def _decisive(self) -> dict[str, Any]:
         """What may not change while a run is interrupted: it would not end as an unbroken one."""
         return {
             **self.recipe.decisive_fields(),
             "processes": self.processes.count,
-            "training_pairs": len(self.data.train),
+            "training_pairs": self.data.num_pairs,
             "training_text": self._text_sha256,
         }
 
@@ -158,6 +161,11 @@ class Trainer:
     def _aligns(self) -> bool:
         """Whether the next update learns alignments."""
         return self._head is not None and self.progress.update >= self.recipe.alignment.from_update
+
+    @property
+    def _trained_head(self) -> AlignmentHead | None:
+        """The head that the updates so far trained to align; None before the first of them."""
+        return self._head if self.progress.update > self.recipe.alignment.from_update else None
 
     # --- the loop ---------------------------------------------------------------------------------
 
@@ -178,6 +186,7 @@ class Trainer:
         while self.progress.position < num_groups:
             first = self.progress.position * group_size + self.processes.rank
             last = min((self.progress.position + 1) * group_size, len(batches))
+            self._wait_while_paused()
             batch_of = batches.with_links if self._aligns else batches.__getitem__
             self._update([batch_of(i) for i in range(first, last, self.processes.count)])
             self.progress.position += 1
@@ -188,6 +197,16 @@ class Trainer:
             if self._finished() or self.progress.position == 0:
                 return
 
+    def _wait_while_paused(self) -> None:
+        """Stand still while the run's folder holds a file named `pause`, or until interrupted."""
+        file, began = self.output / PAUSE_FILE, time.monotonic()
+        if not (self.processes.is_first and file.exists()):
+            return
+        logger.info("paused at update %d; remove %s to go on", self.progress.update, file)
+        while file.exists() and not self._stop_requested:
+            time.sleep(_PAUSE_SECONDS)
+        self.log.paused(time.monotonic() - began)
+
     def _update(self, batches: list[Batch]) -> None:
         started = time.monotonic()
         pad_id = self.model.config.pad_id
@@ -197,16 +216,10 @@ class Trainer:
         for group in self.optimizer.param_groups:
             group["lr"] = rate
         self.model.train()
-        total = torch.zeros((), device=self.device)
-        for index, batch in enumerate(batches):
-            last = index == len(batches) - 1
-            # DistributedDataParallel averages over processes; we want the sum over all tokens.
-            scale = self.processes.count / num_tokens
-            with self._gradients_shared(last):
-                total += self._forward_backward(batch, scale)
+        total = self.gradients.add(batches, num_tokens)
         clip = self.recipe.optimization.clip_norm
         norm = float(nn.utils.clip_grad_norm_(self.model.parameters(), clip or math.inf))
-        mean_loss = self.processes.sum(float(total), self.device) / num_tokens
+        mean_loss = self.processes.sum(total, self.device) / num_tokens
         if not (math.isfinite(mean_loss) and math.isfinite(norm)):
             raise TrainingError(  # before the step: saved weights stay sound
                 f"the loss became {mean_loss} and the gradient's norm {norm} at update "
@@ -219,19 +232,6 @@ class Trainer:
         self.progress.tokens += int(num_tokens)
         self.progress.train_seconds += time.monotonic() - started
         self.log.updated(self.progress, mean_loss, rate, norm, int(num_tokens))
-
-    def _forward_backward(self, batch: Batch, scale: float) -> Tensor:
-        """Add the gradient of `scale` times the loss of `batch`; gives the loss, a scalar."""
-        # On CPU the fused attention's backward pass is made for long sequences: with sentences
-        # the plain products train a quarter faster.
-        kernels = [SDPBackend.MATH] if self.device.type == "cpu" else list(_FUSED_ATTENTION)
-        with sdpa_kernel(kernels):
-            with self._autocast():
-                links = None if batch.links is None else self._tensor(batch.links)
-                ids = self._tensor(batch.source_ids), self._tensor(batch.target_ids)
-                loss = self.loss(*ids, links)
-            (loss * scale).backward()
-        return cast(Tensor, loss.detach())
 
     def _after_update(self) -> None:
         update = self.progress.update
@@ -252,11 +252,12 @@ class Trainer:
         if better:
             self.progress.best_score = scores.score(self.recipe.validation.metric)
             self.progress.validations_without_best = 0
-            self._save_checkpoint(self.output / "best", self.model)
+            self._save_checkpoint(self.output / "best", self._trained_head)
         else:
             self.progress.validations_without_best += 1
         self.progress.history.append({"update": self.progress.update, **scores.to_dict()})
         self.log.validated(self.progress, scores, better)
+        write_training_report(self.output)
 
     def _scores(self) -> Scores:
         return validate(self.model, self.data, device=self.device)
@@ -272,7 +273,7 @@ class Trainer:
         if self.processes.is_first:
             if keep_checkpoint:
                 folder = checkpoint_folder(self.output, self.progress.update)
-                self._save_checkpoint(folder, self.model)
+                self._save_checkpoint(folder, self._trained_head)
             save_state(
                 self.output,
                 self.progress,
@@ -286,19 +287,29 @@ class Trainer:
         self.processes.wait_for_all()
 
     def _save_checkpoint(
-        self, folder: Path, model: Transformer, dtype: Literal["fp32", "fp16"] = "fp32"
+        self, folder: Path, head: AlignmentHead | None, dtype: Literal["fp32", "fp16"] = "fp32"
     ) -> None:
+        """Save the model's present weights, with the head that was trained to align in them."""
         save_checkpoint(
             folder,
-            model,
+            self.model,
             self.data.tokenizer,
             languages=self.recipe.languages.model_dump(),
             provenance=self._provenance(),
             recipe=self.recipe.text,
-            alignment_head=self._head if self._aligns else None,
+            alignment_head=head,
             trained_length=self.data.trained_length,
             dtype=dtype,
         )
+
+    def save_weights(self, folder: Path) -> None:
+        """Write the final weights or, before the end, the mean of the last checkpoints, in fp16."""
+        final, recent = self.output / "final", recent_checkpoints(self.output)
+        head = self._trained_head
+        if final.is_dir() or recent:
+            weights, head = average_checkpoints([final] if final.is_dir() else recent)
+            self.model.load_state_dict(weights)
+        self._save_checkpoint(folder, head, "fp16")
 
     def _provenance(self) -> dict[str, Any]:
         return {
@@ -307,7 +318,7 @@ class Trainer:
             "epochs": self.progress.epoch,
             "target_tokens": self.progress.tokens,
             "hours": round(self.progress.train_seconds / 3600, 2),
-            "device": _device_name(self.device),
+            "device": device_name(self.device),
             "precision": self.progress.precision,
             "corpora": [corpus.name for corpus in self.recipe.data.train],
         }
@@ -315,15 +326,17 @@ class Trainer:
     def _write_final(self, folder: Path) -> None:
         """The mean of the last checkpoints (section 6.1), unless a single one was better."""
         recent = recent_checkpoints(self.output)
-        self.model.load_state_dict(average_weights(recent))
+        weights, head = average_checkpoints(recent)
+        self.model.load_state_dict(weights)
         scores = self._scores()
         metric = self.recipe.validation.metric
         mean_is_better = scores.score(metric) >= self.progress.best_score
         self.log.averaged(len(recent), scores, self.progress.best_score, mean_is_better)
         if not mean_is_better:
-            best = load_checkpoint(self.output / "best").model.state_dict()
-            self.model.load_state_dict(best)
-        self._save_checkpoint(folder, self.model, self.recipe.saving.dtype)
+            best = load_checkpoint(self.output / "best")
+            self.model.load_state_dict(best.model.state_dict())
+            head = best.alignment_head
+        self._save_checkpoint(folder, head, self.recipe.saving.dtype)
 
     # --- processes, devices, signals --------------------------------------------------------------
 
@@ -343,19 +356,6 @@ class Trainer:
             [progress.best_score, progress.validations_without_best]
         )
 
-    def _gradients_shared(self, last: bool) -> contextlib.AbstractContextManager[None]:
-        """Several batches of one update exchange gradients once, with the last of them."""
-        if last or not isinstance(self.loss, DistributedDataParallel):
-            return contextlib.nullcontext()
-        return cast(contextlib.AbstractContextManager[None], self.loss.no_sync())
-
-    def _autocast(self) -> torch.autocast:
-        enabled = self.progress.precision == "bf16"
-        return torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=enabled)
-
-    def _tensor(self, array: Any) -> Tensor:
-        return torch.from_numpy(array).to(self.device, non_blocking=True)
-
     def _adapt_to_machine(self) -> None:
         """Choose the number of threads and, once for a run, the precision.
 
@@ -365,29 +365,14 @@ class Trainer:
             # Processes would have to measure in step, and torchrun gives them one thread each.
             if self._threads or (self.device.type == "cpu" and self.processes.count == 1):
                 choose_threads(run, "a batch", self._threads)
+            wanted = self.recipe.optimization.precision
             if not self.progress.precision:
-                self.progress.precision = self._choose_precision(run)
-
-    def _choose_precision(self, run: Callable[[], None]) -> str:
-        """The recipe's precision; "auto" times `run` in both."""
-        wanted = self.recipe.optimization.precision
-        if wanted != "auto":
-            return wanted
-        seconds = time_choices(
-            run,
-            ("fp32", "bf16"),
-            lambda precision: setattr(self.progress, "precision", precision),
-            drop_slow=self.processes.count == 1,
-        )
-        chosen = min(seconds, key=lambda p: seconds[p])
-        chosen = str(self.processes.from_first([chosen])[0])
-        logger.info(
-            "precision: %s, measured (%.2g s a batch in fp32, %.2g s in bf16)",
-            chosen,
-            seconds["fp32"],
-            seconds["bf16"],
-        )
-        return chosen
+                self.progress.precision = (
+                    fastest_precision(self.gradients, run, self.processes)
+                    if wanted == "auto"
+                    else wanted
+                )
+            self.gradients.precision = self.progress.precision
 
     @contextlib.contextmanager
     def _trial_batch(self) -> Iterator[Callable[[], None]]:
@@ -401,7 +386,7 @@ class Trainer:
         batch = batches[0]
 
         def run() -> None:
-            self._forward_backward(batch, 1.0)
+            self.gradients.add_batch(batch, 1.0)
             if self.device.type == "cuda":
                 torch.cuda.synchronize()
 
@@ -424,22 +409,3 @@ class Trainer:
         finally:
             for number, handler in previous.items():
                 signal.signal(number, handler)
-
-
-def _device(name: str, rank: int) -> torch.device:
-    if name not in ("auto", "cpu", "cuda"):
-        raise TrainingError(f"the device must be auto, cpu or cuda, not {name!r}")
-    if name == "auto":
-        name = "cuda" if torch.cuda.is_available() else "cpu"
-    if name == "cuda":
-        if not torch.cuda.is_available():
-            raise TrainingError("no CUDA device is available; use --device cpu")
-        torch.cuda.set_device(rank % torch.cuda.device_count())
-        return torch.device("cuda", torch.cuda.current_device())
-    return torch.device(name)
-
-
-def _device_name(device: torch.device) -> str:
-    if device.type == "cuda":
-        return torch.cuda.get_device_name(device)
-    return f"CPU, {torch.get_num_threads()} threads"

@@ -15,6 +15,7 @@ from model.corpus import (
     EncodedText,
     ParallelText,
     concatenated,
+    interleave,
     make_batch,
     plan_batches,
     read_parallel,
@@ -23,7 +24,7 @@ from model.mixture import Draws, plan_draws
 from model.recipe import Corpus, Recipe
 from model.run_state import STATE_FILE
 from model.tokenizer import Tokenizer
-from model.vocabulary import load_vocabulary
+from model.vocabulary import describe_text, load_vocabulary
 from model.word_alignment import link_mask, token_links
 
 logger = logging.getLogger(__name__)
@@ -74,6 +75,26 @@ class TrainingData:
             )
         else:
             encoded = encode(self.tokenizer, train)
+        return self.batches(encoded, train, number)
+
+    @property
+    def num_pairs(self) -> int:
+        """Pairs of the training text, repeats included."""
+        return len(self.train)
+
+    def fingerprint(self) -> str:
+        """The sha256 of the training text."""
+        return str(describe_text(interleave(self.train))["sha256"])
+
+    def batches(self, encoded: EncodedText, train: ParallelText, number: int) -> EpochBatches:
+        """The pairs of epoch `number` that are short enough, in batches.
+
+        Args:
+            encoded: the pairs as token ids.
+            train: as text; may be empty.
+            number: of the epoch, from 0.
+        """
+        recipe = self.recipe
         kept = encoded.not_longer_than(recipe.data.max_tokens)
         if len(kept) < len(encoded) and number == 0:
             logger.info(
@@ -82,9 +103,10 @@ class TrainingData:
                 recipe.data.max_tokens,
             )
         encoded = encoded.at(kept)
-        generator = np.random.default_rng([seed, number])
+        generator = np.random.default_rng([recipe.optimization.seed, number])
         plan = plan_batches(encoded.lengths(), recipe.optimization.batch_tokens, generator)
-        return EpochBatches(encoded, plan, self.tokenizer, train.at(kept))
+        text = train.at(kept) if len(train) else train
+        return EpochBatches(encoded, plan, self.tokenizer, text)
 
     @functools.cached_property
     def trained_length(self) -> int:

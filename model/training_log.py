@@ -1,4 +1,4 @@
-"""What a training run tells: a progress bar, log lines, TensorBoard and a report file."""
+"""The output of a training run: progress bar, log lines, TensorBoard and report.json."""
 
 from __future__ import annotations
 
@@ -33,12 +33,13 @@ from model.validation import Scores
 logger = logging.getLogger(__name__)
 
 REPORT_FILE = "report.json"
+TENSORBOARD = "tensorboard"
 _LINE_EVERY_SECONDS = 30.0
 _SMOOTHING = 0.95
 
 
 class TrainingLog:
-    """The voice of a run. Silent when not `enabled` (every process but the first)."""
+    """Everything that a run reports. Does nothing unless `enabled` (in the first process)."""
 
     def __init__(self, output: Path, recipe: Recipe, *, enabled: bool, bar: bool) -> None:
         self._output = output
@@ -95,7 +96,7 @@ class TrainingLog:
             )
         # What an earlier start logged after the state that this one goes on from is void.
         self._writer = SummaryWriter(
-            str(self._output / "tensorboard"), purge_step=progress.update + 1
+            str(self._output / TENSORBOARD), purge_step=progress.update + 1
         )
         logger.info(
             "%s %s: %.1f million parameters, %d sentence pairs, precision %s, from update %d",
@@ -151,6 +152,10 @@ class TrainingLog:
                 self._tokens_per_second,
                 self._time_left(progress),
             )
+
+    def paused(self, seconds: float) -> None:
+        """The run stood still for so long, which says nothing about its speed."""
+        self._started += seconds
 
     def _time_left(self, progress: RunProgress) -> str:
         """From the time of this start alone, validations included."""

@@ -77,8 +77,8 @@ class MultiHeadAttention(nn.Module):
 
     def forward(
         self,
-        states: Tensor,  # [B, T, D]: who looks
-        keys_values: tuple[Tensor, Tensor],  # from keys_values(): what is looked at
+        states: Tensor,  # [B, T, D]: the queries
+        keys_values: tuple[Tensor, Tensor],  # from keys_values()
         mask: Tensor | None = None,  # broadcastable to [B, H, T, S]
         causal: bool = False,
         record: list[Tensor] | None = None,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -168,6 +169,19 @@ def test_only_a_bundle_needs_onnx_runtime(
     assert result.exit_code == 1
     assert result.stderr.startswith("dragoman: ONNX Runtime is missing: pip install '.[cpu]'")
     assert setting.run(setting.checkpoint).exit_code == 0
+
+
+def test_a_bundle_that_the_server_splits_for_translates_long_sentences_whole(
+    setting: Setting, tmp_path: Path
+) -> None:
+    limited = tmp_path / "limited"
+    shutil.copytree(setting.bundle, limited)
+    manifest = json.loads((limited / "bundle.json").read_text())
+    manifest["limits"]["max_source_positions"] = 4
+    (limited / "bundle.json").write_text(json.dumps(manifest))
+    output = tmp_path / "translations"
+    assert setting.json(limited, "--output", str(output))["num_cut"] == 0
+    assert output.read_text().split("\n")[:-1] == setting.translations()
 
 
 @pytest.mark.parametrize("kind", ["checkpoint", "bundle"])

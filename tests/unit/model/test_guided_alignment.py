@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 import stat
 import sys
 from pathlib import Path
@@ -14,11 +15,14 @@ import torch
 from export.bundle_writer import ExportOptions
 from export.exporter import export_checkpoint
 from model.alignment_quality import anchors, dictionary, measure
+from model.averaging import average_checkpoints
 from model.bundle import Bundle
 from model.checkpoint import load_checkpoint
+from model.config import AlignmentHead
 from model.optimization import alignment_loss
 from model.recipe import RecipeError, check_files, load_recipe
 from model.training import Trainer
+from model.validation import CorpusScore, Scores
 from model.word_alignment import align, link_mask, token_links, word_spans
 from tests.factories import tiny_tokenizer
 from tests.unit.model.test_training import write_corpus, write_recipe
@@ -112,8 +116,41 @@ def test_a_run_may_begin_to_align_and_to_cool_down_where_it_stands(corpus: Path)
     Trainer(load_recipe(aligned_recipe(corpus, "run", "", max_updates=3)), device="cpu").run()
     path = aligned_recipe(corpus, "run", "weight = 0.05", max_updates=6, cooldown_updates=2)
     longer = Trainer(load_recipe(path), device="cpu")
-    assert load_checkpoint(longer.run()).alignment_head is not None
+    longer.run()
+    last = corpus / "run" / "checkpoints" / "update-0000006"
+    assert load_checkpoint(last).alignment_head is not None
     assert longer.progress.update == 6
+
+
+def test_a_checkpoint_names_a_head_only_if_its_weights_trained_it(corpus: Path) -> None:
+    path = aligned_recipe(corpus, "run", "weight = 1.0\nfrom_update = 3\nhead = 2", max_updates=6)
+    trainer = Trainer(load_recipe(path), device="cpu", show_progress=False)
+    final, head = trainer.run(), AlignmentHead(0, 2)
+    kept = sorted((corpus / "run" / "checkpoints").iterdir())
+    # The first one is saved after update 3, the last one that did not align.
+    assert [load_checkpoint(folder).alignment_head for folder in kept] == [None, head]
+    assert load_checkpoint(corpus / "run" / "best").alignment_head == head
+    assert average_checkpoints(kept)[1] is None
+    assert average_checkpoints(kept[1:])[1] == head
+    shutil.rmtree(final)
+    trainer.save_weights(corpus / "mean")
+    assert load_checkpoint(corpus / "mean").alignment_head is None
+
+
+@pytest.mark.parametrize(("best_score", "head"), [(math.inf, None), (-1.0, AlignmentHead(0, 0))])
+def test_the_final_checkpoint_names_the_head_of_the_weights_that_it_takes(
+    corpus: Path,
+    best_score: float,
+    head: AlignmentHead | None,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    Trainer(load_recipe(aligned_recipe(corpus, "run", "", max_updates=4)), device="cpu").run()
+    path = aligned_recipe(corpus, "run", "weight = 1.0\nfrom_update = 4", max_updates=9)
+    trainer = Trainer(load_recipe(path), device="cpu")
+    scores = Scores(0.0, {"words": CorpusScore(0.0, 0.0)})
+    monkeypatch.setattr("model.training.validate", lambda *_, **__: scores)
+    trainer.progress.best_score = best_score  # of update 4, without a head; or worse than the mean
+    assert load_checkpoint(trainer.run()).alignment_head == head
 
 
 def test_alignments_that_are_missing_or_cannot_be_used_are_errors(corpus: Path) -> None:

@@ -11,17 +11,22 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
+import time
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 import torch
 from torch import Tensor
 
-from model.averaging import average_weights
+from model.averaging import average_checkpoints
 from model.checkpoint import load_checkpoint
 from model.optimization import SmoothedLoss, learning_rate
 from model.recipe import Optimization, load_recipe
-from model.training import Trainer, TrainingError
+from model.run_state import TrainingError
+from model.training import Trainer
+from model.training_report import thinned
 from model.transformer import Transformer
 
 WORDS = ["red", "green", "blue", "small", "large", "round", "square", "box", "ball", "tree"]
@@ -189,7 +194,8 @@ def test_training_learns_and_leaves_a_checkpoint_that_averages_the_last_ones(cor
     assert losses[-1] < 0.7 * losses[0]
     kept = sorted((corpus / "run" / "checkpoints").iterdir())
     assert [folder.name for folder in kept] == ["update-0000057", "update-0000060"]
-    mean, best = average_weights(kept), load_checkpoint(corpus / "run" / "best").model.state_dict()
+    mean, _ = average_checkpoints(kept)
+    best = load_checkpoint(corpus / "run" / "best").model.state_dict()
     weights = load_checkpoint(final).model.state_dict()
     assert all(torch.allclose(weights[n], mean[n]) for n in weights) or all(
         torch.equal(weights[n], best[n]) for n in weights
@@ -383,3 +389,54 @@ def test_the_rate_falls_to_nothing_over_the_cooldown() -> None:
     assert learning_rate(101, options) == learning_rate(101, plain)
     assert learning_rate(151, options) == pytest.approx(learning_rate(151, plain) / 2)
     assert learning_rate(200, options) == pytest.approx(learning_rate(200, plain) / 100)
+
+
+def test_a_report_shows_the_curves_of_the_run(corpus: Path) -> None:
+    path = write_recipe(corpus, "run", max_updates=9)
+    Trainer(load_recipe(path), device="cpu", show_progress=False).run()
+    page = (corpus / "run" / "report.md").read_text()
+    assert page.startswith("# Training run words\n")
+    assert "3 validations up to update 9" in page
+    assert "![Curves](curves.svg)" in page
+    root = ElementTree.parse(corpus / "run" / "curves.svg").getroot()
+    points = [line.attrib["points"].split() for line in root.iter() if "points" in line.attrib]
+    # The training loss, the validation loss, BLEU of one corpus, the speed.
+    assert [len(line) for line in points] == [9, 3, 3, 9]
+
+
+def test_a_curve_is_thinned_to_means_of_neighbours() -> None:
+    curve = [(float(x), float(x % 2)) for x in range(1, 1001)]
+    thin = thinned(curve)
+    assert len(thin) <= 400
+    assert thin[-1][0] == 1000.0
+    assert all(0.3 <= y <= 0.7 for _, y in thin[:-1])
+    assert thinned([]) == []
+
+
+def test_a_run_is_paused_by_a_file_and_goes_on_when_it_is_gone(
+    corpus: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    trainer = Trainer(load_recipe(write_recipe(corpus, "run", max_updates=2)), device="cpu")
+    pause = corpus / "run" / "pause"
+    pause.touch()
+    timer = threading.Timer(1.0, pause.unlink)
+    timer.start()
+    with caplog.at_level("INFO"):
+        trainer.run()
+    assert not pause.exists()
+    assert f"paused at update 0; remove {pause} to go on" in caplog.text
+    assert trainer.progress.update == 2
+
+
+def test_a_paused_run_can_be_interrupted(corpus: Path) -> None:
+    path = write_recipe(corpus, "run")
+    (corpus / "run").mkdir()
+    (corpus / "run" / "pause").touch()
+    child = run_child(path)
+    tensorboard = corpus / "run" / "tensorboard"
+    while child.poll() is None and not tensorboard.exists():
+        time.sleep(0.1)
+    time.sleep(1.0)
+    child.send_signal(signal.SIGTERM)
+    assert child.wait() in (1, -signal.SIGINT)
+    assert (corpus / "run" / "state.pt").exists()

@@ -14,9 +14,9 @@ from typing import Literal
 import torch
 from torch import distributed
 
+from model.config import AlignmentHead
 from model.recipe import load_recipe
 from model.training import Trainer
-from model.transformer import Transformer
 
 
 class KilledTrainer(Trainer):
@@ -29,9 +29,9 @@ class KilledTrainer(Trainer):
         self._die_at("kill_after_update")
 
     def _save_checkpoint(
-        self, folder: Path, model: Transformer, dtype: Literal["fp32", "fp16"] = "fp32"
+        self, folder: Path, head: AlignmentHead | None, dtype: Literal["fp32", "fp16"] = "fp32"
     ) -> None:
-        super()._save_checkpoint(folder, model, dtype)
+        super()._save_checkpoint(folder, head, dtype)
         if folder.parent.name == "checkpoints":
             self._die_at("kill_before_state")
 

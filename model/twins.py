@@ -1,0 +1,76 @@
+"""Which lines of test sets have no near twin in the training text, as a file.
+
+    python -m model.twins RECIPE --data-root PREPARED --output kept.json
+        [--test NAME=SOURCE,REFERENCE]...
+
+A sentence whose near twin was trained on flatters a model. Twins are found as `prepare_corpus`
+finds them (`cleaning.near_twins`), but in all training corpora: numbers, case, punctuation and
+names aside, the same source, the same target, or sources whose character 4-grams overlap by half.
+The file maps each test set, the recipe's validation sets among them, to the numbers of the lines to
+keep, from 0.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from model.cleaning import Pair, near_twins
+from model.corpus import read_lines
+from model.recipe import load_recipe
+
+
+def lines_without_twins(train: Sequence[Pair], test: Sequence[Pair]) -> list[int]:
+    """Numbers of the test pairs, from 0, of which no training pair is a near twin."""
+    twins = {index for found in near_twins(train, test).values() for index in found}
+    return [index for index in range(len(test)) if index not in twins]
+
+
+def _pairs(source: Path, target: Path) -> list[Pair]:
+    return list(zip(read_lines(source), read_lines(target), strict=True))
+
+
+def main(
+    recipe: Annotated[Path, typer.Argument(help="The recipe that a model was trained by.")],
+    data_root: Annotated[Path, typer.Option(help="Its corpora, as trained on.")],
+    output: Annotated[Path, typer.Option(help="The file to write.")],
+    test: Annotated[
+        list[str] | None,
+        typer.Option(help="Another test set, NAME=SOURCE,REFERENCE; may be repeated."),
+    ] = None,
+) -> None:
+    """Write which lines of the test sets have no near twin in the training text."""
+    data = load_recipe(recipe, data_root=data_root).data
+    train = [pair for corpus in data.train for pair in _pairs(corpus.source, corpus.target)]
+    tests = {corpus.name: (corpus.source, corpus.target) for corpus in data.valid}
+    tests |= parse_tests(test or [])
+    kept = {}
+    for name, files in tests.items():
+        pairs = _pairs(*files)
+        kept[name] = lines_without_twins(train, pairs)
+        typer.echo(f"{name}: {len(kept[name])} of {len(pairs)} lines have no near twin")
+    output.write_text(json.dumps(kept) + "\n", encoding="utf-8")
+
+
+def parse_tests(tests: Sequence[str]) -> dict[str, tuple[Path, Path]]:
+    """Test sets by name, from NAME=SOURCE,REFERENCE.
+
+    Raises:
+        typer.BadParameter: one has another form.
+    """
+    found = {}
+    for text in tests:
+        name, _, files = text.partition("=")
+        source, comma, reference = files.partition(",")
+        if not (name and source and comma and reference):
+            raise typer.BadParameter(f"--test takes NAME=SOURCE,REFERENCE, not {text!r}")
+        found[name] = (Path(source), Path(reference))
+    return found
+
+
+if __name__ == "__main__":
+    typer.run(main)
