@@ -46,7 +46,7 @@ def declared(file: Path, *extras: str) -> set[str]:
     [
         ("service", ["cpu"]),
         ("model", ["cpu", "train", "evaluate"]),
-        ("export", ["cpu", "train", "compare"]),
+        ("export", ["cpu", "train", "import"]),
         ("cli", ["cpu", "train", "evaluate", "bench"]),
         ("bench", ["cpu", "train", "evaluate", "bench", "peers"]),
     ],

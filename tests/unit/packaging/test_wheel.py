@@ -95,7 +95,17 @@ def test_metadata_says_what_the_project_file_says(wheel: zipfile.Path) -> None:
     assert f"Version: {dragoman.__version__}" in metadata
     assert "License-Expression: Apache-2.0" in metadata
     extras = {line.split(": ")[1] for line in metadata if line.startswith("Provides-Extra: ")}
-    assert extras == {"cpu", "gpu", "evaluate", "bench", "peers", "train", "dev", "manifests"}
+    assert extras == {
+        "cpu",
+        "gpu",
+        "evaluate",
+        "bench",
+        "peers",
+        "train",
+        "import",
+        "dev",
+        "manifests",
+    }
     points = wheel / f"dragoman-{dragoman.__version__}.dist-info" / "entry_points.txt"
     assert "dragoman = cli.main:app" in points.read_text()
 
