@@ -55,7 +55,7 @@ def build_decoder_step(
     # Unsqueeze, not Reshape: it keeps the dimension's name, by which the runtime sees that two
     # values have the same shape and can share a buffer.
     token_ids = graph.op("Unsqueeze", graph.input("token_ids", "int64", ["rows"]), column)
-    arithmetic = arithmetic_for(precision, graph, token_ids, fixed_steps=True)
+    arithmetic = arithmetic_for(precision, graph, token_ids, static_scales=True)
     layers = Layers(graph, arithmetic, weights, config)
     attention = _CachedAttention(layers, resident)
     position_ids = graph.op("Unsqueeze", attention.positions, column)

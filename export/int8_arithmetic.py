@@ -1,13 +1,13 @@
-"""8-bit integer products with one activation scale for every row, or a fixed one.
+"""8-bit integer products with one activation scale for every row, or a static one.
 
     y[r, n] = scale[r] * scale[n] * sum over i of q[r, i] * w[i, n] + bias[n]
 
 Weights are quantised once, symmetrically, per output channel; activations at run time, per row. The
-output of a decoder's layer normalisation gets a fixed scale instead, a constant of the graph that
+output of a decoder's layer normalisation gets a static scale instead, a constant of the graph that
 follows from the gains and biases. The product then adds its bias by itself.
 
 Integer sums don't depend on their order and everything else works row by row, so a row's result
-doesn't depend on the other rows, bit by bit. Dynamic quantisation usually has one scale for the
+doesn't depend on the other rows, bit for bit. Dynamic quantisation usually has one scale for the
 whole tensor, which would lose this property, and accuracy too.
 """
 
@@ -24,11 +24,11 @@ from export.graph_builder import MICROSOFT, GraphBuilder
 
 Int8 = npt.NDArray[np.int8]
 
-# Range of fixed steps in standard deviations; values beyond it are clipped. In the decoder of the
+# Range of static scales in standard deviations; values beyond it are clipped. In the decoder of the
 # included model these are at most 3 of 10,000 values, and clipping them costs less than wider steps
 # for all others. (For a normal distribution too, 4 loses the least.) The model's log-probabilities
 # differ from the checkpoint's by 0.0260, 0.0252, 0.0260, 0.0275 and 0.0316 on average with a range
-# of 3.5, 4, 4.5, 5 and 6, and by 0.0213 with a step for each row.
+# of 3.5, 4, 4.5, 5 and 6, and by 0.0213 with a scale for each row.
 _REACH = 4.0
 
 # MatMulInteger's fast kernels need unsigned activations, hence a zero point in the middle.
@@ -41,14 +41,14 @@ class Int8Arithmetic(Float32Arithmetic):
     Args:
         graph: where to add nodes.
         token_ids: the ids [...] whose states [..., D] the graph computes.
-        fixed_steps: quantise normalised states in fixed steps. For decoders only: an encoder's
+        static_scales: normalised states get static scales. For decoders only: an encoder's
             states reach 10 standard deviations, and errors in them affect the whole translation.
     """
 
-    def __init__(self, graph: GraphBuilder, token_ids: str, *, fixed_steps: bool = False) -> None:
+    def __init__(self, graph: GraphBuilder, token_ids: str, *, static_scales: bool = False) -> None:
         super().__init__(graph)
-        self._fixed_steps = fixed_steps
-        self._steps: dict[str, np.float32] = {}  # of normalised states
+        self._uses_static_scales = static_scales
+        self._static_scales: dict[str, np.float32] = {}  # of normalised states
         self._quantized: dict[tuple[str, bool], tuple[str, str]] = {}
         shape = graph.op("Shape", graph.op("Unsqueeze", token_ids, graph.constant([-1], np.int64)))
         self._middle = graph.op("ConstantOfShape", shape, value=_uint8(_MIDDLE))  # [..., 1]
@@ -64,18 +64,18 @@ class Int8Arithmetic(Float32Arithmetic):
         return self._graph.op("Mul", rows, row_scales)
 
     def normalize(self, states: str, norm: Norm) -> str:
-        """LayerNormalization over the last axis; records the fixed step of its result."""
+        """LayerNormalization over the last axis; records the static scale of its result."""
         normalized = super().normalize(states, norm)
-        if self._fixed_steps:
-            self._steps[normalized] = step_of(norm)
+        if self._uses_static_scales:
+            self._static_scales[normalized] = static_scale_of(norm)
         return normalized
 
     def linear(self, linear: Linear) -> str:
         """The result [..., out]."""
-        if linear.states in self._steps and not linear.non_negative:
+        if linear.states in self._static_scales and not linear.non_negative:
             values, scales = quantize_rows(linear.weight)
             weight = self._graph.constant(values.T)
-            return self._multiply_in_steps(linear.states, weight, scales, linear.bias)
+            return self._multiply_static(linear.states, weight, scales, linear.bias)
         product, scale = self._scaled_product(linear)
         scaled = self._graph.op("Mul", product, scale)
         return self._graph.op("Add", scaled, self.constant(linear.bias))
@@ -91,8 +91,8 @@ class Int8Arithmetic(Float32Arithmetic):
         """states times the transposed table, from the same 8-bit numbers as the embedding."""
         values, scales = quantize_rows(table)
         weight = transposed(self._graph, self._graph.constant(values))
-        if states in self._steps:
-            return self._multiply_in_steps(states, weight, scales)
+        if states in self._static_scales:
+            return self._multiply_static(states, weight, scales)
         quantized, scale = self._quantize(states, table.shape[1])
         product = self._multiply(quantized, weight, scales)
         return self._graph.op("Mul", product, scale)
@@ -106,14 +106,14 @@ class Int8Arithmetic(Float32Arithmetic):
         zero_point = 0 if linear.non_negative else _MIDDLE
         return self._multiply(quantized, weight, scales, zero_point=zero_point), scale
 
-    def _multiply_in_steps(
+    def _multiply_static(
         self, states: str, weight: str, scales: Float32, bias: Float32 | None = None
     ) -> str:
-        """The complete product, of normalised states in fixed steps."""
-        step = self._steps[states]
+        """The complete product, of normalised states with a static scale."""
+        scale = self._static_scales[states]
         middle = self._graph.constant(_MIDDLE, np.uint8)
-        quantized = self._graph.op("QuantizeLinear", states, self.constant(step), middle)
-        return self._multiply(quantized, weight, scales, step=step, bias=bias)
+        quantized = self._graph.op("QuantizeLinear", states, self.constant(scale), middle)
+        return self._multiply(quantized, weight, scales, state_scale=scale, bias=bias)
 
     def _multiply(
         self,
@@ -122,15 +122,15 @@ class Int8Arithmetic(Float32Arithmetic):
         scales: Float32,
         *,
         zero_point: int = _MIDDLE,
-        step: npt.ArrayLike = 1.0,
+        state_scale: npt.ArrayLike = 1.0,
         bias: Float32 | None = None,
     ) -> str:
-        """step * (states - zero_point) times the scaled weight, plus `bias`."""
+        """state_scale * (states - zero_point) times the scaled weight, plus `bias`."""
         return self._graph.op(
             "MatMulIntegerToFloat",
             states,
             weight,
-            self.constant(step),
+            self.constant(state_scale),
             self.constant(scales),
             self._graph.constant(zero_point, np.uint8),
             *(() if bias is None else ("", self.constant(bias))),
@@ -175,8 +175,8 @@ def quantize_rows(matrix: Float32) -> tuple[Int8, Float32]:
     return values, scales
 
 
-def step_of(norm: Norm) -> np.float32:
-    """The fixed step for the states that `norm` returns; 127 steps cover their range.
+def static_scale_of(norm: Norm) -> np.float32:
+    """The static scale of the states that `norm` returns; 127 steps cover their range.
 
     No state is more than sqrt(D - 1) standard deviations from the mean of all D.
     """

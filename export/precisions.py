@@ -11,7 +11,7 @@ PRECISIONS = ("fp32", "fp16", "int8")
 
 
 def arithmetic_for(
-    precision: str, graph: GraphBuilder, token_ids: str, *, fixed_steps: bool = False
+    precision: str, graph: GraphBuilder, token_ids: str, *, static_scales: bool = False
 ) -> Arithmetic:
     """The arithmetic of `precision` for one graph.
 
@@ -19,7 +19,7 @@ def arithmetic_for(
         precision: fp32, fp16 or int8.
         graph: where to add nodes.
         token_ids: the ids [...] whose states [..., D] the graph computes.
-        fixed_steps: allows fixed quantisation steps for int8, see `Int8Arithmetic`.
+        static_scales: allows static activation scales for int8, see `Int8Arithmetic`.
 
     Raises:
         ExportError: no such precision.
@@ -29,5 +29,5 @@ def arithmetic_for(
     if precision == "fp16":
         return Float16Arithmetic(graph)
     if precision == "int8":
-        return Int8Arithmetic(graph, token_ids, fixed_steps=fixed_steps)
+        return Int8Arithmetic(graph, token_ids, static_scales=static_scales)
     raise ExportError(f"precision must be one of {', '.join(PRECISIONS)}, not {precision!r}")

@@ -43,7 +43,7 @@ def build_scoring(
     graph = GraphBuilder("scoring")
     target_ids = graph.input("target_ids", "int64", ["target"])
     fed = _shifted(graph, target_ids, config.bos_id)
-    arithmetic = arithmetic_for(precision, graph, fed, fixed_steps=True)
+    arithmetic = arithmetic_for(precision, graph, fed, static_scales=True)
     layers = Layers(graph, arithmetic, weights, config)
     attention = _TargetAttention(layers, target_ids, alignment_head)
     states = layers.embed("target", fed, attention.positions)  # [T, D]

@@ -157,7 +157,7 @@ def beam_search(
 ) -> list[list[ReferenceHypothesis]]:
     """The best of k hypotheses that grow side by side (Graves, 2012; Wu et al., 2016).
 
-    A step draws the best 2k continuations of a sentence's beam. Those that end with EOS and are
+    A step takes the best 2k continuations of a sentence's beam. Those that end with EOS and are
     among the best k are finished; the first k that don't end go on. At the length limit the best
     k continuations are hypotheses as they stand.
 

@@ -2,7 +2,7 @@
 
 A run is a deterministic function of its recipe: batches follow from the seed and the epoch's
 number, and everything random is part of the saved state. A run that was killed and started again
-therefore ends with the weights of an unbroken one, bit by bit if it has as many threads.
+therefore ends with the weights of an unbroken one, bit for bit if it has as many threads.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ def greedy_steps(
 
 
 def rows_equal(first: StepOutput, i: int, second: StepOutput, j: int) -> bool:
-    """Whether row i of one output is row j of another, bit by bit."""
+    """Whether row i of one output is row j of another, bit for bit."""
     return all(
         getattr(first, name)[i].tobytes() == getattr(second, name)[j].tobytes()
         for name in ("top_ids", "top_logits", "log_sum_exp")

@@ -80,9 +80,9 @@ def outputs_foreseen(
     scheduler: Scheduler, runner: ModelRunner, plan: StepPlan, most: int, now: float
 ) -> list[StepOutput]:
     """Of the plan's step and those that are foreseen after it, `most` together."""
-    num_foreseen = min(scheduler.num_foreseen(), most)
+    num_steps = min(scheduler.num_uninterrupted_steps(), most)
     outputs = [runner.execute(plan)]
-    while len(outputs) < num_foreseen and scheduler.goes_on(outputs[-1], now):
+    while len(outputs) < num_steps and scheduler.can_continue(outputs[-1], now):
         plan = plan.followed_by(outputs[-1])
         outputs.append(runner.execute(plan))
     return outputs

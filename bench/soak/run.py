@@ -40,7 +40,8 @@ from bench.suite.reference import find_capacity
 from bench.suite.suite import Suite, remembered
 from bench.suite.systems import Running, environment, running
 from dragoman.client import Client
-from dragoman.results import Search, TranslationError
+from dragoman.options import Search
+from dragoman.results import TranslationError
 
 UNARY, STREAMS, BEAMS, CANCELS = "unary", "streams", "beams", "cancels"
 

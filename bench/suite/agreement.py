@@ -11,7 +11,7 @@ from bench.load.source import read_texts
 from bench.suite.artifacts import Artifacts
 from bench.suite.systems import System, running
 from dragoman.client import Client
-from dragoman.results import Search
+from dragoman.options import Search
 
 NUM_TEXTS = 200
 _TEXTS_A_CALL = 20

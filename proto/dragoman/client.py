@@ -25,6 +25,7 @@ import grpc
 
 from dragoman import requests
 from dragoman.base_client import BaseClient, PreparedCall
+from dragoman.options import Sampling, Search
 from dragoman.results import (
     Alignment,
     FinishReason,
@@ -32,9 +33,7 @@ from dragoman.results import (
     ModelInfo,
     ModelLimits,
     PairScore,
-    Sampling,
     ScoreBatch,
-    Search,
     Sentence,
     SourceToken,
     StreamEnd,

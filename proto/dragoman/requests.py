@@ -19,7 +19,8 @@ from google.protobuf.message import Message
 
 from dragoman.addresses import server_address
 from dragoman.conversions import CLIENT_ID, REQUEST_ID, VALID_ID
-from dragoman.results import Sampling, Search, TranslationError
+from dragoman.options import Sampling, Search
+from dragoman.results import TranslationError
 from dragoman.v1 import translation_pb2 as pb
 
 _ENUMS: dict[str, tuple[str, Any]] = {

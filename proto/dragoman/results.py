@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -52,84 +51,6 @@ class TranslationError(Exception):
         self.retry_after_seconds = retry_after_seconds
         self.field = field
         self.description = description
-
-
-@dataclass(frozen=True)
-class Sampling:
-    """How to draw tokens at random: the contract's `Sampling`, which has ranges and defaults.
-
-    Attributes:
-        temperature: below 1, likely tokens become likelier still.
-        top_k: the number of best tokens to draw from.
-        top_p: of these, the fewest that make up this share of their probability.
-        seed: the same seed draws the same translation of the same sentence; with None, each draw is
-            independent, also of the same text within one call.
-    """
-
-    temperature: float | None = None
-    top_k: int | None = None
-    top_p: float | None = None
-    seed: int | None = None
-
-
-@dataclass(frozen=True)
-class Search:
-    """How to search for a translation; None leaves a field to the server.
-
-    The contract's `SearchOptions` has the ranges and the defaults.
-
-    Attributes:
-        beam_size: hypotheses searched in parallel; 1 is greedy search.
-        length_penalty: the exponent alpha.
-        length_penalty_kind: "power" or "gnmt".
-        early_stopping: "heuristic", "first" or "never".
-        min_new_tokens: the least number of tokens before the end.
-        suppressed_tokens: pieces of the vocabulary that are never generated.
-        repetition_penalty: multiplies the log-probabilities of tokens generated before.
-        no_repeat_ngram_size: no sequence of this many tokens repeats.
-        target_prefix: the beginning of each text's translation.
-        sampling: draw tokens at random.
-    """
-
-    beam_size: int | None = None
-    length_penalty: float | None = None
-    length_penalty_kind: str | None = None
-    early_stopping: str | None = None
-    min_new_tokens: int | None = None
-    suppressed_tokens: Sequence[str] = ()
-    repetition_penalty: float | None = None
-    no_repeat_ngram_size: int | None = None
-    target_prefix: str | None = None
-    sampling: Sampling | None = None
-
-    def __post_init__(self) -> None:
-        if isinstance(self.suppressed_tokens, str):
-            raise TypeError("suppressed_tokens: must be several pieces, not one text")
-
-    @classmethod
-    def ctranslate2(cls, beam_size: int = 2, length_penalty: float = 1.0) -> Search:
-        """The beam search of CTranslate2's `translate_batch`, which stops at the first k that end.
-
-        With one difference: CTranslate2 generates at least one token (`min_decoding_length=1`) and
-        rescales the probabilities of the first for that. Here, `replace(..., min_new_tokens=1)`
-        forbids the empty translation, without rescaling.
-        """
-        return cls(beam_size, length_penalty, "power", "first")
-
-    @classmethod
-    def hugging_face(
-        cls, beam_size: int = 4, length_penalty: float = 1.0, early_stopping: str = "heuristic"
-    ) -> Search:
-        """The beam search of Hugging Face's `generate` with `num_beams=beam_size`.
-
-        Its `early_stopping` False is "heuristic" here, True is "first", and "never" is "never".
-        """
-        return cls(beam_size, length_penalty, "power", early_stopping)
-
-    @classmethod
-    def gnmt(cls, beam_size: int = 4, length_penalty: float = 0.6) -> Search:
-        """A beam search with the length penalty of Wu et al. (2016, equation 14)."""
-        return cls(beam_size, length_penalty, "gnmt", "heuristic")
 
 
 class Token(NamedTuple):

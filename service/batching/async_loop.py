@@ -1,4 +1,7 @@
-"""The step loop of a runner that takes a plan while it still works on another."""
+"""The step loop for pipelined steps on a GPU; nothing to do with asyncio.
+
+The runner accepts a plan while it still executes others.
+"""
 
 from __future__ import annotations
 

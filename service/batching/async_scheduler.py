@@ -1,13 +1,13 @@
-"""Scheduling a step before the output of the one before it is known.
+"""The scheduler for pipelined steps on a GPU; nothing to do with asyncio.
 
-While a device works on a step, the host would otherwise wait for it, and then the device for the
-host. Greedy rows do not need the host: the runner feeds each its own best token
-(`StepPlan.chained`). So the next plan is made from what is known, which is the state of one step or
-more ago:
+It plans a step before the output of the step before it is known. Otherwise the host would wait for
+the device during a step, and the device for the host after it. Greedy rows do not need the host:
+the runner feeds each its own best token (`StepPlan.chained`). So a plan follows from a state that
+is one or more steps old:
 
-- A row that has ended meanwhile steps once more; its output is left out afterwards.
-- Requests join, leave and are cancelled as many steps later as are in flight; and among many rows,
-  new requests wait up to three steps more for others to join with.
+- A row that has ended in the meantime steps again; that output is discarded.
+- Requests join, leave and are cancelled as many steps later as are in flight. With many rows, new
+  requests wait up to three more steps, so that several join at once.
 - Rows don't move while a step is in flight: free rows are given to new requests, or stay free.
 
 Searches that need the host at every step (beams, sampling, repetition rules, forced tokens) are not
@@ -77,7 +77,7 @@ class AsyncScheduler(Scheduler):
             return False
         head = self._queue.peek()
         if head is None:
-            return not self._lane.is_sparse and self._lane.goes_on_after_in_flight
+            return not self._lane.is_sparse and self._lane.continues_after_in_flight
         return _is_greedy(head)  # another joins when rows may move
 
     def _admit(self, now: float, lane: int) -> list[RequestEntry]:
@@ -121,10 +121,10 @@ class AsyncLane(Lane):
         return len(self._free_rows) > _MAX_FREE_PART * len(self._owners)
 
     @property
-    def goes_on_after_in_flight(self) -> bool:
+    def continues_after_in_flight(self) -> bool:
         """Whether a row does not reach its length with the steps in flight."""
         rows = [row for row, entry in enumerate(self._owners) if entry is not None]
-        return self._decoding.goes_on(rows, self.num_in_flight)
+        return self._decoding.continues_after(rows, self.num_in_flight)
 
     def plan(self, admitted: list[RequestEntry]) -> StepPlan | None:
         """Plan a step that comes after those in flight."""

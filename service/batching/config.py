@@ -19,8 +19,8 @@ class EngineConfig:
         max_queue_seconds: longest expected wait of a call for its first sequence to begin; a call
             is refused beyond it. None for the limit of `service.engine.admission`.
         encode_token_budget: most source tokens to encode in one iteration.
-        rows_together: up to so many rows for each lane that a runner has, lanes take turns, each
-            with the whole processor; with more, they step beside each other.
+        turn_rows_per_lane: up to so many rows for each lane of the runner, lanes take turns, each
+            with all arithmetic threads; with more, they step concurrently.
         step_seconds: duration of a step of one row, measured before serving; 0 if unknown.
     """
 
@@ -29,7 +29,7 @@ class EngineConfig:
     max_waiting: int = 1024
     max_queue_seconds: float | None = math.inf
     encode_token_budget: int = 512
-    rows_together: int = 8
+    turn_rows_per_lane: int = 8
     step_seconds: float = 0.0
 
     def __post_init__(self) -> None:

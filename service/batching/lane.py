@@ -1,6 +1,6 @@
 """The rows of one lane: which request is in each, and the plan of their next step.
 
-A lane is a group of rows that steps at its own time, on caches of its own.
+A lane is a group of rows that steps as one batch, with its own caches.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class Lane:
         num_rows = len(self._owners)
         if not num_rows:
             return None
-        # Copies of the arrays, since `update` writes them and a plan is a value.
+        # Copies of the arrays, since `update` writes them, and a plan must not change.
         return StepPlan(
             copies=self._decoding.take_copies(),
             encodes=encodes,
@@ -210,16 +210,16 @@ class Lane:
     # --- steps that follow each other at once ----------------------------------------------------
 
     @property
-    def num_foreseen(self) -> int:
-        """Steps, with the planned one, in which nothing is decided but perhaps in the last.
+    def num_uninterrupted_steps(self) -> int:
+        """Steps, the planned one included, that can run without an update between them.
 
-        In each after the first, the rows go on with the best tokens of the one before it
-        (`StepPlan.followed_by`), as long as `goes_on`.
+        In each after the first, the rows continue with the best tokens of the step before it
+        (`StepPlan.followed_by`), as long as `can_continue`.
         """
         if self._streaming or not self._decoding.is_greedy:
             return 1
         return self._decoding.num_left(len(self._owners))
 
-    def goes_on(self, output: StepOutput, now: float) -> bool:
-        """Whether no request ended in a step by its token, nor passed its deadline."""
+    def can_continue(self, output: StepOutput, now: float) -> bool:
+        """Whether no row ended with its best token, and no deadline has passed."""
         return now < self._next_deadline and not self._decoding.ends(output)

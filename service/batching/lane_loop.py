@@ -1,15 +1,15 @@
-"""The step loop of a runner whose rows are in lanes, one or more, which step beside each other.
+"""The step loop of a runner with one lane or more, for CPUs.
 
-Threads that share an operator wait for each other hundreds of times in a step, and whenever one of
-them has to wait for its core (the event loop and the clients need theirs too) all do. So with more
-than a few rows, every lane steps on its own thread, at its own time. With few, whose time goes into
-reading the weights, lanes take turns on the loop's thread, each with the whole processor.
+Threads that share an operator synchronise hundreds of times in a step. If one of them has to wait
+for its core, which the event loop and clients also use, all wait. So with many rows, each lane
+steps on its own thread, independently. With few rows, a step's time is spent on reading the
+weights, and lanes take turns on the loop's thread, each with all arithmetic threads.
 
-With one lane or two, sources are encoded on a thread of their own before they join, all that have
-come meanwhile together: no step waits for an encode, however long the text.
+With one or two lanes, sources are encoded on a separate thread before their requests join, so that
+no step waits for an encode. Each encode takes all sources that arrived during the last one.
 
-Everything but steps, encodes and scores stays on the loop's thread: what a lane's thread brought
-comes back as a command.
+Lane threads and the encoder's thread only compute. Their results are queued as commands, and
+carried out on the loop's thread.
 """
 
 from __future__ import annotations
@@ -70,26 +70,27 @@ class LaneLoop(StepLoop):
 
     @property
     def _is_idle(self) -> bool:
-        # After a step the next iteration looks; to look here as well would cost as much again.
+        # `ready` is expensive: after a step here, the next iteration calls it anyway.
         return not (self._has_stepped or self._scheduler.can_encode or self._scheduler.ready())
 
     def iterate(self) -> None:
         """Schedule the lanes that are ready, execute their plans, update."""
         self._encode_ahead()
         schedules = self._schedule_lanes()
-        self._has_stepped = len(schedules) == self._scheduler.num_busy == 1
-        if self._has_stepped:
+        runs_on_this_thread = len(schedules) == self._scheduler.num_busy == 1
+        self._has_stepped = runs_on_this_thread
+        if runs_on_this_thread:
             [schedule] = schedules
             steps = self._execute(schedule)
             self._update(schedule, steps)
             self._score(schedule)
             return
         for schedule in schedules:
-            self._execute_beside(schedule)  # its end is a command, which updates
+            self._execute_beside(schedule)  # queues the command `_executed`, which updates
 
     def _schedule_lanes(self) -> list[Schedule]:
         schedules = []
-        # What one lane leaves in the queue may be for another that had nothing to do before.
+        # Requests that one lane did not admit may go to another, idle until now.
         while lanes := self._scheduler.ready():
             schedules += [self._schedule(lane) for lane in lanes]
             if len(self._lanes) == 1:
@@ -99,10 +100,10 @@ class LaneLoop(StepLoop):
     # --- one lane, on this thread ----------------------------------------------------------------
 
     def _execute(self, schedule: Schedule) -> list[Step]:
-        """Execute a plan, and at once the steps after it in which nothing is to be decided.
+        """Execute a plan and, without updating between them, the uninterrupted steps after it.
 
-        A step that reads the weights displaces from the processor's caches what Python needs, which
-        takes three times as long then. So what can wait is done once for several steps.
+        A step reads the weights, which evicts Python's data from the processor's caches: Python
+        code takes three times as long after it. So updates are made once for several steps.
         """
         plan, lane = schedule.plan, schedule.lane
         steps: list[Step] = []
@@ -110,21 +111,23 @@ class LaneLoop(StepLoop):
             return steps
         runner, started_at = self._runner_alone(lane), schedule.scheduled_at
         most = MAX_UNREPORTED - len(self._unreported)
-        num_foreseen = min(self._scheduler.num_foreseen(lane), most)
+        num_steps = min(self._scheduler.num_uninterrupted_steps(lane), most)
         while True:
             outcome, now = outcome_of(partial(runner.execute, plan)), self._clock()
             steps.append(Step(outcome, started_at, now))
-            if len(steps) >= num_foreseen or not self._commands.empty():
+            if len(steps) >= num_steps or not self._commands.empty():
                 return steps
-            if isinstance(outcome, Exception) or not self._scheduler.goes_on(outcome, now, lane):
+            if isinstance(outcome, Exception):
+                return steps
+            if not self._scheduler.can_continue(outcome, now, lane):
                 return steps
             plan, started_at = plan.followed_by(outcome), now
 
     def _runner_alone(self, lane: int) -> ModelRunner:
-        """With the whole processor, or beside an encode with this lane's share of it.
+        """The lane's runner with all threads, or beside an encode with the lane's share of them.
 
-        A single lane keeps to its share among many rows: it is the only one because encodes and
-        event loop have as much to do.
+        With many rows, a single lane uses only its share: the other threads are for encodes and the
+        event loop.
         """
         is_single = len(self._lanes) == 1
         shares = self._scheduler.is_encoding or (is_single and not self._scheduler.takes_turns)
@@ -199,7 +202,7 @@ class LaneLoop(StepLoop):
     def _carry_out_commands(self) -> bool:
         if super()._carry_out_commands():
             return True
-        while self._is_under_way:  # what is under way is reported like all before it
+        while self._is_under_way:  # report what is still running
             if (command := self._commands.get()) is not None:
                 command()
         return False
@@ -213,7 +216,7 @@ class LaneLoop(StepLoop):
     def _close(self) -> None:
         for thread in (*self._threads, self._encoder):
             thread.stop()
-        if self._is_under_way:  # the loop failed, and what is under way may hang: leave it
+        if self._is_under_way:  # the loop failed; the work may hang: don't wait for it
             return
         for thread in (*self._threads, self._encoder):
             thread.join()

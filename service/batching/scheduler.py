@@ -3,10 +3,10 @@
 Pure policy: no tensors of the model, no clock, no threads. A step loop calls `schedule` for a plan,
 executes it, and calls `update` with the output, for each lane at its own time.
 
-Lanes are groups of rows that step beside each other; a runner without lanes counts as one. All have
-one queue. While there are few rows, lanes take turns, each with the whole processor, and a request
-joins the lane with the most rows, so that there are few turns. With more, lanes step beside each
-other, and a request joins the one with the fewest.
+Lanes are groups of rows that step as batches of their own; a runner without lanes counts as one.
+All share one queue. While there are few rows, lanes take turns, each with all arithmetic threads,
+and a request joins the lane with the most rows, so that there are few turns. With more rows, lanes
+step concurrently, and a request joins the lane with the fewest.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ class Scheduler:
         bos_id, eos_id: ids that begin and end a target.
         encode_token_budget: most source tokens to encode in one iteration, so that new requests do
             not stall the running rows; a longer source is encoded alone.
-        together: up to so many rows, waiting ones included, lanes take turns.
-        encodes_ahead: whether with more, the loop encodes sources before they join.
+        max_turn_rows: up to so many rows, in use or waited for, lanes take turns.
+        encodes_ahead: whether with more rows, the loop encodes sources before they join.
     """
 
     def __init__(
@@ -46,10 +46,10 @@ class Scheduler:
         bos_id: int,
         eos_id: int,
         encode_token_budget: int,
-        together: int = 0,
+        max_turn_rows: int = 0,
         encodes_ahead: bool = False,
     ) -> None:
-        self._together = together
+        self._max_turn_rows = max_turn_rows
         self._encodes_ahead = encodes_ahead
         self._encode_token_budget = encode_token_budget
         self._lanes = self._make_lanes(limits, bos_id, eos_id)
@@ -98,7 +98,7 @@ class Scheduler:
     @property
     def takes_turns(self) -> bool:
         """Whether there are few enough rows that one lane at a time has the whole processor."""
-        return self._demand() <= self._together
+        return self._demand() <= self._max_turn_rows
 
     def num_beside(self, lane: int) -> int:
         """Rows in use in the other lanes."""
@@ -168,7 +168,7 @@ class Scheduler:
 
     def _must_take_turns(self, demand: int) -> bool:
         """Whether lanes take turns, given the demand; sets whether sources are encoded ahead."""
-        takes_turns = demand <= self._together
+        takes_turns = demand <= self._max_turn_rows
         self._queue.is_bypassed = takes_turns or not self._encodes_ahead
         return takes_turns
 
@@ -225,16 +225,16 @@ class Scheduler:
 
     # --- steps that follow each other at once ----------------------------------------------------
 
-    def num_foreseen(self, lane: int = 0) -> int:
-        """Steps, with the planned one, in which nothing is decided but perhaps in the last."""
+    def num_uninterrupted_steps(self, lane: int = 0) -> int:
+        """Steps, the planned one included, that can run without an update between them."""
         is_scoring = self._scoring is not None or self._scores.has_debt
         if self.num_waiting or is_scoring or self.num_beside(lane):
             return 1
-        return self._lanes[lane].num_foreseen
+        return self._lanes[lane].num_uninterrupted_steps
 
-    def goes_on(self, output: StepOutput, now: float, lane: int = 0) -> bool:
-        """Whether no request ended in a step by its token, nor passed its deadline."""
-        return self._lanes[lane].goes_on(output, now)
+    def can_continue(self, output: StepOutput, now: float, lane: int = 0) -> bool:
+        """Whether no row ended with its best token, and no deadline has passed."""
+        return self._lanes[lane].can_continue(output, now)
 
     # --- dropping --------------------------------------------------------------------------------
 
@@ -303,11 +303,11 @@ class Scheduler:
             return True
         lanes = enumerate(zip(self._lanes, rows, strict=True))
         fitting = [n for n, (one, used) in lanes if one.max_rows - used >= entry.num_rows]
-        if demand <= self._together:
+        if demand <= self._max_turn_rows:
             return lane == max(fitting, key=lambda n: (rows[n], -n))
-        # Its share of all that there is to do, or else the lane with the fewest: one that does not
-        # score, which may take much longer than a step; of two that are alike, the one that can
-        # take it now.
+        # A lane below its share of the demand takes it, else the lane with the fewest rows. Lanes
+        # that score come last, since a score may take much longer than a step. Among equals, a lane
+        # that is not stepping can take it now.
         if (rows[lane] + entry.num_rows) * len(rows) < demand + len(rows):
             return True
         return lane == min(

@@ -1,5 +1,8 @@
 """The step loop: schedule, execute, update, on a thread of its own.
 
+This module has what all loops share. `LaneLoop` (`lane_loop.py`) runs CPU runners, `AsyncLoop`
+(`async_loop.py`) GPU runners with several steps in flight.
+
 The scheduler belongs to this thread, clients and their replies to the event loop. The two exchange
 messages and share nothing else, so there is nothing to lock: commands (add, stream, cancel) one
 way, events the other way. The next step begins while the event loop still hands out the last one's

@@ -72,7 +72,7 @@ def step_loop(
         bos_id=bos_id,
         eos_id=eos_id,
         encode_token_budget=budget,
-        together=config.rows_together * num_lanes,
+        max_turn_rows=config.turn_rows_per_lane * num_lanes,
         encodes_ahead=laned is runner and num_lanes <= _MAX_LANES_ENCODED_FOR,
     )
     return LaneLoop(laned, scheduler, clock, listener, scorer)

@@ -3,8 +3,8 @@
 The search, its ties included, is that of the PyTorch reference in `model/search.py`; here the beams
 of one size advance together, as arrays, and return the copies between cache rows that follow.
 
-A step draws the best 2k continuations of a beam of k hypotheses. Those that end and are among the
-best k are finished, the first k that don't end go on. A hypothesis that goes on stays in its
+A step takes the best 2k continuations of a beam of k hypotheses. Those that end and are among the
+best k are finished, the first k that don't end continue. A hypothesis that continues stays in its
 parent's row of the batch if it is the parent's best child; its siblings take the rows of parents
 that have no children. So only what changed is copied, and no row is read that is written.
 """
@@ -151,10 +151,10 @@ class BeamGroup:
             self._finish(int(index), int(rank), pool, candidates)
         for index in np.flatnonzero(~exists.any(axis=1)):
             self._give_up(int(index))
-        goes_on = exists & ~ends
-        # The first k that go on, in front of all others.
-        kept = np.argsort(~goes_on, axis=1, kind="stable")[:, : self._size]
-        runs = np.take_along_axis(goes_on, kept, axis=1)
+        continues = exists & ~ends
+        # The first k that continue, in front of all others.
+        kept = np.argsort(~continues, axis=1, kind="stable")[:, : self._size]
+        runs = np.take_along_axis(continues, kept, axis=1)
         totals = np.where(runs, np.take_along_axis(pool.totals, kept, axis=1), _NO_HYPOTHESIS)
         done = self._done(totals[:, 0], lengths)
         parents = np.take_along_axis(pool.parents, kept, axis=1)
@@ -210,13 +210,13 @@ class BeamGroup:
         return done
 
     def _assign(self, parents: Indices, parent_rows: Indices, runs: Bools) -> tuple[Indices, Bools]:
-        """The row of each hypothesis [J, k], and whether it is another than its parent's."""
+        """The row of each hypothesis [J, k], and whether it differs from its parent's row."""
         same = parents[:, :, None] == parents[:, None, :]
-        has_elder = (same & runs[:, None, :] & self._earlier).any(axis=2)
-        stays = runs & ~has_elder
+        has_better_sibling = (same & runs[:, None, :] & self._earlier).any(axis=2)
+        stays = runs & ~has_better_sibling
         in_use = np.zeros_like(stays)
         in_use[stays.nonzero()[0], parents[stays]] = True
-        # In each beam, as many rows are free as hypotheses need one.
+        # Each beam has exactly as many free rows as hypotheses that must move.
         rows = parent_rows.copy()
         rows[~stays] = self._rows[~in_use]
         return rows, runs & ~stays
@@ -224,8 +224,8 @@ class BeamGroup:
     def _follow(self, sources: Indices, targets: Indices) -> list[RowCopy]:
         """Copy the rows `sources` to the rows `targets`, up to the token that is appended next.
 
-        The caches of two rows of a beam are equal, bit by bit, where their tokens are equal: what
-        comes before their last common ancestor need not be copied.
+        The caches of two rows of a beam are equal, bit for bit, where their tokens are equal:
+        what comes before their last common ancestor need not be copied.
 
         Returns:
             The same copies, for the cache.

@@ -184,7 +184,7 @@ class SearchOptions:
                 "prefix_ids",
                 f"has {forced} tokens; at most {longest - 1}, of {longest} altogether",
             )
-        # A step draws twice as many candidates as there are hypotheses.
+        # A step takes twice as many candidates as there are hypotheses.
         widest = min(limits.max_rows, limits.vocab_size // 2)
         _check_at_most("beam_size", self.beam_size, widest)
 

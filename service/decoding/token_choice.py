@@ -140,7 +140,7 @@ class Decoding:
         if self._groups or self._constraints or self._sampling:
             chosen = chosen.copy()
             candidates = Candidates.of(output)
-            self._choose_constrained(candidates, chosen, log_probabilities)
+            self._choose_non_greedy(candidates, chosen, log_probabilities)
             for group in self._groups.values():
                 beams_done, copies = group.advance(candidates, chosen, log_probabilities)
                 done += beams_done
@@ -168,7 +168,7 @@ class Decoding:
         """Whether one of the rows, all of them greedy, ends with its best token."""
         return bool((output.top_ids[:, 0] == self._eos_id).any())
 
-    def goes_on(self, rows: list[int], num_steps: int) -> bool:
+    def continues_after(self, rows: list[int], num_steps: int) -> bool:
         """Whether one of the greedy `rows` does not reach its length within `num_steps` more."""
         return bool((self.states.positions[rows] + num_steps < self._limits[rows]).any())
 
@@ -187,10 +187,10 @@ class Decoding:
         done: list[int] = rows[finished].tolist()
         return done
 
-    def _choose_constrained(
+    def _choose_non_greedy(
         self, candidates: Candidates, chosen: Int64, log_probabilities: Float64
     ) -> None:
-        """Choose for rows with constraints or sampling, which don't simply take the best token."""
+        """Choose for rows with constraints or sampling."""
         if self._constraints:
             candidates.own()
         for row, constraints in self._constraints.items():

@@ -30,7 +30,7 @@ from tests.factories import random_model, random_sources, tiny_bundle, tiny_conf
 NUM_REQUESTS = 200
 MAX_ROWS = 16
 # So few that rows go from one lane to several and back.
-ROWS_TOGETHER = 3
+TURN_ROWS_PER_LANE = 3
 
 
 class RowCounter(EngineObserver):
@@ -61,7 +61,7 @@ async def answers(
     """Each source's result, and the mean number of rows in a step."""
     counter = RowCounter()
     runner = runner_of(bundle, num_lanes)
-    config = EngineConfig(encode_token_budget=64, rows_together=ROWS_TOGETHER)
+    config = EngineConfig(encode_token_budget=64, turn_rows_per_lane=TURN_ROWS_PER_LANE)
     engine = Engine(runner, config, counter)
     await engine.start()
     if together:
@@ -148,7 +148,7 @@ async def found(
 ) -> list[GenerationResult]:
     engine = Engine(
         runner_of(bundle, num_lanes),
-        EngineConfig(encode_token_budget=64, rows_together=ROWS_TOGETHER),
+        EngineConfig(encode_token_budget=64, turn_rows_per_lane=TURN_ROWS_PER_LANE),
     )
     await engine.start()
 

@@ -14,7 +14,7 @@ from bench.peers.server import ctranslate2_model, own_engine_model
 from bench.suite import systems
 from bench.suite.artifacts import Artifacts
 from dragoman.client import Client
-from dragoman.results import Search
+from dragoman.options import Search
 from model.bundle import Bundle
 from service.api.registry import Registry, ServedModel
 from service.observability.metrics import ServerMetrics

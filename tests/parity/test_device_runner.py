@@ -85,7 +85,7 @@ def same(first: StepOutput, second: StepOutput) -> bool:
 
 
 def both(runners: tuple[DeviceRunner, OnnxRunner], plan: StepPlan) -> StepOutput:
-    """Execute the plan on both; they agree bit by bit."""
+    """Execute the plan on both; they agree bit for bit."""
     outputs = [runner.execute(plan) for runner in runners]
     assert same(*outputs)
     return outputs[0]

@@ -1,4 +1,4 @@
-"""Rows of 8-bit integers, and normalised states in fixed steps."""
+"""Rows of 8-bit integers, and normalised states with static scales."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 
 from export.arithmetic import Linear, Norm
 from export.graph_builder import GraphBuilder
-from export.int8_arithmetic import Int8Arithmetic, quantize_rows, step_of
+from export.int8_arithmetic import Int8Arithmetic, quantize_rows, static_scale_of
 from tests.factories import tiny_bundle
 
 Float32 = npt.NDArray[np.float32]
@@ -62,13 +62,13 @@ def product(
     weight: Float32,
     bias: Float32 | None,
     *,
-    fixed_steps: bool = True,
+    static_scales: bool = True,
     non_negative: bool = False,
 ) -> Float32:
     """Normalised states times the transposed weight, in 8 bits; without bias a vocabulary's."""
     graph = GraphBuilder("test")
     ids = graph.input("ids", "int64", ["rows"])
-    arithmetic = Int8Arithmetic(graph, ids, fixed_steps=fixed_steps)
+    arithmetic = Int8Arithmetic(graph, ids, static_scales=static_scales)
     given = graph.input("states", "float32", ["rows", weight.shape[1]])
     read = arithmetic.normalize(given, norm)
     if bias is None:
@@ -113,7 +113,7 @@ def test_a_state_beyond_the_reach_is_cut_off_and_its_row_stays_as_fine() -> None
     states[2, 7] = 1e3  # sqrt(255) deviations: nothing is further
     norm = norm_of(256)
     found = product(states, norm, np.eye(256, dtype=np.float32), None)
-    step = step_of(norm)
+    step = static_scale_of(norm)
     exact = np.clip(normalized(states, norm), -128 * step, 127 * step)
     assert np.abs(exact[2, 7]) < np.abs(normalized(states, norm)[2, 7]) - 50 * step  # it was
     assert np.abs(found - exact).max() < 0.51 * step
@@ -128,7 +128,7 @@ def test_of_a_narrow_row_nothing_is_cut_off(width: int) -> None:
         Norm(np.ones(width, np.float32), np.zeros(width, np.float32), 1e-5),
     ):
         found = product(states, norm, np.eye(width, dtype=np.float32), None)
-        assert np.abs(found - normalized(states, norm)).max() < 0.51 * step_of(norm)
+        assert np.abs(found - normalized(states, norm)).max() < 0.51 * static_scale_of(norm)
 
 
 def test_a_norm_that_is_switched_off_leaves_the_bias() -> None:
@@ -148,12 +148,12 @@ def test_what_stands_for_zero_below_zero_does_so_after_a_norm_too() -> None:
     found = product(states, norm, weight, bias, non_negative=True)
     exact = np.maximum(normalized(states, norm), 0.0) @ weight.T
     assert np.abs(found - exact).max() < 0.1
-    by_row = product(states, norm, weight, bias, non_negative=True, fixed_steps=False)
+    by_row = product(states, norm, weight, bias, non_negative=True, static_scales=False)
     assert found.tobytes() == by_row.tobytes()
 
 
 @pytest.mark.parametrize("norm", ["pre", "post"])
-def test_only_the_decoder_has_fixed_steps(tmp_path: Path, norm: str) -> None:
+def test_only_the_decoder_has_static_scales(tmp_path: Path, norm: str) -> None:
     """The last product of each sublayer reads what nobody normalised: a scale for each row."""
     bundle = tiny_bundle(tmp_path / "bundle", precision="int8", norm=norm)
     assert bundle.scoring_path is not None

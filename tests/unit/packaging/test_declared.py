@@ -46,7 +46,7 @@ def declared(file: Path, *extras: str) -> set[str]:
     [
         ("service", ["cpu"]),
         ("model", ["cpu", "train", "evaluate"]),
-        ("export", ["cpu", "train"]),
+        ("export", ["cpu", "train", "compare"]),
         ("cli", ["cpu", "train", "evaluate", "bench"]),
         ("bench", ["cpu", "train", "evaluate", "bench", "peers"]),
     ],

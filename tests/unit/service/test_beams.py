@@ -61,7 +61,7 @@ requests = st.tuples(
 
 
 def check_equal(result: GenerationResult, expected: list[Expected]) -> None:
-    """The same hypotheses, in the same order, bit by bit."""
+    """The same hypotheses, in the same order, bit for bit."""
     assert [
         (tuple(h.token_ids), tuple(h.token_log_probabilities), h.score, h.ended)
         for h in result.hypotheses

@@ -44,12 +44,12 @@ LIMITS = RunnerLimits(
 @asynccontextmanager
 async def serving(
     runner: FakeLanes,
-    together: int = 1,
+    turn_rows: int = 1,
     recorder: Recorder | None = None,
     scorer: FakeScorer | None = None,
     clock: Callable[[], float] = time.monotonic,
 ) -> AsyncIterator[Engine]:
-    config = EngineConfig(rows_together=together)
+    config = EngineConfig(turn_rows_per_lane=turn_rows)
     engine = Engine(runner, config, recorder, scorer or FakeScorer(), clock=clock)
     await engine.start()
     try:
@@ -123,7 +123,7 @@ async def test_what_many_leave_in_several_lanes_has_the_whole_processor_in_turn(
 async def test_a_single_lane_leaves_room_beside_many_rows() -> None:
     runner = FakeLanes(LIMITS, num_lanes=1, script=endless)
     runner.hold()
-    async with serving(runner, together=2) as engine:
+    async with serving(runner, turn_rows=2) as engine:
         generations = engine.submit_many([request(10 + n) for n in range(4)])
         await all_held(runner)
         [ways] = runner.ways
@@ -139,7 +139,7 @@ async def test_a_single_lane_leaves_room_beside_many_rows() -> None:
 async def test_lanes_step_at_the_same_time_and_wait_for_none_of_the_others() -> None:
     runner = FakeLanes(LIMITS, script=endless)
     runner.hold()
-    async with serving(runner, together=0) as engine:
+    async with serving(runner, turn_rows=0) as engine:
         generations = await all_busy(engine, runner)
         # The second lane goes through its texts while the first one's step is under way.
         runner.runners[1].release()
@@ -165,7 +165,7 @@ async def while_one_is_encoded(engine: Engine, runner: FakeLanes) -> list[Genera
 
 async def test_nobody_waits_for_another_s_encode() -> None:
     runner, recorder = FakeLanes(LIMITS, script=endless), Recorder()
-    async with serving(runner, together=0, recorder=recorder) as engine:
+    async with serving(runner, turn_rows=0, recorder=recorder) as engine:
         *others, newcomer = await while_one_is_encoded(engine, runner)
         for generation in others:
             assert (await generation.result()).finish_reason is FinishReason.LENGTH
@@ -178,7 +178,7 @@ async def test_nobody_waits_for_another_s_encode() -> None:
 
 async def test_few_are_encoded_where_they_join() -> None:
     runner = FakeLanes(LIMITS)
-    async with serving(runner, together=2) as engine:
+    async with serving(runner, turn_rows=2) as engine:
         for generation in engine.submit_many([request(10 + n) for n in range(4)]):
             await generation.result()
     assert not runner.encoded
@@ -186,7 +186,7 @@ async def test_few_are_encoded_where_they_join() -> None:
 
 async def test_who_is_cancelled_while_it_is_encoded_never_joins() -> None:
     runner, clock = FakeLanes(LIMITS, script=endless), Clock()
-    async with serving(runner, together=0, clock=clock) as engine:
+    async with serving(runner, turn_rows=0, clock=clock) as engine:
         *others, newcomer = await while_one_is_encoded(engine, runner)
         late = engine.submit(request(31, deadline=clock.now + 5))
         newcomer.cancel()
@@ -203,7 +203,7 @@ async def test_who_is_cancelled_while_it_is_encoded_never_joins() -> None:
 
 async def test_an_encode_that_fails_fails_those_it_is_for(caplog: pytest.LogCaptureFixture) -> None:
     runner, recorder = FakeLanes(LIMITS, script=endless), Recorder()
-    async with serving(runner, together=0, recorder=recorder) as engine:
+    async with serving(runner, turn_rows=0, recorder=recorder) as engine:
         *others, newcomer = await while_one_is_encoded(engine, runner)
         runner.failures.append(RuntimeError("broken"))
         runner.may_encode.set()
@@ -222,7 +222,7 @@ async def test_an_encode_that_fails_fails_those_it_is_for(caplog: pytest.LogCapt
 
 async def test_beside_an_encode_nobody_has_the_whole_processor() -> None:
     runner = FakeLanes(LIMITS, num_lanes=1, script=endless)
-    async with serving(runner, together=2) as engine:
+    async with serving(runner, turn_rows=2) as engine:
         runner.hold()
         generations = engine.submit_many([request(10 + n) for n in range(4)])
         await all_held(runner)
@@ -243,7 +243,7 @@ async def test_beside_an_encode_nobody_has_the_whole_processor() -> None:
 
 async def test_stopping_waits_for_an_encode() -> None:
     runner = FakeLanes(LIMITS, script=endless)
-    async with serving(runner, together=0) as engine:
+    async with serving(runner, turn_rows=0) as engine:
         generations = await while_one_is_encoded(engine, runner)
         stopping = asyncio.create_task(engine.stop())
         await settled()
@@ -256,7 +256,7 @@ async def test_stopping_waits_for_an_encode() -> None:
 async def test_a_step_that_fails_fails_its_own_lane() -> None:
     runner = FakeLanes(LIMITS)
     runner.hold()
-    async with serving(runner, together=0) as engine:
+    async with serving(runner, turn_rows=0) as engine:
         requests = [request(*range(10, 18 + n)) for n in range(8)]
         generations = engine.submit_many(requests)
         await all_held(runner)
@@ -275,7 +275,7 @@ async def test_a_step_that_fails_fails_its_own_lane() -> None:
 async def test_the_cancelled_leave_before_their_lane_s_next_step() -> None:
     runner = FakeLanes(LIMITS, script=endless)
     runner.hold()
-    async with serving(runner, together=0) as engine:
+    async with serving(runner, turn_rows=0) as engine:
         generations = await all_busy(engine, runner)
         for generation in generations[:7]:
             generation.cancel()
@@ -293,7 +293,7 @@ async def test_the_cancelled_leave_before_their_lane_s_next_step() -> None:
 async def test_stopping_ends_everybody() -> None:
     runner = FakeLanes(LIMITS, script=endless)
     runner.hold()
-    async with serving(runner, together=0) as engine:
+    async with serving(runner, turn_rows=0) as engine:
         generations = engine.submit_many([request(10 + n) for n in range(20)])
         await all_held(runner)
         stopping = asyncio.create_task(engine.stop())
@@ -326,7 +326,7 @@ async def test_scores_beside_steps() -> None:
 async def test_a_scoring_that_fails_beside_steps_touches_nobody_else() -> None:
     runner, scorer = FakeLanes(LIMITS, script=endless), FakeScorer()
     runner.hold()
-    async with serving(runner, together=0, scorer=scorer) as engine:
+    async with serving(runner, turn_rows=0, scorer=scorer) as engine:
         await engine.prepare_scoring()
         generations = await all_busy(engine, runner)
         scorer.failures.append(RuntimeError("broken"))
@@ -347,7 +347,7 @@ async def test_a_score_that_is_cancelled_while_another_lane_computes_it_ends_onc
 ) -> None:
     runner, scorer = FakeLanes(LIMITS, script=endless), FakeScorer()
     runner.hold()
-    async with serving(runner, together=0, scorer=scorer) as engine:
+    async with serving(runner, turn_rows=0, scorer=scorer) as engine:
         await engine.prepare_scoring()
         generations = await all_busy(engine, runner)
         runner.runners[0].allow()
@@ -384,7 +384,7 @@ async def test_a_score_that_is_cancelled_while_another_lane_computes_it_ends_onc
 async def test_streams_and_deadlines_in_lanes() -> None:
     runner, clock = FakeLanes(LIMITS, script=endless), Clock()
     runner.hold()
-    async with serving(runner, together=0, clock=clock) as engine:
+    async with serving(runner, turn_rows=0, clock=clock) as engine:
         requests = [request(10 + n, deadline=clock.now + 5 if n % 2 else None) for n in range(8)]
         generations = engine.submit_many(requests)
         await all_held(runner)
@@ -404,7 +404,7 @@ async def test_a_loop_that_breaks_answers_all_and_leaves_a_lane_that_hangs_alone
     runner = FakeLanes(LIMITS, script=endless)
     runner.hold()
     clock = Clock()
-    engine = Engine(runner, EngineConfig(rows_together=0), clock=BreakableClock(clock))
+    engine = Engine(runner, EngineConfig(turn_rows_per_lane=0), clock=BreakableClock(clock))
     await engine.start()
     generations = await all_busy(engine, runner)
     clock.now = math.nan

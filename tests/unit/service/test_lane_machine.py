@@ -21,7 +21,7 @@ from tests.fake_runner import FakeRunner, encoded_source, moody
 from tests.fake_scorer import FakeScorer
 from tests.searches import EOS, ids, search, submitted
 
-TOGETHER = 5
+MAX_TURN_ROWS = 5
 BUDGET = 100
 sources = st.lists(st.integers(10, 20), max_size=3).map(tuple)
 LIMITS = RunnerLimits(MAX_ROWS, 16, 24, 2, 24)
@@ -40,7 +40,7 @@ class LaneMachine(ArrivalsMachine):
             bos_id=2,
             eos_id=EOS,
             encode_token_budget=BUDGET,
-            together=TOGETHER,
+            max_turn_rows=MAX_TURN_ROWS,
             encodes_ahead=self.encodes_ahead,
         )
         self.runners = [FakeRunner(LIMITS, scores=moody(24)) for _ in range(self.num_lanes)]
@@ -71,7 +71,7 @@ class LaneMachine(ArrivalsMachine):
         for _ in range(1000):
             if not (lanes := self.scheduler.ready()):
                 return
-            if sum(options.beam_size for _, options, _ in self.alive.values()) <= TOGETHER:
+            if sum(options.beam_size for _, options, _ in self.alive.values()) <= MAX_TURN_ROWS:
                 assert len(lanes) == 1
                 assert not self.under_way.keys() | self.scoring.keys(), "not in turn"
             for lane in lanes:
@@ -89,7 +89,7 @@ class LaneMachine(ArrivalsMachine):
         others = self.encoding[1:]
         assert sum(entry.num_encoded_tokens for entry in others) <= BUDGET
         rows = sum(options.beam_size for _, options, _ in self.alive.values())
-        assert rows > TOGETHER, "few have the whole processor"
+        assert rows > MAX_TURN_ROWS, "few have the whole processor"
 
     @precondition(lambda self: self.encoding)
     @rule(fails=st.integers(0, 4).map(lambda n: n == 0))
@@ -254,13 +254,13 @@ class Lanes(Scheduler):
         last: of each lane, what it does or did last.
     """
 
-    def __init__(self, num_lanes: int, together: int, max_rows: int, budget: int) -> None:
+    def __init__(self, num_lanes: int, max_turn_rows: int, max_rows: int, budget: int) -> None:
         super().__init__(
             [dataclasses.replace(LIMITS, max_rows=max_rows)] * num_lanes,
             bos_id=2,
             eos_id=EOS,
             encode_token_budget=budget,
-            together=together,
+            max_turn_rows=max_turn_rows,
             encodes_ahead=num_lanes <= 2,
         )
         self.last: dict[int, Schedule] = {}
@@ -295,8 +295,8 @@ class Lanes(Scheduler):
         return [self.num_running - self.num_beside(lane) for lane in range(2)]
 
 
-def scheduler(num_lanes: int = 2, together: int = 4) -> Lanes:
-    return Lanes(num_lanes, together, MAX_ROWS, budget=100)
+def scheduler(num_lanes: int = 2, max_turn_rows: int = 4) -> Lanes:
+    return Lanes(num_lanes, max_turn_rows, MAX_ROWS, budget=100)
 
 
 def test_few_rows_stay_on_one_lane() -> None:
@@ -362,7 +362,7 @@ def test_a_request_that_is_cancelled_while_it_waits_joins_no_lane() -> None:
 
 
 def test_few_rows_in_several_lanes_take_turns() -> None:
-    lanes = scheduler(together=4)
+    lanes = scheduler(max_turn_rows=4)
     jobs = [search([10]) for _ in range(6)]
     lanes.add(jobs)
     assert lanes.rows() == [3, 3]
@@ -384,7 +384,7 @@ def test_few_rows_in_several_lanes_take_turns() -> None:
 
 
 def test_the_row_of_a_dropped_request_is_free_in_the_same_step() -> None:
-    lanes = scheduler(together=0)
+    lanes = scheduler(max_turn_rows=0)
     running = [search([10]) for _ in range(2 * MAX_ROWS)]
     lanes.add(running)
     assert lanes.rows() == [MAX_ROWS, MAX_ROWS]
@@ -401,7 +401,7 @@ def test_the_row_of_a_dropped_request_is_free_in_the_same_step() -> None:
 
 
 def test_scores_keep_no_translation_from_being_encoded() -> None:
-    lanes = scheduler(num_lanes=1, together=0)
+    lanes = scheduler(num_lanes=1, max_turn_rows=0)
     translated = [search([10]) for _ in range(4)]
     scored = [submitted(ScoringRequest((10, EOS), target_ids=(11, EOS)), 2, 0.0) for _ in range(4)]
     for pair in zip(scored, translated, strict=True):
@@ -419,7 +419,7 @@ def large_scores(number: int) -> list[EngineRequest]:
 
 
 def test_however_many_scores_wait_the_next_translation_is_encoded() -> None:
-    lanes = scheduler(num_lanes=1, together=0)
+    lanes = scheduler(num_lanes=1, max_turn_rows=0)
     lanes.add(large_scores(9))
     assert not lanes.to_encode()
     translated = search([10])
@@ -445,7 +445,7 @@ def add_encoded(lanes: Lanes) -> EngineRequest:
 
 
 def test_a_translation_joins_beside_a_lane_that_scores() -> None:
-    lanes = scheduler(together=0)
+    lanes = scheduler(max_turn_rows=0)
     begin_to_score(lanes)
     newcomer = add_encoded(lanes)
     lanes.end_step(1)
@@ -453,7 +453,7 @@ def test_a_translation_joins_beside_a_lane_that_scores() -> None:
 
 
 def test_nobody_waits_for_a_lane_that_scores_though_it_has_the_fewest_rows() -> None:
-    lanes = scheduler(together=0)
+    lanes = scheduler(max_turn_rows=0)
     begin_to_score(lanes)
     assert len(lanes.fail_step(InternalError("broken"), 0.0)) == 4
     newcomer = add_encoded(lanes)
@@ -462,7 +462,7 @@ def test_nobody_waits_for_a_lane_that_scores_though_it_has_the_fewest_rows() -> 
 
 
 def test_a_lane_that_owes_for_a_score_takes_translations() -> None:
-    lanes = scheduler(together=0)
+    lanes = scheduler(max_turn_rows=0)
     begin_to_score(lanes)
     lanes.end_step(0)
     newcomer = add_encoded(lanes)
@@ -472,7 +472,7 @@ def test_a_lane_that_owes_for_a_score_takes_translations() -> None:
 
 
 def test_more_than_two_lanes_encode_for_themselves() -> None:
-    lanes = scheduler(num_lanes=3, together=0)
+    lanes = scheduler(num_lanes=3, max_turn_rows=0)
     lanes.add([search([10]) for _ in range(6)])
     assert not lanes.can_encode
     assert not lanes.to_encode()
@@ -480,15 +480,15 @@ def test_more_than_two_lanes_encode_for_themselves() -> None:
 
 
 def test_steps_follow_each_other_at_once_only_in_a_lane_that_is_alone() -> None:
-    lanes = Lanes(2, together=8, max_rows=1, budget=9)
+    lanes = Lanes(2, max_turn_rows=8, max_rows=1, budget=9)
     first, second = search([10]), search([10])
     lanes.add([first, second])
     assert lanes.rows() == [1, 0]
     lanes.end_step(0)
     assert lanes.rows() == [1, 1]
-    assert lanes.num_foreseen(1) == 1
+    assert lanes.num_uninterrupted_steps(1) == 1
     lanes.end_step(1)
     lanes.cancel(first.id, RequestCancelledError("no more"), 0.0)
-    assert lanes.num_foreseen(1) == 1
+    assert lanes.num_uninterrupted_steps(1) == 1
     lanes.schedule(0.0, 0)
-    assert lanes.num_foreseen(1) > 1
+    assert lanes.num_uninterrupted_steps(1) > 1

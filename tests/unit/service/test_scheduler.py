@@ -366,7 +366,7 @@ def test_only_greedy_searches_are_foreseen(options: SearchOptions) -> None:
     scheduler, _ = moody_runner(max_rows=8)
     scheduler.add([search([10], options, 24), search([11], max_new_tokens=20)])
     plan_of(scheduler)
-    assert scheduler.num_foreseen() == (20 if options == SEARCHES[0] else 1)
+    assert scheduler.num_uninterrupted_steps() == (20 if options == SEARCHES[0] else 1)
 
 
 def test_no_step_is_foreseen_while_somebody_waits_to_be_encoded() -> None:
@@ -374,7 +374,7 @@ def test_no_step_is_foreseen_while_somebody_waits_to_be_encoded() -> None:
     scheduler = make_scheduler(runner, encode_token_budget=2)
     scheduler.add([make_job(10), make_job(11)])
     plan_of(scheduler)
-    assert scheduler.num_waiting == scheduler.num_foreseen() == 1
+    assert scheduler.num_waiting == scheduler.num_uninterrupted_steps() == 1
 
 
 def test_a_plan_is_a_value() -> None:

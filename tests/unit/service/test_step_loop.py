@@ -137,7 +137,7 @@ def score_job(num_source: int = 4) -> EngineRequest:
 
 def laned(num_lanes: int, limits: RunnerLimits = LIMITS) -> CountingScheduler:
     return CountingScheduler(
-        [limits] * num_lanes, bos_id=2, eos_id=EOS, encode_token_budget=BUDGET, together=8
+        [limits] * num_lanes, bos_id=2, eos_id=EOS, encode_token_budget=BUDGET, max_turn_rows=8
     )
 
 

@@ -228,7 +228,7 @@ async def test_with_steps_that_go_on_nothing_stalls_however_slow_they_are() -> N
 @pytest.mark.parametrize("what", ["a step", "an encode"])
 async def test_a_hang_in_lanes_is_noticed(what: str) -> None:
     lanes = FakeLanes(LIMITS)
-    engine = Engine(lanes, EngineConfig(rows_together=0))
+    engine = Engine(lanes, EngineConfig(turn_rows_per_lane=0))
     await engine.start()
     watching = Watching(engine)
     if what == "a step":
