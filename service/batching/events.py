@@ -25,6 +25,8 @@ class Iteration:
         admitted: ids of the requests that joined the batch.
         num_scored, score_seconds: targets that were scored, and the time of that.
         num_padding: positions of the encoder that held no token.
+        is_progress: whether it shows that no step hangs; dropped requests, and encodes while lanes
+            step, do not.
     """
 
     num_waiting: int
@@ -42,6 +44,7 @@ class Iteration:
     num_padding: int = 0
     num_beside: int = 0
     num_rows_encoded: int = 0
+    is_progress: bool = True
 
     @property
     def num_stepping(self) -> int:
@@ -62,6 +65,11 @@ class Events:
     streamed: Sequence[tuple[int, list[int]]] = ()
     finished: Sequence[Finished] = ()
     iterations: Sequence[Iteration] = ()
+
+    @property
+    def is_progress(self) -> bool:
+        """Whether an iteration among these shows that no step hangs."""
+        return any(iteration.is_progress for iteration in self.iterations)
 
 
 class Listener(Protocol):

@@ -191,6 +191,7 @@ class LaneLoop(StepLoop):
             encode_seconds=batch.seconds,
             num_padding=batch.num_padding,
             num_rows_encoded=sum(entry.num_rows for entry in entries) if batch.sources else 0,
+            is_progress=not self._scheduler.num_busy,
         )
         self._emit(iteration, finished=failed)
 

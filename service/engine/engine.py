@@ -342,7 +342,7 @@ class Engine:
     def _hand_out(self, events: Events) -> None:
         if self._ended.is_set():  # of a step that hung, and whose requests have been answered
             return
-        self._num_reports += 1
+        self._num_reports += events.is_progress
         # Answers first: an observer that raises must not cost a client one.
         for request_id, token_ids in events.streamed:
             self._generations[request_id].push(token_ids)

@@ -418,6 +418,31 @@ async def test_a_loop_that_breaks_answers_all_and_leaves_a_lane_that_hangs_alone
     assert "the step loop failed" in caplog.text
 
 
+async def test_what_waiting_requests_do_is_no_progress_of_lanes_that_hang() -> None:
+    """Cancels, and the encodes of those that move up, don't hide the lanes from the watchdog."""
+    runner = FakeLanes(LIMITS, script=endless)
+    runner.hold()
+    async with serving(runner) as engine:
+        await all_busy(engine, runner)
+        waiting = engine.submit_many([request(10 + n) for n in range(40)])
+        reports = []
+        for generation in waiting[:30]:
+            generation.cancel()
+            assert (await generation.result()).finish_reason is FinishReason.CANCELLED
+            reports.append(num_reports(engine))
+        # The first cancel brings along what was encoded before the lanes stepped.
+        assert set(reports[1:]) == {reports[0]}
+        runner.release()
+        await waiting[30].result()
+        assert num_reports(engine) > reports[0]
+
+
+def num_reports(engine: Engine) -> int:
+    progress = engine.pulse()
+    assert progress is not None
+    return progress.num_reports
+
+
 def test_threads_begin_with_the_start() -> None:
     Engine(FakeLanes(LIMITS))
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("lane-")]
