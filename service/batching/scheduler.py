@@ -189,9 +189,8 @@ class Scheduler:
     def schedule(self, now: float, lane: int = 0) -> Schedule:
         """Choose what a lane does next."""
         dropped = self._drop(now, lane)
-        admitted = self._admit(now, lane)
+        admitted, scoring = self._choose(now, lane)
         plan = self._lanes[lane].plan(admitted)
-        scoring = self._choose_scores(now, lane)
         self._last_lane = lane
         if plan is not None:
             self._stepping.add(lane)
@@ -276,21 +275,42 @@ class Scheduler:
 
     # --- admission to a lane ---------------------------------------------------------------------
 
-    def _admit(self, now: float, lane: int) -> list[RequestEntry]:
-        """Requests that join a lane now, in the queue's order, as far as rows and budget reach."""
+    def _choose(self, now: float, lane: int) -> tuple[list[RequestEntry], list[RequestEntry]]:
+        """Requests that join a lane now, and targets to score after its step; within one budget.
+
+        Translations come first, since their step does; but not before a score that they left no
+        room in the last iteration.
+        """
+        if not (len(self._scores) or self._scores.has_debt) or not self._may_score(lane):
+            return self._admit(now, lane), []
+        beside_rows = self.num_running > 0
+        scoring: list[RequestEntry] = []
+        if self._scores.is_first:
+            scoring = self._scores.schedule(now, beside_rows=beside_rows)
+        admitted = self._admit(now, lane, _num_tokens(scoring))
+        if not scoring:
+            scoring = self._scores.schedule(now, _num_tokens(admitted), beside_rows=beside_rows)
+        if scoring:
+            self._scoring = lane
+        return admitted, scoring
+
+    def _admit(self, now: float, lane: int, num_spent: int = 0) -> list[RequestEntry]:
+        """Requests that join a lane now, in the queue's order, as far as rows and budget reach.
+
+        Of the budget, `num_spent` tokens are spent.
+        """
         entry = self._queue.peek()
         if entry is None:
             return []
         admitted: list[RequestEntry] = []
         rows, demand = [one.num_running for one in self._lanes], self._demand()
-        budget = self._encode_token_budget
         while entry is not None and self._takes(lane, entry, rows, demand):
-            if admitted and entry.num_encoded_tokens > budget:
+            if num_spent and num_spent + entry.num_encoded_tokens > self._encode_token_budget:
                 break
             self._queue.take()
             entry.admit(now)
             rows[lane] += entry.num_rows
-            budget -= entry.num_encoded_tokens
+            num_spent += entry.num_encoded_tokens
             admitted.append(entry)
             entry = self._queue.peek()
         return admitted
@@ -314,14 +334,6 @@ class Scheduler:
             fitting, key=lambda n: (n == self._scoring, rows[n], n in self._stepping, n)
         )
 
-    def _choose_scores(self, now: float, lane: int) -> list[RequestEntry]:
-        if not (len(self._scores) or self._scores.has_debt) or not self._may_score(lane):
-            return []
-        scoring = self._scores.schedule(now, beside_rows=self.num_running > 0)
-        if scoring:
-            self._scoring = lane
-        return scoring
-
     def _may_score(self, lane: int) -> bool:
         """Whether a lane may score: one at a time, and that with the most rows."""
         most = max(range(len(self._lanes)), key=lambda n: (self._lanes[n].num_running, -n))
@@ -342,3 +354,7 @@ class Scheduler:
     def _demand(self) -> int:
         """Rows in use and rows that are waited for."""
         return self.num_running + self._queue.num_rows
+
+
+def _num_tokens(entries: Iterable[RequestEntry]) -> int:
+    return sum(entry.num_encoded_tokens for entry in entries)
