@@ -60,7 +60,7 @@ def step_loop(
         scorer: scores targets; None if none will come.
     """
     bos_id, eos_id, budget = config.bos_id, config.eos_id, config.encode_token_budget
-    if isinstance(runner, AsyncRunner):
+    if isinstance(runner, AsyncRunner) and runner.depth > 1:
         ahead = AsyncScheduler(
             runner.limits, bos_id=bos_id, eos_id=eos_id, encode_token_budget=budget
         )
