@@ -68,8 +68,8 @@ class Interceptor(grpc.aio.ServerInterceptor):
     ) -> None:
         self.metrics = metrics
         self.parser = parser
-        self.calls = Quota(max_calls, reserve=0)
-        self.bytes = Quota(_MAX_LARGEST_MESSAGES * max_message_bytes, reserve=0)
+        self.calls = Quota(max_calls)
+        self.bytes = Quota(_MAX_LARGEST_MESSAGES * max_message_bytes)
         self.started = asyncio.Event()
         self._prefix = f"/{parser.service}/"
         self._handlers: dict[str, Handler] = {}  # by path; our own methods only

@@ -50,7 +50,7 @@ class Scheduler:
         encodes_ahead: bool = False,
     ) -> None:
         self._together = together
-        self._encodes_ahead = encodes_ahead
+        self.encodes_ahead = encodes_ahead
         self._encode_token_budget = encode_token_budget
         self._lanes = self._make_lanes(limits, bos_id, eos_id)
         self._fair_queue = FairQueue()
@@ -68,11 +68,6 @@ class Scheduler:
         self, limits: Sequence[RunnerLimits], bos_id: int, eos_id: int
     ) -> Sequence[Lane]:
         return [Lane(n, one, bos_id=bos_id, eos_id=eos_id) for n, one in enumerate(limits)]
-
-    @property
-    def entries(self) -> dict[int, RequestEntry]:
-        """The requests that have not finished, by id; not to be changed."""
-        return self._entries
 
     @property
     def num_waiting(self) -> int:
@@ -149,7 +144,7 @@ class Scheduler:
     @property
     def can_encode(self) -> bool:
         """Whether `to_encode` would return anything."""
-        if not self._encodes_ahead or not len(self._fair_queue):
+        if not self.encodes_ahead or not len(self._fair_queue):
             return False
         self._must_take_turns(self._demand())
         return self._queue.can_begin(self.num_running)
@@ -169,7 +164,7 @@ class Scheduler:
     def _must_take_turns(self, demand: int) -> bool:
         """Whether lanes take turns, given the demand; sets whether sources are encoded ahead."""
         takes_turns = demand <= self._together
-        self._queue.is_bypassed = takes_turns or not self._encodes_ahead
+        self._queue.is_bypassed = takes_turns or not self.encodes_ahead
         return takes_turns
 
     # --- an iteration ----------------------------------------------------------------------------

@@ -118,11 +118,6 @@ class Engine:
         """Whether it accepts new requests."""
         return self._state is _State.SERVING
 
-    @property
-    def num_inside(self) -> int:
-        """Rows that wait or run, and those reserved by admitted calls."""
-        return self._admission.num_taken
-
     def now(self) -> float:
         """The time on its clock, in seconds."""
         return self._clock()

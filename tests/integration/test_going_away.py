@@ -20,7 +20,7 @@ async def until_inside(server: Running, num_sentences: int) -> None:
     """Wait until the engine has so many, of calls that have come over the wire."""
     engine = server.registry.get("fake").engine
     assert isinstance(engine, Engine)
-    while engine.num_inside < num_sentences:
+    while engine._admission.num_taken < num_sentences:
         await asyncio.sleep(0)
 
 

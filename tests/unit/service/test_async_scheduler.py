@@ -25,7 +25,7 @@ from service.errors import RequestCancelledError
 from service.runtime.plan import RunnerLimits, ScoreItem, StepOutput, StepPlan, TargetScore
 from tests.fake_runner import FakeRunner, babble
 from tests.fake_scorer import FakeScorer
-from tests.searches import EOS, is_waiting, rows_of, search, submitted
+from tests.searches import EOS, entries_of, is_waiting, rows_of, search, submitted
 
 LIMITS = RunnerLimits(
     max_rows=6, max_source_positions=16, max_target_positions=16, top_k=8, vocab_size=512
@@ -175,7 +175,7 @@ def test_everybody_gets_what_greedy_search_gives(
                         loop.streamed[job.id] = loop.scheduler.stream(job.id)
             if chance.random() < 0.1:
                 victim = chance.choice(jobs)
-                if victim not in waiting and victim.id in loop.scheduler.entries:
+                if victim not in waiting and victim.id in entries_of(loop.scheduler):
                     error = RequestCancelledError("enough")
                     loop.end(loop.scheduler.cancel(victim.id, error, FREE))
                     cancelled.add(victim)

@@ -19,7 +19,7 @@ from service.runtime.plan import RunnerLimits, ScoreItem, StepOutput
 from tests.arrivals_machine import MAX_ROWS, ArrivalsMachine
 from tests.fake_runner import FakeRunner, encoded_source, moody
 from tests.fake_scorer import FakeScorer
-from tests.searches import EOS, ids, search, submitted
+from tests.searches import EOS, entries_of, ids, search, submitted
 
 TOGETHER = 5
 BUDGET = 100
@@ -185,7 +185,7 @@ class LaneMachine(ArrivalsMachine):
 
     def entries(self) -> list[RequestEntry]:
         """Of all translations without an answer."""
-        return [self.scheduler.entries[job.id] for job in self.alive]
+        return [entries_of(self.scheduler)[job.id] for job in self.alive]
 
     def num_running(self, lane: int) -> int:
         """Rows in use in a lane."""
@@ -392,7 +392,7 @@ def test_the_row_of_a_dropped_request_is_free_in_the_same_step() -> None:
     lanes.add([waiting])
     assert lanes.rows() == [MAX_ROWS, MAX_ROWS]  # it is encoded ahead
     lanes.cancel(running[0].id, RequestCancelledError("no more"), 0.0)
-    lane = lanes.entries[running[0].id].lane
+    lane = entries_of(lanes)[running[0].id].lane
     assert lane is not None
     lanes.end_step(lane)
     schedule = lanes.schedule(0.0, lane)

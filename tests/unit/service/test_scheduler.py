@@ -22,6 +22,7 @@ from service.runtime.plan import RowCopy, RunnerLimits, StepPlan
 from tests.arrivals_machine import SEARCHES
 from tests.fake_runner import FakeRunner
 from tests.searches import (
+    entries_of,
     ids,
     moody_runner,
     outputs_foreseen,
@@ -247,7 +248,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         """Several steps, before the first is taken in."""
         if (plan := self.schedule()) is None:
             return
-        running = [self.scheduler.entries[job.id] for job in self.running()]
+        running = [entries_of(self.scheduler)[job.id] for job in self.running()]
         newcomers = [entry for entry in running if entry.first_token_at is None]
         outputs = outputs_foreseen(self.scheduler, self.runner, plan, most, self.now)
         waits = self.scheduler.num_waiting > 0
@@ -292,7 +293,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         self.joined += ids(schedule.admitted)
         running = self.running()
         # Requests that were cancelled or expired are gone before the step.
-        assert all(entry.deadline > self.now for entry in self.scheduler.entries.values())
+        assert all(entry.deadline > self.now for entry in entries_of(self.scheduler).values())
         assert not self.cancelled & set(self.alive())
         plan = schedule.plan
         assert (plan.num_rows if plan else 0) == len(running) == self.scheduler.num_running

@@ -111,7 +111,7 @@ async def test_each_target_gets_its_own_score() -> None:
             assert found.token_log_probabilities == predicted(request)
             assert found.log_probability == found.score == sum(predicted(request))
             assert found.ended
-        assert engine.num_inside == 0
+        assert engine._admission.num_taken == 0
 
 
 @pytest.mark.parametrize("kind", [None, "hard", "soft"])
@@ -338,7 +338,7 @@ async def test_a_failure_of_scoring_touches_nobody_else() -> None:
         assert isinstance(result.error, InternalError)
         assert (await running.result()).token_ids == [11] * 20
         assert (await engine.submit(scoring()).result()).error is None
-        assert engine.num_inside == 0
+        assert engine._admission.num_taken == 0
 
 
 async def test_a_model_without_a_scoring_graph_says_so() -> None:
@@ -448,7 +448,7 @@ async def test_a_pair_that_does_not_fit_is_refused(num_source: int, num_target: 
         field = "source_ids" if num_source > num_target else "target_ids"
         with pytest.raises(InvalidArgumentError, match=f"{field}: 33 tokens; .* 1 and 32"):
             engine.submit(scoring(num_source, num_target))
-        assert engine.num_inside == 0
+        assert engine._admission.num_taken == 0
 
 
 async def test_deadlines_and_cancelling_end_what_waits() -> None:

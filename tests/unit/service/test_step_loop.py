@@ -16,7 +16,6 @@ from service.batching.output import Schedule
 from service.batching.records import EngineRequest
 from service.batching.scheduler import Scheduler
 from service.batching.step_loop import StepLoop
-from service.batching.step_loops import SingleLane
 from service.decoding.requests import GenerationResult, ScoringRequest
 from service.errors import RequestCancelledError
 from service.runtime.plan import RunnerLimits, ScoreItem, StepOutput, StepPlan, TargetScore
@@ -109,9 +108,7 @@ class Plain:
         self.scheduler = laned(1)
         self.recording = Recording()
         self.scorer = NotingScorer(self.runner)
-        self.loop = LaneLoop(
-            SingleLane(self.runner), self.scheduler, self.clock, self.recording, self.scorer
-        )
+        self.loop = LaneLoop(self.runner, self.scheduler, self.clock, self.recording, self.scorer)
         self.loop.start()
 
     def job(self, limit: int = 40) -> EngineRequest:
