@@ -82,6 +82,6 @@ class Listener(Protocol):
     def on_end(self, failed: bool) -> None:
         """The loop has ended and the runner is closed; no more events follow.
 
-        If it failed while a step was under way, the runner is left as it is.
+        If it failed while a step was in flight, the runner is left as it is.
         """
         ...

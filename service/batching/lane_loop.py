@@ -206,13 +206,13 @@ class LaneLoop(StepLoop):
     def _carry_out_commands(self) -> bool:
         if super()._carry_out_commands():
             return True
-        while self._is_under_way:  # what is under way is reported like all before it
+        while self._is_in_flight:  # what is in flight is reported like all before it
             if (command := self._commands.get()) is not None:
                 command()
         return False
 
     @property
-    def _is_under_way(self) -> bool:
+    def _is_in_flight(self) -> bool:
         """Whether another thread steps, scores or encodes."""
         steps_beside = self._scheduler.num_busy > 0 and not self._has_stepped
         return steps_beside or self._scheduler.is_encoding
@@ -220,7 +220,7 @@ class LaneLoop(StepLoop):
     def _close(self) -> None:
         for thread in self._all_threads():
             thread.stop()
-        if self._is_under_way:  # the loop failed, and what is under way may hang: leave it
+        if self._is_in_flight:  # the loop failed, and what is in flight may hang: leave it
             return
         for thread in self._all_threads():
             thread.join()

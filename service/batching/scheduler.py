@@ -81,13 +81,13 @@ class Scheduler:
 
     @property
     def num_busy(self) -> int:
-        """Lanes with something under way."""
+        """Lanes with something in flight."""
         scores_only = self._scoring is not None and self._scoring not in self._stepping
         return len(self._stepping) + scores_only
 
     @property
     def is_idle(self) -> bool:
-        """Whether there is nothing to schedule and nothing under way."""
+        """Whether there is nothing to schedule and nothing in flight."""
         return not (self._entries or self.num_busy or self.is_encoding)
 
     @property
@@ -138,7 +138,7 @@ class Scheduler:
 
     @property
     def is_encoding(self) -> bool:
-        """Whether an encode is under way."""
+        """Whether an encode is in flight."""
         return self._queue.is_encoding
 
     @property
@@ -335,7 +335,7 @@ class Scheduler:
         return self._scoring is None and lane == most
 
     def _has_work(self, lane: int, demand: int) -> bool:
-        """Whether a lane has something to do and nothing under way."""
+        """Whether a lane has something to do and nothing in flight."""
         if lane in self._stepping or lane == self._scoring:
             return False
         if self._lanes[lane].num_running:

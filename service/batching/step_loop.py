@@ -103,7 +103,7 @@ class StepLoop(abc.ABC):
         self._commands.put(lambda: self._cancel(request_id, error))
 
     def stop(self) -> None:
-        """End after the step under way, whatever is left to do."""
+        """End after the step in flight, whatever is left to do."""
         self._commands.put(None)
 
     def join(self) -> None:

@@ -177,7 +177,7 @@ class Engine:
         return self._state is _State.FAILED
 
     async def stop(self, timeout_seconds: float = 5.0) -> None:
-        """End what is left, once the step under way has ended, and close the runner.
+        """End what is left, once the step in flight has ended, and close the runner.
 
         A step that takes longer than `timeout_seconds` hangs. It is left behind with its runner,
         everything else ends, and the engine counts as failed.

@@ -217,7 +217,7 @@ def test_a_beam_is_looked_at_at_every_step() -> None:
     assert all(result.error is None for result in loop.results.values())
 
 
-def test_a_newcomer_joins_at_most_as_late_as_the_depth() -> None:
+def test_a_new_request_joins_at_most_as_late_as_the_depth() -> None:
     loop = Loop(depth=3)
     loop.scheduler.add([search([9, 9, 9, 9], None, 16)])
     loop.iterate()  # three steps submitted, one of them taken in
@@ -230,7 +230,7 @@ def test_a_newcomer_joins_at_most_as_late_as_the_depth() -> None:
     loop.run()
 
 
-def test_among_many_rows_newcomers_join_together() -> None:
+def test_among_many_rows_new_requests_join_together() -> None:
     """At every fourth step at most; who comes after a while without any joins at once."""
     loop = Loop(depth=2, many_rows=2)
     loop.scheduler.add([search([9, 9, 9, n], None, 16) for n in range(10, 12)])

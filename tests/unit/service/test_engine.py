@@ -53,7 +53,7 @@ class Clock:
 
 
 class Recorder(EngineObserver):
-    """Remembers what it was told."""
+    """Remembers the events."""
 
     def __init__(self) -> None:
         self.rows: list[int] = []
@@ -107,7 +107,7 @@ def endless(source_ids: tuple[int, ...]) -> list[int]:
 
 
 async def held(runner: FakeRunner) -> None:
-    """Wait until a step is under way that will not end before the test lets it."""
+    """Wait until a step is in flight that will not end before the test lets it."""
     await asyncio.to_thread(runner.wait_until_blocked)
 
 
@@ -406,9 +406,9 @@ async def test_an_idle_engine_does_nothing() -> None:
     async with serving(runner, observer=recorder) as engine:
         await engine.submit(request(10)).result()
         await settled()
-        steps, told = len(runner.plans), len(recorder.rows)
+        steps, reported = len(runner.plans), len(recorder.rows)
         await asyncio.sleep(0.05)  # time in which a loop that polls would show
-        assert (len(runner.plans), len(recorder.rows)) == (steps, told)
+        assert (len(runner.plans), len(recorder.rows)) == (steps, reported)
 
 
 async def test_draining_answers_those_inside_and_refuses_others() -> None:
@@ -536,7 +536,7 @@ async def test_a_call_larger_than_the_queue_gets_through() -> None:
         assert await engine.drain(10.0)
 
 
-async def test_a_large_call_leaves_room_for_newcomers() -> None:
+async def test_a_large_call_leaves_room_for_new_requests() -> None:
     runner = FakeRunner(LIMITS, endless)
     runner.hold()
     recorder = Recorder()

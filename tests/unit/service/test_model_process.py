@@ -343,7 +343,7 @@ class Ending:
         self.ends: list[bool] = []
 
     def on_events(self, events: Events) -> None:
-        raise AssertionError("there is no news")
+        raise AssertionError("there are no events")
 
     def on_end(self, failed: bool) -> None:
         self.ends.append(failed)
