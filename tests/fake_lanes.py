@@ -24,7 +24,7 @@ class _Way:
         return self._runner.limits
 
     def execute(self, plan: StepPlan) -> StepOutput:
-        self._lanes.turns.append(self._number)
+        self._lanes.stepped.append(self._number)
         self._lanes.ways[self._number].append(self._name)
         return self._runner.execute(plan)
 
@@ -43,17 +43,17 @@ class FakeLanes:
     Attributes:
         runners: the fake of each lane, to be held, failed and looked at.
         ways: of each lane, "alone" or "beside" for every plan so far.
-        turns: whose each plan so far was.
+        stepped: the lane of each plan so far.
         encoded: what has been encoded together, beside the steps.
         may_encode: cleared, it holds every encode beside the steps, until `release`.
-        is_encoding: set while one is under way.
+        is_encoding: set while one is in flight.
         failures: raised by the next encodes.
     """
 
     def __init__(self, limits: RunnerLimits, num_lanes: int = 2, script: Script = babble) -> None:
         self.runners = [FakeRunner(limits, script) for _ in range(num_lanes)]
         self.ways: list[list[str]] = [[] for _ in range(num_lanes)]
-        self.turns: list[int] = []
+        self.stepped: list[int] = []
         self.encoded: list[list[tuple[int, ...]]] = []
         self.may_encode = threading.Event()
         self.may_encode.set()

@@ -105,7 +105,7 @@ class FakeRunner:
         self._eos_id = eos_id
         self._rows = [_Row() for _ in range(self._limits.max_rows)]
         self._failures: list[Exception] = []
-        self._gate = threading.Condition()
+        self._may_pass = threading.Condition()
         self._permits: int | None = None
         self._num_blocked = 0
         self.plans: list[StepPlan] = []
@@ -136,21 +136,21 @@ class FakeRunner:
 
     def hold(self) -> None:
         """Block every execution from now on, until `allow` or `release`."""
-        with self._gate:
+        with self._may_pass:
             self._permits = 0
 
     def allow(self, count: int = 1) -> None:
         """Let `count` executions pass."""
-        with self._gate:
+        with self._may_pass:
             assert self._permits is not None, "allow() without hold()"
             self._permits += count
-            self._gate.notify_all()
+            self._may_pass.notify_all()
 
     def release(self) -> None:
         """Block no more."""
-        with self._gate:
+        with self._may_pass:
             self._permits = None
-            self._gate.notify_all()
+            self._may_pass.notify_all()
 
     def wait_until_blocked(self, timeout_seconds: float = 60.0) -> None:
         """Wait (in a thread: `await asyncio.to_thread(...)`) until an execution is held.
@@ -158,13 +158,13 @@ class FakeRunner:
         Raises:
             TimeoutError: none came.
         """
-        with self._gate:
+        with self._may_pass:
             # One that may pass, but has not woken up yet, is not held.
-            held = self._gate.wait_for(
+            held = self._may_pass.wait_for(
                 lambda: self._num_blocked > 0 and not self._permits, timeout_seconds
             )
             if not held:
-                raise TimeoutError("no execution reached the gate")
+                raise TimeoutError("no execution was held")
 
     # --- ModelRunner -----------------------------------------------------------------------------
 
@@ -174,7 +174,7 @@ class FakeRunner:
         Raises:
             PlanError: the plan breaks the contract.
         """
-        self._pass_gate()
+        self._wait_for_permit()
         if self._failures:
             raise self._failures.pop(0)
         started = time.perf_counter()
@@ -199,13 +199,13 @@ class FakeRunner:
         self._check(not self.closed, "closed twice")
         self.closed = True
 
-    def _pass_gate(self) -> None:
-        with self._gate:
+    def _wait_for_permit(self) -> None:
+        with self._may_pass:
             if self._permits is None:
                 return
             self._num_blocked += 1
-            self._gate.notify_all()
-            self._gate.wait_for(lambda: self._permits is None or self._permits > 0)
+            self._may_pass.notify_all()
+            self._may_pass.wait_for(lambda: self._permits is None or self._permits > 0)
             self._num_blocked -= 1
             if self._permits is not None:
                 self._permits -= 1

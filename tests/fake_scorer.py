@@ -18,7 +18,7 @@ class FakeScorer:
         num_prepared: how often `prepare` was called.
         failures: raised by the next calls of `score`, or of `prepare` while there was none.
         may_score: cleared, it holds every call of `score`.
-        is_scoring: set while one is under way.
+        is_scoring: set while one is in flight.
     """
 
     def __init__(self) -> None:

@@ -29,15 +29,20 @@ def submitted(
     return EngineRequest(next(_ids), request, max_new_tokens, now)
 
 
+def entries_of(scheduler: Scheduler) -> dict[int, RequestEntry]:
+    """The scheduler's records of the requests that have not finished, by id."""
+    return scheduler._entries
+
+
 def rows_of(scheduler: Scheduler, request: EngineRequest) -> list[int]:
     """The rows that a request is in; none if it waits or has finished."""
-    entry = scheduler.entries.get(request.id)
+    entry = entries_of(scheduler).get(request.id)
     return [] if entry is None else entry.rows
 
 
 def is_waiting(scheduler: Scheduler, request: EngineRequest) -> bool:
     """Whether a request has neither joined the batch nor finished."""
-    entry = scheduler.entries.get(request.id)
+    entry = entries_of(scheduler).get(request.id)
     return entry is not None and entry.state is RequestState.WAITING
 
 

@@ -36,7 +36,7 @@ class HealthService(health_pb2_grpc.HealthServicer):
     """
 
     def __init__(self, services: tuple[str, ...], max_watches: int) -> None:
-        self.watches = Quota(max_watches, reserve=0)
+        self.watches = Quota(max_watches)
         self._services = frozenset(("", *services))
         self._serving = False
         self._stalled = False

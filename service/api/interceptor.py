@@ -68,8 +68,8 @@ class Interceptor(grpc.aio.ServerInterceptor):
     ) -> None:
         self.metrics = metrics
         self.parser = parser
-        self.calls = Quota(max_calls, reserve=0)
-        self.bytes = Quota(_MAX_LARGEST_MESSAGES * max_message_bytes, reserve=0)
+        self.calls = Quota(max_calls)
+        self.bytes = Quota(_MAX_LARGEST_MESSAGES * max_message_bytes)
         self.started = asyncio.Event()
         self._prefix = f"/{parser.service}/"
         self._handlers: dict[str, Handler] = {}  # by path; our own methods only
@@ -169,7 +169,7 @@ class _RunningCall:
         self._call = call = CallContext(context)
         # Metadata methods end at once, so they don't count towards a client's share.
         self._client = "" if method in _METADATA_METHODS else call.client
-        self._has_place = self._has_bytes = False
+        self._is_counted = self._has_bytes = False
         self._code = grpc.StatusCode.OK
         self._status: status_pb2.Status | None = None
         # Not in the initial metadata: once that is sent, a client can't retry the call elsewhere.
@@ -180,7 +180,7 @@ class _RunningCall:
         assert self._context is not None
         self._context.set_trailing_metadata(self._trailing)
         self._interceptor.metrics.call_started(self._method)
-        self._has_place = self._interceptor.calls.take(1, self._client)
+        self._is_counted = self._interceptor.calls.take(1, self._client)
         self._has_bytes = self._interceptor.bytes.take(self._num_bytes, self._client)
         self._interceptor.started.set()
         self._started_at = time.perf_counter()
@@ -193,7 +193,7 @@ class _RunningCall:
             InvalidArgumentError: `data` is not such a request, or has too many entries.
         """
         calls, held = self._interceptor.calls, self._interceptor.bytes
-        if not self._has_place:
+        if not self._is_counted:
             raise errors.ResourceExhaustedError(
                 f"{calls.num_taken} calls are in progress of at most {calls.capacity}; this client "
                 "may not have another one now",
@@ -224,7 +224,7 @@ class _RunningCall:
             code = self._set_status(error)
             self._call.facts["reason"] = errors.reason_of(error)
             _drop_tracebacks(error)
-        if self._has_place:
+        if self._is_counted:
             self._interceptor.calls.release(1, self._client)
         if self._has_bytes:
             self._interceptor.bytes.release(self._num_bytes, self._client)

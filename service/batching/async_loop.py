@@ -43,14 +43,15 @@ class AsyncLoop(StepLoop):
         return self._scheduler.is_idle and not self._in_flight
 
     def iterate(self) -> None:
-        """Schedule and submit steps, as many as may be in flight; update with the oldest."""
+        """Schedule and submit steps, as many as may be in flight; score; update with the oldest."""
+        schedules = []
         while len(self._in_flight) < self._runner.depth and self._async_scheduler.can_schedule():
-            schedule = self._schedule()
-            if schedule.plan is not None:
-                self._in_flight.append((schedule, self._runner.submit(schedule.plan)))
-            self._score(schedule)
+            schedules.append(schedule := self._schedule())
             if schedule.plan is None:
                 break
+            self._in_flight.append((schedule, self._runner.submit(schedule.plan)))
+        for schedule in schedules:
+            self._score(schedule)
         if self._in_flight:
             schedule, future = self._in_flight.popleft()
             self._update(schedule, [self._result(schedule, future)])

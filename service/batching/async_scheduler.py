@@ -80,16 +80,17 @@ class AsyncScheduler(Scheduler):
             return not self._lane.is_sparse and self._lane.continues_after_in_flight
         return _is_greedy(head)  # another joins when rows may move
 
-    def _admit(self, now: float, lane: int) -> list[RequestEntry]:
+    def _choose(self, now: float, lane: int) -> tuple[list[RequestEntry], list[RequestEntry]]:
         if not self._lane.num_in_flight:
-            return super()._admit(now, lane)
+            return super()._choose(now, lane)
+        self._scores.pay()  # none is scored beside a step in flight
         self._steps_since_join += 1
         if self.num_running >= self._many_rows and self._steps_since_join < JOIN_EVERY:
-            return []
-        admitted = super()._admit(now, lane)
+            return [], []
+        admitted = self._admit(now, lane)
         if admitted:
             self._steps_since_join = 0
-        return admitted
+        return admitted, []
 
     def _takes(self, lane: int, entry: RequestEntry, rows: Sequence[int], demand: int) -> bool:
         if self._lane.num_in_flight and not _is_greedy(entry):

@@ -84,7 +84,7 @@ class EncodeQueue:
 
     @property
     def is_encoding(self) -> bool:
-        """Whether an encode is under way."""
+        """Whether an encode is in flight."""
         return bool(self._batch)
 
     def can_begin(self, num_running: int) -> bool:

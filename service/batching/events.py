@@ -25,6 +25,8 @@ class Iteration:
         admitted: ids of the requests that joined the batch.
         num_scored, score_seconds: targets that were scored, and the time of that.
         num_padding: positions of the encoder that held no token.
+        is_progress: whether it shows that no step hangs; dropped requests, and encodes while lanes
+            step, do not.
     """
 
     num_waiting: int
@@ -42,6 +44,7 @@ class Iteration:
     num_padding: int = 0
     num_beside: int = 0
     num_rows_encoded: int = 0
+    is_progress: bool = True
 
     @property
     def num_stepping(self) -> int:
@@ -63,6 +66,11 @@ class Events:
     finished: Sequence[Finished] = ()
     iterations: Sequence[Iteration] = ()
 
+    @property
+    def is_progress(self) -> bool:
+        """Whether an iteration among these shows that no step hangs."""
+        return any(iteration.is_progress for iteration in self.iterations)
+
 
 class Listener(Protocol):
     """Receives events, on the step loop's thread: must pass them on and return."""
@@ -74,6 +82,6 @@ class Listener(Protocol):
     def on_end(self, failed: bool) -> None:
         """The loop has ended and the runner is closed; no more events follow.
 
-        If it failed while a step was under way, the runner is left as it is.
+        If it failed while a step was in flight, the runner is left as it is.
         """
         ...

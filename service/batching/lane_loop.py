@@ -27,6 +27,7 @@ from service.batching.step_loop import MAX_UNREPORTED, Step, StepLoop, outcome_o
 from service.runtime.plan import (
     EncodedBatch,
     LanedRunner,
+    LaneRunners,
     ModelRunner,
     Scorer,
     StepOutput,
@@ -40,14 +41,14 @@ class LaneLoop(StepLoop):
     """Schedules each lane, executes its plan, updates.
 
     Args:
-        runner: runs the model; closed at the end.
+        runner: runs the model; closed at the end. One without lanes counts as one lane.
         scheduler: decides for as many lanes as the runner has.
         clock, listener, scorer: as for `StepLoop`.
     """
 
     def __init__(
         self,
-        runner: LanedRunner,
+        runner: ModelRunner | LanedRunner,
         scheduler: Scheduler,
         clock: Callable[[], float],
         listener: Listener,
@@ -55,16 +56,19 @@ class LaneLoop(StepLoop):
     ) -> None:
         super().__init__(self._close, scheduler, clock, listener, scorer)
         self._runner = runner
-        self._lanes = runner.lanes
+        if isinstance(runner, LanedRunner):
+            self._lanes = runner.lanes
+        else:
+            self._lanes = [LaneRunners(alone=runner, beside=runner)]
         # A single lane steps on the loop's thread.
         names = [f"lane-{n}" for n in range(len(self._lanes))] if len(self._lanes) > 1 else []
         self._threads = [SerialExecutor(name) for name in names]
-        self._encoder = SerialExecutor("encoder")
+        self._encoder = SerialExecutor("encoder") if scheduler.encodes_ahead else None
         self._has_stepped = False  # in the last iteration, on this thread
 
     def start(self) -> None:
         """Begin."""
-        for thread in (*self._threads, self._encoder):
+        for thread in self._all_threads():
             thread.start()
         super().start()
 
@@ -168,10 +172,12 @@ class LaneLoop(StepLoop):
     def _encode_ahead(self) -> None:
         if not (entries := self._scheduler.to_encode()):
             return
-        sources = [entry.request.source_ids for entry in entries]
+        runner, sources = self._runner, [entry.request.source_ids for entry in entries]
+        assert isinstance(runner, LanedRunner), "other runners encode where a request joins"
+        assert self._encoder is not None
 
         def encode() -> None:
-            outcome = outcome_of(lambda: self._runner.encode(sources))
+            outcome = outcome_of(lambda: runner.encode(sources))
             self._commands.put(lambda: self._encoded(entries, outcome))
 
         self._encoder.submit(encode)
@@ -194,6 +200,7 @@ class LaneLoop(StepLoop):
             encode_seconds=batch.seconds,
             num_padding=batch.num_padding,
             num_rows_encoded=sum(entry.num_rows for entry in entries) if batch.sources else 0,
+            is_progress=not self._scheduler.num_busy,
         )
         self._emit(iteration, finished=failed)
 
@@ -202,22 +209,25 @@ class LaneLoop(StepLoop):
     def _carry_out_commands(self) -> bool:
         if super()._carry_out_commands():
             return True
-        while self._is_under_way:  # report what is still running
+        while self._is_in_flight:  # report what is still running
             if (command := self._commands.get()) is not None:
                 command()
         return False
 
     @property
-    def _is_under_way(self) -> bool:
+    def _is_in_flight(self) -> bool:
         """Whether another thread steps, scores or encodes."""
         steps_beside = self._scheduler.num_busy > 0 and not self._has_stepped
         return steps_beside or self._scheduler.is_encoding
 
     def _close(self) -> None:
-        for thread in (*self._threads, self._encoder):
+        for thread in self._all_threads():
             thread.stop()
-        if self._is_under_way:  # the loop failed; the work may hang: don't wait for it
+        if self._is_in_flight:  # the loop failed; the work may hang: don't wait for it
             return
-        for thread in (*self._threads, self._encoder):
+        for thread in self._all_threads():
             thread.join()
         self._runner.close()
+
+    def _all_threads(self) -> list[SerialExecutor]:
+        return self._threads if self._encoder is None else [*self._threads, self._encoder]

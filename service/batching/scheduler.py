@@ -50,7 +50,7 @@ class Scheduler:
         encodes_ahead: bool = False,
     ) -> None:
         self._max_turn_rows = max_turn_rows
-        self._encodes_ahead = encodes_ahead
+        self.encodes_ahead = encodes_ahead
         self._encode_token_budget = encode_token_budget
         self._lanes = self._make_lanes(limits, bos_id, eos_id)
         self._fair_queue = FairQueue()
@@ -70,11 +70,6 @@ class Scheduler:
         return [Lane(n, one, bos_id=bos_id, eos_id=eos_id) for n, one in enumerate(limits)]
 
     @property
-    def entries(self) -> dict[int, RequestEntry]:
-        """The requests that have not finished, by id; not to be changed."""
-        return self._entries
-
-    @property
     def num_waiting(self) -> int:
         """Requests that wait for rows or to be scored."""
         return len(self._queue) + len(self._scores)
@@ -86,13 +81,13 @@ class Scheduler:
 
     @property
     def num_busy(self) -> int:
-        """Lanes with something under way."""
+        """Lanes with something in flight."""
         scores_only = self._scoring is not None and self._scoring not in self._stepping
         return len(self._stepping) + scores_only
 
     @property
     def is_idle(self) -> bool:
-        """Whether there is nothing to schedule and nothing under way."""
+        """Whether there is nothing to schedule and nothing in flight."""
         return not (self._entries or self.num_busy or self.is_encoding)
 
     @property
@@ -143,13 +138,13 @@ class Scheduler:
 
     @property
     def is_encoding(self) -> bool:
-        """Whether an encode is under way."""
+        """Whether an encode is in flight."""
         return self._queue.is_encoding
 
     @property
     def can_encode(self) -> bool:
         """Whether `to_encode` would return anything."""
-        if not self._encodes_ahead or not len(self._fair_queue):
+        if not self.encodes_ahead or not len(self._fair_queue):
             return False
         self._must_take_turns(self._demand())
         return self._queue.can_begin(self.num_running)
@@ -169,7 +164,7 @@ class Scheduler:
     def _must_take_turns(self, demand: int) -> bool:
         """Whether lanes take turns, given the demand; sets whether sources are encoded ahead."""
         takes_turns = demand <= self._max_turn_rows
-        self._queue.is_bypassed = takes_turns or not self._encodes_ahead
+        self._queue.is_bypassed = takes_turns or not self.encodes_ahead
         return takes_turns
 
     # --- an iteration ----------------------------------------------------------------------------
@@ -189,9 +184,8 @@ class Scheduler:
     def schedule(self, now: float, lane: int = 0) -> Schedule:
         """Choose what a lane does next."""
         dropped = self._drop(now, lane)
-        admitted = self._admit(now, lane)
+        admitted, scoring = self._choose(now, lane)
         plan = self._lanes[lane].plan(admitted)
-        scoring = self._choose_scores(now, lane)
         self._last_lane = lane
         if plan is not None:
             self._stepping.add(lane)
@@ -276,21 +270,42 @@ class Scheduler:
 
     # --- admission to a lane ---------------------------------------------------------------------
 
-    def _admit(self, now: float, lane: int) -> list[RequestEntry]:
-        """Requests that join a lane now, in the queue's order, as far as rows and budget reach."""
+    def _choose(self, now: float, lane: int) -> tuple[list[RequestEntry], list[RequestEntry]]:
+        """Requests that join a lane now, and targets to score after its step; within one budget.
+
+        Translations come first, since their step does; but not before a score that they left no
+        room in the last iteration.
+        """
+        if not (len(self._scores) or self._scores.has_debt) or not self._may_score(lane):
+            return self._admit(now, lane), []
+        beside_rows = self.num_running > 0
+        scoring: list[RequestEntry] = []
+        if self._scores.is_first:
+            scoring = self._scores.schedule(now, beside_rows=beside_rows)
+        admitted = self._admit(now, lane, _num_tokens(scoring))
+        if not scoring:
+            scoring = self._scores.schedule(now, _num_tokens(admitted), beside_rows=beside_rows)
+        if scoring:
+            self._scoring = lane
+        return admitted, scoring
+
+    def _admit(self, now: float, lane: int, num_spent: int = 0) -> list[RequestEntry]:
+        """Requests that join a lane now, in the queue's order, as far as rows and budget reach.
+
+        Of the budget, `num_spent` tokens are spent.
+        """
         entry = self._queue.peek()
         if entry is None:
             return []
         admitted: list[RequestEntry] = []
         rows, demand = [one.num_running for one in self._lanes], self._demand()
-        budget = self._encode_token_budget
         while entry is not None and self._takes(lane, entry, rows, demand):
-            if admitted and entry.num_encoded_tokens > budget:
+            if num_spent and num_spent + entry.num_encoded_tokens > self._encode_token_budget:
                 break
             self._queue.take()
             entry.admit(now)
             rows[lane] += entry.num_rows
-            budget -= entry.num_encoded_tokens
+            num_spent += entry.num_encoded_tokens
             admitted.append(entry)
             entry = self._queue.peek()
         return admitted
@@ -314,21 +329,13 @@ class Scheduler:
             fitting, key=lambda n: (n == self._scoring, rows[n], n in self._stepping, n)
         )
 
-    def _choose_scores(self, now: float, lane: int) -> list[RequestEntry]:
-        if not (len(self._scores) or self._scores.has_debt) or not self._may_score(lane):
-            return []
-        scoring = self._scores.schedule(now, beside_rows=self.num_running > 0)
-        if scoring:
-            self._scoring = lane
-        return scoring
-
     def _may_score(self, lane: int) -> bool:
         """Whether a lane may score: one at a time, and that with the most rows."""
         most = max(range(len(self._lanes)), key=lambda n: (self._lanes[n].num_running, -n))
         return self._scoring is None and lane == most
 
     def _has_work(self, lane: int, demand: int) -> bool:
-        """Whether a lane has something to do and nothing under way."""
+        """Whether a lane has something to do and nothing in flight."""
         if lane in self._stepping or lane == self._scoring:
             return False
         if self._lanes[lane].num_running:
@@ -342,3 +349,7 @@ class Scheduler:
     def _demand(self) -> int:
         """Rows in use and rows that are waited for."""
         return self.num_running + self._queue.num_rows
+
+
+def _num_tokens(entries: Iterable[RequestEntry]) -> int:
+    return sum(entry.num_encoded_tokens for entry in entries)

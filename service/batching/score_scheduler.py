@@ -2,8 +2,9 @@
 
 A row is encoded once and then steps, so that encodes come now and then; scores, which need no row,
 would fill up every iteration. So while rows run, scores take at most a quarter of the encode budget
-an iteration. One that costs more is scored all the same, and the iterations after it pay for it.
-Scores have a queue of their own: neither kind waits for the other.
+an iteration, of what translations leave. One that costs more is scored all the same, and the
+iterations after it pay for it. Scores have a queue of their own; one that finds no room comes first
+in the next iteration.
 
 Scores count as work of their client among translations, too. Not so the other way round: fewer
 scores than translations may go, so that a client that translates much would never have a score
@@ -31,9 +32,13 @@ class ScoreScheduler:
         encode_token_budget: most tokens an iteration; a longer pair is scored alone.
         translations: the queue in which what a client scores counts as well.
         eos_id: ends a target.
+
+    Attributes:
+        is_first: whether translations left no room for a score in the last iteration.
     """
 
     def __init__(self, encode_token_budget: int, translations: FairQueue, eos_id: int) -> None:
+        self.is_first = False
         self._budget = encode_token_budget
         self._part = max(1, encode_token_budget // _PART)
         self._translations = translations
@@ -65,25 +70,34 @@ class ScoreScheduler:
         """Take out a score that is not wanted any more."""
         self._waiting.discard(entry)
 
-    def schedule(self, now: float, *, beside_rows: bool) -> list[RequestEntry]:
+    def schedule(self, now: float, num_spent: int = 0, *, beside_rows: bool) -> list[RequestEntry]:
         """The targets to score in this iteration.
 
         Args:
             now: the time.
+            num_spent: tokens of the encode budget that translations take.
             beside_rows: whether rows run.
         """
-        budget = self._part - self._debt if beside_rows else self._budget
+        part = self._part - self._debt if beside_rows else self._budget
+        left = self._budget - num_spent
         chosen: list[RequestEntry] = []
-        while budget > 0 and (entry := self._waiting.peek()) is not None:
-            if chosen and entry.num_encoded_tokens > budget:
+        while part > 0 and (entry := self._waiting.peek()) is not None:
+            num_tokens = entry.num_encoded_tokens
+            if (chosen or num_spent) and num_tokens > min(part, left):
                 break
             self._waiting.take()
             self._translations.charge(entry, entry.work)
-            budget -= entry.num_encoded_tokens
+            part -= num_tokens
+            left -= num_tokens
             entry.admit(now)
             chosen.append(entry)
-        self._debt = max(0, -budget) if beside_rows else 0
+        self._debt = max(0, -part) if beside_rows else 0
+        self.is_first = part > 0 and not chosen and len(self._waiting) > 0
         return chosen
+
+    def pay(self) -> None:
+        """An iteration beside rows without a score: its part pays for earlier ones."""
+        self._debt = max(0, self._debt - self._part)
 
     def scored(
         self, entries: Iterable[RequestEntry], scores: Iterable[TargetScore], now: float

@@ -106,7 +106,7 @@ class StepLoop(abc.ABC):
         self._commands.put(lambda: self._cancel(request_id, error))
 
     def stop(self) -> None:
-        """End after the step under way, whatever is left to do."""
+        """End after the step in flight, whatever is left to do."""
         self._commands.put(None)
 
     def join(self) -> None:
@@ -155,7 +155,7 @@ class StepLoop(abc.ABC):
 
     def _stream(self, request_id: int) -> None:
         if token_ids := self._scheduler.stream(request_id):
-            self._listener.on_events(Events(streamed=[(request_id, token_ids)]))
+            self._send(streamed=[(request_id, token_ids)])
 
     def _cancel(self, request_id: int, error: DragomanError) -> None:
         self._report_dropped(self._scheduler.cancel(request_id, error, self._clock()))
@@ -238,8 +238,10 @@ class StepLoop(abc.ABC):
     def _report_dropped(self, dropped: list[Finished]) -> None:
         """Report at once, without waiting for the step."""
         if dropped:
-            scheduler = self._scheduler
-            self._emit(Iteration(scheduler.num_waiting, scheduler.num_running), finished=dropped)
+            iteration = Iteration(
+                self._scheduler.num_waiting, self._scheduler.num_running, is_progress=False
+            )
+            self._emit(iteration, finished=dropped)
 
     def _emit(
         self,
@@ -254,8 +256,13 @@ class StepLoop(abc.ABC):
         self._unreported.append(iteration)
         is_awaited = streamed or finished or self._scheduler.is_idle
         if is_awaited or len(self._unreported) >= MAX_UNREPORTED:
-            self._listener.on_events(Events(streamed, finished, self._unreported))
-            self._unreported = []
+            self._send(streamed, finished)
+
+    def _send(
+        self, streamed: Sequence[tuple[int, list[int]]], finished: Sequence[Finished] = ()
+    ) -> None:
+        self._listener.on_events(Events(streamed, finished, self._unreported))
+        self._unreported = []
 
 
 def outcome_of(work: Callable[[], T]) -> T | Exception:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from service.batching.async_loop import AsyncLoop
 from service.batching.async_scheduler import AsyncScheduler
@@ -13,9 +13,7 @@ from service.batching.scheduler import Scheduler
 from service.batching.step_loop import StepLoop
 from service.runtime.plan import (
     AsyncRunner,
-    EncodedBatch,
     LanedRunner,
-    LaneRunners,
     ModelRunner,
     RunnerLimits,
     Scorer,
@@ -24,23 +22,6 @@ from service.runtime.plan import (
 # One thread encodes ahead for so many lanes. In the model that ships, an encode takes about half as
 # long as the steps of the same text; with more lanes, each encodes for itself.
 _MAX_LANES_ENCODED_FOR = 2
-
-
-class SingleLane:
-    """A `LanedRunner` of one lane, which encodes for itself: any `ModelRunner`.
-
-    Args:
-        runner: runs the model.
-    """
-
-    def __init__(self, runner: ModelRunner) -> None:
-        self.limits = runner.limits
-        self.lanes: Sequence[LaneRunners] = [LaneRunners(alone=runner, beside=runner)]
-        self.close = runner.close
-
-    def encode(self, sources: Sequence[tuple[int, ...]]) -> EncodedBatch:
-        """Never called: sources are encoded where they join."""
-        raise NotImplementedError
 
 
 def step_loop(
@@ -60,22 +41,24 @@ def step_loop(
         scorer: scores targets; None if none will come.
     """
     bos_id, eos_id, budget = config.bos_id, config.eos_id, config.encode_token_budget
-    if isinstance(runner, AsyncRunner):
+    if isinstance(runner, AsyncRunner) and runner.depth > 1:
         ahead = AsyncScheduler(
             runner.limits, bos_id=bos_id, eos_id=eos_id, encode_token_budget=budget
         )
         return AsyncLoop(runner, ahead, clock, listener, scorer)
-    laned = runner if isinstance(runner, LanedRunner) else SingleLane(runner)
-    num_lanes = len(laned.lanes)
+    limits, encodes_ahead = [runner.limits], False
+    if isinstance(runner, LanedRunner):
+        limits = [lane.alone.limits for lane in runner.lanes]
+        encodes_ahead = len(limits) <= _MAX_LANES_ENCODED_FOR
     scheduler = Scheduler(
-        [lane.alone.limits for lane in laned.lanes],
+        limits,
         bos_id=bos_id,
         eos_id=eos_id,
         encode_token_budget=budget,
-        max_turn_rows=config.turn_rows_per_lane * num_lanes,
-        encodes_ahead=laned is runner and num_lanes <= _MAX_LANES_ENCODED_FOR,
+        max_turn_rows=config.turn_rows_per_lane * len(limits),
+        encodes_ahead=encodes_ahead,
     )
-    return LaneLoop(laned, scheduler, clock, listener, scorer)
+    return LaneLoop(runner, scheduler, clock, listener, scorer)
 
 
 def widest_sequence(runner: ModelRunner | LanedRunner) -> RunnerLimits:

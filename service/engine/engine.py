@@ -118,11 +118,6 @@ class Engine:
         """Whether it accepts new requests."""
         return self._state is _State.SERVING
 
-    @property
-    def num_inside(self) -> int:
-        """Rows that wait or run, and those reserved by admitted calls."""
-        return self._admission.num_taken
-
     def now(self) -> float:
         """The time on its clock, in seconds."""
         return self._clock()
@@ -182,7 +177,7 @@ class Engine:
         return self._state is _State.FAILED
 
     async def stop(self, timeout_seconds: float = 5.0) -> None:
-        """End what is left, once the step under way has ended, and close the runner.
+        """End what is left, once the step in flight has ended, and close the runner.
 
         A step that takes longer than `timeout_seconds` hangs. It is left behind with its runner,
         everything else ends, and the engine counts as failed.
@@ -342,7 +337,7 @@ class Engine:
     def _hand_out(self, events: Events) -> None:
         if self._ended.is_set():  # of a step that hung, and whose requests have been answered
             return
-        self._num_reports += 1
+        self._num_reports += events.is_progress
         # Answers first: an observer that raises must not cost a client one.
         for request_id, token_ids in events.streamed:
             self._generations[request_id].push(token_ids)

@@ -17,7 +17,7 @@ class EngineProgress:
     """The progress of an engine that has work.
 
     Attributes:
-        num_reports: reports of the step loop so far (of steps, encodes, scores).
+        num_reports: reports so far that show progress (`Events.is_progress`).
         expected_seconds: the longest time between two reports, by estimate; 0 if unknown.
     """
 

@@ -165,7 +165,7 @@ class ServerMetrics:
         )
         self.held_back = self._gauge(
             "dragoman_held_back_calls",
-            "Calls with sentences that the queue has no place for yet.",
+            "Calls with sentences that the queue has no room for yet.",
             "model",
         )
         self.stalled = self._gauge(

@@ -111,7 +111,7 @@ class ProcessLoop:
         await prepared
 
     def stop(self) -> None:
-        """End after the step under way, whatever is left to do."""
+        """End after the step in flight, whatever is left to do."""
         self._send(Stop())
 
     def join(self) -> None:

@@ -73,7 +73,7 @@ class PrepareScoring:
 
 @dataclass(frozen=True)
 class Stop:
-    """End after the step under way. Answered with `Ended`."""
+    """End after the step in flight. Answered with `Ended`."""
 
 
 # --- from it -------------------------------------------------------------------------------------

@@ -142,7 +142,7 @@ def test_cancelling_in_mid_flight_leaves_the_others_alone(case: Case) -> None:
         await engine.start()
         generations = engine.submit_many([GenerationRequest(source) for source in sources])
         async for _ in generations[0]:
-            break  # all of them are under way
+            break  # all of them are in flight
         for generation in generations[::2]:
             generation.cancel()
         late = engine.submit_many([GenerationRequest(source) for source in sources[::2]])

@@ -48,10 +48,10 @@ async def place_of_the_last(
             asyncio.ensure_future(many.translate([f"A dog is running {number}."]))
             for number in range(NUM_CALLS)
         ]
-        while engine.num_inside < NUM_CALLS:
+        while engine._admission.num_taken < NUM_CALLS:
             await asyncio.sleep(0)
         last = TranslationServiceStub(channel).Translate(request, metadata=metadata)
-        while engine.num_inside < NUM_CALLS + 1:
+        while engine._admission.num_taken < NUM_CALLS + 1:
             assert not last.done()
             await asyncio.sleep(0)
         runner.release()

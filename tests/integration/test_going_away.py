@@ -20,7 +20,7 @@ async def until_inside(server: Running, num_sentences: int) -> None:
     """Wait until the engine has so many, of calls that have come over the wire."""
     engine = server.registry.get("fake").engine
     assert isinstance(engine, Engine)
-    while engine.num_inside < num_sentences:
+    while engine._admission.num_taken < num_sentences:
         await asyncio.sleep(0)
 
 
@@ -45,10 +45,10 @@ async def test_a_cancelled_call_frees_its_rows_before_the_next_step(
             await asyncio.sleep(0)
         runner.release()
         assert (await stays).translations[0].text == "A dog is running."
-        # A plan is noted when it passes the gate: the first is the step that was under way when the
+        # A plan is noted when it is let through: the first is the step that was in flight when the
         # call was cancelled, and the last that has its rows.
-        under_way, *later = [plan.num_rows for plan in runner.plans[before:]]
-        assert under_way == 3
+        in_flight, *later = [plan.num_rows for plan in runner.plans[before:]]
+        assert in_flight == 3
         assert set(later) == {1}
         finished = made.metric(
             "dragoman_finished_sentences_total", model="fake", reason="cancelled"
@@ -77,7 +77,7 @@ async def test_an_expired_call_frees_its_row_and_others_go_on(tokenizer: Tokeniz
         before = len(runner.plans)
         runner.release()
         assert (await stays).translations[0].text == "A dog is running."
-        later = [plan.num_rows for plan in runner.plans[before + 1 :]]  # all but the one under way
+        later = [plan.num_rows for plan in runner.plans[before + 1 :]]  # all but the one in flight
         assert set(later) == {1}
 
 
@@ -90,7 +90,7 @@ async def test_a_stream_that_is_closed_frees_its_row(tokenizer: Tokenizer) -> No
         runner.allow(len(tokenizer.encode(text)) // 2)  # enough for a piece, not for the whole
         await first
         await stream.aclose()
-        # Before any further step: the rest of them might be quicker than the news.
+        # Before any further step: the rest of them might be quicker than the events.
         while not made.metric(
             "dragoman_requests_total", method="StreamTranslate", code="CANCELLED"
         ):

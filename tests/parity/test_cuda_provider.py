@@ -83,7 +83,7 @@ def test_steps_are_launched_before_those_before_them_are_seen(
     bundle = tiny_bundle(tmp_path / "bundle", precision="fp16", resident=True, **shape)
     found = run("order.py", str(bundle.path))
     assert found["spoilt"] == {"captured": 0, "numbers": [1]}  # by kernels, on the same stream
-    for one in found["under_way"]:
+    for one in found["in_flight"]:
         depth, stream = one["depth"], one["stream"]
         # While nothing is done on the device: each step's graph (or kernels, and copies within the
         # device), the copy of what it chose (six rows of an id, a logit and a log-sum-exp) and an

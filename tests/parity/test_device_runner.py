@@ -178,7 +178,7 @@ def test_a_chained_row_goes_on_with_its_own_best_token(
         going -= {row for row in going if wanted.top_ids[row, 0] == bundle.config.eos_id}
 
 
-def test_a_newcomer_joins_chained_rows(
+def test_a_new_request_joins_chained_rows(
     runners: tuple[DeviceRunner, OnnxRunner], bundle: Bundle
 ) -> None:
     device, plain = runners

@@ -52,7 +52,7 @@ def numbered(runner: DeviceRunner, cuda: StandIn, num_rows: int) -> None:
     cuda.forget()
 
 
-def under_way(bundle: Bundle, captures: bool, depth: int) -> dict[str, Any]:
+def in_flight(bundle: Bundle, captures: bool, depth: int) -> dict[str, Any]:
     """What is called for `depth` steps while the device does nothing, and what they bring."""
     cuda, chance = StandIn(), random.Random(1)
     runner = DeviceRunner(
@@ -164,12 +164,12 @@ def spoilt(bundle: Bundle) -> dict[str, Any]:
 def main(path: str) -> None:
     """Check the bundle at `path`."""
     bundle = Bundle.load(Path(path))
-    found: dict[str, Any] = {"spoilt": spoilt(bundle), "under_way": [], "many": [], "others": []}
+    found: dict[str, Any] = {"spoilt": spoilt(bundle), "in_flight": [], "many": [], "others": []}
     for captures in (True, False):
         found["others"].append(others(bundle, captures))
         for depth in (1, 2, 3):
             given = {"captures": captures, "depth": depth}
-            found["under_way"].append(given | under_way(bundle, captures, depth))
+            found["in_flight"].append(given | in_flight(bundle, captures, depth))
             found["many"].append(given | many(bundle, captures, depth))
     print(json.dumps(found))
 

@@ -86,7 +86,7 @@ class TranslationServiceServicer:
         """Computes how probable given translations are, without translating: the model reads each pair in
         one pass. Answers are in the order of the pairs. A bad pair does not fail the others.
 
-        Pairs take places in the queue like sentences, but need no row of the batch. The server's
+        Pairs count towards the limit of the queue like sentences, but need no row of the batch. The server's
         estimates count rows, so waiting pairs don't make them longer, and a call is not refused on
         arrival because of its deadline. It ends when the deadline passes.
         """

@@ -71,7 +71,7 @@ class TranslationServiceStub:
     """Computes how probable given translations are, without translating: the model reads each pair in
     one pass. Answers are in the order of the pairs. A bad pair does not fail the others.
 
-    Pairs take places in the queue like sentences, but need no row of the batch. The server's
+    Pairs count towards the limit of the queue like sentences, but need no row of the batch. The server's
     estimates count rows, so waiting pairs don't make them longer, and a call is not refused on
     arrival because of its deadline. It ends when the deadline passes.
     """
@@ -97,7 +97,7 @@ class TranslationServiceAsyncStub(TranslationServiceStub):
     """Computes how probable given translations are, without translating: the model reads each pair in
     one pass. Answers are in the order of the pairs. A bad pair does not fail the others.
 
-    Pairs take places in the queue like sentences, but need no row of the batch. The server's
+    Pairs count towards the limit of the queue like sentences, but need no row of the batch. The server's
     estimates count rows, so waiting pairs don't make them longer, and a call is not refused on
     arrival because of its deadline. It ends when the deadline passes.
     """
@@ -138,7 +138,7 @@ class TranslationServiceServicer(metaclass=_abc_1.ABCMeta):
         """Computes how probable given translations are, without translating: the model reads each pair in
         one pass. Answers are in the order of the pairs. A bad pair does not fail the others.
 
-        Pairs take places in the queue like sentences, but need no row of the batch. The server's
+        Pairs count towards the limit of the queue like sentences, but need no row of the batch. The server's
         estimates count rows, so waiting pairs don't make them longer, and a call is not refused on
         arrival because of its deadline. It ends when the deadline passes.
         """

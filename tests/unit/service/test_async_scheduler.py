@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 
@@ -13,13 +13,19 @@ import pytest
 
 from service.batching.async_loop import AsyncLoop
 from service.batching.async_scheduler import JOIN_EVERY, AsyncScheduler
+from service.batching.config import EngineConfig
 from service.batching.events import Events
+from service.batching.lane_loop import LaneLoop
+from service.batching.output import Update
 from service.batching.records import EngineRequest, Finished
-from service.decoding.requests import FinishReason, GenerationResult, SearchOptions
+from service.batching.step_loop import StepLoop
+from service.batching.step_loops import step_loop
+from service.decoding.requests import FinishReason, GenerationResult, ScoringRequest, SearchOptions
 from service.errors import RequestCancelledError
-from service.runtime.plan import RunnerLimits, StepOutput, StepPlan
+from service.runtime.plan import RunnerLimits, ScoreItem, StepOutput, StepPlan, TargetScore
 from tests.fake_runner import FakeRunner, babble
-from tests.searches import EOS, is_waiting, rows_of, search
+from tests.fake_scorer import FakeScorer
+from tests.searches import EOS, entries_of, is_waiting, rows_of, search, submitted
 
 LIMITS = RunnerLimits(
     max_rows=6, max_source_positions=16, max_target_positions=16, top_k=8, vocab_size=512
@@ -72,15 +78,39 @@ class DeviceLike:
         self.fake.close()
 
 
+class CheckedScheduler(AsyncScheduler):
+    """Checks each update."""
+
+    def update(self, output: StepOutput, now: float, lane: int = 0) -> Update:
+        update = super().update(output, now, lane)
+        assert all(entry.first_token_at is not None for entry in update.first_tokens)
+        return update
+
+
+class InFlightScorer(FakeScorer):
+    """Notes how many steps are in flight when it begins."""
+
+    def __init__(self, loop: Loop) -> None:
+        super().__init__()
+        self.in_flight: list[int] = []
+        self._loop = loop
+        self.prepare()
+
+    def score(self, items: Sequence[ScoreItem]) -> list[TargetScore]:
+        self.in_flight.append(len(self._loop.loop._in_flight))
+        return super().score(items)
+
+
 class Loop:
     """An `AsyncLoop` that iterates on this thread, with a clock that stands still."""
 
     def __init__(self, depth: int, many_rows: int = 64) -> None:
         self.runner = DeviceLike(FakeRunner(LIMITS, script=babble), depth)
-        self.scheduler = AsyncScheduler(
+        self.scheduler = CheckedScheduler(
             LIMITS, bos_id=2, eos_id=EOS, encode_token_budget=40, many_rows=many_rows
         )
-        self.loop = AsyncLoop(self.runner, self.scheduler, lambda: FREE, self)
+        self.scorer = InFlightScorer(self)
+        self.loop = AsyncLoop(self.runner, self.scheduler, lambda: FREE, self, self.scorer)
         self.results: dict[int, GenerationResult] = {}
         self.streamed: dict[int, list[int]] = {}
 
@@ -145,7 +175,7 @@ def test_everybody_gets_what_greedy_search_gives(
                         loop.streamed[job.id] = loop.scheduler.stream(job.id)
             if chance.random() < 0.1:
                 victim = chance.choice(jobs)
-                if victim not in waiting and victim.id in loop.scheduler.entries:
+                if victim not in waiting and victim.id in entries_of(loop.scheduler):
                     error = RequestCancelledError("enough")
                     loop.end(loop.scheduler.cancel(victim.id, error, FREE))
                     cancelled.add(victim)
@@ -167,6 +197,16 @@ def test_everybody_gets_what_greedy_search_gives(
     assert (chained > 0) == (depth > 1)
 
 
+@pytest.mark.parametrize(("depth", "kind"), [(1, LaneLoop), (2, AsyncLoop)])
+def test_with_one_step_in_flight_steps_can_follow_each_other_at_once(
+    depth: int, kind: type[StepLoop]
+) -> None:
+    """Which only `LaneLoop` does; nothing is to be had from scheduling ahead."""
+    loop = Loop(depth)
+    made = step_loop(loop.runner, EngineConfig(), lambda: FREE, loop, None)
+    assert type(made) is kind
+
+
 def test_a_beam_is_looked_at_at_every_step() -> None:
     loop = Loop(depth=3)
     loop.scheduler.add([search([5, 6], SearchOptions(beam_size=2), 6), search([7], None, 6)])
@@ -177,7 +217,7 @@ def test_a_beam_is_looked_at_at_every_step() -> None:
     assert all(result.error is None for result in loop.results.values())
 
 
-def test_a_newcomer_joins_at_most_as_late_as_the_depth() -> None:
+def test_a_new_request_joins_at_most_as_late_as_the_depth() -> None:
     loop = Loop(depth=3)
     loop.scheduler.add([search([9, 9, 9, 9], None, 16)])
     loop.iterate()  # three steps submitted, one of them taken in
@@ -190,7 +230,7 @@ def test_a_newcomer_joins_at_most_as_late_as_the_depth() -> None:
     loop.run()
 
 
-def test_among_many_rows_newcomers_join_together() -> None:
+def test_among_many_rows_new_requests_join_together() -> None:
     """At every fourth step at most; who comes after a while without any joins at once."""
     loop = Loop(depth=2, many_rows=2)
     loop.scheduler.add([search([9, 9, 9, n], None, 16) for n in range(10, 12)])
@@ -209,6 +249,37 @@ def test_among_many_rows_newcomers_join_together() -> None:
     assert all(after - before >= JOIN_EVERY for before, after in itertools.pairwise(joined))
     loop.run()
     assert all(result.error is None for result in loop.results.values())
+
+
+def score() -> EngineRequest:
+    return submitted(ScoringRequest((*[10] * 15, EOS), target_ids=(*[11] * 15, EOS)))
+
+
+def test_all_steps_are_submitted_before_a_score_begins() -> None:
+    loop = Loop(depth=3)
+    loop.scheduler.add([search([9, 9, 9, 9], None, 16)])
+    loop.iterate()
+    loop.scheduler.add([score()])
+    loop.run()
+    assert loop.scorer.in_flight == [3]
+
+
+def test_no_score_begins_beside_a_step_whose_rows_were_dropped() -> None:
+    """Without rows, scores would have the whole budget; but the step is still in flight."""
+    loop = Loop(depth=2)
+    row = search([9, 9, 9, 9], None, 16)
+    loop.scheduler.add([row])
+    loop.iterate()
+    loop.scheduler.add([score(), score()])
+    while not loop.scorer.items:  # the first one is more than scores' part: the other waits
+        loop.iterate()
+    assert loop.is_busy
+    loop.scheduler.cancel(row.id, RequestCancelledError("enough"), FREE)
+    assert loop.scheduler.can_schedule()
+    schedule = loop.scheduler.schedule(FREE)
+    assert (schedule.plan, schedule.scoring) == (None, [])
+    loop.run()
+    assert len(loop.scorer.items) == 2
 
 
 def test_a_failed_step_fails_those_who_ran_and_nobody_after_them() -> None:

@@ -53,7 +53,7 @@ class Clock:
 
 
 class Recorder(EngineObserver):
-    """Remembers what it was told."""
+    """Remembers the events."""
 
     def __init__(self) -> None:
         self.rows: list[int] = []
@@ -107,7 +107,7 @@ def endless(source_ids: tuple[int, ...]) -> list[int]:
 
 
 async def held(runner: FakeRunner) -> None:
-    """Wait until a step is under way that will not end before the test lets it."""
+    """Wait until a step is in flight that will not end before the test lets it."""
     await asyncio.to_thread(runner.wait_until_blocked)
 
 
@@ -211,7 +211,7 @@ async def test_waiting_is_bounded() -> None:
             except ResourceExhaustedError:
                 refused += 1
                 await asyncio.sleep(0)
-            assert engine.num_inside <= 9
+            assert engine._admission.num_taken <= 9
         results = await asyncio.gather(*(generation.result() for generation in accepted))
     assert refused > 0
     assert len(results) == 300 - refused
@@ -235,7 +235,7 @@ async def test_what_the_model_cannot_do_is_refused(
         with pytest.raises(InvalidArgumentError) as caught:
             engine.submit_many([request(10), asked])
         assert caught.value.field == field
-        assert engine.num_inside == 0
+        assert engine._admission.num_taken == 0
 
 
 def test_no_tokens_at_all_is_not_an_option() -> None:
@@ -255,7 +255,7 @@ async def test_cancelled_while_it_waits_never_runs() -> None:
         result = await waiting.result()
         assert result.finish_reason is FinishReason.CANCELLED
         assert isinstance(result.error, RequestCancelledError)
-        assert engine.num_inside == 4
+        assert engine._admission.num_taken == 4
         runner.release()
         assert await engine.drain(10.0)
     assert sum(len(plan.encodes) for plan in runner.plans) == 4
@@ -406,9 +406,9 @@ async def test_an_idle_engine_does_nothing() -> None:
     async with serving(runner, observer=recorder) as engine:
         await engine.submit(request(10)).result()
         await settled()
-        steps, told = len(runner.plans), len(recorder.rows)
+        steps, reported = len(runner.plans), len(recorder.rows)
         await asyncio.sleep(0.05)  # time in which a loop that polls would show
-        assert (len(runner.plans), len(recorder.rows)) == (steps, told)
+        assert (len(runner.plans), len(recorder.rows)) == (steps, reported)
 
 
 async def test_draining_answers_those_inside_and_refuses_others() -> None:
@@ -465,7 +465,7 @@ async def test_a_step_that_hangs_does_not_hold_the_end(caplog: pytest.LogCapture
     assert "hangs" in caplog.text
     for generation in inside:
         assert isinstance((await generation.result()).error, UnavailableError)
-    assert engine.num_inside == 0
+    assert engine._admission.num_taken == 0
     await engine.stop()  # does not wait either
     runner.release()  # what it brings after all is nobody's any more
     while not runner.closed:
@@ -502,7 +502,7 @@ async def test_a_bug_of_our_own_leaves_nobody_waiting(caplog: pytest.LogCaptureF
             assert isinstance((await generation.result()).error, UnavailableError)
         with pytest.raises(UnavailableError, match="failed"):
             engine.submit(request(10))
-        assert engine.num_inside == 0
+        assert engine._admission.num_taken == 0
     assert "ZeroDivisionError" in caplog.text
 
 
@@ -536,7 +536,7 @@ async def test_a_call_larger_than_the_queue_gets_through() -> None:
         assert await engine.drain(10.0)
 
 
-async def test_a_large_call_leaves_room_for_newcomers() -> None:
+async def test_a_large_call_leaves_room_for_new_requests() -> None:
     runner = FakeRunner(LIMITS, endless)
     runner.hold()
     recorder = Recorder()
@@ -552,7 +552,7 @@ async def test_a_large_call_leaves_room_for_newcomers() -> None:
         # Each of those that are in gets one in, however full it is.
         assert all(admission.try_submit(request(11)) for admission in admissions)
         assert all(admission.try_submit(request(11)) is None for admission in admissions)
-        assert engine.num_inside == 10
+        assert engine._admission.num_taken == 10
         assert recorder.held_back == [0, 1, 2, 3, 4]
         for admission in admissions:
             admission.close()
@@ -670,7 +670,7 @@ async def _serve_mixture(clients: list[Client], failing: set[int]) -> None:
     async with serving(runner, EngineConfig(max_waiting=6), recorder, clock) as engine:
         await asyncio.gather(*(_use(engine, runner, client) for client in clients))
         assert await engine.drain(10.0), "a place was lost"
-        assert engine.num_inside == 0
+        assert engine._admission.num_taken == 0
         assert recorder.most_waiting <= 10
 
 

@@ -16,7 +16,7 @@ from service.decoding.requests import Priority, ScoringRequest, SearchOptions
 from tests.searches import EOS, moody_runner, run_all, search, submitted
 
 
-def job(
+def make_entry(
     client: str, work: int = 1, priority: Priority = Priority.NORMAL, beam_size: int = 1
 ) -> RequestEntry:
     source = range(10, 9 + work)  # and EOS
@@ -90,7 +90,7 @@ def test_everybody_comes_out_once_and_in_the_order_of_his_flow(
     pushed: list[RequestEntry] = []
     for name, *arguments in operations:
         if name == "push":
-            one = job(*arguments)  # type: ignore[arg-type]
+            one = make_entry(*arguments)  # type: ignore[arg-type]
             queue.push(one)
             pushed.append(one)
             waiting.append(one)
@@ -146,7 +146,7 @@ def test_each_kind_comes_out_in_order_whatever_becomes_of_the_other(
     for name, *arguments in operations:
         if name == "push":
             scored, *rest = arguments
-            waiting.append(score(*rest) if scored else job(*rest))
+            waiting.append(score(*rest) if scored else make_entry(*rest))
             queue.push(waiting[-1])
         elif name == "take":
             take(*arguments)
@@ -171,7 +171,7 @@ def test_scores_are_shared_by_themselves_and_count_among_translations(
     queue = BothQueues()
     for client, (translated, scored) in works.items():
         for number in range(len(turns) + 1):
-            queue.push(job(client, translated[number % len(translated)]))
+            queue.push(make_entry(client, translated[number % len(translated)]))
             queue.push(score(client, scored[number % len(scored)]))
     in_all = dict.fromkeys(works, 0)
     in_scores = dict.fromkeys(works, 0)
@@ -191,7 +191,7 @@ def test_scores_are_shared_by_themselves_and_count_among_translations(
 def test_a_score_waits_for_one_turn_of_other_scores_whatever_its_client_translates() -> None:
     queue = BothQueues()
     for _ in range(1000):
-        queue.push(job("translates", work=30))
+        queue.push(make_entry("translates", work=30))
         queue.push(score("scores"))
     for number in range(500):
         queue.take()
@@ -207,11 +207,11 @@ def test_whose_scores_are_passed_saves_nothing_up() -> None:
     queue = BothQueues()
     queue.push(score("passed"))
     for _ in range(1000):
-        queue.push(job("busy"))
+        queue.push(make_entry("busy"))
     for _ in range(500):
         queue.take()
     for _ in range(100):
-        queue.push(job("passed"))
+        queue.push(make_entry("passed"))
     first = Counter(queue.take().request.client for _ in range(100))
     assert first["passed"] == pytest.approx(50, abs=2)
 
@@ -219,9 +219,9 @@ def test_whose_scores_are_passed_saves_nothing_up() -> None:
 @pytest.mark.parametrize("waits_before", [True, False])
 def test_where_translations_wait_scores_count(waits_before: bool) -> None:
     queue = BothQueues()
-    both = [job("both") for _ in range(100)]
+    both = [make_entry("both") for _ in range(100)]
     for _ in range(100):
-        queue.push(job("plain"))
+        queue.push(make_entry("plain"))
         queue.push(score("both"))
     if waits_before:
         for one in both:
@@ -241,8 +241,8 @@ def test_what_was_scored_while_no_translation_waited_was_at_nobody_s_cost() -> N
         queue.push(score("scored", work=30))
         queue.take(scored=True)
     for _ in range(50):
-        queue.push(job("scored", work=30))
-        queue.push(job("plain", work=30))
+        queue.push(make_entry("scored", work=30))
+        queue.push(make_entry("plain", work=30))
     first = Counter(queue.take().request.client for _ in range(20))
     assert first["scored"] == pytest.approx(10, abs=1)
 
@@ -254,7 +254,7 @@ def test_those_who_always_wait_get_the_same_work(works: dict[str, list[int]]) ->
     queue = FairQueue()
     for client, sizes in works.items():
         for size in sizes:
-            queue.push(job(client, size))
+            queue.push(make_entry(client, size))
     largest = max(size for sizes in works.values() for size in sizes)
     done: Counter[str] = Counter()
     left = {client: len(sizes) for client, sizes in works.items()}
@@ -274,7 +274,7 @@ def test_tokens_that_are_asked_for_count_as_work() -> None:
     wordy = SearchOptions(min_new_tokens=20)
     led = SearchOptions(prefix_ids=(5,) * 20)
     for _ in range(40):
-        queue.push(job("plain", 20))
+        queue.push(make_entry("plain", 20))
         queue.push(RequestEntry(search([10], wordy, client="wordy")))
         queue.push(RequestEntry(search([10], led, client="led")))
         queue.push(RequestEntry(search([10], wordy, max_new_tokens=2, client="short")))
@@ -289,8 +289,8 @@ def test_what_a_job_took_beyond_its_work_counts_in_the_end(priority: Priority) -
     """Words that go on for 30 steps each are as much as 30 words, whatever they seemed to be."""
     queue = FairQueue()
     for _ in range(40):
-        queue.push(job("plain", 30, priority))
-        queue.push(job("endless", 1, priority))
+        queue.push(make_entry("plain", 30, priority))
+        queue.push(make_entry("endless", 1, priority))
     taken: Counter[str] = Counter()
     for _ in range(40):
         one = queue.take()
@@ -303,13 +303,13 @@ def test_what_a_job_took_beyond_its_work_counts_in_the_end(priority: Priority) -
 def test_what_ended_while_nobody_waited_was_at_nobody_s_cost() -> None:
     queue = FairQueue()
     for _ in range(100):
-        queue.push(job("alone"))
+        queue.push(make_entry("alone"))
         one = queue.take()
         one.num_steps = 30
         queue.settle(one)
     for _ in range(20):
-        queue.push(job("alone", 30))
-        queue.push(job("newcomer", 30))
+        queue.push(make_entry("alone", 30))
+        queue.push(make_entry("new", 30))
     first = Counter(queue.take().request.client for _ in range(20))
     assert first["alone"] == pytest.approx(10, abs=1)
 
@@ -334,18 +334,18 @@ def test_a_scheduler_settles_what_its_rows_took() -> None:
 def test_one_text_overtakes_ten_thousand() -> None:
     queue = FairQueue()
     for _ in range(10_000):
-        queue.push(job("many"))
+        queue.push(make_entry("many"))
     for _ in range(17):
         queue.take()
-    queue.push(job("one"))
+    queue.push(make_entry("one"))
     assert "one" in [queue.take().request.client for _ in range(2)]
 
 
 def test_a_beam_counts_as_its_rows() -> None:
     queue = FairQueue()
     for _ in range(100):
-        queue.push(job("beams", beam_size=4))
-        queue.push(job("greedy"))
+        queue.push(make_entry("beams", beam_size=4))
+        queue.push(make_entry("greedy"))
     first = Counter(queue.take().request.client for _ in range(50))
     assert first["greedy"] == pytest.approx(40, abs=2)
 
@@ -354,7 +354,7 @@ def test_priorities_are_shares() -> None:
     queue = FairQueue()
     for _ in range(2000):
         for priority in Priority:
-            queue.push(job("same client", priority=priority))
+            queue.push(make_entry("same client", priority=priority))
     first = Counter(queue.take().request.priority for _ in range(73 * 20))
     assert first[Priority.LOW] == pytest.approx(20, abs=2)
     assert first[Priority.NORMAL] == pytest.approx(160, abs=3)
@@ -363,14 +363,14 @@ def test_priorities_are_shares() -> None:
 
 def test_who_was_idle_has_saved_nothing_up() -> None:
     queue = FairQueue()
-    queue.push(job("late"))
+    queue.push(make_entry("late"))
     assert queue.take().request.client == "late"
     for _ in range(1000):
-        queue.push(job("busy"))
+        queue.push(make_entry("busy"))
     for _ in range(500):
         queue.take()
     for _ in range(100):
-        queue.push(job("late"))
+        queue.push(make_entry("late"))
     first = Counter(queue.take().request.client for _ in range(100))
     assert first["late"] == pytest.approx(50, abs=2)
 
@@ -380,28 +380,28 @@ def test_coming_one_at_a_time_is_no_advantage() -> None:
     queue = FairQueue()
     for _ in range(300):
         for client in "abc":
-            queue.push(job(client))
-    queue.push(job("single"))
+            queue.push(make_entry(client))
+    queue.push(make_entry("single"))
     served: Counter[str] = Counter()
     for _ in range(400):
         client = queue.take().request.client
         served[client] += 1
         queue.peek()
         if client == "single":
-            queue.push(job("single"))
+            queue.push(make_entry("single"))
     assert served["single"] == pytest.approx(100, abs=2)
 
 
 def test_giving_up_costs_nothing() -> None:
     queue = FairQueue()
-    given_up = [job("impatient", work=30) for _ in range(1000)]
+    given_up = [make_entry("impatient", work=30) for _ in range(1000)]
     for one in given_up:
         queue.push(one)
     for _ in range(50):
-        queue.push(job("other", work=30))
+        queue.push(make_entry("other", work=30))
     for one in given_up:
         queue.discard(one)
     for _ in range(50):
-        queue.push(job("impatient", work=30))
+        queue.push(make_entry("impatient", work=30))
     first = Counter(queue.take().request.client for _ in range(20))
     assert first["impatient"] == pytest.approx(10, abs=1)

@@ -62,13 +62,13 @@ async def serving(
 
 
 async def all_held(runner: FakeLanes) -> None:
-    """Wait until every lane has a step under way that does not end."""
+    """Wait until every lane has a step in flight that does not end."""
     for fake in runner.runners:
         await asyncio.to_thread(fake.wait_until_blocked)
 
 
 async def all_busy(engine: Engine, runner: FakeLanes) -> list[Generation]:
-    """Eight requests that fill both lanes, each of which has a step under way that does not end."""
+    """Eight requests that fill both lanes, each of which has a step in flight that does not end."""
     generations = engine.submit_many([request(10 + n) for n in range(8)])
     await all_held(runner)
     return generations
@@ -107,14 +107,14 @@ async def test_what_many_leave_in_several_lanes_has_the_whole_processor_in_turn(
             fake.allow()
         for generation in many:  # the last are answered when both lanes have been planned for
             assert (await generation.result()).finish_reason is FinishReason.CANCELLED
-        num_steps, num_turns = [len(ways) for ways in runner.ways], len(runner.turns)
+        num_steps, num_turns = [len(ways) for ways in runner.ways], len(runner.stepped)
         runner.release()
         for generation in generations[3:5]:
             assert (await generation.result()).finish_reason is FinishReason.LENGTH
-        # One may be under way that began beside the other lane's; then they take turns.
+        # One may be in flight that began beside the other lane's; then they take turns.
         for ways, before in zip(runner.ways, num_steps, strict=True):
             assert set(ways[before + 1 :]) == {"alone"}
-        both = runner.turns[num_turns + 2 : num_turns + 20]
+        both = runner.stepped[num_turns + 2 : num_turns + 20]
         assert all(lane != after for lane, after in pairwise(both)), "one had two turns"
     assert recorder.rows[-1] == 1, "a turn is of one lane's rows"
     assert max(recorder.rows) == 8, "beside each other, the rows of all lanes step"
@@ -141,7 +141,7 @@ async def test_lanes_step_at_the_same_time_and_wait_for_none_of_the_others() -> 
     runner.hold()
     async with serving(runner, turn_rows=0) as engine:
         generations = await all_busy(engine, runner)
-        # The second lane goes through its texts while the first one's step is under way.
+        # The second lane goes through its texts while the first one's step is in flight.
         runner.runners[1].release()
         results = [asyncio.ensure_future(generation.result()) for generation in generations]
         await asyncio.wait(results, return_when=asyncio.FIRST_COMPLETED)
@@ -166,12 +166,12 @@ async def while_one_is_encoded(engine: Engine, runner: FakeLanes) -> list[Genera
 async def test_nobody_waits_for_another_s_encode() -> None:
     runner, recorder = FakeLanes(LIMITS, script=endless), Recorder()
     async with serving(runner, turn_rows=0, recorder=recorder) as engine:
-        *others, newcomer = await while_one_is_encoded(engine, runner)
+        *others, new_request = await while_one_is_encoded(engine, runner)
         for generation in others:
             assert (await generation.result()).finish_reason is FinishReason.LENGTH
         assert recorder.encodes == 6
         runner.may_encode.set()
-        check_prediction(runner.runners[0], newcomer.request, await newcomer.result())
+        check_prediction(runner.runners[0], new_request.request, await new_request.result())
     assert [len(sources) for sources in runner.encoded] == [6, 1]
     assert recorder.encodes == 7
 
@@ -187,10 +187,10 @@ async def test_few_are_encoded_where_they_join() -> None:
 async def test_who_is_cancelled_while_it_is_encoded_never_joins() -> None:
     runner, clock = FakeLanes(LIMITS, script=endless), Clock()
     async with serving(runner, turn_rows=0, clock=clock) as engine:
-        *others, newcomer = await while_one_is_encoded(engine, runner)
+        *others, new_request = await while_one_is_encoded(engine, runner)
         late = engine.submit(request(31, deadline=clock.now + 5))
-        newcomer.cancel()
-        assert (await newcomer.result()).finish_reason is FinishReason.CANCELLED
+        new_request.cancel()
+        assert (await new_request.result()).finish_reason is FinishReason.CANCELLED
         clock.now += 6
         assert (await late.result()).finish_reason is FinishReason.DEADLINE
         runner.may_encode.set()
@@ -204,10 +204,10 @@ async def test_who_is_cancelled_while_it_is_encoded_never_joins() -> None:
 async def test_an_encode_that_fails_fails_those_it_is_for(caplog: pytest.LogCaptureFixture) -> None:
     runner, recorder = FakeLanes(LIMITS, script=endless), Recorder()
     async with serving(runner, turn_rows=0, recorder=recorder) as engine:
-        *others, newcomer = await while_one_is_encoded(engine, runner)
+        *others, new_request = await while_one_is_encoded(engine, runner)
         runner.failures.append(RuntimeError("broken"))
         runner.may_encode.set()
-        error = (await newcomer.result()).error
+        error = (await new_request.result()).error
         assert isinstance(error, InternalError)
         assert "broken" not in str(error)
         assert "RuntimeError: broken" in caplog.text
@@ -227,7 +227,7 @@ async def test_beside_an_encode_nobody_has_the_whole_processor() -> None:
         generations = engine.submit_many([request(10 + n) for n in range(4)])
         await all_held(runner)
         runner.may_encode.clear()
-        newcomer = engine.submit(request(30))
+        new_request = engine.submit(request(30))
         runner.runners[0].allow()  # an encode begins between two steps
         await asyncio.to_thread(runner.is_encoding.wait)
         for generation in generations[:3]:
@@ -237,7 +237,7 @@ async def test_beside_an_encode_nobody_has_the_whole_processor() -> None:
         [ways] = runner.ways
         assert set(ways) == {"beside"}
         runner.may_encode.set()
-        await newcomer.result()
+        await new_request.result()
         assert ways[-1] == "alone"
 
 
@@ -416,6 +416,31 @@ async def test_a_loop_that_breaks_answers_all_and_leaves_a_lane_that_hangs_alone
     runner.release()
     await engine.stop()
     assert "the step loop failed" in caplog.text
+
+
+async def test_what_waiting_requests_do_is_no_progress_of_lanes_that_hang() -> None:
+    """Cancels, and the encodes of those that move up, don't hide the lanes from the watchdog."""
+    runner = FakeLanes(LIMITS, script=endless)
+    runner.hold()
+    async with serving(runner) as engine:
+        await all_busy(engine, runner)
+        waiting = engine.submit_many([request(10 + n) for n in range(40)])
+        reports = []
+        for generation in waiting[:30]:
+            generation.cancel()
+            assert (await generation.result()).finish_reason is FinishReason.CANCELLED
+            reports.append(num_reports(engine))
+        # The first cancel brings along what was encoded before the lanes stepped.
+        assert set(reports[1:]) == {reports[0]}
+        runner.release()
+        await waiting[30].result()
+        assert num_reports(engine) > reports[0]
+
+
+def num_reports(engine: Engine) -> int:
+    progress = engine.pulse()
+    assert progress is not None
+    return progress.num_reports
 
 
 def test_threads_begin_with_the_start() -> None:

@@ -19,7 +19,7 @@ from service.runtime.plan import RunnerLimits, ScoreItem, StepOutput
 from tests.arrivals_machine import MAX_ROWS, ArrivalsMachine
 from tests.fake_runner import FakeRunner, encoded_source, moody
 from tests.fake_scorer import FakeScorer
-from tests.searches import EOS, ids, search, submitted
+from tests.searches import EOS, entries_of, ids, search, submitted
 
 MAX_TURN_ROWS = 5
 BUDGET = 100
@@ -44,7 +44,7 @@ class LaneMachine(ArrivalsMachine):
             encodes_ahead=self.encodes_ahead,
         )
         self.runners = [FakeRunner(LIMITS, scores=moody(24)) for _ in range(self.num_lanes)]
-        self.under_way: dict[int, StepOutput] = {}
+        self.in_flight: dict[int, StepOutput] = {}
         self.to_score: dict[int, None] = {}
         self.scoring: dict[int, list[RequestEntry]] = {}
         self.lane_of: dict[int, int] = {}
@@ -73,7 +73,7 @@ class LaneMachine(ArrivalsMachine):
                 return
             if sum(options.beam_size for _, options, _ in self.alive.values()) <= MAX_TURN_ROWS:
                 assert len(lanes) == 1
-                assert not self.under_way.keys() | self.scoring.keys(), "not in turn"
+                assert not self.in_flight.keys() | self.scoring.keys(), "not in turn"
             for lane in lanes:
                 self.begin_lane(lane)
         raise AssertionError("a lane is ready for ever and does nothing")
@@ -125,19 +125,19 @@ class LaneMachine(ArrivalsMachine):
                 assert self.num_running(lane) > 0
             self.scoring[lane] = schedule.scoring
         if schedule.plan is not None:
-            self.under_way[lane] = self.runners[lane].execute(schedule.plan)
+            self.in_flight[lane] = self.runners[lane].execute(schedule.plan)
 
     @precondition(lambda self: self.scoring and not self.scheduler.takes_turns)
     @rule(data=st.data())
     def go_on_beside_a_score(self, data: st.DataObject) -> None:
         """A request comes, is encoded, and joins another lane if there is room."""
         self.arrive(data.draw(sources), SearchOptions(), 24, None, "a", Priority.HIGH)
-        for _ in range(2):  # the encode under way, and the next
+        for _ in range(2):  # the encode in flight, and the next
             if self.scheduler.can_encode:
                 self.begin_to_encode()
             if self.encoding:
                 self.take_in_encoded(fails=False)
-        for lane in self.under_way.keys() - self.scoring.keys():
+        for lane in self.in_flight.keys() - self.scoring.keys():
             self.take_in_lane(lane, fails=False)
         self.begin()
 
@@ -145,7 +145,7 @@ class LaneMachine(ArrivalsMachine):
     @rule(fails=st.booleans())
     def take_in_scores(self, fails: bool) -> None:
         ((lane, entries),) = self.scoring.items()
-        if lane in self.under_way:  # it scores after its step
+        if lane in self.in_flight:  # it scores after its step
             self.take_in_lane(lane, fails=False)
         del self.scoring[lane]
         if fails:
@@ -161,13 +161,13 @@ class LaneMachine(ArrivalsMachine):
             ]
             self.end(self.scheduler.scored(entries, scorer.score(items), self.now))
 
-    @precondition(lambda self: self.under_way)
+    @precondition(lambda self: self.in_flight)
     @rule(data=st.data(), fails=st.integers(0, 9).map(lambda n: n == 0))
     def take_in(self, data: st.DataObject, fails: bool) -> None:
-        self.take_in_lane(data.draw(st.sampled_from(sorted(self.under_way))), fails)
+        self.take_in_lane(data.draw(st.sampled_from(sorted(self.in_flight))), fails)
 
     def take_in_lane(self, lane: int, fails: bool) -> None:
-        output = self.under_way.pop(lane)
+        output = self.in_flight.pop(lane)
         if fails:
             here = {entry.id for entry in self.entries() if entry.lane == lane}
             failed = self.scheduler.fail_step(InternalError("broken"), self.now, lane)
@@ -185,7 +185,7 @@ class LaneMachine(ArrivalsMachine):
 
     def entries(self) -> list[RequestEntry]:
         """Of all translations without an answer."""
-        return [self.scheduler.entries[job.id] for job in self.alive]
+        return [entries_of(self.scheduler)[job.id] for job in self.alive]
 
     def num_running(self, lane: int) -> int:
         """Rows in use in a lane."""
@@ -202,11 +202,11 @@ class LaneMachine(ArrivalsMachine):
             here = sum(number == lane for number, _ in rows)
             assert here <= MAX_ROWS
             assert self.scheduler.num_beside(lane) == len(rows) - here
-        assert self.scheduler.num_busy == len(self.under_way.keys() | self.scoring.keys())
+        assert self.scheduler.num_busy == len(self.in_flight.keys() | self.scoring.keys())
 
     @invariant()
     def no_request_is_stuck(self) -> None:
-        if (self.alive or self.to_score) and not (self.under_way or self.scoring or self.encoding):
+        if (self.alive or self.to_score) and not (self.in_flight or self.scoring or self.encoding):
             assert self.scheduler.ready() or self.scheduler.can_encode
             assert not self.scheduler.is_idle
 
@@ -228,7 +228,7 @@ class LaneMachine(ArrivalsMachine):
             self.take_in_encoded(fails=False)
         if self.scoring:
             self.take_in_scores(fails=False)
-        for lane in sorted(self.under_way):
+        for lane in sorted(self.in_flight):
             self.take_in_lane(lane, fails=False)
 
 
@@ -282,7 +282,7 @@ class Lanes(Scheduler):
             self.fail_scores(schedule.scoring, InternalError("not scored"), 0.0)
 
     def rows(self) -> list[int]:
-        """Let all lanes that are ready begin, and leave it under way; encodes end at once.
+        """Let all lanes that are ready begin, and leave it in flight; encodes end at once.
 
         Returns:
             The rows in use in each of the first two lanes.
@@ -310,7 +310,7 @@ def test_more_rows_are_shared_out_evenly() -> None:
     lanes.add([search([10]) for _ in range(4)])
     assert lanes.rows() == [4, 0]
     lanes.add([search([10]) for _ in range(6)])
-    assert lanes.rows() == [4, 5]  # the first lane's step is under way
+    assert lanes.rows() == [4, 5]  # the first lane's step is in flight
     lanes.end_step(0)
     assert lanes.rows() == [5, 5]
 
@@ -392,7 +392,7 @@ def test_the_row_of_a_dropped_request_is_free_in_the_same_step() -> None:
     lanes.add([waiting])
     assert lanes.rows() == [MAX_ROWS, MAX_ROWS]  # it is encoded ahead
     lanes.cancel(running[0].id, RequestCancelledError("no more"), 0.0)
-    lane = lanes.entries[running[0].id].lane
+    lane = entries_of(lanes)[running[0].id].lane
     assert lane is not None
     lanes.end_step(lane)
     schedule = lanes.schedule(0.0, lane)
@@ -437,37 +437,37 @@ def begin_to_score(lanes: Lanes) -> None:
 
 
 def add_encoded(lanes: Lanes) -> EngineRequest:
-    newcomer = search([10])
-    lanes.add([newcomer])
-    assert ids(lanes.to_encode()) == [newcomer.id]
-    lanes.encoded([encoded_source(newcomer.request.source_ids)])
-    return newcomer
+    new_request = search([10])
+    lanes.add([new_request])
+    assert ids(lanes.to_encode()) == [new_request.id]
+    lanes.encoded([encoded_source(new_request.request.source_ids)])
+    return new_request
 
 
 def test_a_translation_joins_beside_a_lane_that_scores() -> None:
     lanes = scheduler(max_turn_rows=0)
     begin_to_score(lanes)
-    newcomer = add_encoded(lanes)
+    new_request = add_encoded(lanes)
     lanes.end_step(1)
-    assert lanes.schedule(0.0, 1).admitted[0].id == newcomer.id
+    assert lanes.schedule(0.0, 1).admitted[0].id == new_request.id
 
 
 def test_nobody_waits_for_a_lane_that_scores_though_it_has_the_fewest_rows() -> None:
     lanes = scheduler(max_turn_rows=0)
     begin_to_score(lanes)
     assert len(lanes.fail_step(InternalError("broken"), 0.0)) == 4
-    newcomer = add_encoded(lanes)
+    new_request = add_encoded(lanes)
     lanes.end_step(1)
-    assert lanes.schedule(0.0, 1).admitted[0].id == newcomer.id
+    assert lanes.schedule(0.0, 1).admitted[0].id == new_request.id
 
 
 def test_a_lane_that_owes_for_a_score_takes_translations() -> None:
     lanes = scheduler(max_turn_rows=0)
     begin_to_score(lanes)
     lanes.end_step(0)
-    newcomer = add_encoded(lanes)
+    new_request = add_encoded(lanes)
     schedule = lanes.schedule(0.0, 0)
-    assert schedule.admitted[0].id == newcomer.id
+    assert schedule.admitted[0].id == new_request.id
     assert not schedule.scoring
 
 

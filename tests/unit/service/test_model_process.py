@@ -62,7 +62,7 @@ from tests import process_models
 from tests.fake_runner import FakeRunner
 from tests.fake_scorer import FakeScorer
 from tests.process_models import FAILING, HANGING, KILLING, LIMITS
-from tests.searches import ids, submitted
+from tests.searches import entries_of, ids, submitted
 
 EOS = 3
 
@@ -140,7 +140,7 @@ async def test_each_gets_the_answer_it_gets_in_this_process(
             assert tokens == result.token_ids
             assert result.was_admitted
             assert result.first_token_seconds is None or result.first_token_seconds >= 0.0
-        assert engine.num_inside == 0
+        assert engine._admission.num_taken == 0
 
 
 async def test_options_scores_and_hypotheses_cross_over() -> None:
@@ -206,7 +206,7 @@ async def test_who_is_cancelled_or_late_leaves_before_the_next_step(pipe: Path) 
         assert len(result.token_ids) < 20
         assert (await staying.result()).token_ids == list(range(10, 30))
         staying.cancel()  # who has ended is not there any more: nothing happens
-        assert engine.num_inside == 0
+        assert engine._admission.num_taken == 0
 
 
 class Listening:
@@ -268,7 +268,7 @@ def test_the_process_keeps_no_requests() -> None:
     ended = next(message for message in messages if isinstance(message, Ended))
     assert not ended.failed
     assert host._steps is not None
-    assert not host._steps._scheduler.entries
+    assert not entries_of(host._steps._scheduler)
     ours.close()
     serving.join()
 
@@ -343,7 +343,7 @@ class Ending:
         self.ends: list[bool] = []
 
     def on_events(self, events: Events) -> None:
-        raise AssertionError("there is no news")
+        raise AssertionError("there are no events")
 
     def on_end(self, failed: bool) -> None:
         self.ends.append(failed)

@@ -22,6 +22,7 @@ from service.runtime.plan import RowCopy, RunnerLimits, StepPlan
 from tests.arrivals_machine import SEARCHES
 from tests.fake_runner import FakeRunner
 from tests.searches import (
+    entries_of,
     ids,
     moody_runner,
     outputs_foreseen,
@@ -33,7 +34,7 @@ from tests.searches import (
 EOS = 3
 
 
-def make_job(
+def make_request(
     *source_ids: int, max_new_tokens: int = 64, now: float = 0.0, deadline: float | None = None
 ) -> EngineRequest:
     request = GenerationRequest((*source_ids, EOS), deadline=deadline)
@@ -68,7 +69,7 @@ def plan_of(scheduler: Scheduler, now: float = 0.0) -> StepPlan:
 def test_rows_join_and_leave_between_steps() -> None:
     runner = scripted(2, s10=[5, EOS], s11=[5, 6, 7, EOS], s12=[8, EOS])
     scheduler = make_scheduler(runner)
-    jobs = [make_job(10), make_job(11), make_job(12)]
+    jobs = [make_request(10), make_request(11), make_request(12)]
     for job in jobs:
         scheduler.add([job])
     ended = [{finished.id for finished in step(scheduler, runner)} for _ in range(4)]
@@ -78,13 +79,13 @@ def test_rows_join_and_leave_between_steps() -> None:
     assert scheduler.schedule(0.0).plan is None
 
 
-def test_newcomer_takes_the_hole_and_nothing_is_copied() -> None:
+def test_a_new_request_takes_the_free_row_and_nothing_is_copied() -> None:
     runner = scripted(3, s10=[EOS], s11=[5, 6, EOS], s12=[5, 6, EOS], s13=[7, EOS])
     scheduler = make_scheduler(runner)
     for source in (10, 11, 12):
-        scheduler.add([make_job(source)])
+        scheduler.add([make_request(source)])
     step(scheduler, runner)
-    scheduler.add([make_job(13)])
+    scheduler.add([make_request(13)])
     plan = plan_of(scheduler)
     assert plan.copies == []
     assert [item.rows for item in plan.encodes] == [(0,)]
@@ -95,7 +96,7 @@ def test_last_row_moves_into_a_hole_that_nobody_takes() -> None:
     runner = scripted(3, s10=[EOS], s11=[5, 6, EOS], s12=[7, 8, EOS])
     scheduler = make_scheduler(runner)
     for source in (10, 11, 12):
-        scheduler.add([make_job(source)])
+        scheduler.add([make_request(source)])
     step(scheduler, runner)
     plan = plan_of(scheduler)
     assert plan.copies == [RowCopy(source=2, target=0, start=0, stop=1)]
@@ -106,8 +107,8 @@ def test_last_row_moves_into_a_hole_that_nobody_takes() -> None:
 def test_last_row_leaving_needs_no_copy() -> None:
     runner = scripted(2, s10=[5, 6, EOS], s11=[EOS])
     scheduler = make_scheduler(runner)
-    scheduler.add([make_job(10)])
-    scheduler.add([make_job(11)])
+    scheduler.add([make_request(10)])
+    scheduler.add([make_request(11)])
     step(scheduler, runner)
     plan = plan_of(scheduler)
     assert plan.copies == []
@@ -119,7 +120,7 @@ def test_encoding_keeps_to_the_token_budget_and_to_the_order() -> None:
     scheduler = make_scheduler(runner, encode_token_budget=10)
     lengths = [30, 4, 4, 4]  # the first exceeds the budget all alone
     for length in lengths:
-        scheduler.add([make_job(*range(10, 10 + length - 1))])
+        scheduler.add([make_request(*range(10, 10 + length - 1))])
     encoded = []
     for _ in range(3):
         schedule = scheduler.schedule(0.0)
@@ -133,7 +134,7 @@ def test_encodes_come_shortest_first() -> None:
     runner = FakeRunner(RunnerLimits(8, 64, 64, 2, 512))
     scheduler = make_scheduler(runner)
     for length in (9, 3, 7):
-        scheduler.add([make_job(*range(10, 10 + length))])
+        scheduler.add([make_request(*range(10, 10 + length))])
     plan = plan_of(scheduler)
     assert [len(item.source_ids) for item in plan.encodes] == [4, 8, 10]
 
@@ -141,7 +142,7 @@ def test_encodes_come_shortest_first() -> None:
 def test_length_limit_counts_eos() -> None:
     runner = scripted(2, s10=[5, 6, EOS], s11=[5, 6, EOS])
     scheduler = make_scheduler(runner)
-    long_enough, too_short = make_job(10, max_new_tokens=3), make_job(11, max_new_tokens=2)
+    long_enough, too_short = make_request(10, max_new_tokens=3), make_request(11, max_new_tokens=2)
     scheduler.add([long_enough])
     scheduler.add([too_short])
     results = {f.id: f.result for _ in range(3) for f in step(scheduler, runner)}
@@ -153,7 +154,7 @@ def test_length_limit_counts_eos() -> None:
 def test_log_probability_is_the_sum_over_all_tokens_with_eos() -> None:
     runner = scripted(2, s10=[5, 6, EOS], s11=[EOS])
     scheduler = make_scheduler(runner)
-    long, short = make_job(10), make_job(11)
+    long, short = make_request(10), make_request(11)
     scheduler.add([long])
     scheduler.add([short])
     results = {f.id: f.result for _ in range(3) for f in step(scheduler, runner)}
@@ -165,8 +166,8 @@ def test_log_probability_is_the_sum_over_all_tokens_with_eos() -> None:
 def test_times_are_told_apart() -> None:
     runner = scripted(1, s10=[5, EOS], s11=[EOS])
     scheduler = make_scheduler(runner)
-    scheduler.add([make_job(10, now=1.0)])
-    waiting = make_job(11, now=2.0)
+    scheduler.add([make_request(10, now=1.0)])
+    waiting = make_request(11, now=2.0)
     scheduler.add([waiting])
     for now in (3.0, 4.0):
         step(scheduler, runner, now)
@@ -203,7 +204,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         self, source: list[int], max_new_tokens: int, patience: int | None, streams: bool
     ) -> None:
         deadline = None if patience is None else self.now + patience
-        job = make_job(*source, max_new_tokens=max_new_tokens, now=self.now, deadline=deadline)
+        job = make_request(*source, max_new_tokens=max_new_tokens, now=self.now, deadline=deadline)
         self.arrived.append(job)
         self.by_id[job.id] = job
         self.scheduler.add([job])
@@ -247,14 +248,14 @@ class SchedulerMachine(RuleBasedStateMachine):
         """Several steps, before the first is taken in."""
         if (plan := self.schedule()) is None:
             return
-        running = [self.scheduler.entries[job.id] for job in self.running()]
-        newcomers = [entry for entry in running if entry.first_token_at is None]
+        running = [entries_of(self.scheduler)[job.id] for job in self.running()]
+        new_requests = [entry for entry in running if entry.first_token_at is None]
         outputs = outputs_foreseen(self.scheduler, self.runner, plan, most, self.now)
         waits = self.scheduler.num_waiting > 0
         assert len(outputs) == 1 or not waits, "a request could join meanwhile"
         for output in outputs:
             update = self.scheduler.update(output, self.now)
-            assert update.first_tokens == (newcomers if output is outputs[0] else [])
+            assert update.first_tokens == (new_requests if output is outputs[0] else [])
             assert output is outputs[-1] or not update.finished
             self.take_in(update)
 
@@ -292,7 +293,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         self.joined += ids(schedule.admitted)
         running = self.running()
         # Requests that were cancelled or expired are gone before the step.
-        assert all(entry.deadline > self.now for entry in self.scheduler.entries.values())
+        assert all(entry.deadline > self.now for entry in entries_of(self.scheduler).values())
         assert not self.cancelled & set(self.alive())
         plan = schedule.plan
         assert (plan.num_rows if plan else 0) == len(running) == self.scheduler.num_running
@@ -372,7 +373,7 @@ def test_only_greedy_searches_are_foreseen(options: SearchOptions) -> None:
 def test_no_step_is_foreseen_while_somebody_waits_to_be_encoded() -> None:
     runner = scripted(2, s10=[5] * 20, s11=[6] * 20)
     scheduler = make_scheduler(runner, encode_token_budget=2)
-    scheduler.add([make_job(10), make_job(11)])
+    scheduler.add([make_request(10), make_request(11)])
     plan_of(scheduler)
     assert scheduler.num_waiting == scheduler.num_uninterrupted_steps() == 1
 
@@ -380,7 +381,7 @@ def test_no_step_is_foreseen_while_somebody_waits_to_be_encoded() -> None:
 def test_a_plan_is_a_value() -> None:
     runner = scripted(1, s10=[5, 6, EOS])
     scheduler = make_scheduler(runner)
-    scheduler.add([make_job(10)])
+    scheduler.add([make_request(10)])
     for _ in range(3):
         step(scheduler, runner)
     fed = np.concatenate([plan.token_ids for plan in runner.plans])

@@ -1,4 +1,4 @@
-"""The step loops without an engine: when they plan, what they tell, and that they rest."""
+"""The step loops without an engine: when they plan, what they report, and that they rest."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from service.batching.output import Schedule
 from service.batching.records import EngineRequest
 from service.batching.scheduler import Scheduler
 from service.batching.step_loop import StepLoop
-from service.batching.step_loops import SingleLane
 from service.decoding.requests import GenerationResult, ScoringRequest
 from service.errors import RequestCancelledError
 from service.runtime.plan import RunnerLimits, ScoreItem, StepOutput, StepPlan, TargetScore
@@ -109,12 +108,10 @@ class Plain:
         self.scheduler = laned(1)
         self.recording = Recording()
         self.scorer = NotingScorer(self.runner)
-        self.loop = LaneLoop(
-            SingleLane(self.runner), self.scheduler, self.clock, self.recording, self.scorer
-        )
+        self.loop = LaneLoop(self.runner, self.scheduler, self.clock, self.recording, self.scorer)
         self.loop.start()
 
-    def job(self, limit: int = 40) -> EngineRequest:
+    def request(self, limit: int = 40) -> EngineRequest:
         return search([10], max_new_tokens=limit, now=self.clock.now)
 
 
@@ -130,7 +127,7 @@ def end(loop: StepLoop) -> None:
     loop.join()
 
 
-def score_job(num_source: int = 4) -> EngineRequest:
+def score_request(num_source: int = 4) -> EngineRequest:
     request = ScoringRequest((*[10] * num_source, EOS), target_ids=(11, EOS))
     return submitted(request, 2, 0.0)
 
@@ -142,7 +139,7 @@ def laned(num_lanes: int, limits: RunnerLimits = LIMITS) -> CountingScheduler:
 
 
 def test_a_long_search_is_planned_a_few_times(plain: Plain) -> None:
-    job = plain.job()
+    job = plain.request()
     plain.loop.add([job])
     result = plain.recording.wait_for(job)
     assert result.token_ids == endless(())[:40]
@@ -150,35 +147,35 @@ def test_a_long_search_is_planned_a_few_times(plain: Plain) -> None:
     assert plain.scheduler.num_schedules == 3, "40 steps, 16 at once"
 
 
-def test_steps_that_follow_each_other_are_told_as_they_were(plain: Plain) -> None:
-    job = plain.job()
+def test_steps_that_follow_each_other_are_reported_as_they_were(plain: Plain) -> None:
+    job = plain.request()
     plain.loop.add([job])
     result = plain.recording.wait_for(job)
     assert result.first_token_seconds == 1.0
     assert result.compute_seconds == 40.0
-    told = plain.recording.iterations
-    assert [iteration.seconds for iteration in told] == [1.0] * 40
-    assert [list(iteration.admitted) for iteration in told] == [[job.id]] + [[]] * 39
-    assert [list(iteration.first_token_seconds) for iteration in told] == [[1.0]] + [[]] * 39
+    reported = plain.recording.iterations
+    assert [iteration.seconds for iteration in reported] == [1.0] * 40
+    assert [list(iteration.admitted) for iteration in reported] == [[job.id]] + [[]] * 39
+    assert [list(iteration.first_token_seconds) for iteration in reported] == [[1.0]] + [[]] * 39
     assert {plan.top_k for plan in plain.runner.plans} == {1}
 
 
-def test_news_are_never_more_than_16_steps_old(plain: Plain) -> None:
-    first, second = plain.job(), plain.job()
-    untold: list[int] = []
-    plain.runner.always = lambda: untold.append(
+def test_reports_are_never_more_than_16_steps_old(plain: Plain) -> None:
+    first, second = plain.request(), plain.request()
+    unreported: list[int] = []
+    plain.runner.always = lambda: unreported.append(
         len(plain.runner.plans) - len(plain.recording.iterations)
     )
     plain.runner.do[14] = lambda: plain.loop.add([second])
     plain.loop.add([first])
     for job in (first, second):
         plain.recording.wait_for(job)
-    assert max(untold) <= 16
+    assert max(unreported) <= 16
     assert len(plain.recording.iterations) == len(plain.runner.plans)
 
 
 def test_a_score_waits_for_one_step(plain: Plain) -> None:
-    job, score = plain.job(), score_job()
+    job, score = plain.request(), score_request()
     plain.loop.add([job, score])
     plain.recording.wait_for(score)
     plain.recording.wait_for(job)
@@ -186,7 +183,7 @@ def test_a_score_waits_for_one_step(plain: Plain) -> None:
 
 
 def test_scores_are_paid_for_in_steps_that_might_have_followed_each_other(plain: Plain) -> None:
-    job, dear, second = plain.job(), score_job(120), score_job()
+    job, dear, second = plain.request(), score_request(120), score_request()
     plain.runner.do[0] = lambda: plain.loop.add([dear])
     plain.runner.do[22] = lambda: plain.loop.add([second])
     plain.loop.add([job])

@@ -210,7 +210,7 @@ async def test_the_largest_request_works_on_an_idle_engine(tokenizer: Tokenizer)
         setup.runner.hold()
         translating_all = asyncio.create_task(setup.translator.translate(texts))
         async with asyncio.timeout(30.0):
-            while setup.engine.num_inside < 128:
+            while setup.engine._admission.num_taken < 128:
                 await asyncio.sleep(0)
         setup.runner.release()
         results = await translating_all

@@ -15,7 +15,7 @@ LARGEST = 30
 flows = st.tuples(st.sampled_from("abcde"), st.sampled_from(list(Priority)))
 
 
-def job(flow: tuple[str, Priority], work: int) -> RequestEntry:
+def make_entry(flow: tuple[str, Priority], work: int) -> RequestEntry:
     return RequestEntry(search(range(10, 9 + work), client=flow[0], priority=flow[1]))
 
 
@@ -28,11 +28,11 @@ def test_what_is_ahead_is_what_comes_first(
 ) -> None:
     estimate, queue = QueueEstimate(), FairQueue()
     for flow, work in waiting:
-        one = job(flow, work)
+        one = make_entry(flow, work)
         estimate.submitted(one.id, one.request, one.work)
         queue.push(one)
     ahead = estimate.ahead(*new_flow)
-    last = job(new_flow, 1)
+    last = make_entry(new_flow, 1)
     queue.push(last)
     before = 0
     while (one := queue.take()) is not last:
@@ -44,7 +44,7 @@ def test_what_is_ahead_is_what_comes_first(
 def test_one_who_sends_much_is_not_ahead_of_others() -> None:
     estimate = QueueEstimate()
     for _ in range(1000):
-        one = job(("many", Priority.NORMAL), 10)
+        one = make_entry(("many", Priority.NORMAL), 10)
         estimate.submitted(one.id, one.request, 10.0)
     assert estimate.ahead("one", Priority.NORMAL) == 10.0
     assert estimate.ahead("many", Priority.NORMAL) == 10_000.0
@@ -52,8 +52,8 @@ def test_one_who_sends_much_is_not_ahead_of_others() -> None:
 
 def test_who_gave_up_and_then_ended_has_left_once() -> None:
     estimate = QueueEstimate()
-    waits, runs = (job(("one", Priority.NORMAL), 10) for _ in range(2))
-    stays = job(("one", Priority.NORMAL), 10)
+    waits, runs = (make_entry(("one", Priority.NORMAL), 10) for _ in range(2))
+    stays = make_entry(("one", Priority.NORMAL), 10)
     for one in (waits, runs, stays):
         estimate.submitted(one.id, one.request, 10.0)
     estimate.joined(runs.id)
@@ -66,7 +66,7 @@ def test_who_gave_up_and_then_ended_has_left_once() -> None:
 
 def test_very_many_clients_are_summed_up() -> None:
     estimate = QueueEstimate()
-    jobs = [job((f"client {number}", Priority.NORMAL), 10) for number in range(1000)]
+    jobs = [make_entry((f"client {number}", Priority.NORMAL), 10) for number in range(1000)]
     for one in jobs:
         estimate.submitted(one.id, one.request, 10.0)
     assert estimate.ahead("another", Priority.NORMAL) == 10_000.0

@@ -98,7 +98,7 @@ def test_what_a_step_brought_is_the_askers_own(bundle: Bundle, plain: OnnxRunner
     device.close()
 
 
-def test_times_of_steps_under_way_do_not_overlap(bundle: Bundle) -> None:
+def test_times_of_steps_in_flight_do_not_overlap(bundle: Bundle) -> None:
     device = device_runner(bundle, depth=3)
     items = [EncodeItem((0,), random_sources(bundle.config, 1, seed=16)[0])]
     begun = time.perf_counter()
@@ -137,7 +137,7 @@ async def test_a_step_that_fails_on_the_device_fails_alone(bundle: Bundle) -> No
     await engine.stop()
 
 
-def test_a_step_that_cannot_be_launched_fails_alone_with_others_under_way(
+def test_a_step_that_cannot_be_launched_fails_alone_with_others_in_flight(
     bundle: Bundle, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     late = LateStream()
@@ -148,7 +148,7 @@ def test_a_step_that_cannot_be_launched_fails_alone_with_others_under_way(
     plan = StepPlan((), items, *start(4), top_k=8)
     num_copies = late.num_copies
     late.hold()
-    under_way = [device.submit(plan), device.submit(go_on(4))]
+    in_flight = [device.submit(plan), device.submit(go_on(4))]
     assert late.await_copies(num_copies + 2)
 
     def fail(*_: object) -> None:
@@ -160,8 +160,8 @@ def test_a_step_that_cannot_be_launched_fails_alone_with_others_under_way(
         late.let_go()
         with pytest.raises(MemoryError):
             failing.result()
-    assert same(under_way[0].result(), before[0])
-    assert under_way[1].exception() is None
+    assert same(in_flight[0].result(), before[0])
+    assert in_flight[1].exception() is None
     for _ in range(5):  # as many as there are places in the ring, and one more
         assert all(map(same, before, greedy_steps(device, sources, 6)))
     assert late.complaints == []
@@ -210,7 +210,7 @@ class Large:
     """Something that one does not want to keep."""
 
 
-def test_closing_waits_for_steps_under_way(bundle: Bundle) -> None:
+def test_closing_waits_for_steps_in_flight(bundle: Bundle) -> None:
     late = LateStream()
     device = device_runner(bundle, stream=late)
     items = [EncodeItem((0,), random_sources(bundle.config, 1, seed=18)[0])]
