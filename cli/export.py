@@ -11,7 +11,7 @@ from cli.exits import fail, fail_without
 from cli.progress import log_to_standard_error, stages
 
 if TYPE_CHECKING:
-    from export.huggingface.comparison import Agreement
+    from export.huggingface.comparison import TransformersComparison
     from export.parity import ParityReport
 
 
@@ -100,7 +100,7 @@ def export(
     typer.echo(f"{output}: {precision}; {describe(proof)}")
 
 
-def describe_agreement(agreement: Agreement | None) -> str:
+def describe_agreement(agreement: TransformersComparison | None) -> str:
     """How a network and that of `transformers` agree, in words."""
     if agreement is None:
         return "not compared with transformers, which is not installed"

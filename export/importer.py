@@ -14,7 +14,11 @@ from export.bundle_writer import ExportOptions, ExportSource, write_bundle
 from export.errors import ExportError
 from export.exporter import new_directory
 from export.huggingface.architectures import family_of, read_config, read_model
-from export.huggingface.comparison import Agreement, can_compare, compare_with_transformers
+from export.huggingface.comparison import (
+    TransformersComparison,
+    can_compare,
+    compare_with_transformers,
+)
 from export.huggingface.directory import ModelDirectory
 from export.huggingface.generation import default_search
 from export.huggingface.vocabularies import read_vocabularies
@@ -34,7 +38,7 @@ class Imported:
     """
 
     proof: ParityReport
-    agreement: Agreement | None
+    agreement: TransformersComparison | None
 
 
 def import_directory(

@@ -54,7 +54,7 @@ def convert(config: ModelConfig, arrays: Arrays, directory: Path) -> None:
         pre_norm=config.norm == "pre",
         activation=common_spec.Activation[_ACTIVATIONS[config.activation]],
     )
-    weights = _Weights(arrays)
+    weights = _PeerWeights(arrays)
     _fill_encoder(spec.encoder, config, weights)
     _fill_decoder(spec.decoder, config, weights)
     _configure(spec, config)
@@ -64,7 +64,7 @@ def convert(config: ModelConfig, arrays: Arrays, directory: Path) -> None:
     spec.save(str(directory))
 
 
-class _Weights:
+class _PeerWeights:
     """Reads the state dict by the names of the parts."""
 
     def __init__(self, arrays: Arrays) -> None:
@@ -83,7 +83,7 @@ class _Weights:
         spec.beta = self[f"{name}.bias"]
 
 
-def _fill_encoder(spec: Any, config: ModelConfig, weights: _Weights) -> None:
+def _fill_encoder(spec: Any, config: ModelConfig, weights: _PeerWeights) -> None:
     spec.embeddings[0].weight = weights["source_embedding.weight"]
     spec.scale_embeddings = config.scale_embeddings
     spec.position_encodings.encodings = _positions(config, weights, "source_positions")
@@ -94,7 +94,7 @@ def _fill_encoder(spec: Any, config: ModelConfig, weights: _Weights) -> None:
         weights.norm(spec.layer_norm, "encoder.final_norm")
 
 
-def _fill_decoder(spec: Any, config: ModelConfig, weights: _Weights) -> None:
+def _fill_decoder(spec: Any, config: ModelConfig, weights: _PeerWeights) -> None:
     spec.embeddings.weight = weights["target_embedding.weight"]
     spec.scale_embeddings = config.scale_embeddings
     spec.position_encodings.encodings = _positions(config, weights, "target_positions")
@@ -115,7 +115,7 @@ def _fill_decoder(spec: Any, config: ModelConfig, weights: _Weights) -> None:
         weights.norm(spec.layer_norm, "decoder.final_norm")
 
 
-def _fill_self_attention(layer: Any, weights: _Weights, name: str) -> None:
+def _fill_self_attention(layer: Any, weights: _PeerWeights, name: str) -> None:
     attention = f"{name}.self_attention"
     projections, output = layer.self_attention.linear
     weights.linear(projections, *(f"{attention}.{part}" for part in ("query", "key", "value")))
@@ -123,13 +123,13 @@ def _fill_self_attention(layer: Any, weights: _Weights, name: str) -> None:
     weights.norm(layer.self_attention.layer_norm, f"{attention}_norm")
 
 
-def _fill_feed_forward(layer: Any, weights: _Weights, name: str) -> None:
+def _fill_feed_forward(layer: Any, weights: _PeerWeights, name: str) -> None:
     weights.linear(layer.ffn.linear_0, f"{name}.feed_forward.inner")
     weights.linear(layer.ffn.linear_1, f"{name}.feed_forward.outer")
     weights.norm(layer.ffn.layer_norm, f"{name}.feed_forward_norm")
 
 
-def _positions(config: ModelConfig, weights: _Weights, name: str) -> Array:
+def _positions(config: ModelConfig, weights: _PeerWeights, name: str) -> Array:
     """[max_positions, d_model]: what is learned, or the sinusoid with its columns interleaved.
 
     CTranslate2 can compute a sinusoid itself, but it puts all sines before all cosines.

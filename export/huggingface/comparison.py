@@ -24,7 +24,7 @@ _TOLERANCE = 1e-3
 
 
 @dataclass(frozen=True)
-class Agreement:
+class TransformersComparison:
     """What the comparison found.
 
     Attributes:
@@ -46,7 +46,7 @@ def can_compare() -> bool:
 @torch.inference_mode()
 def compare_with_transformers(
     path: Path, model: Transformer, tokenizer: PieceTokenizer, sentences: Sequence[str]
-) -> Agreement:
+) -> TransformersComparison:
     """Run both networks on real text, stage by stage.
 
     Args:
@@ -79,7 +79,7 @@ def compare_with_transformers(
             )
         cut = [*ids[:-1][: model.config.max_positions - 1], tokenizer.eos_id]
         largest = max(largest, _compare(model, theirs, cut, sentence))
-    return Agreement(transformers.__version__, len(sentences), largest)
+    return TransformersComparison(transformers.__version__, len(sentences), largest)
 
 
 def _compare(model: Transformer, theirs: Any, ids: Sequence[int], sentence: str) -> float:

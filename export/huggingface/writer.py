@@ -16,7 +16,11 @@ from torch import Tensor
 from export.errors import ExportError
 from export.exporter import new_directory
 from export.huggingface.architectures import LAYER, RENAMED
-from export.huggingface.comparison import Agreement, can_compare, compare_with_transformers
+from export.huggingface.comparison import (
+    TransformersComparison,
+    can_compare,
+    compare_with_transformers,
+)
 from export.huggingface.directory import CONFIG_FILE, ModelDirectory
 from export.huggingface.vocabularies import read_vocabularies
 from export.parity import SENTENCES
@@ -32,7 +36,7 @@ _CLASSES = {
 _THEIR_EPSILON = 1e-5
 
 
-def write_huggingface(checkpoint: Path, output: Path) -> Agreement | None:
+def write_huggingface(checkpoint: Path, output: Path) -> TransformersComparison | None:
     """Write a checkpoint as a Hugging Face directory.
 
     Args:
