@@ -1,4 +1,4 @@
-"""`dragoman import`: from somebody else's model to a bundle that can be served."""
+"""`dragoman import`: makes a bundle of a model that others trained."""
 
 from __future__ import annotations
 
