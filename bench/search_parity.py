@@ -27,6 +27,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from bench.submission import submit_many
+
 # onnxruntime reports usage to its makers unless this is set before it is imported.
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
@@ -127,7 +129,7 @@ async def search_with_engine(
     )
     await engine.start()
     try:
-        generations = engine.submit_many([GenerationRequest(s, options) for s in sources])
+        generations = submit_many(engine, [GenerationRequest(s, options) for s in sources])
         return [await generation.result() for generation in generations]
     finally:
         await engine.stop()

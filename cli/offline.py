@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -171,6 +172,8 @@ async def _generate(
     on_progress: OnProgress,
 ) -> list[list[int]]:
     """Token ids for every source, from the serving engine in this process."""
+    if not sources:
+        return []
     from service.decoding.requests import GenerationRequest
     from service.engine.engine import Engine, EngineConfig
     from service.errors import InternalError
@@ -186,16 +189,16 @@ async def _generate(
     try:
         # Long sentences first: the last ones are short, so that few rows step alone.
         order = sorted(range(len(sources)), key=lambda index: -len(sources[index]))
-        generations = engine.submit_many(
-            [GenerationRequest(sources[index], search) for index in order]
-        )
+        requests = [GenerationRequest(sources[index], search) for index in order]
         outputs: list[list[int]] = [[] for _ in sources]
-        for index, generation in zip(order, generations, strict=True):
-            result = await generation.result()
-            if result.error is not None:
-                raise InternalError(str(result.error))
-            outputs[index] = result.token_ids
-            on_progress(1)
+        with contextlib.closing(engine.admit(len(requests), requests[0])) as call:
+            generations = [await call.submit(request) for request in requests]
+            for index, generation in zip(order, generations, strict=True):
+                result = await generation.result()
+                if result.error is not None:
+                    raise InternalError(str(result.error))
+                outputs[index] = result.token_ids
+                on_progress(1)
         return outputs
     finally:
         await engine.stop()

@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
+from bench.submission import submit, submit_many
+
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
 import typer
@@ -184,7 +186,7 @@ async def _steps(
         for clock in clocks:
             clock.steps.clear()
         requests = [GenerationRequest(source_ids)] * num_rows
-        results = [generation.result() for generation in engine.submit_many(requests)]
+        results = [generation.result() for generation in submit_many(engine, requests)]
         assert len((await asyncio.gather(*results))[0].token_ids) == _TARGET, "lengths are forced"
         count, seconds = plain_steps(clocks, num_rows)
         # Positions end where the engine's end: a later step attends to more.
@@ -211,7 +213,7 @@ async def _closed_loop(
     async def user() -> None:
         while time.monotonic() - started < warmup + seconds:
             (text,) = order.of_request(next(numbers))
-            result = await engine.submit(GenerationRequest(sources[text])).result()
+            result = await submit(engine, GenerationRequest(sources[text])).result()
             done.append((time.monotonic() - started, len(result.token_ids)))
 
     async def spent() -> tuple[float, float]:

@@ -11,6 +11,7 @@ from bench.gpu.busy import BusyShare
 from bench.gpu.models import MeasuredModel
 from bench.gpu.plan import GpuPlan
 from bench.gpu.results import PointLog
+from bench.submission import submit
 from model.sessions import Device, SessionSettings
 from service.batching.events import Iteration
 from service.decoding.requests import FinishReason, GenerationRequest, SearchOptions
@@ -76,7 +77,7 @@ async def _measure(
 
     async def user() -> None:
         while time.monotonic() < end:
-            result = await engine.submit(GenerationRequest(next(sources), options)).result()
+            result = await submit(engine, GenerationRequest(next(sources), options)).result()
             if result.error is not None:
                 raise result.error
             count.texts += 1

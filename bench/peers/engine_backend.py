@@ -7,6 +7,7 @@ import dataclasses
 from collections.abc import Sequence
 
 from bench.peers.batch_engine import Output
+from bench.submission import submit_many
 from service.decoding.requests import FinishReason, GenerationRequest
 from service.engine.engine import Engine
 
@@ -35,7 +36,7 @@ class EngineBackend:
         # Deadlines and cancelling are the outer engine's business, as with any other backend.
         inner = [dataclasses.replace(request, deadline=None) for request in requests]
         results = await asyncio.gather(
-            *(generation.result() for generation in self._engine.submit_many(inner))
+            *(generation.result() for generation in submit_many(self._engine, inner))
         )
         for result in results:
             if result.error is not None:

@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import enum
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from service.batching.events import Iteration
 from service.batching.records import EngineRequest
@@ -95,19 +95,10 @@ class AdmissionController:
 
     # --- decisions -------------------------------------------------------------------------------
 
-    def enter(self, requests: Sequence[GenerationRequest]) -> None:
-        """Admit all of one client's requests or none. The first decides about wait and deadline.
-
-        Raises:
-            ResourceExhaustedError: not now; says when to come back.
-            DeadlineExceededError: the deadline has passed, or no idle server could meet it.
-        """
-        self._enter(requests[0], sum(map(_num_units, requests)), requests[0].client)
-
     def admit(
         self, first: GenerationRequest | None, max_in_flight: int, enqueue: Enqueue
     ) -> AdmittedCall:
-        """Admit a call that has many sequences to submit.
+        """Admit a call that has one sequence to submit or many.
 
         Args:
             first: its first request; all are of one client and as many rows. None checks the quota
@@ -116,20 +107,23 @@ class AdmissionController:
             enqueue: likewise.
 
         Raises:
-            ResourceExhaustedError, DeadlineExceededError: as `enter`.
+            ResourceExhaustedError: not now; says when to come back.
+            DeadlineExceededError: the deadline has passed, or no idle server could meet it.
         """
-        num_rows, client = (1, "") if first is None else (_num_units(first), first.client)
-        self._enter(first, num_rows, client)
+        num_rows, client = self.enter(first)
         return AdmittedCall(self._quota, max_in_flight, enqueue, num_rows=num_rows, client=client)
 
-    def release(self, request: GenerationRequest) -> None:
-        """Return the quota of a request that `enter` admitted."""
-        self._quota.release(_num_units(request), request.client)
+    def enter(self, first: GenerationRequest | None) -> tuple[int, str]:
+        """Take the quota of a call's first request; how much, and on whose account.
 
-    def _enter(self, request: GenerationRequest | None, num_rows: int, client: str) -> None:
-        if request is not None:
-            self._check_deadline(request)
-            self._check_wait(request)
+        Raises:
+            ResourceExhaustedError, DeadlineExceededError: as `admit`.
+        """
+        # A score needs no row, but counts.
+        num_rows, client = (1, "") if first is None else (max(1, first.num_rows), first.client)
+        if first is not None:
+            self._check_deadline(first)
+            self._check_wait(first)
         if not self._quota.take(num_rows, client):
             taken, capacity = self._quota.num_taken, self._quota.capacity
             raise self._refusal(
@@ -138,6 +132,7 @@ class AdmissionController:
                 "of this client",
                 self._drain_seconds(),
             )
+        return num_rows, client
 
     def _check_deadline(self, request: GenerationRequest) -> None:
         if request.deadline is None:
@@ -320,8 +315,3 @@ class AdmissionController:
         """How long everything inside takes now."""
         rows_per_second = self._latency.rows_per_second()
         return self._quota.num_taken * self._latency.mean_steps / rows_per_second
-
-
-def _num_units(request: GenerationRequest) -> int:
-    """What a request takes of the quota: its rows. A score needs none, but has to be bounded."""
-    return max(1, request.num_rows)

@@ -227,26 +227,6 @@ class Engine:
 
     # --- requests --------------------------------------------------------------------------------
 
-    def submit(self, request: GenerationRequest) -> Generation:
-        """Accept one request.
-
-        Raises:
-            InvalidArgumentError: the model cannot take it.
-            ResourceExhaustedError: the queue is full, or the wait would be too long.
-            DeadlineExceededError: its deadline cannot be met.
-            UnavailableError: the engine does not serve.
-        """
-        return self.submit_many([request])[0]
-
-    def submit_many(self, requests: Sequence[GenerationRequest]) -> list[Generation]:
-        """Accept all of the requests or none. Raises what `submit` raises."""
-        self._check_serving()
-        generations = [self._generation(request, self._release) for request in requests]
-        if generations:
-            self._admission.enter(requests)
-        self._enqueue(generations)
-        return generations
-
     def admit(self, max_in_flight: int, first: GenerationRequest | None = None) -> AdmittedCall:
         """Admit a call that has many sequences to submit; close what is returned.
 
@@ -276,9 +256,6 @@ class Engine:
     def _check_serving(self) -> None:
         if self._state is not _State.SERVING:
             raise UnavailableError(f"the engine {self._state.value}")
-
-    def _release(self, generation: Generation) -> None:
-        self._admission.release(generation.request)
 
     def _generation(
         self, request: GenerationRequest, on_end: Callable[[Generation], None]

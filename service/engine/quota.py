@@ -186,14 +186,18 @@ class AdmittedCall:
 
     def close(self) -> None:
         """Cancel what is in flight and give the quota back; may be repeated."""
+        self.finish()
+        for generation in list(self._in_flight):
+            generation.cancel()
+
+    def finish(self) -> None:
+        """Submit nothing more, and give the quota back when what is in flight has ended."""
         if self._closed:
             return
         self._closed = True
         self._hold_back(False)
         if not self._in_flight:
             self._release(spare=False)
-        for generation in list(self._in_flight):
-            generation.cancel()
 
     def _hold_back(self, holds: bool) -> None:
         if holds != self._is_held_back:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pytest
 
+from bench.submission import submit_many
 from model.bundle import Bundle
 from service.decoding.requests import (
     FinishReason,
@@ -42,7 +43,7 @@ def translate(
         )
         await engine.start()
         requests = [GenerationRequest(source, options or SearchOptions()) for source in sources]
-        generations = engine.submit_many(requests)
+        generations = submit_many(engine, requests)
         results = [await generation.result() for generation in generations]
         await engine.stop(60.0)
         return results
@@ -140,12 +141,12 @@ def test_cancelling_in_mid_flight_leaves_the_others_alone(case: Case) -> None:
     async def run() -> list[GenerationResult]:
         engine = Engine(case.runner(64), EngineConfig(max_waiting=256))
         await engine.start()
-        generations = engine.submit_many([GenerationRequest(source) for source in sources])
+        generations = submit_many(engine, [GenerationRequest(source) for source in sources])
         async for _ in generations[0]:
             break  # all of them are in flight
         for generation in generations[::2]:
             generation.cancel()
-        late = engine.submit_many([GenerationRequest(source) for source in sources[::2]])
+        late = submit_many(engine, [GenerationRequest(source) for source in sources[::2]])
         results = [await generation.result() for generation in generations]
         again = [await generation.result() for generation in late]
         await engine.stop(60.0)

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from bench.submission import submit
 from model.bundle import Bundle
 from model.config import ModelConfig
 from model.search import greedy_search
@@ -67,7 +68,7 @@ async def answers(
     if together:
         results = list(await asyncio.gather(*(late(engine, source) for source in sources)))
     else:
-        results = [await engine.submit(GenerationRequest(source)).result() for source in sources]
+        results = [await submit(engine, GenerationRequest(source)).result() for source in sources]
     await engine.stop()
     return results, sum(counter.rows) / len(counter.rows)
 
@@ -79,11 +80,11 @@ async def late(engine: Engine, source: tuple[int, ...]) -> GenerationResult:
         await asyncio.sleep(0)
     if chance.random() < 0.3:
         # Somebody else's request that leaves a hole in the middle of its translation.
-        impatient = engine.submit(GenerationRequest(source[::-1]))
+        impatient = submit(engine, GenerationRequest(source[::-1]))
         async for _ in impatient:
             break
         impatient.cancel()
-    generation = engine.submit(GenerationRequest(source))
+    generation = submit(engine, GenerationRequest(source))
     if chance.random() < 0.5:
         streamed = [token for tokens in [t async for t in generation] for token in tokens]
         assert streamed == (await generation.result()).token_ids
@@ -157,15 +158,15 @@ async def found(
         for _ in range(chance.randrange(60)):
             await asyncio.sleep(0)
         if chance.random() < 0.3:  # somebody else's, who leaves in the middle
-            impatient = engine.submit(GenerationRequest(request.source_ids[::-1], request.options))
+            impatient = submit(engine, GenerationRequest(request.source_ids[::-1], request.options))
             await asyncio.sleep(chance.random() * 0.01)
             impatient.cancel()
-        return await engine.submit(request).result()
+        return await submit(engine, request).result()
 
     if together:
         results = list(await asyncio.gather(*(one(request) for request in requests)))
     else:
-        results = [await engine.submit(request).result() for request in requests]
+        results = [await submit(engine, request).result() for request in requests]
     await engine.stop()
     return results
 

@@ -178,7 +178,7 @@ class Simulation:
         )
         now, self.now = self.now, arrival.at  # it came during the last step
         try:
-            self.admission.enter([request])
+            self.admission.enter(request)
         except DragomanError as error:
             if self._chance.random() >= self._lets_in:
                 arrival.refused = error
@@ -222,7 +222,7 @@ class Simulation:
         arrival.seconds = self.now - arrival.at
         self.admission.answered(request, finished.result)
         self.admission.ended(finished.id)
-        self.admission.release(request)
+        self.admission._quota.release(request.num_rows, request.client)
         if self._next:
             following = self._next.pop()
             following.at = self.now

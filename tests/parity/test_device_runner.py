@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 
+from bench.submission import submit
 from model.bundle import Bundle
 from model.search import greedy_search
 from model.sessions import SessionSettings
@@ -308,10 +309,10 @@ async def answers(runner: ModelRunner, requests: list[GenerationRequest]) -> lis
         for _ in range(chance.randrange(60)):
             await asyncio.sleep(0)
         if chance.random() < 0.3:  # somebody else's, who leaves in the middle
-            impatient = engine.submit(GenerationRequest(request.source_ids[::-1], request.options))
+            impatient = submit(engine, GenerationRequest(request.source_ids[::-1], request.options))
             await asyncio.sleep(chance.random() * 0.01)
             impatient.cancel()
-        generation = engine.submit(request)
+        generation = submit(engine, request)
         if chance.random() < 0.5 and request.options.beam_size == 1:
             tokens = [token async for some in generation for token in some]
             assert tokens == (await generation.result()).token_ids

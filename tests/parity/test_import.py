@@ -13,6 +13,7 @@ import pytest
 import torch
 import transformers
 
+from bench.submission import submit_many
 from export.bundle_writer import ExportOptions
 from export.huggingface.directory import ModelDirectory
 from export.huggingface.vocabularies import read_vocabularies
@@ -104,7 +105,7 @@ async def search(
         prefix_ids=case.ours.target.start_ids,
     )
     requests = [GenerationRequest(tuple(source), options) for source in sources]
-    results = [await generation.result() for generation in engine.submit_many(requests)]
+    results = [await generation.result() for generation in submit_many(engine, requests)]
     await engine.stop()
     return results
 

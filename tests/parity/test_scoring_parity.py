@@ -17,6 +17,7 @@ import numpy.typing as npt
 import pytest
 import torch
 
+from bench.submission import submit, submit_many
 from export.bundle_writer import ExportOptions
 from export.exporter import export_checkpoint
 from model.bundle import Bundle
@@ -166,12 +167,12 @@ async def translated_and_scored(
     await engine.prepare_scoring()
 
     async def search(source_ids: tuple[int, ...]) -> list[tuple[Hypothesis, Hypothesis]]:
-        generation = engine.submit(GenerationRequest(source_ids, options))
+        generation = submit(engine, GenerationRequest(source_ids, options))
         pairs = []
         for hypothesis in (await generation.result()).hypotheses:
             end = (bundle.config.eos_id,) if hypothesis.ended else ()
             target_ids = (*hypothesis.token_ids, *end)
-            scoring = engine.submit(ScoringRequest(source_ids, target_ids=target_ids))
+            scoring = submit(engine, ScoringRequest(source_ids, target_ids=target_ids))
             [scored] = (await scoring.result()).hypotheses
             pairs.append((hypothesis, scored))
         return pairs
@@ -215,17 +216,19 @@ async def test_scores_among_translations_are_the_same_bits(shipped: Shipped) -> 
     await engine.start()
     try:
         await engine.prepare_scoring()
-        busy = engine.submit_many(
+        busy = submit_many(
+            engine,
             [
                 GenerationRequest(item.source_ids, SearchOptions(beam_size=2))
                 for item in shipped.items
-            ]
+            ],
         )
-        scorings = engine.submit_many(
+        scorings = submit_many(
+            engine,
             [
                 ScoringRequest(item.source_ids, target_ids=item.target_ids, alignment="soft")
                 for item in shipped.items
-            ]
+            ],
         )
         results = [await scoring.result() for scoring in scorings]
         for generation in busy:

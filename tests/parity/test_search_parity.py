@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from bench.submission import submit_many
 from model.bundle import Bundle
 from model.search import BeamOptions, ReferenceHypothesis, beam_search, greedy_search
 from model.transformer import Transformer
@@ -67,7 +68,7 @@ async def search(
         EngineConfig(max_waiting=2 * len(sources) * options.beam_size),
     )
     await engine.start()
-    generations = engine.submit_many([GenerationRequest(source, options) for source in sources])
+    generations = submit_many(engine, [GenerationRequest(source, options) for source in sources])
     results = list(await asyncio.gather(*(generation.result() for generation in generations)))
     await engine.stop()
     return results

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
+from bench.submission import submit
 from model.bundle import Bundle
 from model.sessions import SessionSettings
 from service.decoding.requests import GenerationRequest
@@ -130,9 +131,9 @@ async def test_a_step_that_fails_on_the_device_fails_alone(bundle: Bundle) -> No
     late.failing = [CudaError("cudaLaunch: cudaErrorMemoryAllocation: out of memory")]
     engine = Engine(device)
     await engine.start()
-    failed = await engine.submit(GenerationRequest(sources[0])).result()
+    failed = await submit(engine, GenerationRequest(sources[0])).result()
     assert isinstance(failed.error, ResourceExhaustedError)
-    again = await engine.submit(GenerationRequest(sources[0])).result()
+    again = await submit(engine, GenerationRequest(sources[0])).result()
     assert again.error is None
     await engine.stop()
 

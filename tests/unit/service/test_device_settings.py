@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from bench.submission import submit
 from model.sessions import SessionSettings
 from service.batching.events import Iteration
 from service.decoding.requests import FinishReason, GenerationRequest
@@ -137,11 +138,11 @@ async def test_too_little_memory_in_service_refuses_and_lives_on(message: str) -
     await engine.start()
     try:
         request = GenerationRequest((5, 6, 3))
-        failed = await engine.submit(request).result()
+        failed = await submit(engine, request).result()
         assert failed.finish_reason is FinishReason.ERROR
         assert isinstance(failed.error, ResourceExhaustedError)
         assert message not in str(failed.error)
-        again = await engine.submit(request).result()
+        again = await submit(engine, request).result()
         assert again.error is None
     finally:
         await engine.stop()

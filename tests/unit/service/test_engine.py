@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bench.submission import submit, submit_many
 from model.limits import default_max_new_tokens
 from service.batching.events import Iteration
 from service.decoding.requests import (
@@ -131,7 +132,7 @@ async def test_each_gets_the_answer_it_gets_alone() -> None:
     runner, recorder = FakeRunner(LIMITS), Recorder()
     requests = [request(*range(10, 10 + i % 20)) for i in range(200)]
     async with serving(runner, observer=recorder) as engine:
-        generations = engine.submit_many(requests)
+        generations = submit_many(engine, requests)
         for asked, generation in zip(requests, generations, strict=True):
             check_prediction(runner, asked, await generation.result())
     assert sum(recorder.rows) / len(recorder.rows) > 3.5
@@ -143,7 +144,7 @@ async def test_tokens_come_as_they_are_chosen() -> None:
     runner = FakeRunner(LIMITS, lambda source_ids: [11, 12, 13, EOS])
     runner.hold()
     async with serving(runner) as engine:
-        generation = engine.submit(request(10))
+        generation = submit(engine, request(10))
         tokens = aiter(generation)
         for expected in ([11], [12], [13]):
             runner.allow()
@@ -156,11 +157,11 @@ async def test_tokens_come_as_they_are_chosen() -> None:
 async def test_who_listens_late_misses_nothing() -> None:
     runner = FakeRunner(LIMITS, lambda source_ids: [11, 12, 13, 14, EOS])
     async with serving(runner) as engine:
-        generation = engine.submit(request(10))
+        generation = submit(engine, request(10))
         await generation.result()
         assert [token async for tokens in generation for token in tokens] == [11, 12, 13, 14]
         runner.hold()
-        generation = engine.submit(request(10))
+        generation = submit(engine, request(10))
         await held(runner)
         runner.allow(2)
         while len(runner.plans) < 7:
@@ -173,9 +174,9 @@ async def test_a_request_joins_the_step_after_it_came() -> None:
     runner = FakeRunner(LIMITS, endless)
     runner.hold()
     async with serving(runner) as engine:
-        engine.submit(request(10))
+        submit(engine, request(10))
         await held(runner)
-        second = engine.submit(request(11))
+        second = submit(engine, request(11))
         runner.allow()
         await held(runner)
         runner.allow()
@@ -188,16 +189,16 @@ async def test_what_does_not_fit_is_refused_at_once() -> None:
     runner = FakeRunner(LIMITS, endless)
     runner.hold()
     async with serving(runner, EngineConfig(max_waiting=3)) as engine:
-        taken = engine.submit_many([request(10)] * 6)
+        taken = submit_many(engine, [request(10)] * 6)
         with pytest.raises(ResourceExhaustedError) as caught:
-            engine.submit_many([request(11)] * 2)
+            submit(engine, GenerationRequest((11, 3), SearchOptions(beam_size=2)))
         assert caught.value.retry_after_seconds > 0
-        taken.append(engine.submit(request(11)))  # nothing of the refused two is inside
+        taken.append(submit(engine, request(11)))  # nothing of the refused two is inside
         with pytest.raises(ResourceExhaustedError):
-            engine.submit(request(12))
+            submit(engine, request(12))
         runner.release()
         await asyncio.gather(*(generation.result() for generation in taken))
-        check_prediction(runner, asked := request(12), await engine.submit(asked).result())
+        check_prediction(runner, asked := request(12), await submit(engine, asked).result())
 
 
 async def test_waiting_is_bounded() -> None:
@@ -207,7 +208,7 @@ async def test_waiting_is_bounded() -> None:
         refused = 0
         for i in range(300):
             try:
-                accepted.append(engine.submit(request(10 + i % 50)))
+                accepted.append(submit(engine, request(10 + i % 50)))
             except ResourceExhaustedError:
                 refused += 1
                 await asyncio.sleep(0)
@@ -233,7 +234,7 @@ async def test_what_the_model_cannot_do_is_refused(
     asked = GenerationRequest((10,) * source_length, options)
     async with serving(FakeRunner(LIMITS)) as engine:
         with pytest.raises(InvalidArgumentError) as caught:
-            engine.submit_many([request(10), asked])
+            submit(engine, asked)
         assert caught.value.field == field
         assert engine._admission.num_taken == 0
 
@@ -247,9 +248,9 @@ async def test_cancelled_while_it_waits_never_runs() -> None:
     runner = FakeRunner(LIMITS, endless)
     runner.hold()
     async with serving(runner) as engine:
-        engine.submit_many([request(10)] * 4)
+        submit_many(engine, [request(10)] * 4)
         await held(runner)
-        waiting = engine.submit(request(11))
+        waiting = submit(engine, request(11))
         waiting.cancel()
         runner.allow()
         result = await waiting.result()
@@ -268,14 +269,14 @@ async def test_nobody_is_refused_for_those_who_gave_up() -> None:
     config = EngineConfig(max_queue_seconds=1e-9)
     async with serving(runner, config, clock=lambda: float(next(ticks))) as engine:
         for _ in range(3):  # so that it knows how slow it is
-            await engine.submit(request(10)).result()
+            await submit(engine, request(10)).result()
         runner.hold()
-        many = engine.submit_many([request(10)] * 8)
+        call = engine.admit(8, request(10))
+        many = [await call.submit(request(10)) for _ in range(8)]
         with pytest.raises(ResourceExhaustedError):
-            engine.submit(request(11))
-        for generation in many:
-            generation.cancel()
-        late = engine.submit(request(11))
+            submit(engine, request(11))
+        call.close()
+        late = submit(engine, request(11))
         runner.release()
         check_prediction(runner, request(11), await late.result())
         for generation in many:
@@ -286,7 +287,7 @@ async def test_cancelled_while_it_runs_frees_its_row_before_the_next_step() -> N
     runner = FakeRunner(LIMITS, endless)
     runner.hold()
     async with serving(runner) as engine:
-        running = engine.submit_many([request(10), request(11), request(12)])
+        running = submit_many(engine, [request(10), request(11), request(12)])
         await held(runner)
         running[0].cancel()
         running[0].cancel()
@@ -304,7 +305,7 @@ async def test_cancelling_one_who_waits_for_the_result_cancels_nothing_else() ->
     runner = FakeRunner(LIMITS)
     runner.hold()
     async with serving(runner) as engine:
-        generation = engine.submit(asked := request(10))
+        generation = submit(engine, asked := request(10))
         impatient = asyncio.create_task(generation.result())
         patient = asyncio.create_task(generation.result())
         await held(runner)
@@ -317,11 +318,11 @@ async def test_deadlines_end_those_that_run_and_those_that_wait() -> None:
     runner, clock = FakeRunner(LIMITS, endless), Clock()
     runner.hold()
     async with serving(runner, clock=clock) as engine:
-        running = engine.submit_many([request(10, deadline=clock.now + 5)] * 2)
-        others = engine.submit_many([request(11)] * 2)
+        running = submit_many(engine, [request(10, deadline=clock.now + 5)] * 2)
+        others = submit_many(engine, [request(11)] * 2)
         await held(runner)
-        waiting = engine.submit(request(12, deadline=clock.now + 5))
-        late = engine.submit(request(13, deadline=clock.now + 50))
+        waiting = submit(engine, request(12, deadline=clock.now + 5))
+        late = submit(engine, request(13, deadline=clock.now + 50))
         clock.now += 5
         runner.allow()
         await held(runner)
@@ -339,7 +340,7 @@ async def test_nobody_steps_beyond_its_deadline() -> None:
     runner, clock = FakeRunner(LIMITS, endless), Clock()
     runner.hold()
     async with serving(runner, clock=clock) as engine:
-        generation = engine.submit(request(10, deadline=clock.now + 5))
+        generation = submit(engine, request(10, deadline=clock.now + 5))
         await held(runner)
         runner.allow(3)
         await held(runner)
@@ -357,9 +358,9 @@ async def test_a_failing_step_fails_its_requests_and_no_others(
     runner = FakeRunner(LIMITS)
     runner.hold()
     async with serving(runner) as engine:
-        running = engine.submit_many([request(10, request_id=f"r{i}") for i in range(4)])
+        running = submit_many(engine, [request(10, request_id=f"r{i}") for i in range(4)])
         await held(runner)
-        waiting = engine.submit(asked := request(11))
+        waiting = submit(engine, asked := request(11))
         runner.fail_next(RuntimeError("out of memory at 0xdeadbeef"))
         runner.release()
         for generation in running:
@@ -368,7 +369,7 @@ async def test_a_failing_step_fails_its_requests_and_no_others(
             assert isinstance(result.error, InternalError)
             assert "0xdeadbeef" not in str(result.error)  # the client learns nothing of our inside
         check_prediction(runner, asked, await waiting.result())
-        check_prediction(runner, asked, await engine.submit(asked).result())
+        check_prediction(runner, asked, await submit(engine, asked).result())
     [record] = [r for r in caplog.records if r.name == "service.batching.step_loop"]
     assert all(f"r{i}" in record.getMessage() for i in range(4))
     assert record.exc_info is not None
@@ -377,8 +378,8 @@ async def test_a_failing_step_fails_its_requests_and_no_others(
 async def test_every_step_is_told_and_every_first_token_once() -> None:
     runner, recorder = FakeRunner(LIMITS, endless), Recorder()
     async with serving(runner, observer=recorder) as engine:
-        result = await engine.submit(request(10)).result()
-        others = [generation.result() for generation in engine.submit_many([request(11)] * 4)]
+        result = await submit(engine, request(10)).result()
+        others = [generation.result() for generation in submit_many(engine, [request(11)] * 4)]
         await asyncio.gather(*others)
         await settled()
     length = len(result.token_ids)
@@ -390,7 +391,7 @@ async def test_what_came_before_a_failing_step_is_kept() -> None:
     runner = FakeRunner(LIMITS, endless)
     runner.hold()
     async with serving(runner) as engine:
-        generation = engine.submit(request(10))
+        generation = submit(engine, request(10))
         await held(runner)
         runner.allow(5)
         await held(runner)
@@ -404,7 +405,7 @@ async def test_what_came_before_a_failing_step_is_kept() -> None:
 async def test_an_idle_engine_does_nothing() -> None:
     runner, recorder = FakeRunner(LIMITS), Recorder()
     async with serving(runner, observer=recorder) as engine:
-        await engine.submit(request(10)).result()
+        await submit(engine, request(10)).result()
         await settled()
         steps, reported = len(runner.plans), len(recorder.rows)
         await asyncio.sleep(0.05)  # time in which a loop that polls would show
@@ -415,11 +416,11 @@ async def test_draining_answers_those_inside_and_refuses_others() -> None:
     runner = FakeRunner(LIMITS)
     runner.hold()
     async with serving(runner) as engine:
-        inside = engine.submit_many(asked := [request(10 + i) for i in range(9)])
+        inside = submit_many(engine, asked := [request(10 + i) for i in range(9)])
         draining = asyncio.create_task(engine.drain(60.0))
         await settled()
         with pytest.raises(UnavailableError, match="shutting down"):
-            engine.submit(request(10))
+            submit(engine, request(10))
         with pytest.raises(UnavailableError):
             engine.admit(3)
         runner.release()
@@ -434,7 +435,7 @@ async def test_a_drain_has_a_bound_and_stop_ends_the_rest() -> None:
     runner.hold()
     engine = Engine(runner)
     await engine.start()
-    inside = engine.submit_many([request(10 + i) for i in range(9)])
+    inside = submit_many(engine, [request(10 + i) for i in range(9)])
     await held(runner)
     assert not await engine.drain(0.0)
     stopping = asyncio.create_task(engine.stop())
@@ -448,7 +449,7 @@ async def test_a_drain_has_a_bound_and_stop_ends_the_rest() -> None:
         assert isinstance(result.error, UnavailableError)
     assert (closed_early, runner.closed) == (False, True)
     with pytest.raises(UnavailableError, match="stopped"):
-        engine.submit(request(10))
+        submit(engine, request(10))
     await engine.stop()
 
 
@@ -457,7 +458,7 @@ async def test_a_step_that_hangs_does_not_hold_the_end(caplog: pytest.LogCapture
     runner.hold()
     engine = Engine(runner)
     await engine.start()
-    inside = engine.submit_many([request(10 + i) for i in range(9)])
+    inside = submit_many(engine, [request(10 + i) for i in range(9)])
     await held(runner)
     await engine.stop(timeout_seconds=0.0)
     assert engine.has_failed
@@ -478,7 +479,7 @@ async def test_before_its_start_it_refuses() -> None:
     runner = FakeRunner(LIMITS)
     engine = Engine(runner)
     with pytest.raises(UnavailableError, match="not started"):
-        engine.submit(request(10))
+        submit(engine, request(10))
     await engine.stop()
 
 
@@ -494,14 +495,14 @@ async def test_a_bug_of_our_own_leaves_nobody_waiting(caplog: pytest.LogCaptureF
     runner, clock = FakeRunner(LIMITS, endless), BrokenClock()
     runner.hold()
     async with serving(runner, clock=clock) as engine:
-        inside = engine.submit_many([request(10)] * 9)
+        inside = submit_many(engine, [request(10)] * 9)
         await held(runner)
         clock.is_broken = True
         runner.release()
         for generation in inside:
             assert isinstance((await generation.result()).error, UnavailableError)
         with pytest.raises(UnavailableError, match="failed"):
-            engine.submit(request(10))
+            submit(engine, request(10))
         assert engine._admission.num_taken == 0
     assert "ZeroDivisionError" in caplog.text
 
@@ -515,7 +516,7 @@ async def test_an_observer_that_raises_costs_nobody_an_answer() -> None:
     complaints: list[object] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context))
     async with serving(runner, observer=Broken()) as engine:
-        check_prediction(runner, asked, await engine.submit(asked).result())
+        check_prediction(runner, asked, await submit(engine, asked).result())
     assert complaints
 
 
@@ -591,7 +592,7 @@ async def test_closing_a_call_frees_everything_it_held() -> None:
         runner.release()
         for generation in generations:
             assert (await generation.result()).finish_reason is FinishReason.CANCELLED
-        engine.submit_many([request(11)] * 9)  # every place of one client is free again
+        submit_many(engine, [request(11)] * 9)  # every place of one client is free again
 
 
 async def test_a_refused_request_costs_its_call_no_place() -> None:
@@ -681,7 +682,7 @@ async def _use(engine: Engine, runner: FailingRunner, client: Client) -> None:
     asked = request(*client.source, options=SearchOptions(client.max_new_tokens), deadline=deadline)
     try:
         if client.num_sequences == 1:
-            await _follow(engine.submit(asked), runner, client)
+            await _follow(submit(engine, asked), runner, client)
             return
         admission = engine.admit(5)
     except (ResourceExhaustedError, DeadlineExceededError):

@@ -12,6 +12,7 @@ from itertools import pairwise
 
 import pytest
 
+from bench.submission import submit, submit_many
 from model.tokenizer import Tokenizer
 from service.decoding.requests import FinishReason, GenerationRequest, ScoringRequest, SearchOptions
 from service.engine.engine import Engine, EngineConfig
@@ -69,7 +70,7 @@ async def all_held(runner: FakeLanes) -> None:
 
 async def all_busy(engine: Engine, runner: FakeLanes) -> list[Generation]:
     """Eight requests that fill both lanes, each of which has a step in flight that does not end."""
-    generations = engine.submit_many([request(10 + n) for n in range(8)])
+    generations = submit_many(engine, [request(10 + n) for n in range(8)])
     await all_held(runner)
     return generations
 
@@ -79,7 +80,7 @@ async def test_each_gets_the_answer_it_gets_alone(num_lanes: int) -> None:
     runner, recorder = FakeLanes(LIMITS, num_lanes), Recorder()
     requests = [request(*range(10, 10 + i % 20)) for i in range(300)]
     async with serving(runner, recorder=recorder) as engine:
-        for asked, generation in zip(requests, engine.submit_many(requests), strict=True):
+        for asked, generation in zip(requests, submit_many(engine, requests), strict=True):
             check_prediction(runner.runners[0], asked, await generation.result())
     assert len(recorder.finished) == len(recorder.admitted) == recorder.encodes == 300
     assert all("beside" in ways for ways in runner.ways)
@@ -89,7 +90,7 @@ async def test_one_at_a_time_has_the_whole_processor() -> None:
     runner = FakeLanes(LIMITS)
     async with serving(runner) as engine:
         for number in range(5):
-            await engine.submit(request(*range(10, 20 + number))).result()
+            await submit(engine, request(*range(10, 20 + number))).result()
     assert set(runner.ways[0]) == {"alone"}
     assert not runner.ways[1]
 
@@ -124,7 +125,7 @@ async def test_a_single_lane_leaves_room_beside_many_rows() -> None:
     runner = FakeLanes(LIMITS, num_lanes=1, script=endless)
     runner.hold()
     async with serving(runner, turn_rows=2) as engine:
-        generations = engine.submit_many([request(10 + n) for n in range(4)])
+        generations = submit_many(engine, [request(10 + n) for n in range(4)])
         await all_held(runner)
         [ways] = runner.ways
         assert ways == ["beside"]
@@ -153,10 +154,10 @@ async def test_lanes_step_at_the_same_time_and_wait_for_none_of_the_others() -> 
 async def while_one_is_encoded(engine: Engine, runner: FakeLanes) -> list[Generation]:
     """Six requests that step, and a seventh whose encode has begun and does not end."""
     runner.hold()
-    generations = engine.submit_many([request(10 + n) for n in range(6)])
+    generations = submit_many(engine, [request(10 + n) for n in range(6)])
     await all_held(runner)
     runner.may_encode.clear()
-    generations.append(engine.submit(request(30)))
+    generations.append(submit(engine, request(30)))
     await asyncio.to_thread(runner.is_encoding.wait)
     for fake in runner.runners:
         fake.release()
@@ -179,7 +180,7 @@ async def test_nobody_waits_for_another_s_encode() -> None:
 async def test_few_are_encoded_where_they_join() -> None:
     runner = FakeLanes(LIMITS)
     async with serving(runner, turn_rows=2) as engine:
-        for generation in engine.submit_many([request(10 + n) for n in range(4)]):
+        for generation in submit_many(engine, [request(10 + n) for n in range(4)]):
             await generation.result()
     assert not runner.encoded
 
@@ -188,7 +189,7 @@ async def test_who_is_cancelled_while_it_is_encoded_never_joins() -> None:
     runner, clock = FakeLanes(LIMITS, script=endless), Clock()
     async with serving(runner, turn_rows=0, clock=clock) as engine:
         *others, new_request = await while_one_is_encoded(engine, runner)
-        late = engine.submit(request(31, deadline=clock.now + 5))
+        late = submit(engine, request(31, deadline=clock.now + 5))
         new_request.cancel()
         assert (await new_request.result()).finish_reason is FinishReason.CANCELLED
         clock.now += 6
@@ -196,7 +197,7 @@ async def test_who_is_cancelled_while_it_is_encoded_never_joins() -> None:
         runner.may_encode.set()
         for generation in others:
             assert (await generation.result()).finish_reason is FinishReason.LENGTH
-        await engine.submit(request(32)).result()
+        await submit(engine, request(32)).result()
     joined = [item.source_ids for fake in runner.runners for p in fake.plans for item in p.encodes]
     assert len(joined) == 7
 
@@ -211,10 +212,10 @@ async def test_an_encode_that_fails_fails_those_it_is_for(caplog: pytest.LogCapt
         assert isinstance(error, InternalError)
         assert "broken" not in str(error)
         assert "RuntimeError: broken" in caplog.text
-        for generation in [*others, engine.submit(request(32))]:
+        for generation in [*others, submit(engine, request(32))]:
             assert (await generation.result()).finish_reason is FinishReason.LENGTH
         runner.failures.append(RuntimeError("broken"))
-        last = engine.submit(request(33, request_id="r-33"))
+        last = submit(engine, request(33, request_id="r-33"))
         assert (await last.result()).error is not None
         assert "encoding failed for the requests ['r-33']" in caplog.text
         assert recorder.queue[-1] == (0, 0), "nobody is left, and the gauges say so"
@@ -224,10 +225,10 @@ async def test_beside_an_encode_nobody_has_the_whole_processor() -> None:
     runner = FakeLanes(LIMITS, num_lanes=1, script=endless)
     async with serving(runner, turn_rows=2) as engine:
         runner.hold()
-        generations = engine.submit_many([request(10 + n) for n in range(4)])
+        generations = submit_many(engine, [request(10 + n) for n in range(4)])
         await all_held(runner)
         runner.may_encode.clear()
-        new_request = engine.submit(request(30))
+        new_request = submit(engine, request(30))
         runner.runners[0].allow()  # an encode begins between two steps
         await asyncio.to_thread(runner.is_encoding.wait)
         for generation in generations[:3]:
@@ -258,7 +259,7 @@ async def test_a_step_that_fails_fails_its_own_lane() -> None:
     runner.hold()
     async with serving(runner, turn_rows=0) as engine:
         requests = [request(*range(10, 18 + n)) for n in range(8)]
-        generations = engine.submit_many(requests)
+        generations = submit_many(engine, requests)
         await all_held(runner)
         runner.runners[1].fail_next(RuntimeError("broken"))
         runner.release()
@@ -269,7 +270,7 @@ async def test_a_step_that_fails_fails_its_own_lane() -> None:
         for asked, result in zip(requests, results, strict=True):
             if result.error is None:
                 check_prediction(runner.runners[0], asked, result)
-        check_prediction(runner.runners[0], requests[0], await engine.submit(requests[0]).result())
+        check_prediction(runner.runners[0], requests[0], await submit(engine, requests[0]).result())
 
 
 async def test_the_cancelled_leave_before_their_lane_s_next_step() -> None:
@@ -294,7 +295,7 @@ async def test_stopping_ends_everybody() -> None:
     runner = FakeLanes(LIMITS, script=endless)
     runner.hold()
     async with serving(runner, turn_rows=0) as engine:
-        generations = engine.submit_many([request(10 + n) for n in range(20)])
+        generations = submit_many(engine, [request(10 + n) for n in range(20)])
         await all_held(runner)
         stopping = asyncio.create_task(engine.stop())
         await settled()
@@ -313,7 +314,7 @@ async def test_scores_beside_steps() -> None:
         mixed: list[GenerationRequest] = [
             one for pair in zip(asked, translated, strict=True) for one in pair
         ]
-        results = [await generation.result() for generation in engine.submit_many(mixed)]
+        results = [await generation.result() for generation in submit_many(engine, mixed)]
     for one, result in zip(mixed, results, strict=True):
         if isinstance(one, ScoringRequest):
             score = FakeScorer().predict(ScoreItem(one.source_ids, one.target_ids))
@@ -330,13 +331,13 @@ async def test_a_scoring_that_fails_beside_steps_touches_nobody_else() -> None:
         await engine.prepare_scoring()
         generations = await all_busy(engine, runner)
         scorer.failures.append(RuntimeError("broken"))
-        failing = engine.submit(ScoringRequest((10, 3), target_ids=(11, 3)))
-        cancelled = engine.submit(ScoringRequest((10, 3), target_ids=(12, 3)))
+        failing = submit(engine, ScoringRequest((10, 3), target_ids=(11, 3)))
+        cancelled = submit(engine, ScoringRequest((10, 3), target_ids=(12, 3)))
         cancelled.cancel()
         runner.release()
         assert isinstance((await failing.result()).error, InternalError)
         assert (await cancelled.result()).finish_reason is FinishReason.CANCELLED
-        fine = await engine.submit(ScoringRequest((10, 3), target_ids=(11, 3))).result()
+        fine = await submit(engine, ScoringRequest((10, 3), target_ids=(11, 3))).result()
         assert fine.error is None
         for generation in generations:
             assert (await generation.result()).finish_reason is FinishReason.LENGTH
@@ -363,7 +364,7 @@ async def test_a_score_that_is_cancelled_while_another_lane_computes_it_ends_onc
             await generation.result()
         # The second lane has more rows now, so that it scores; the first steps beside it.
         scorer.may_score.clear()
-        score = engine.submit(ScoringRequest((10, 3), request_id="r-1", target_ids=(11, 3)))
+        score = submit(engine, ScoringRequest((10, 3), request_id="r-1", target_ids=(11, 3)))
         runner.runners[1].release()
         await asyncio.to_thread(scorer.is_scoring.wait)
         score.cancel()
@@ -375,7 +376,7 @@ async def test_a_score_that_is_cancelled_while_another_lane_computes_it_ends_onc
             if generation not in there[1:]:
                 assert (await generation.result()).finish_reason is FinishReason.LENGTH
         scorer.failures.append(RuntimeError("broken"))
-        failing = engine.submit(ScoringRequest((10, 3), request_id="r-2", target_ids=(11, 3)))
+        failing = submit(engine, ScoringRequest((10, 3), request_id="r-2", target_ids=(11, 3)))
         assert isinstance((await failing.result()).error, InternalError)
     assert "scoring failed for the requests ['r-2']" in caplog.text
     assert "Exception in callback" not in caplog.text
@@ -386,7 +387,7 @@ async def test_streams_and_deadlines_in_lanes() -> None:
     runner.hold()
     async with serving(runner, turn_rows=0, clock=clock) as engine:
         requests = [request(10 + n, deadline=clock.now + 5 if n % 2 else None) for n in range(8)]
-        generations = engine.submit_many(requests)
+        generations = submit_many(engine, requests)
         await all_held(runner)
         clock.now += 6
         runner.release()
@@ -424,7 +425,7 @@ async def test_what_waiting_requests_do_is_no_progress_of_lanes_that_hang() -> N
     runner.hold()
     async with serving(runner) as engine:
         await all_busy(engine, runner)
-        waiting = engine.submit_many([request(10 + n) for n in range(40)])
+        waiting = submit_many(engine, [request(10 + n) for n in range(40)])
         reports = []
         for generation in waiting[:30]:
             generation.cancel()
@@ -467,8 +468,8 @@ async def test_a_beam_wider_than_a_lane_is_refused() -> None:
     runner = FakeLanes(LIMITS)
     async with serving(runner) as engine:
         with pytest.raises(InvalidArgumentError, match=r"beam_size.* 4"):
-            engine.submit(request(10, options=SearchOptions(beam_size=5)))
-        await engine.submit(request(10, options=SearchOptions(beam_size=4))).result()
+            submit(engine, request(10, options=SearchOptions(beam_size=5)))
+        await submit(engine, request(10, options=SearchOptions(beam_size=4))).result()
 
 
 async def test_the_client_is_told_of_its_own_field(tokenizer: Tokenizer) -> None:

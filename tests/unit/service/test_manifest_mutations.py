@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from bench.submission import submit
 from model.bundle import Bundle
 from model.sessions import SessionSettings
 from service.decoding.requests import (
@@ -103,7 +104,7 @@ async def answers(path: Path, longest: int, most: int) -> list[GenerationResult]
             *(GenerationRequest(*pair) for pair in itertools.product(sources, options)),
             *(ScoringRequest(ids, target_ids=(*ids[:-1][: most - 1], 3)) for ids in sources),
         ]
-        return [await engine.submit(request).result() for request in requests]
+        return [await submit(engine, request).result() for request in requests]
     finally:
         await engine.stop()
 

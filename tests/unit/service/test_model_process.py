@@ -20,6 +20,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bench.submission import submit, submit_many
 from model.limits import default_max_new_tokens
 from service import errors
 from service.batching.events import Events
@@ -129,10 +130,10 @@ async def test_each_gets_the_answer_it_gets_in_this_process(
     requests = [request(*range(10, 10 + i % 20)) for i in range(100)]
 
     async def streamed(asked: GenerationRequest) -> list[int]:
-        return [token async for tokens in engine.submit(asked) for token in tokens]
+        return [token async for tokens in submit(engine, asked) for token in tokens]
 
     async with serving(open_model) as (engine, _):
-        at_once = engine.submit_many(requests)
+        at_once = submit_many(engine, requests)
         streams = await asyncio.gather(*map(streamed, requests))
         for asked, tokens, generation in zip(requests, streams, at_once, strict=True):
             result = await generation.result()
@@ -147,10 +148,10 @@ async def test_options_scores_and_hypotheses_cross_over() -> None:
     options = SearchOptions(beam_size=2, num_hypotheses=2, max_new_tokens=5)
     async with serving() as (engine, _):
         asked = GenerationRequest((10, 11, EOS), options)
-        result = await engine.submit(asked).result()
+        result = await submit(engine, asked).result()
         local = Engine(FakeRunner(LIMITS))
         await local.start()
-        expected = await local.submit(asked).result()
+        expected = await submit(local, asked).result()
         await local.stop()
     assert result.hypotheses == expected.hypotheses
     assert len(result.hypotheses) == 2
@@ -164,21 +165,21 @@ async def test_what_the_process_can_hold_is_known_here() -> None:
         with pytest.raises(FailedPreconditionError):
             await engine.prepare_scoring()
         with pytest.raises(InvalidArgumentError, match="beam_size"):
-            engine.submit(GenerationRequest((10, EOS), SearchOptions(beam_size=5)))
+            submit(engine, GenerationRequest((10, EOS), SearchOptions(beam_size=5)))
 
 
 async def test_a_step_that_fails_costs_its_own_requests_and_tells_no_secrets() -> None:
     async with serving() as (engine, _):
-        result = await engine.submit(request(FAILING)).result()
+        result = await submit(engine, request(FAILING)).result()
         assert isinstance(result.error, InternalError)
         assert "secret" not in str(result.error)
         after = request(10, 11)
-        assert (await engine.submit(after).result()).token_ids == predicted(after)[0]
+        assert (await submit(engine, after).result()).token_ids == predicted(after)[0]
 
 
 async def test_tokens_come_while_the_rest_is_still_to_be_written(pipe: Path) -> None:
     async with serving(functools.partial(process_models.gated, pipe)) as (engine, _):
-        stream = aiter(engine.submit(request(10)))
+        stream = aiter(submit(engine, request(10)))
         first = [*await anext(stream)]
         while len(first) < 2:
             first += await anext(stream)
@@ -191,8 +192,8 @@ async def test_tokens_come_while_the_rest_is_still_to_be_written(pipe: Path) -> 
 async def test_who_is_cancelled_or_late_leaves_before_the_next_step(pipe: Path) -> None:
     async with serving(functools.partial(process_models.gated, pipe)) as (engine, _):
         with pytest.raises(DeadlineExceededError):
-            engine.submit(request(10, deadline=engine.now() - 1.0))
-        staying, cancelled = engine.submit_many([request(10), request(11)])
+            submit(engine, request(10, deadline=engine.now() - 1.0))
+        staying, cancelled = submit_many(engine, [request(10), request(11)])
         stream, tokens = aiter(cancelled), list[int]()
         while len(tokens) < 2:
             tokens += await anext(stream)
@@ -276,7 +277,7 @@ def test_the_process_keeps_no_requests() -> None:
 async def test_a_process_that_is_killed_answers_everybody_and_ends_the_engine() -> None:
     async with serving(exit_status=-signal.SIGKILL) as (engine, process):
         async with until_it_hangs():
-            waiting = engine.submit_many([request(HANGING), *(request(i) for i in range(10, 30))])
+            waiting = submit_many(engine, [request(HANGING), *(request(i) for i in range(10, 30))])
         os.kill(process.pid, signal.SIGKILL)
         for generation in waiting:
             result = await generation.result()
@@ -284,14 +285,14 @@ async def test_a_process_that_is_killed_answers_everybody_and_ends_the_engine() 
         assert await engine.wait_until_ended()
         assert engine.has_failed
         with pytest.raises(UnavailableError):
-            engine.submit(request(10))
+            submit(engine, request(10))
 
 
 async def test_a_step_that_kills_its_process_is_told_in_the_log(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async with serving(exit_status=-signal.SIGKILL) as (engine, _):
-        result = await engine.submit(request(KILLING)).result()
+        result = await submit(engine, request(KILLING)).result()
         assert isinstance(result.error, UnavailableError)
         assert engine.has_failed
     (record,) = [each for each in caplog.records if each.msg == "a model's process ended"]
@@ -309,7 +310,7 @@ async def test_a_signal_without_a_name_ends_the_engine_as_well() -> None:
 
 async def test_a_process_that_talks_nonsense_is_killed() -> None:
     async with serving(process_models.talking_nonsense, exit_status=-signal.SIGKILL) as (engine, _):
-        result = await engine.submit(request(10)).result()
+        result = await submit(engine, request(10)).result()
         assert isinstance(result.error, UnavailableError)
         assert await engine.wait_until_ended()
 
@@ -390,7 +391,7 @@ def test_the_other_end_takes_a_connection_that_fails_as_ended(
 async def test_a_step_that_hangs_is_killed_with_its_process() -> None:
     async with serving(exit_status=-signal.SIGKILL) as (engine, process):
         async with until_it_hangs():
-            hanging = engine.submit(request(HANGING))
+            hanging = submit(engine, request(HANGING))
         await engine.stop(timeout_seconds=0.2)
         assert engine.has_failed
         assert isinstance((await hanging.result()).error, UnavailableError)
@@ -402,14 +403,14 @@ async def test_signals_that_mean_the_server_do_not_end_the_process() -> None:
         asked = request(10, 11)
         for number in (signal.SIGINT, signal.SIGTERM):
             os.kill(process.pid, number)
-            assert (await engine.submit(asked).result()).token_ids == predicted(asked)[0]
+            assert (await submit(engine, asked).result()).token_ids == predicted(asked)[0]
 
 
 async def test_a_process_that_takes_nothing_does_not_stop_the_event_loop() -> None:
     sources = [tuple(range(10, 12 + i)) * 5000 for i in range(20)]  # more than a socket holds
     async with serving(config=EngineConfig(encode_token_budget=10**6)) as (engine, process):
         os.kill(process.pid, signal.SIGSTOP)
-        waiting = engine.submit_many([request(*source) for source in sources])
+        waiting = submit_many(engine, [request(*source) for source in sources])
         await asyncio.sleep(0)  # sends, and must not wait
         os.kill(process.pid, signal.SIGCONT)
         for generation in waiting:
@@ -474,7 +475,7 @@ async def test_scores_and_attention_come_back_as_they_were() -> None:
     async with serving() as (engine, _):
         assert engine.can_score
         await asyncio.gather(*(engine.prepare_scoring() for _ in range(3)))
-        (hypothesis,) = (await engine.submit(asked).result()).hypotheses
+        (hypothesis,) = (await submit(engine, asked).result()).hypotheses
     scorer = FakeScorer()
     expected = scorer.predict(ScoreItem(asked.source_ids, asked.target_ids))
     assert hypothesis.token_log_probabilities == expected.log_probabilities.tolist()
@@ -497,7 +498,7 @@ async def test_a_scoring_graph_that_can_t_be_loaded_is_told_without_secrets(
             await engine.prepare_scoring()
         assert "secret" not in str(caught.value)
         asked = request(10)
-        assert (await engine.submit(asked).result()).token_ids == predicted(asked)[0]
+        assert (await submit(engine, asked).result()).token_ids == predicted(asked)[0]
 
 
 async def test_who_waits_for_scoring_hears_that_the_process_has_ended() -> None:

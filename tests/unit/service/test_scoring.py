@@ -17,6 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bench.submission import submit, submit_many
 from model.tokenizer import Tokenizer
 from service.batching.async_scheduler import AsyncScheduler
 from service.batching.output import Schedule
@@ -103,7 +104,7 @@ def predicted(request: ScoringRequest) -> list[float]:
 async def test_each_target_gets_its_own_score() -> None:
     requests = [scoring(1 + i % 7, 1 + i % 11) for i in range(50)]
     async with serving(FakeRunner(LIMITS), FakeScorer()) as engine:
-        for request, job in zip(requests, engine.submit_many(requests), strict=True):
+        for request, job in zip(requests, submit_many(engine, requests), strict=True):
             result = await job.result()
             [found] = result.hypotheses
             assert result.finish_reason is FinishReason.EOS
@@ -120,7 +121,7 @@ async def test_a_result_holds_no_more_of_the_attention_than_is_wanted(
 ) -> None:
     request = scoring(7, 5, alignment=kind)
     async with serving(FakeRunner(LIMITS), FakeScorer()) as engine:
-        [found] = (await engine.submit(request).result()).hypotheses
+        [found] = (await submit(engine, request).result()).hypotheses
     attention = FakeScorer().predict(ScoreItem(request.source_ids, request.target_ids)).attention
     assert (found.linked is None) == (kind is None)
     assert (found.attention is None) == (kind != "soft")
@@ -134,7 +135,7 @@ async def test_a_result_holds_no_more_of_the_attention_than_is_wanted(
 async def test_a_target_without_an_end_is_scored_as_it_is() -> None:
     request = ScoringRequest((10, EOS), target_ids=(40, 41))
     async with serving(FakeRunner(LIMITS), FakeScorer()) as engine:
-        result = await engine.submit(request).result()
+        result = await submit(engine, request).result()
     assert result.finish_reason is FinishReason.LENGTH
     assert result.token_ids == [40, 41]
     assert not result.hypotheses[0].ended
@@ -145,9 +146,9 @@ async def test_nothing_waits_for_a_row_that_only_wants_a_score() -> None:
     runner = FakeRunner(LIMITS, lambda source_ids: [11] * 30)
     async with serving(runner, FakeScorer()) as engine:
         runner.hold()
-        running = engine.submit_many([GenerationRequest((10, EOS))] * 2)
+        running = submit_many(engine, [GenerationRequest((10, EOS))] * 2)
         await asyncio.to_thread(runner.wait_until_blocked)
-        job = engine.submit(scoring())
+        job = submit(engine, scoring())
         runner.allow(3)  # the step in flight, and one that the score comes with at the latest
         assert (await job.result()).error is None
         runner.release()
@@ -161,7 +162,7 @@ async def test_scores_share_the_budget_of_encodes() -> None:
     runner = FakeRunner(LIMITS)
     requests = [scoring(10, 10) for _ in range(9)] + [scoring(30, 30)]
     async with serving(runner, scorer, encode_token_budget=65) as engine:
-        for job in engine.submit_many(requests):
+        for job in submit_many(engine, requests):
             await job.result()
     # A target's token counts twice.
     tokens = [
@@ -175,11 +176,11 @@ async def test_while_somebody_waits_for_tokens_scores_take_a_quarter_of_it() -> 
     runner, scorer = FakeRunner(LIMITS, lambda source_ids: [11] * 30), FakeScorer()
     async with serving(runner, scorer, encode_token_budget=120) as engine:
         runner.hold()
-        running = engine.submit(GenerationRequest((10, EOS)))
+        running = submit(engine, GenerationRequest((10, EOS)))
         await asyncio.to_thread(runner.wait_until_blocked)
         # Each takes 15, and one is more than 30 all by itself.
         requests = [scoring(5, 5) for _ in range(6)] + [scoring(20, 20)]
-        scorings = engine.submit_many(requests)
+        scorings = submit_many(engine, requests)
         runner.release()
         for job in scorings:
             assert (await job.result()).error is None
@@ -313,7 +314,7 @@ def test_a_new_request_passes_them_beside_a_step_in_flight() -> None:
 async def test_nothing_is_owed_to_rows_that_have_ended() -> None:
     runner, scorer = FakeRunner(LIMITS, lambda source_ids: [11] * 3), FakeScorer()
     async with serving(runner, scorer, encode_token_budget=4) as engine:
-        jobs = engine.submit_many([GenerationRequest((10, EOS)), *[scoring(30, 30)] * 5])
+        jobs = submit_many(engine, [GenerationRequest((10, EOS)), *[scoring(30, 30)] * 5])
         for job in jobs:
             assert (await job.result()).error is None
     assert [len(items) for items in scorer.items] == [1] * 5
@@ -323,7 +324,7 @@ async def test_too_little_memory_for_scores_is_told_as_such() -> None:
     scorer = FakeScorer()
     async with serving(FakeRunner(LIMITS), scorer) as engine:
         scorer.failures.append(MemoryError())
-        result = await engine.submit(scoring()).result()
+        result = await submit(engine, scoring()).result()
         assert isinstance(result.error, ResourceExhaustedError)
         assert "ran out of memory while it scored" in str(result.error)
 
@@ -331,13 +332,13 @@ async def test_too_little_memory_for_scores_is_told_as_such() -> None:
 async def test_a_failure_of_scoring_touches_nobody_else() -> None:
     runner, scorer = FakeRunner(LIMITS, lambda source_ids: [11] * 20), FakeScorer()
     async with serving(runner, scorer) as engine:
-        running = engine.submit(GenerationRequest((10, EOS)))
+        running = submit(engine, GenerationRequest((10, EOS)))
         scorer.failures.append(RuntimeError("no memory"))
-        result = await engine.submit(scoring()).result()
+        result = await submit(engine, scoring()).result()
         assert result.finish_reason is FinishReason.ERROR
         assert isinstance(result.error, InternalError)
         assert (await running.result()).token_ids == [11] * 20
-        assert (await engine.submit(scoring()).result()).error is None
+        assert (await submit(engine, scoring()).result()).error is None
         assert engine._admission.num_taken == 0
 
 
@@ -392,12 +393,12 @@ async def test_what_can_t_be_loaded_is_tried_again_after_a_minute_and_not_before
             with pytest.raises(InternalError, match="scoring graph"):
                 await engine.prepare_scoring()
         assert scorer.num_attempts == 1
-        assert not (await engine.submit(GenerationRequest((10, EOS))).result()).error
+        assert not (await submit(engine, GenerationRequest((10, EOS))).result()).error
         clock.now = 160.0
         await engine.prepare_scoring()
         await engine.prepare_scoring()
         assert scorer.num_attempts == 2
-        assert not (await engine.submit(scoring()).result()).error
+        assert not (await submit(engine, scoring()).result()).error
 
 
 async def test_too_little_memory_to_load_says_when_to_come_back() -> None:
@@ -430,7 +431,7 @@ async def test_an_engine_that_has_ended_lets_go_of_its_scorer() -> None:
     """It shares the runner's sessions, which would stay in memory."""
     scorer = FakeScorer()
     async with serving(FakeRunner(LIMITS), scorer) as engine:
-        await engine.submit(scoring()).result()
+        await submit(engine, scoring()).result()
     alive = weakref.ref(scorer)
     del scorer
     gc.collect()
@@ -447,7 +448,7 @@ async def test_a_pair_that_does_not_fit_is_refused(num_source: int, num_target: 
     async with serving(FakeRunner(LIMITS), FakeScorer()) as engine:
         field = "source_ids" if num_source > num_target else "target_ids"
         with pytest.raises(InvalidArgumentError, match=f"{field}: 33 tokens; .* 1 and 32"):
-            engine.submit(scoring(num_source, num_target))
+            submit(engine, scoring(num_source, num_target))
         assert engine._admission.num_taken == 0
 
 
@@ -456,10 +457,10 @@ async def test_deadlines_and_cancelling_end_what_waits() -> None:
     clock = Clock()
     async with serving(runner, scorer, clock=clock) as engine:
         runner.hold()
-        running = engine.submit(GenerationRequest((10, EOS)))
+        running = submit(engine, GenerationRequest((10, EOS)))
         await asyncio.to_thread(runner.wait_until_blocked)
-        cancelled = engine.submit(scoring())
-        expiring = engine.submit(scoring(deadline=clock.now + 1.0))
+        cancelled = submit(engine, scoring())
+        expiring = submit(engine, scoring(deadline=clock.now + 1.0))
         cancelled.cancel()
         clock.now += 1.0
         runner.release()

@@ -43,7 +43,7 @@ class EngineStub:
         job = search(
             [10] * 20, SearchOptions(beam_size=beam_size), deadline=deadline, client=client
         )
-        self.admission.enter([job.request])
+        self.admission.enter(job.request)
         self.submit(job)
         self.admission.iterated(Iteration(0, 0, admitted=[job.id]))
         return job
@@ -60,7 +60,7 @@ class EngineStub:
     def end(self, job: EngineRequest) -> None:
         self.admission.answered(job.request, GenerationResult([5] * 19, FinishReason.EOS))
         self.admission.ended(job.id)
-        self.admission.release(job.request)
+        self.admission._quota.release(job.request.num_rows, job.request.client)
 
     def fill(self) -> list[EngineRequest]:
         """Ask until a request is refused; the admitted ones."""
@@ -190,7 +190,7 @@ def test_a_score_waits_for_no_row() -> None:
     assert refusal.reason == "wait"
     engine.calm_down()  # or else it would have to keep to its client's share
     score = submitted(ScoringRequest((10, 3), target_ids=(3,)), 1, 0.0)
-    engine.admission.enter([score.request])
+    engine.admission.enter(score.request)
     assert engine.admission.wait_seconds(score.request) == 0.0
 
 
@@ -216,4 +216,4 @@ def test_tokens_that_are_asked_for_take_their_time() -> None:
     engine.ask()
     request = search([10], SearchOptions(min_new_tokens=300), 512, deadline=2.0).request
     with pytest.raises(DeadlineExceededError):
-        engine.admission.enter([request])
+        engine.admission.enter(request)

@@ -97,7 +97,7 @@ class AdmissionMachine(RuleBasedStateMachine):
 
     def refusal(self, job: EngineRequest) -> DragomanError | None:
         try:
-            self.admission.enter([job.request])
+            self.admission.enter(job.request)
         except (ResourceExhaustedError, DeadlineExceededError) as error:
             return error
         return None
@@ -140,7 +140,7 @@ class AdmissionMachine(RuleBasedStateMachine):
             request = self.alive.pop(finished.id).request
             self.admission.answered(request, finished.result)
             self.admission.ended(finished.id)
-            self.admission.release(request)
+            self.admission._quota.release(request.num_rows, request.client)
 
     @invariant()
     def it_knows_who_is_inside(self) -> None:

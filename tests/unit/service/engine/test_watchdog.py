@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bench.submission import submit, submit_many
 from service.decoding.requests import GenerationRequest, ScoringRequest
 from service.engine.engine import Engine, EngineConfig
 from service.engine.interface import EngineProgress
@@ -144,7 +145,7 @@ async def test_a_step_that_hangs_stalls_the_model_until_it_ends(
     watching = Watching(engine)
     watching.pass_time(10 * STALL)  # idle
     runner.hold()
-    generation = engine.submit(GenerationRequest((10, 11, EOS)))
+    generation = submit(engine, GenerationRequest((10, 11, EOS)))
     await asyncio.to_thread(runner.wait_until_blocked)
     if cancels:  # a client that gives up does not hide the hang
         generation.cancel()
@@ -172,7 +173,7 @@ async def test_a_step_that_hangs_for_too_long_fails_the_engine(
     await engine.start()
     watching = Watching(engine)
     runner.hold()
-    inside = engine.submit_many([GenerationRequest((10 + i, EOS)) for i in range(9)])
+    inside = submit_many(engine, [GenerationRequest((10 + i, EOS)) for i in range(9)])
     await asyncio.to_thread(runner.wait_until_blocked)
     watching.pass_time(STALL + HANG)
     assert not engine.has_failed
@@ -194,7 +195,7 @@ async def test_a_score_that_hangs_counts_like_a_step() -> None:
     await engine.prepare_scoring()
     watching = Watching(engine)
     scorer.may_score.clear()
-    generation = engine.submit(ScoringRequest((10, EOS), target_ids=(11, EOS)))
+    generation = submit(engine, ScoringRequest((10, EOS), target_ids=(11, EOS)))
     await asyncio.to_thread(scorer.is_scoring.wait)
     watching.pass_time(STALL + 1)
     assert watching.watchdog.stalled
@@ -212,7 +213,7 @@ async def test_with_steps_that_go_on_nothing_stalls_however_slow_they_are() -> N
     await engine.start()
     watching = Watching(engine)
     runner.hold()
-    generation = engine.submit(GenerationRequest((10, EOS)))
+    generation = submit(engine, GenerationRequest((10, EOS)))
     stream = aiter(generation)  # so that every step is reported
     for _ in range(20):
         await asyncio.to_thread(runner.wait_until_blocked)
@@ -235,7 +236,7 @@ async def test_a_hang_in_lanes_is_noticed(what: str) -> None:
         lanes.hold()
     else:
         lanes.may_encode.clear()
-    generation = engine.submit(GenerationRequest((10, EOS)))
+    generation = submit(engine, GenerationRequest((10, EOS)))
     await asyncio.to_thread(
         lanes.is_encoding.wait if what == "an encode" else lanes.runners[0].wait_until_blocked
     )
@@ -261,13 +262,13 @@ async def test_what_is_expected_of_a_model_follows_its_pace() -> None:
 
     engine = Engine(SlowRunner(LIMITS), clock=lambda: now)
     await engine.start()
-    first = engine.submit(GenerationRequest((10, EOS)))
+    first = submit(engine, GenerationRequest((10, EOS)))
     assert engine.pulse() == EngineProgress(0, 0.0)
     await first.result()
     await settled()
     assert engine.pulse() is None
-    await engine.submit(GenerationRequest((12, 13, EOS))).result()
-    engine.submit(GenerationRequest((10, EOS)))
+    await submit(engine, GenerationRequest((12, 13, EOS))).result()
+    submit(engine, GenerationRequest((10, EOS)))
     progress = engine.pulse()
     assert progress is not None
     assert progress.num_reports >= 2
@@ -282,7 +283,7 @@ async def test_before_anything_was_seen_a_trial_says_how_slow_a_model_is() -> No
     engine = Engine(runner, EngineConfig(step_seconds=0.5))
     await engine.start()
     watching = Watching(engine)
-    engine.submit(GenerationRequest((10, EOS)))
+    submit(engine, GenerationRequest((10, EOS)))
     assert engine.pulse() == EngineProgress(0, 128 * 0.5)
     watching.pass_time(4 * 64)
     assert not watching.watchdog.stalled
