@@ -50,8 +50,7 @@ def peer_model(
     return ServedModel(
         name=name,
         version=bundle.version,
-        source=bundle.source_language,
-        target=bundle.target_language,
+        directions=bundle.directions,
         precision=bundle.precision,
         device="cpu",
         engine=engine,
