@@ -50,7 +50,7 @@ ur:arab vi:latn
 """
 # The script that a region writes Chinese in.
 _CHINESE = {"cn": "hans", "sg": "hans", "hk": "hant", "mo": "hant", "tw": "hant"}
-_MAX_SUBTAGS = 16
+_LONGEST_TAG = 64  # RFC 5646 has none over 35
 _TAG = re.compile(r"[a-z]{2,8}(-[a-z0-9]{1,8})*")
 
 
@@ -147,9 +147,11 @@ def find_language(tag: str, names: Iterable[str]) -> str:
         LanguageError: no name fits, or several do.
     """
     names = list(names)
+    if len(tag) > _LONGEST_TAG:
+        raise LanguageError(f"there is no language {tag[:64]!r}...")
     # The tag, or the longest beginning of it that has a script or region (RFC 4647, section 3.4).
     literal = {name.lower(): name for name in reversed(names)}
-    parts = tag.lower().split("-")[:_MAX_SUBTAGS]
+    parts = tag.lower().split("-")
     for count in range(len(parts), min(2, len(parts)) - 1, -1):
         if (name := literal.get("-".join(parts[:count]))) is not None:
             return name

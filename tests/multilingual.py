@@ -22,6 +22,7 @@ from model.bundle import Bundle
 from model.directions import Directions
 from model.piece_tokenizer import PieceTokenizer
 from tests import foreign_models
+from tests.integration.servers import Running
 
 FAMILIES = ("m2m", "nllb", "mbart", "marian")
 LANGUAGES = ("en", "de", "fr")
@@ -214,8 +215,9 @@ async def check_limits(made: Multilingual, client: AsyncClient) -> None:
     assert {token.log_probability for token in best.tokens[: len(forced)]} == {0.0}
 
 
-async def check_languages(made: Multilingual, client: AsyncClient) -> None:
+async def check_languages(made: Multilingual, server: Running) -> None:
     """What is listed, and what requests with other codes get."""
+    client = server.client
     directions = made.directions
     [info] = await client.list_models()
     assert set(info.language_pairs) == set(directions)
@@ -229,6 +231,9 @@ async def check_languages(made: Multilingual, client: AsyncClient) -> None:
         directions.targets,
     )
     assert group.models == (made.bundle.name,)
+    labels = {"source": "multiple" if len(directions.sources) > 1 else "en", "target": "multiple"}
+    model = {"model": made.bundle.name, "version": "1", "precision": "fp32", "device": "cpu"}
+    assert server.metric("dragoman_model_info", **model, **labels) == 1
     [expected] = (await client.translate([TEXTS[0]], source="en", target="fr")).translations
     [found] = (await client.translate([TEXTS[0]], source="en-GB", target="FR-ca")).translations
     assert found == expected

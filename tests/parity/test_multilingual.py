@@ -9,9 +9,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from dragoman.client import AsyncClient
 from tests import multilingual
-from tests.integration.servers import running_bundle
+from tests.integration.servers import Running, running_bundle
 from tests.multilingual import Multilingual
 
 
@@ -21,20 +20,20 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Multilingual:
 
 
 @pytest.fixture
-async def client(made: Multilingual) -> AsyncIterator[AsyncClient]:
+async def server(made: Multilingual) -> AsyncIterator[Running]:
     async with running_bundle(made.bundle.path, in_process=True) as real:
-        yield real.client
+        yield real
 
 
-async def test_directions_of_one_batch(made: Multilingual, client: AsyncClient) -> None:
-    await multilingual.check_translations(made, client, beam_size=1)
+async def test_directions_of_one_batch(made: Multilingual, server: Running) -> None:
+    await multilingual.check_translations(made, server.client, beam_size=1)
 
 
-async def test_scores_and_alignments(made: Multilingual, client: AsyncClient) -> None:
-    await multilingual.check_scores(made, client)
+async def test_scores_and_alignments(made: Multilingual, server: Running) -> None:
+    await multilingual.check_scores(made, server.client)
 
 
-async def test_streams_limits_and_lists(made: Multilingual, client: AsyncClient) -> None:
-    await multilingual.check_streams(made, client)
-    await multilingual.check_limits(made, client)
-    await multilingual.check_languages(made, client)
+async def test_streams_limits_and_lists(made: Multilingual, server: Running) -> None:
+    await multilingual.check_streams(made, server.client)
+    await multilingual.check_limits(made, server.client)
+    await multilingual.check_languages(made, server)

@@ -6,9 +6,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from dragoman.client import AsyncClient
 from tests import multilingual
-from tests.integration.servers import running_bundle
+from tests.integration.servers import Running, running_bundle
 from tests.multilingual import Multilingual
 
 
@@ -18,29 +17,27 @@ def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 
 @pytest.fixture
-async def client(made: Multilingual) -> AsyncIterator[AsyncClient]:
+async def server(made: Multilingual) -> AsyncIterator[Running]:
     async with running_bundle(made.bundle.path) as real:
-        yield real.client
+        yield real
 
 
 @pytest.mark.parametrize("beam_size", [1, 4])
-async def test_directions_of_one_batch(
-    made: Multilingual, client: AsyncClient, beam_size: int
-) -> None:
-    await multilingual.check_translations(made, client, beam_size)
+async def test_directions_of_one_batch(made: Multilingual, server: Running, beam_size: int) -> None:
+    await multilingual.check_translations(made, server.client, beam_size)
 
 
-async def test_scores_and_alignments(made: Multilingual, client: AsyncClient) -> None:
-    await multilingual.check_scores(made, client)
+async def test_scores_and_alignments(made: Multilingual, server: Running) -> None:
+    await multilingual.check_scores(made, server.client)
 
 
-async def test_streams(made: Multilingual, client: AsyncClient) -> None:
-    await multilingual.check_streams(made, client)
+async def test_streams(made: Multilingual, server: Running) -> None:
+    await multilingual.check_streams(made, server.client)
 
 
-async def test_limits(made: Multilingual, client: AsyncClient) -> None:
-    await multilingual.check_limits(made, client)
+async def test_limits(made: Multilingual, server: Running) -> None:
+    await multilingual.check_limits(made, server.client)
 
 
-async def test_languages(made: Multilingual, client: AsyncClient) -> None:
-    await multilingual.check_languages(made, client)
+async def test_languages(made: Multilingual, server: Running) -> None:
+    await multilingual.check_languages(made, server)

@@ -70,7 +70,7 @@ def test_other_codes_find_a_direction(
         (MARIAN, "en", "", "target", "must be given, one of: de, fr", True),
         (MANY, "ja", "de", "source", "no language 'ja'", False),
         (MANY, "en-GB", "en-US", "target", "is the source language", False),
-        (MANY, "en", "x" * 5000, "target", "no language 'x{64}'", False),
+        (MANY, "en", "x" * 5000, "target", "no language 'x{64}'...", False),
     ],
 )
 def test_no_direction_or_several(
