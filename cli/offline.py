@@ -145,7 +145,11 @@ def _translate_with_bundle(
             (*ids[:longest], bundle.config.eos_id)
             for ids in tokenizer.encode_batch([sentences[index] for index in indices])
         ]
-        search = SearchOptions(beam_size=options.beam_size, length_penalty=options.length_penalty)
+        search = SearchOptions(
+            beam_size=options.beam_size,
+            length_penalty=options.length_penalty,
+            prefix_ids=tokenizer.target.start_ids,
+        )
         outputs = asyncio.run(_generate(runner, bundle, sources, search, on_progress))
     except InvalidArgumentError as exc:
         fail(f"--{exc.field.replace('_', '-')}: {exc.description}")
