@@ -24,7 +24,7 @@ from model.config import ModelConfig
 VOCAB_SIZE = 58_101
 """Of opus-mt-en-de, and many others: 58,100 pieces and `<pad>`."""
 
-_SMALL_VOCAB_SIZE = 1_501
+_SMALL: tuple[int, dict[str, int]] = (1_501, {"num_encoder_layers": 2})
 _MAX_POSITIONS = 512
 _EOS_ID, _UNK_ID = 0, 1
 # Log-probabilities have to agree in int8, so that the import succeeds: with logits as large as a
@@ -34,10 +34,11 @@ _CERTAINTY = 1.0
 
 def opus_config(size: str = "base") -> ModelConfig:
     """Sizes of an OPUS-MT model; "small" is one for tests."""
-    vocab_size = VOCAB_SIZE if size == "base" else _SMALL_VOCAB_SIZE
+    vocab_size, fewer = (VOCAB_SIZE, {}) if size == "base" else _SMALL
     return speed_model.speed_config(
         size,
         vocab_size,
+        **fewer,
         activation="silu",
         output_bias=True,
         max_positions=_MAX_POSITIONS,
