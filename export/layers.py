@@ -59,10 +59,9 @@ class Layers:
 
     def logits(self, states: str) -> str:
         """The float32 logits [..., V] of hidden states [..., D]."""
-        logits = self.arithmetic.project_to_vocabulary(states, self.weights.output_projection())
-        bias = self.weights.output_bias()
-        if bias is not None:
-            logits = self.graph.op("Add", logits, self.arithmetic.constant(bias))
+        logits = self.arithmetic.project_to_vocabulary(
+            states, self.weights.output_projection(), self.weights.output_bias()
+        )
         return logits if self.arithmetic.dtype == "float32" else self.graph.cast(logits, "float32")
 
     def norm(self, name: str) -> Norm:
