@@ -36,9 +36,12 @@ def models(
     def row(model: ModelInfo) -> tuple[str, ...]:
         pairs = ", ".join(f"{source} to {target}" for source, target in model.language_pairs)
         tokens = f"{model.limits.max_source_tokens} to {model.limits.max_target_tokens}"
-        return (model.name, model.version, pairs, model.precision, model.device, tokens)
+        beam_size = model.default_search.beam_size or 1
+        search = "greedy" if beam_size == 1 else f"beam {beam_size}"
+        return (model.name, model.version, pairs, model.precision, model.device, tokens, search)
 
-    table = Table("model", "version", "languages", "precision", "device", "tokens", box=None)
+    columns = ("model", "version", "languages", "precision", "device", "tokens", "search")
+    table = Table(*columns, box=None)
     for model in found:
         table.add_row(*row(model))
     Console().print(table)

@@ -8,6 +8,8 @@ from typing import NamedTuple
 
 import grpc
 
+from dragoman.options import Search
+
 
 class FinishReason(enum.Enum):
     """Why a translation ended. The values are the contract's numbers."""
@@ -229,6 +231,9 @@ class ModelLimits:
     max_rows: int
 
 
+_PLAIN = Search()
+
+
 @dataclass(frozen=True)
 class ModelInfo:
     """A model on a server.
@@ -241,6 +246,8 @@ class ModelInfo:
         device: "cpu" or "cuda".
         limits: the largest request that it accepts.
         can_score: whether it supports `score` and `return_alignments`.
+        default_search: where a request sets no other options; None leaves a field at the contract's
+            default.
     """
 
     name: str
@@ -250,3 +257,4 @@ class ModelInfo:
     device: str
     limits: ModelLimits
     can_score: bool = False
+    default_search: Search = _PLAIN

@@ -6,11 +6,11 @@ import asyncio
 import functools
 from collections import deque
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Unpack
 
 from model.tokenizer import Tokenizer
-from service.decoding.requests import AlignmentKind
+from service.decoding.requests import AlignmentKind, SearchOptions
 from service.engine.interface import ServableEngine
 from service.errors import DragomanError, InvalidArgumentError
 from service.translation.alignments import SoftWeights
@@ -44,9 +44,13 @@ class Translator:
         source_language: BCP-47 code of the texts: decides how they are segmented, and what is not
             translated.
         limits: the largest request that is accepted.
+        default_search: of requests that don't choose another.
 
     Attributes:
         limits: the largest request that is accepted.
+        default_options: of requests that choose nothing.
+        stream_options: likewise, of streams: greedy, so that tokens can be sent as they are made.
+        target_tokenizer: of the translations.
         scorer: scores translations with the same model.
     """
 
@@ -57,10 +61,15 @@ class Translator:
         *,
         source_language: str = "en",
         limits: TranslatorLimits | None = None,
+        default_search: SearchOptions | None = None,
     ) -> None:
         self.limits = limits or TranslatorLimits()
+        search = default_search or SearchOptions()
+        self.default_options = TranslateOptions(search=search)
+        self.stream_options = TranslateOptions(search=replace(search, beam_size=1))
         self._engine = engine
         self._tokenizer = tokenizer
+        self.target_tokenizer = tokenizer.target
         self._preparer = TextPreparer(
             tokenizer, source_language, engine.limits.max_source_positions
         )
@@ -83,7 +92,7 @@ class Translator:
         Args:
             texts: the texts; those with nothing to translate are returned unchanged
                 (`service.translation.verbatim`).
-            options: how to translate.
+            options: how to translate; by default as the model's default search says.
             shared: deadline, request id and client.
 
         Returns:
@@ -98,7 +107,7 @@ class Translator:
             DeadlineExceededError: the deadline passed first.
             UnavailableError: the engine does not serve.
         """
-        options, client = options or TranslateOptions(), shared.get("client", "")
+        options, client = options or self.default_options, shared.get("client", "")
         self.limits.check_count("contents", len(texts), "texts")
         names = [f"contents[{index}]" for index in range(len(texts))]
         await self._preparer.check_lengths(self.limits, "contents", names, texts, client)
@@ -144,7 +153,7 @@ class Translator:
             InvalidArgumentError: the text is bad or too long, or an option is; names the field.
             ResourceExhaustedError, DeadlineExceededError, UnavailableError: as `translate`.
         """
-        options, client = options or TranslateOptions(), shared.get("client", "")
+        options, client = options or self.stream_options, shared.get("client", "")
         options.check_streamable()
         self.limits.check_length("content", len(text))
         [length] = await self._preparer.lengths([text], client=client)
