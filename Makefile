@@ -27,7 +27,7 @@ export ORT_DISABLE_TELEMETRY := 1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test check check-manifests test-clients test-containers image image-gpu proto bench bench-engine bench-full bench-overload soak venv lock lock-images clean
+.PHONY: help serve test test-import check check-manifests test-clients test-containers image image-gpu proto bench bench-engine bench-full bench-overload soak venv lock lock-images clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 24
@@ -37,6 +37,9 @@ serve: $(venv)/.serve  ## start the server (gRPC 127.0.0.1:50051, metrics 127.0.
 
 test: $(venv)/.dev  ## run the tests
 	$(python) -m pytest $(ARGS)
+
+test-import: $(venv)/.dev  ## compare imported models with transformers' own translations (minutes)
+	$(python) -m pytest -m long -rP --timeout 900 tests/long/import $(ARGS)
 
 check: $(venv)/.dev  ## check lint, formatting, types and import rules
 	$(python) -m ruff check .

@@ -23,11 +23,15 @@ def evaluate(
     source: Annotated[Path, typer.Option(help="Text to translate, one sentence per line, UTF-8.")],
     reference: Annotated[Path, typer.Option(help="Its translation, line by line.")],
     beam_size: Annotated[
-        int, typer.Option(help="Hypotheses per sentence; 1 is greedy.", min=1)
-    ] = 1,
+        int | None,
+        typer.Option(help="Hypotheses per sentence; 1 is greedy. Default: the bundle's.", min=1),
+    ] = None,
     length_penalty: Annotated[
-        float, typer.Option(help="Alpha: the scores of a beam are divided by length^alpha.")
-    ] = 1.0,
+        float | None,
+        typer.Option(
+            help="Alpha: the scores of a beam are divided by length^alpha. Default: the bundle's."
+        ),
+    ] = None,
     lowercase: Annotated[
         bool, typer.Option(help="Lower-case the source, and ignore case in the comparison.")
     ] = False,
@@ -95,7 +99,7 @@ def evaluate(
     facts = {
         "model": str(model),
         "kind": translated.kind,
-        "beam_size": beam_size,
+        "beam_size": translated.beam_size,
         "num_cut": translated.num_cut,
     }
     if json_output:

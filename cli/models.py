@@ -37,9 +37,12 @@ def models(
         pairs = ", ".join(f"{source} to {target}" for source, target in model.language_pairs)
         pairs = pairs or f"{len(model.source_languages)} to {len(model.target_languages)} languages"
         tokens = f"{model.limits.max_source_tokens} to {model.limits.max_target_tokens}"
-        return (model.name, model.version, pairs, model.precision, model.device, tokens)
+        beam_size = model.default_search.beam_size or 1
+        search = "greedy" if beam_size == 1 else f"beam {beam_size}"
+        return (model.name, model.version, pairs, model.precision, model.device, tokens, search)
 
-    table = Table("model", "version", "languages", "precision", "device", "tokens", box=None)
+    columns = ("model", "version", "languages", "precision", "device", "tokens", "search")
+    table = Table(*columns, box=None)
     for model in found:
         table.add_row(*row(model))
     Console().print(table)

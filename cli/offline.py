@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from cli.exits import fail, fail_without, require_runtime
 
@@ -24,15 +24,15 @@ class OfflineOptions:
     """How to translate.
 
     Attributes:
-        beam_size: hypotheses per sentence; 1 is greedy.
-        length_penalty: of a beam search, see `model.search.BeamOptions`.
+        beam_size: hypotheses per sentence, 1 is greedy; None for the bundle's own (else 1).
+        length_penalty: of a beam search, see `model.search.BeamOptions`; None likewise.
         batch_tokens: source tokens in a batch (checkpoints only).
         device: "auto", "cpu" or "cuda".
         threads: CPU threads; 0 uses all cores for a bundle, and measures for a checkpoint.
     """
 
-    beam_size: int = 1
-    length_penalty: float = 1.0
+    beam_size: int | None = None
+    length_penalty: float | None = None
     batch_tokens: int = 4096
     device: str = "auto"
     threads: int = 0
@@ -44,12 +44,14 @@ class Translated:
 
     Attributes:
         kind: "bundle" or "checkpoint".
+        beam_size: hypotheses per sentence.
         target_language: ISO 639-1 code.
         sentences: translations, in order.
         num_cut: sentences that were too long for the model, and were cut off.
     """
 
     kind: str
+    beam_size: int
     target_language: str
     sentences: list[str]
     num_cut: int
@@ -91,17 +93,20 @@ def _translate_with_checkpoint(
     few = [(*ids[:limit], eos_id) for ids in checkpoint.tokenizer.encode_batch(sentences[:8])]
     log_to_standard_error("%(message)s")
     choose_search_threads(network, few, options.threads)
-    beam = BeamOptions(options.beam_size, length_penalty=options.length_penalty)
+    beam_size, penalty = options.beam_size or 1, options.length_penalty
+    beam = BeamOptions(beam_size, length_penalty=1.0 if penalty is None else penalty)
     translations = translate_sentences(
         network,
         checkpoint.tokenizer,
         sentences,
-        options=beam if options.beam_size > 1 else None,
+        options=beam if beam_size > 1 else None,
         batch_tokens=options.batch_tokens,
         on_progress=on_progress,
     )
     num_cut = _num_longer(checkpoint.tokenizer, sentences, checkpoint.config.max_positions - 1)
-    return Translated("checkpoint", checkpoint.languages["target"], translations, num_cut)
+    return Translated(
+        "checkpoint", beam_size, checkpoint.languages["target"], translations, num_cut
+    )
 
 
 def _num_longer(tokenizer: Tokenizer, sentences: Sequence[str], max_tokens: int) -> int:
@@ -124,17 +129,20 @@ def _translate_with_bundle(
     from model.bundle import Bundle, BundleError
     from model.sessions import SessionSettings
     from model.tokenizer import TokenizerError
-    from service.decoding.requests import SearchOptions
     from service.errors import DragomanError, InvalidArgumentError
     from service.runtime.cpu.runner import OnnxRunner
+    from service.translation.default_search import default_search
 
     try:
         bundle = _with_whole_position_table(Bundle.load(path))
         tokenizer = bundle.tokenizer()
+        given = {"beam_size": options.beam_size, "length_penalty": options.length_penalty}
+        chosen: dict[str, Any] = {name: v for name, v in given.items() if v is not None}
+        search = replace(default_search(bundle), prefix_ids=tokenizer.target.start_ids, **chosen)
         runner = OnnxRunner(
             bundle,
             # Enough for a beam of any size, and for several of usual size.
-            max_rows=max(64, options.beam_size),
+            max_rows=max(64, search.beam_size),
             sessions=SessionSettings(
                 "cpu" if options.device == "auto" else options.device, options.threads or None
             ),
@@ -145,11 +153,6 @@ def _translate_with_bundle(
             (*ids[:longest], bundle.config.eos_id)
             for ids in tokenizer.encode_batch([sentences[index] for index in indices])
         ]
-        search = SearchOptions(
-            beam_size=options.beam_size,
-            length_penalty=options.length_penalty,
-            prefix_ids=tokenizer.target.start_ids,
-        )
         outputs = asyncio.run(_generate(runner, bundle, sources, search, on_progress))
     except InvalidArgumentError as exc:
         fail(f"--{exc.field.replace('_', '-')}: {exc.description}")
@@ -159,7 +162,7 @@ def _translate_with_bundle(
     for index, ids in zip(indices, outputs, strict=True):
         translations[index] = tokenizer.target.decode(ids)
     num_cut = _num_longer(tokenizer, sentences, longest)
-    return Translated("bundle", bundle.target_language, translations, num_cut)
+    return Translated("bundle", search.beam_size, bundle.target_language, translations, num_cut)
 
 
 def _with_whole_position_table(bundle: Bundle) -> Bundle:

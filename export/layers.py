@@ -10,6 +10,9 @@ from export.graph_builder import MICROSOFT, GraphBuilder
 from export.weights import Weights
 from model.config import ModelConfig
 
+NEVER = -30_000.0
+"""The logit of a token that is not chosen: finite in float16, and without a probability."""
+
 
 class Layers:
     """Adds the Transformer's building blocks to one graph, in one precision."""
@@ -57,10 +60,17 @@ class Layers:
             return Linear(hidden, *weights, non_negative=True)
         return Linear(self._activation(hidden), *weights)
 
-    def logits(self, states: str) -> str:
-        """The float32 logits [..., V] of hidden states [..., D]."""
+    def logits(self, states: str, *, to_choose: bool = False) -> str:
+        """The float32 logits [..., V] of hidden states [..., D].
+
+        Those `to_choose` from have `NEVER` at the token that the model never chooses.
+        """
+        bias = self.weights.output_bias()
+        if bias is not None and to_choose and self.config.forbidden_id is not None:
+            bias = bias.copy()
+            bias[self.config.forbidden_id] = NEVER
         logits = self.arithmetic.project_to_vocabulary(
-            states, self.weights.output_projection(), self.weights.output_bias()
+            states, self.weights.output_projection(), bias
         )
         return logits if self.arithmetic.dtype == "float32" else self.graph.cast(logits, "float32")
 

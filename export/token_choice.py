@@ -29,9 +29,12 @@ def choose_tokens(layers: Layers, states: str, *, resident: bool = False) -> Non
     are groups.
     """
     graph, vocab_size = layers.graph, layers.config.vocab_size
-    logits = _adjust(graph, layers.logits(states), vocab_size)
+    logits = _adjust(graph, layers.logits(states, to_choose=True), vocab_size)
     _top_k(graph, logits, vocab_size, resident)
-    _log_sum_exp(graph, logits)
+    log_sum_exp = _log_sum_exp(graph, logits)  # [rows, 1]
+    if layers.config.forbidden_id is not None:
+        log_sum_exp = _add_forbidden(layers, states, log_sum_exp)
+    graph.op("Squeeze", log_sum_exp, graph.constant([1], np.int64), output="log_sum_exp")
     graph.output("top_ids", "int64", ["rows", "k"])
     graph.output("top_logits", "float32", ["rows", "k"])
     graph.output("log_sum_exp", "float32", ["rows"])
@@ -102,7 +105,7 @@ def _top_k(graph: GraphBuilder, logits: str, vocab_size: int, resident: bool) ->
     graph.op("Add", start, graph.op("Mod", places, width), output="top_ids")
 
 
-def _log_sum_exp(graph: GraphBuilder, logits: str) -> None:
+def _log_sum_exp(graph: GraphBuilder, logits: str) -> str:
     """log sum exp(x) = max(x) - max(log_softmax(x)).
 
     LogSoftmax takes one logarithm a row. The operator Log over the rows' probabilities would be a
@@ -114,5 +117,27 @@ def _log_sum_exp(graph: GraphBuilder, logits: str) -> None:
     best_id = graph.op("Slice", "top_ids", *first, axis)
     log_probabilities = graph.op("LogSoftmax", logits, axis=-1)
     best_log_probability = graph.op("GatherElements", log_probabilities, best_id, axis=1)
-    difference = graph.op("Sub", best, best_log_probability)
-    graph.op("Squeeze", difference, axis, output="log_sum_exp")
+    return graph.op("Sub", best, best_log_probability)
+
+
+def _add_forbidden(layers: Layers, states: str, log_sum_exp: str) -> str:
+    """The log-sum-exp [rows, 1] with the token that is never chosen, which keeps its share of it.
+
+    Its logit is computed by itself, since the logits have another one there: a product and a sum of
+    D numbers a row. LogSoftmax over the two works row by row, as in `_log_sum_exp`.
+    """
+    graph, forbidden_id = layers.graph, layers.config.forbidden_id
+    bias = layers.weights.output_bias()
+    assert forbidden_id is not None
+    assert bias is not None
+    if layers.arithmetic.dtype != "float32":
+        states = graph.cast(states, "float32")
+    axis = graph.constant([1], np.int64)
+    last = graph.constant([-1], np.int64)
+    weight = graph.constant(layers.weights.output_projection()[forbidden_id], np.float32)
+    product = graph.op("Mul", states, weight)  # [rows, 1, D]
+    logit = graph.op("ReduceSum", product, last, keepdims=0)
+    logit = graph.op("Add", logit, graph.constant(bias[forbidden_id], np.float32))  # [rows, 1]
+    both = graph.op("LogSoftmax", graph.op("Concat", log_sum_exp, logit, axis=1), axis=-1)
+    share = graph.op("Slice", both, graph.constant([0], np.int64), axis, axis)
+    return graph.op("Sub", log_sum_exp, share)

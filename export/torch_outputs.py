@@ -38,7 +38,8 @@ class TorchOutputs:
     """Outputs for a `ForcedTranslation` of T target and S source tokens.
 
     Attributes:
-        log_probabilities: [T, V] after each prefix of the target.
+        log_probabilities: [T, V] after each prefix of the target; -inf for a token that is never
+            chosen.
         attention: [T, S] cross-attention of one layer: of one head, or the mean of all.
     """
 
@@ -96,8 +97,10 @@ def torch_outputs(
     weights = cross.mean(1) if head is None else cross[:, head]  # [B, T, S]
     for row, forced in enumerate(batch):
         length = len(forced.target_ids)
-        logits = model.project(states[row, :length])
+        log_probabilities = model.project(states[row, :length]).double().log_softmax(-1)
+        if config.forbidden_id is not None:
+            log_probabilities[:, config.forbidden_id] = -torch.inf
         yield TorchOutputs(
-            logits.double().log_softmax(-1).numpy(),
+            log_probabilities.numpy(),
             weights[row, :length, : len(forced.source_ids)].numpy(),
         )

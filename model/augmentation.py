@@ -219,7 +219,8 @@ def _address(g: random.Random) -> str:
 
 
 def _emoji(g: random.Random) -> str:
-    return g.choice(_EMOJI) * g.choice([1, 1, 1, 2, 3])
+    count: int = g.choice([1, 1, 1, 2, 3])
+    return g.choice(_EMOJI) * count
 
 
 def _code(g: random.Random) -> str:

@@ -40,6 +40,8 @@ class ModelConfig:
         scale_embeddings: multiply embeddings by sqrt(d_model) (section 3.4).
         embedding_norm: normalise the sums of embeddings and positions (BART, Lewis et al., 2020).
         output_bias: add a learned bias to the logits (Marian has one; the paper does not).
+        forbid_pad: padding is never chosen although it has a probability, which the others lack
+            (OPUS-MT's `bad_words_ids`); needs `output_bias`.
         layer_norm_eps: epsilon inside every layer normalisation.
         dropout: probability, used in training only (section 5.4).
         attention_dropout, activation_dropout: the same on attention weights and inside the FFN.
@@ -63,6 +65,7 @@ class ModelConfig:
     scale_embeddings: bool = True
     embedding_norm: bool = False
     output_bias: bool = False
+    forbid_pad: bool = False
     layer_norm_eps: float = 1e-5
     dropout: float = 0.1
     attention_dropout: float = 0.0
@@ -76,6 +79,11 @@ class ModelConfig:
     def head_dim(self) -> int:
         """Width of one attention head."""
         return self.d_model // self.num_heads
+
+    @property
+    def forbidden_id(self) -> int | None:
+        """The token that is never chosen, if there is one."""
+        return self.pad_id if self.forbid_pad else None
 
     def __post_init__(self) -> None:
         for name in (
@@ -106,6 +114,8 @@ class ModelConfig:
         for name in ("dropout", "attention_dropout", "activation_dropout"):
             if not 0.0 <= getattr(self, name) < 1.0:
                 raise ConfigError(f"{name} must be in [0, 1), not {getattr(self, name)!r}")
+        if self.forbid_pad and not self.output_bias:
+            raise ConfigError("forbid_pad needs output_bias")
         if not self.layer_norm_eps > 0.0:
             raise ConfigError(f"layer_norm_eps must be positive, not {self.layer_norm_eps!r}")
         ids = (self.pad_id, self.unk_id, self.bos_id, self.eos_id)
@@ -115,8 +125,9 @@ class ModelConfig:
     def to_dict(self) -> dict[str, Any]:
         """The fields as plain JSON values; one that came later only where it says something."""
         fields = dataclasses.asdict(self)
-        if not self.embedding_norm:  # so that older programs read all other models
-            del fields["embedding_norm"]
+        for name in ("embedding_norm", "forbid_pad"):
+            if not fields[name]:  # so that older programs read all other models
+                del fields[name]
         return fields
 
     @classmethod

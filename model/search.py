@@ -11,7 +11,8 @@ What is defined here, since outputs have to agree to the last token:
   a beam, candidates are ordered by total log-probability, then lower beam first. Beams are
   numbered from best to worst. Among finished hypotheses of equal score, the one that finished
   first comes first, and within one step the candidate that came first.
-- No token is suppressed: a model that wants to say padding says it.
+- No token is suppressed: a model that wants to say padding says it, unless its configuration has
+  `forbid_pad`. Then padding is never chosen, and keeps its share of the log-sum-exp.
 """
 
 from __future__ import annotations
@@ -129,7 +130,9 @@ def greedy_search(
     live = list(range(len(limits)))  # the sentence of each row that still steps
     last = source_ids.new_full((len(live),), model.config.bos_id)
     while live:
-        best_ids, best_log_probs = best_tokens(model.step(last, cache), 1)
+        best_ids, best_log_probs = best_tokens(
+            model.step(last, cache), 1, model.config.forbidden_id
+        )
         going = []
         for row, sentence in enumerate(live):
             tokens[sentence].append(best_ids[row][0])
@@ -183,7 +186,9 @@ def beam_search(
     live = beams  # their running hypotheses, one after another, are the rows of the cache
     last = source_ids.new_full((len(beams),), model.config.bos_id)
     while live:
-        ids, log_probs = best_tokens(model.step(last, cache), 2 * options.beam_size)
+        ids, log_probs = best_tokens(
+            model.step(last, cache), 2 * options.beam_size, model.config.forbidden_id
+        )
         rows: list[int] = []
         tokens: list[int] = []
         start = 0
@@ -280,18 +285,25 @@ class ReferenceBeam:
         return self.finished[-1].score >= options.score(self.running[0].total, length)
 
 
-def best_tokens(logits: Tensor, count: int) -> tuple[list[list[int]], list[list[float]]]:
+def best_tokens(
+    logits: Tensor, count: int, forbidden_id: int | None = None
+) -> tuple[list[list[int]], list[list[float]]]:
     """The best tokens of every row and their log-probabilities, as this module orders them.
 
     Args:
         logits: [rows, V].
         count: how many a row; V if that is smaller.
+        forbidden_id: a token that is not among them, and keeps its probability.
 
     Returns:
         Token ids and log-probabilities, [rows][count], highest logit first, lower id first among
         equal logits.
     """
     count = min(count, logits.size(-1))
+    log_sum_exp = logits.logsumexp(-1, keepdim=True).double()
+    if forbidden_id is not None:
+        logits = logits.clone()
+        logits[:, forbidden_id] = -torch.inf
     values, ids = logits.topk(count)
     if (logits >= values[:, -1:]).sum() > ids.numel():
         # Some row has equals on both sides of the cut, where topk is free to keep any of them.
@@ -301,7 +313,7 @@ def best_tokens(logits: Tensor, count: int) -> tuple[list[list[int]], list[list[
         ids = ids.sort(dim=-1).values
         values, order = logits.gather(-1, ids).sort(dim=-1, descending=True, stable=True)
         ids = ids.gather(-1, order)
-    log_probs = values.double() - logits.logsumexp(-1, keepdim=True).double()
+    log_probs = values.double() - log_sum_exp
     return ids.tolist(), log_probs.tolist()
 
 

@@ -20,6 +20,7 @@ from service.errors import StartupError
 from service.observability.metrics import ServerMetrics
 from service.runtime.plan import LanedRunner
 from service.settings import Settings, shipped_models
+from service.translation.default_search import check_rows, default_search
 from service.translation.options import TranslatorLimits
 from service.translation.translator import Translator
 from service.worker.opening import open_model
@@ -48,6 +49,7 @@ def load_model(path: Path, settings: Settings, metrics: ServerMetrics) -> Served
     try:
         bundle = Bundle.load(path)
         tokenizer = bundle.tokenizer()
+        search = default_search(bundle)
     except (BundleError, TokenizerError) as exc:
         raise StartupError(str(exc)) from exc
     observer = ModelMetrics(metrics, bundle.name)
@@ -61,6 +63,7 @@ def load_model(path: Path, settings: Settings, metrics: ServerMetrics) -> Served
         engine, facts = _engine_in_own_process(bundle.name, path, settings, config, observer)
     else:
         engine, facts = _engine_in_this_process(path, settings, config, observer)
+    check_rows(bundle.name, search, engine.widest)
     rows = engine.limits.max_rows
     _log.info("loaded", extra={"model": bundle.name, "rows": rows, **facts})
     observer.set_capacity(rows, settings.max_waiting, facts["cache_bytes"])
@@ -80,6 +83,7 @@ def load_model(path: Path, settings: Settings, metrics: ServerMetrics) -> Served
             limits=TranslatorLimits(
                 settings.max_texts, settings.max_characters, settings.max_request_characters
             ),
+            default_search=search,
         ),
     )
     metrics.set_model(

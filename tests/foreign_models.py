@@ -133,6 +133,30 @@ def marian(directory: Path, codes: tuple[str, ...] = (), **changes: Any) -> Any:
     return save(model, directory)
 
 
+def sizes(*, width: int, layers: int, heads: int) -> dict[str, int]:
+    """Sizes of a configuration, with the inner width four times the width."""
+    found = {"d_model": width}
+    for stack in ("encoder", "decoder"):
+        found[f"{stack}_layers"] = layers
+        found[f"{stack}_attention_heads"] = heads
+        found[f"{stack}_ffn_dim"] = 4 * width
+    return found
+
+
+def marian_of(published: Path, directory: Path, **changes: Any) -> Any:
+    """A MarianMT model with the files of a published one but for its weights and sizes."""
+    directory.mkdir(parents=True, exist_ok=True)
+    for file in published.iterdir():
+        (directory / file.name).write_bytes(file.read_bytes())
+    fields = {**json.loads((published / "config.json").read_text(encoding="utf-8")), **changes}
+    (directory / "config.json").write_text(json.dumps(fields), encoding="utf-8")
+    config = transformers.AutoConfig.from_pretrained(directory)
+    model: Any = transformers.MarianMTModel(config)
+    generation = transformers.GenerationConfig.from_pretrained(directory)
+    model.generation_config = generation
+    return save(model, directory)
+
+
 def write_m2m_vocabulary(directory: Path) -> int:
     """The tokenizer's files of M2M-100; the number of tokens."""
     model = sentencepiece_model(list(TEXTS), 400, "bpe")
@@ -196,10 +220,14 @@ def multilingual(directory: Path, family: str, **changes: Any) -> Any:
         "max_position_embeddings": 128,
         "scale_embedding": True,
         "decoder_start_token_id": 2,
-        "forced_eos_token_id": None,
+        "forced_eos_token_id": 2 if family == "mbart" else None,
         **changes,
     }
-    return save(model(config(**fields)), directory)
+    made = model(config(**fields))
+    # As they are published, M2M-100 and mBART-50 search with five beams, NLLB greedily.
+    searched = {"num_beams": 5, "early_stopping": True} if family != "nllb" else {}
+    made.generation_config.update(**{"max_length": 100, **searched})
+    return save(made, directory)
 
 
 def save(model: Any, directory: Path) -> Any:

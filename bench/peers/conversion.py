@@ -110,7 +110,11 @@ def _fill_decoder(spec: Any, config: ModelConfig, weights: _PeerWeights) -> None
         _fill_feed_forward(layer, weights, name)
     spec.projection.weight = weights["output_projection.weight"]
     if config.output_bias:
-        spec.projection.bias = weights["output_projection.bias"]
+        bias = weights["output_projection.bias"]
+        if config.forbidden_id is not None:
+            bias = bias.copy()
+            bias[config.forbidden_id] = np.finfo(np.float16).min
+        spec.projection.bias = bias
     if config.norm == "pre":
         weights.norm(spec.layer_norm, "decoder.final_norm")
 

@@ -17,11 +17,11 @@ from torch import Tensor
 
 from export.errors import ExportError
 from export.huggingface.directory import CONFIG_FILE, ModelDirectory
+from export.huggingface.generation import forbids_pad
+from export.layers import NEVER
 from model.config import Activation, ConfigError, EmbeddingTying, ModelConfig, NormPosition
 from model.transformer import Transformer
 
-# Finite in float16, and so far below any logit that its probability is zero.
-NEVER = -30_000.0
 # Vocabularies are filled up to a multiple of it: a two-stage top-k needs equal groups of tokens.
 _VOCABULARY_MULTIPLE = 128
 
@@ -131,6 +131,7 @@ def read_config(directory: ModelDirectory, num_pieces: int, unk_id: int) -> Mode
             scale_embeddings=bool(fields.get("scale_embedding", False)),
             embedding_norm=family.embedding_norm,
             output_bias=True,
+            forbid_pad=forbids_pad(directory),
             dropout=float(fields.get("dropout", 0.0)),
             pad_id=fields["pad_token_id"],
             unk_id=unk_id,
@@ -169,12 +170,6 @@ def read_model(directory: ModelDirectory, config: ModelConfig) -> Transformer:
     model.load_state_dict(states, assign=True)
     model.tie_weights()
     return model.eval()
-
-
-def never_chosen(generation: Mapping[str, Any]) -> list[int]:
-    """The tokens that the model's default search forbids (the single ones)."""
-    words = generation.get("bad_words_ids") or []
-    return [int(word[0]) for word in words if len(word) == 1]
 
 
 class _Weights:
@@ -277,7 +272,6 @@ class _Weights:
                     f"for {num_tokens} tokens"
                 )
             bias[:num_tokens] = self._bias
-        bias[never_chosen(self._directory.generation)] = NEVER
         return bias
 
     def _add_positions(self) -> None:

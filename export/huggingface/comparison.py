@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from export.errors import ExportError
-from export.huggingface.architectures import NEVER
+from export.layers import NEVER
 from model.limits import default_max_new_tokens
 from model.piece_tokenizer import PieceTokenizer
 from model.search import greedy_search

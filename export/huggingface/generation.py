@@ -8,32 +8,98 @@ from export.errors import ExportError
 from export.huggingface.directory import ModelDirectory
 
 _EARLY_STOPPING = {False: "heuristic", None: "heuristic", True: "first", "never": "never"}
+# Fields that would make it another search, with the values at which they do not.
+_UNSUPPORTED: dict[str, tuple[Any, ...]] = {
+    "do_sample": (None, False),
+    "num_beam_groups": (None, 1),
+    "diversity_penalty": (None, 0.0),
+    "penalty_alpha": (None, 0.0),
+    "constraints": (None,),
+    "force_words_ids": (None,),
+    "sequence_bias": (None,),
+    "begin_suppress_tokens": (None, []),
+    "forced_decoder_ids": (None, []),
+    "encoder_repetition_penalty": (None, 1.0),
+    "encoder_no_repeat_ngram_size": (None, 0),
+    "exponential_decay_length_penalty": (None,),
+    "guidance_scale": (None, 1.0),
+    "renormalize_logits": (None, False),
+}
+
+
+def forbids_pad(directory: ModelDirectory) -> bool:
+    """Whether padding is never chosen: OPUS-MT, whose decoder starts with it."""
+    return [directory.config.get("pad_token_id")] in (
+        directory.generation.get("bad_words_ids") or []
+    )
 
 
 def default_search(directory: ModelDirectory) -> dict[str, Any]:
     """The bundle's `search`: fields of `SearchOptions` that the model's authors chose.
 
-    Forbidden tokens are not among them: the output's bias keeps them from being chosen.
+    Padding is not among the forbidden tokens (`ModelConfig.forbid_pad`).
 
     Raises:
         ExportError: a field has a value that isn't supported; names it.
     """
+    try:
+        return {**_search(directory), **_lengths(directory), **_forbidden(directory)}
+    except ExportError:
+        raise
+    except (TypeError, ValueError) as exc:
+        raise ExportError(f"{directory.path}: its generation configuration: {exc}") from exc
+
+
+def _search(directory: ModelDirectory) -> dict[str, Any]:
     given = directory.generation
+    for name, neutral in _UNSUPPORTED.items():
+        if given.get(name) not in neutral:
+            _refuse(directory, name)
     beam_size = int(given.get("num_beams") or 1)
     search: dict[str, Any] = {"beam_size": beam_size}
-    if beam_size > 1:
-        stopping = given.get("early_stopping")
-        if stopping not in _EARLY_STOPPING:
-            raise ExportError(f"{directory.path}: early_stopping {stopping!r} is not supported")
+    stopping, penalty = given.get("early_stopping"), given.get("length_penalty")
+    penalty = 1.0 if penalty is None else float(penalty)
+    if stopping not in _EARLY_STOPPING:
+        _refuse(directory, "early_stopping")
+    if beam_size > 1 or stopping or penalty != 1.0:  # requests may ask for beams
         search["early_stopping"] = _EARLY_STOPPING[stopping]
         search["length_penalty_kind"] = "power"
-        search["length_penalty"] = float(given.get("length_penalty", 1.0))
+        search["length_penalty"] = penalty
     if size := int(given.get("no_repeat_ngram_size") or 0):
         search["no_repeat_ngram_size"] = size
     if (penalty := float(given.get("repetition_penalty") or 1.0)) != 1.0:
+        if penalty < 1.0:
+            _refuse(directory, "repetition_penalty")
         search["repetition_penalty"] = penalty
-    if longest := given.get("max_length"):
-        search["max_new_tokens"] = int(longest) - 1  # the start token counts there
-    if any(len(word) != 1 for word in given.get("bad_words_ids") or ()):
-        raise ExportError(f"{directory.path}: bad_words_ids of several tokens are not supported")
     return search
+
+
+def _lengths(directory: ModelDirectory) -> dict[str, Any]:
+    """Limits of the length, in which the start token counts there, and EOS at the limit."""
+    given, found = directory.generation, dict[str, Any]()
+    if longest := given.get("max_new_tokens") or (given.get("max_length") or 1) - 1:
+        found["max_new_tokens"] = int(longest)
+    if (least := given.get("min_new_tokens") or (given.get("min_length") or 1) - 1) > 0:
+        found["min_new_tokens"] = int(least)
+    forced, eos_id = given.get("forced_eos_token_id"), directory.config.get("eos_token_id")
+    if forced is not None:
+        if forced not in (eos_id, [eos_id]):
+            _refuse(directory, "forced_eos_token_id")
+        found["forced_eos"] = True
+    return found
+
+
+def _forbidden(directory: ModelDirectory) -> dict[str, Any]:
+    given, config = directory.generation, directory.config
+    words = given.get("bad_words_ids") or []
+    if any(len(word) != 1 for word in words):
+        raise ExportError(f"{directory.path}: bad_words_ids of several tokens are not supported")
+    ids = {int(word[0]) for word in words} - {config.get("eos_token_id")}  # as the library does
+    if forbids_pad(directory):
+        ids -= {config.get("pad_token_id")}
+    ids |= set(given.get("suppress_tokens") or ())
+    return {"suppressed_ids": sorted(ids)} if ids else {}
+
+
+def _refuse(directory: ModelDirectory, name: str) -> None:
+    raise ExportError(f"{directory.path}: {name} {directory.generation[name]!r} is not supported")

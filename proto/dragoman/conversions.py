@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
+from typing import Any
 
 import grpc
 from google.protobuf.message import DecodeError
 from google.rpc import error_details_pb2, status_pb2
 
+from dragoman.options import Search
 from dragoman.results import (
     Alignment,
     FinishReason,
@@ -34,6 +37,13 @@ REQUEST_ID = "x-request-id"
 CLIENT_ID = "x-client-id"
 # Valid values of both; a server accepts no others.
 VALID_ID = re.compile(r"[A-Za-z0-9\-_.:/+=@]{1,128}")
+# Fields with an enum, and the prefix of its values' names.
+ENUMS: dict[str, tuple[str, Any]] = {
+    "length_penalty_kind": ("LENGTH_PENALTY_KIND", pb.LengthPenaltyKind),
+    "early_stopping": ("EARLY_STOPPING", pb.EarlyStopping),
+    "priority": ("PRIORITY", pb.Priority),
+    "return_alignments": ("ALIGNMENT_KIND", pb.AlignmentKind),
+}
 _DETAILS = "grpc-status-details-bin"
 _CODES = {code.value[0]: code for code in grpc.StatusCode}
 
@@ -216,6 +226,7 @@ def model_info(message: pb.Model) -> ModelInfo:
         can_score=message.can_score,
         source_languages=tuple(message.source_language_codes),
         target_languages=tuple(message.target_language_codes),
+        default_search=_search(message.default_search),
     )
 
 
@@ -225,6 +236,19 @@ def language_group(message: pb.LanguageGroup) -> LanguageGroup:
         source_languages=tuple(message.source_language_codes),
         target_languages=tuple(message.target_language_codes),
         models=tuple(message.models),
+    )
+
+
+def _search(message: pb.SearchOptions) -> Search:
+    """A default search; fields that a newer server added are left out."""
+    given = {field.name: value for field, value in message.ListFields()}
+    for name, (prefix, enum) in ENUMS.items():
+        if name in given:
+            given[name] = enum.Name(given[name]).removeprefix(f"{prefix}_").lower()
+    known = {field.name for field in dataclasses.fields(Search)} - {"sampling"}
+    pieces = tuple(given.pop("suppressed_tokens", ()))
+    return Search(
+        suppressed_tokens=pieces, **{name: v for name, v in given.items() if name in known}
     )
 
 

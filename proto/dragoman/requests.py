@@ -18,17 +18,11 @@ from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 
 from dragoman.addresses import server_address
-from dragoman.conversions import CLIENT_ID, REQUEST_ID, VALID_ID
+from dragoman.conversions import CLIENT_ID, ENUMS, REQUEST_ID, VALID_ID
 from dragoman.options import Sampling, Search
 from dragoman.results import TranslationError
 from dragoman.v1 import translation_pb2 as pb
 
-_ENUMS: dict[str, tuple[str, Any]] = {
-    "length_penalty_kind": ("LENGTH_PENALTY_KIND", pb.LengthPenaltyKind),
-    "early_stopping": ("EARLY_STOPPING", pb.EarlyStopping),
-    "priority": ("PRIORITY", pb.Priority),
-    "return_alignments": ("ALIGNMENT_KIND", pb.AlignmentKind),
-}
 _NUMBERS: dict[int, tuple[Any, str]] = {
     FieldDescriptor.CPPTYPE_BOOL: (bool, "True or False"),
     FieldDescriptor.CPPTYPE_DOUBLE: (numbers.Real, "a number"),
@@ -207,8 +201,8 @@ def _filled(message: _Kind, given: dict[str, Any]) -> _Kind:
 
 
 def _value(name: str, value: Any, kind: int) -> Any:
-    if name in _ENUMS:
-        return _number(name, value, *_ENUMS[name])
+    if name in ENUMS:
+        return _number(name, value, *ENUMS[name])
     if kind == FieldDescriptor.CPPTYPE_STRING:
         return string(name, value)
     wanted, what = _NUMBERS[kind]

@@ -8,6 +8,8 @@ from typing import NamedTuple
 
 import grpc
 
+from dragoman.options import Search
+
 
 class FinishReason(enum.Enum):
     """Why a translation ended. The values are the contract's numbers."""
@@ -229,6 +231,9 @@ class ModelLimits:
     max_rows: int
 
 
+_PLAIN = Search()
+
+
 @dataclass(frozen=True)
 class ModelInfo:
     """A model on a server.
@@ -243,6 +248,8 @@ class ModelInfo:
         can_score: whether it supports `score` and `return_alignments`.
         source_languages: those that it translates from.
         target_languages: those that it translates into, each from every other source language.
+        default_search: where a request sets no other options; None leaves a field at the contract's
+            default.
     """
 
     name: str
@@ -254,6 +261,7 @@ class ModelInfo:
     can_score: bool = False
     source_languages: tuple[str, ...] = ()
     target_languages: tuple[str, ...] = ()
+    default_search: Search = _PLAIN
 
 
 @dataclass(frozen=True)

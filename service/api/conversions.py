@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from google.protobuf.message import Message
 from google.protobuf.unknown_fields import UnknownFieldSet
 
 from dragoman.v1 import translation_pb2 as pb
+from model.tokenizer import Tokenizer
 from service.api.status import status_of
 from service.decoding.requests import (
     MAX_SUPPRESSED,
@@ -48,15 +50,17 @@ _LENGTH_PENALTY_KINDS = _values(pb.LengthPenaltyKind, "LENGTH_PENALTY_KIND_")
 _EARLY_STOPPINGS = _values(pb.EarlyStopping, "EARLY_STOPPING_")
 
 
-def options_of(options: pb.TranslateOptions) -> TranslateOptions:
-    """The domain's options.
+def options_of(
+    options: pb.TranslateOptions, default: TranslateOptions = _NO_OPTIONS
+) -> TranslateOptions:
+    """The domain's options: what is given, and the model's default for the rest.
 
     Raises:
         InvalidArgumentError: a value is out of range, or an option belongs to a newer contract and
             would be ignored; names the field.
     """
     if not options.ByteSize():
-        return _NO_OPTIONS
+        return default
     _refuse_unknown(options, "options")
     _refuse_unknown(options.search, "options.search")
     _refuse_unknown(options.search.sampling, "options.search.sampling")
@@ -67,7 +71,7 @@ def options_of(options: pb.TranslateOptions) -> TranslateOptions:
         )
     given = _given(options, "split_sentences", "max_new_tokens", "num_hypotheses")
     try:
-        search = _search_of(options.search)
+        search = _search_of(options.search, default.search)
     except InvalidArgumentError as exc:
         raise exc.within("options.search") from exc
     return TranslateOptions(
@@ -101,8 +105,15 @@ def _known(field: str, number: int, values: Mapping[int, T]) -> T:
     return values[number]
 
 
-def _search_of(search: pb.SearchOptions) -> SearchOptions:
-    given = _given(search, "beam_size", "length_penalty", "repetition_penalty")
+def _search_of(search: pb.SearchOptions, default: SearchOptions) -> SearchOptions:
+    given = _given(
+        search,
+        "beam_size",
+        "length_penalty",
+        "min_new_tokens",
+        "repetition_penalty",
+        "no_repeat_ngram_size",
+    )
     for field, names in (
         ("length_penalty_kind", _LENGTH_PENALTY_KINDS),
         ("early_stopping", _EARLY_STOPPINGS),
@@ -111,12 +122,29 @@ def _search_of(search: pb.SearchOptions) -> SearchOptions:
         if number:
             given[field] = _known(field, number, names)
     if search.HasField("sampling"):
-        given["sampling"] = _sampling_of(search.sampling)
-    return SearchOptions(
-        min_new_tokens=search.min_new_tokens,
-        no_repeat_ngram_size=search.no_repeat_ngram_size,
-        **given,
-    )
+        given = {"beam_size": 1, **given, "sampling": _sampling_of(search.sampling)}
+    return replace(default, **given)
+
+
+def describe_search(search: SearchOptions, tokenizer: Tokenizer) -> pb.SearchOptions:
+    """A model's default search: its beam, and where else it differs from a plain search."""
+    message, plain = pb.SearchOptions(beam_size=search.beam_size), SearchOptions()
+    for field in (
+        "length_penalty",
+        "min_new_tokens",
+        "repetition_penalty",
+        "no_repeat_ngram_size",
+    ):
+        if (value := getattr(search, field)) != getattr(plain, field):
+            setattr(message, field, value)
+    for field, names in (
+        ("length_penalty_kind", _LENGTH_PENALTY_KINDS),
+        ("early_stopping", _EARLY_STOPPINGS),
+    ):
+        if (value := getattr(search, field)) != getattr(plain, field):
+            setattr(message, field, next(n for n, name in names.items() if name == value))
+    message.suppressed_tokens.extend(map(tokenizer.id_to_piece, search.suppressed_ids))
+    return message
 
 
 def _sampling_of(sampling: pb.Sampling) -> Sampling:

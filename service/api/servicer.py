@@ -16,6 +16,7 @@ from service.api.call_context import CallContext, Context, current_call, time_re
 from service.api.conversions import (
     add_score,
     add_translation,
+    describe_search,
     finish_reason_of,
     options_of,
     score_options_of,
@@ -63,7 +64,9 @@ class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
         """Translate all texts, in order."""
         model, translator, call = self._begin(request, "contents", "texts")
         results = await translator.translate(
-            list(request.contents), options_of(request.options), **_common(call, context)
+            list(request.contents),
+            options_of(request.options, translator.default_options),
+            **_common(call, context),
         )
         response = pb.TranslateResponse(model=model.name)
         await self._answer(response, results, add_translation, call)
@@ -76,7 +79,9 @@ class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
         (model, translator), call = self._resolve(request), current_call()
         call.facts.update(model=model.name, texts=1)
         events = translator.stream(
-            request.content, options_of(request.options), **_common(call, context)
+            request.content,
+            options_of(request.options, translator.stream_options),
+            **_common(call, context),
         )
         async for event in events:
             if isinstance(event, TextResult):
@@ -185,6 +190,9 @@ def _describe(model: ServedModel) -> pb.Model:
             max_rows=model.engine.limits.max_rows,
         ),
         can_score=model.engine.can_score,
+        default_search=describe_search(
+            model.translator.default_options.search, model.translator.target_tokenizer
+        ),
     )
 
 

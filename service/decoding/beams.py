@@ -34,11 +34,13 @@ class Beam:
         options: how.
         max_new_tokens: longest hypothesis, EOS included.
         finished: the best `beam_size` hypotheses that have ended, best first.
+        ends_at_limit: what still runs has reached the limit, where EOS is forced.
     """
 
     options: SearchOptions
     max_new_tokens: int
     finished: list[Hypothesis] = field(default_factory=list)
+    ends_at_limit: bool = False
 
     def finish(self, hypothesis: Hypothesis) -> None:
         """Add a hypothesis that ended. Among equals the first stays first."""
@@ -94,6 +96,7 @@ class BeamGroup:
         self._rows: Indices = np.zeros((0, beam_size), np.intp)
         self._totals: Float64 = np.zeros((0, beam_size))
         self._limits: Indices = np.zeros(0, np.intp)
+        self._forced: Bools = np.zeros(0, np.bool_)
         self._earlier: Bools = np.tri(beam_size, k=-1, dtype=bool)
 
     def __len__(self) -> int:
@@ -105,7 +108,8 @@ class BeamGroup:
         self._beams.append(beam)
         self._rows = np.vstack([self._rows, np.array(rows, np.intp)])
         self._totals = np.vstack([self._totals, totals])
-        self._limits = np.append(self._limits, beam.max_new_tokens)
+        self._limits = np.append(self._limits, beam.options.most_generated(beam.max_new_tokens))
+        self._forced = np.append(self._forced, beam.options.forced_eos)
 
     def move(self, source: int, target: int) -> None:
         """A hypothesis has moved from the row `source` to the row `target`."""
@@ -121,9 +125,15 @@ class BeamGroup:
         index = int((self._rows == row).any(axis=1).argmax())
         beam = self._beams.pop(index)
         best_row, best_total = int(self._rows[index, 0]), float(self._totals[index, 0])
+        if beam.ends_at_limit:
+            for rank in np.flatnonzero(self._totals[index] > _NO_HYPOTHESIS):
+                self._force_eos(
+                    beam, int(self._rows[index, rank]), float(self._totals[index, rank])
+                )
         self._rows = np.delete(self._rows, index, axis=0)
         self._totals = np.delete(self._totals, index, axis=0)
         self._limits = np.delete(self._limits, index)
+        self._forced = np.delete(self._forced, index)
         if beam.finished:
             return beam.finished[: beam.options.num_hypotheses]
         length = int(self._states.positions[best_row])
@@ -146,7 +156,8 @@ class BeamGroup:
         pool = self._pool(candidates)
         lengths = self._states.positions[self._rows[:, 0]].astype(np.intp) + 1
         exists = pool.totals > _NO_HYPOTHESIS
-        ends = (pool.token_ids == self._eos_id) | (lengths >= self._limits)[:, None]
+        at_limit = lengths >= self._limits
+        ends = (pool.token_ids == self._eos_id) | (at_limit & ~self._forced)[:, None]
         for index, rank in zip(*(exists & ends)[:, : self._size].nonzero(), strict=True):
             self._finish(int(index), int(rank), pool, candidates)
         for index in np.flatnonzero(~exists.any(axis=1)):
@@ -156,7 +167,7 @@ class BeamGroup:
         kept = np.argsort(~continues, axis=1, kind="stable")[:, : self._size]
         runs = np.take_along_axis(continues, kept, axis=1)
         totals = np.where(runs, np.take_along_axis(pool.totals, kept, axis=1), _NO_HYPOTHESIS)
-        done = self._done(totals[:, 0], lengths)
+        done = self._done(totals[:, 0], lengths, at_limit)
         parents = np.take_along_axis(pool.parents, kept, axis=1)
         columns = np.take_along_axis(pool.columns, kept, axis=1)
         token_ids = np.take_along_axis(pool.token_ids, kept, axis=1)
@@ -198,14 +209,23 @@ class BeamGroup:
                 length = int(self._states.positions[row])
                 self._beams[index].finish(self._hypothesis(self._beams[index], row, length, total))
 
+    def _force_eos(self, beam: Beam, row: int, total: float) -> None:
+        """Finish a running hypothesis with an EOS that costs nothing but adds to its length."""
+        length = int(self._states.positions[row])
+        score = beam.options.score(total, length + 1)
+        beam.finish(self._states.hypothesis(row, length, score))
+
     def _hypothesis(self, beam: Beam, row: int, length: int, total: float) -> Hypothesis:
         return self._states.hypothesis(row, length, beam.options.score(total, max(length, 1)))
 
-    def _done(self, best_totals: Float64, lengths: Indices) -> list[int]:
+    def _done(self, best_totals: Float64, lengths: Indices, at_limit: Bools) -> list[int]:
         done = []
         for index, beam in enumerate(self._beams):
             best = float(best_totals[index])
             if best == _NO_HYPOTHESIS or beam.cannot_improve(best, int(lengths[index])):
+                done.append(index)
+            elif at_limit[index]:  # only where EOS is forced; otherwise nothing runs on
+                beam.ends_at_limit = True
                 done.append(index)
         return done
 

@@ -111,6 +111,9 @@ class SearchOptions:
             multiplied by it, in scores (Keskar et al., 2019; as in Hugging Face's beam search).
         no_repeat_ngram_size: no sequence of so many tokens occurs twice; 0 for no such rule.
         prefix_ids: the tokens to begin with. They count as tokens, with log-probability 0.
+        forced_eos: at `max_new_tokens`, if that is 2 or more, nothing but EOS is chosen, at no cost
+            (Hugging Face's `forced_eos_token_id`). It counts in the length of a hypothesis; for the
+            rest that is one that was cut: EOS is not among its tokens, and `ended` is False.
         sampling: draw tokens at random; None for the best. Only without a beam.
 
     Raises:
@@ -128,6 +131,7 @@ class SearchOptions:
     repetition_penalty: float = 1.0
     no_repeat_ngram_size: int = 0
     prefix_ids: tuple[int, ...] = ()
+    forced_eos: bool = False
     sampling: Sampling | None = None
 
     def __post_init__(self) -> None:
@@ -169,6 +173,10 @@ class SearchOptions:
             or self.repetition_penalty > 1.0
             or self.no_repeat_ngram_size
         )
+
+    def most_generated(self, max_new_tokens: int) -> int:
+        """Tokens that the model may choose when so many are the limit."""
+        return max(1, max_new_tokens - 1) if self.forced_eos else max_new_tokens
 
     def check_fits(self, limits: RunnerLimits) -> None:
         """Compare with what a runner can hold.

@@ -65,7 +65,7 @@ class Decoding:
         if options.sampling is not None:
             self._sampling[rows[0]] = options.sampling
         if options.beam_size == 1:
-            self._limits[rows] = max_new_tokens
+            self._limits[rows] = options.most_generated(max_new_tokens)
             return
         group = self._groups.get(options.beam_size)
         if group is None:

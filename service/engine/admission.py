@@ -26,8 +26,10 @@ from __future__ import annotations
 
 import enum
 import math
+import sys
 from collections.abc import Callable
 
+from model.limits import default_max_new_tokens
 from service.batching.events import Iteration
 from service.batching.records import EngineRequest
 from service.decoding.requests import FinishReason, GenerationRequest, GenerationResult
@@ -245,8 +247,9 @@ class AdmissionController:
             return
         options = request.options
         has_ended = result.finish_reason is FinishReason.EOS
-        # At a limit of the client, or where EOS is suppressed, the length is not the model's own.
-        was_free = options.max_new_tokens is None and not options.suppressed_ids
+        # At a tight limit, or where EOS is suppressed, the length is not the model's own.
+        usual = default_max_new_tokens(len(request.source_ids), sys.maxsize)
+        was_free = (options.max_new_tokens or usual) >= usual and not options.suppressed_ids
         if has_ended or (was_free and result.finish_reason is FinishReason.LENGTH):
             num_steps = len(result.token_ids) + has_ended
             if num_steps > request.least_steps:

@@ -95,9 +95,10 @@ class TranslateOptions:
         split_sentences: translate sentence by sentence. Otherwise a text is one sequence, its
             line breaks are ordinary white space, and it is split only if the model can't take it
             whole.
-        max_new_tokens: token limit of each sentence, EOS included; None derives it from the length.
-        search: the search; the fields that it shares with this class are ignored.
-        suppressed_tokens: pieces of the vocabulary that are never generated.
+        max_new_tokens: token limit of each sentence, EOS included; None for the search's or, if it
+            has none either, one that follows the length of the source.
+        search: the search; its number of hypotheses and its prefix are ignored.
+        suppressed_tokens: pieces of the vocabulary that are never generated, beside the search's.
         target_prefix: the beginning of each text's translation.
         priority: its share of the model under load.
         num_hypotheses: translations of each sentence to return, best first; None for the text only.
@@ -151,9 +152,9 @@ class TranslateOptions:
         try:
             search = replace(
                 self.search,
-                max_new_tokens=wanted,
+                max_new_tokens=self.search.max_new_tokens if wanted is None else wanted,
                 num_hypotheses=count,
-                suppressed_ids=self._suppressed_ids(tokenizer),
+                suppressed_ids=self.search.suppressed_ids + self._suppressed_ids(tokenizer),
                 prefix_ids=self._prefix_ids(tokenizer),
             )
             search.check_fits(limits)

@@ -7,13 +7,13 @@ import copy
 import functools
 from collections import deque
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Unpack
 
 from model.directions import Directions
 from model.piece_tokenizer import PieceTokenizer
 from model.tokenizer import Tokenizer
-from service.decoding.requests import AlignmentKind
+from service.decoding.requests import AlignmentKind, SearchOptions
 from service.engine.interface import ServableEngine
 from service.errors import DragomanError, InvalidArgumentError
 from service.translation.alignments import SoftWeights
@@ -50,9 +50,13 @@ class Translator:
             translated.
         limits: the largest request that is accepted.
         directions: of a multilingual model; None if it has just this one.
+        default_search: of requests that don't choose another.
 
     Attributes:
         limits: the largest request that is accepted.
+        default_options: of requests that choose nothing.
+        stream_options: likewise, of streams: greedy, so that tokens can be sent as they are made.
+        target_tokenizer: of the translations.
         scorer: scores translations with the same model.
     """
 
@@ -64,8 +68,12 @@ class Translator:
         source_language: str = "en",
         limits: TranslatorLimits | None = None,
         directions: Directions | None = None,
+        default_search: SearchOptions | None = None,
     ) -> None:
         self.limits = limits or TranslatorLimits()
+        search = default_search or SearchOptions()
+        self.default_options = TranslateOptions(search=search)
+        self.stream_options = TranslateOptions(search=replace(search, beam_size=1))
         self._engine = engine
         self._directions = directions
         self._detokenizer = Detokenizer(tokenizer.target)
@@ -77,6 +85,7 @@ class Translator:
     def _set_direction(self, tokenizer: Tokenizer, preparer: TextPreparer) -> None:
         engine = self._engine
         self._tokenizer = tokenizer
+        self.target_tokenizer = tokenizer.target
         self._preparer = preparer
         self._num_hidden = (len(tokenizer.prefix_ids), len(tokenizer.target.start_ids))
         self._search_options = functools.lru_cache(_MAX_OPTIONS_KEPT)(
@@ -130,7 +139,7 @@ class Translator:
         Args:
             texts: the texts; those with nothing to translate are returned unchanged
                 (`service.translation.verbatim`).
-            options: how to translate.
+            options: how to translate; by default as the model's default search says.
             shared: deadline, request id and client.
 
         Returns:
@@ -145,7 +154,7 @@ class Translator:
             DeadlineExceededError: the deadline passed first.
             UnavailableError: the engine does not serve.
         """
-        options, client = options or TranslateOptions(), shared.get("client", "")
+        options, client = options or self.default_options, shared.get("client", "")
         self.limits.check_count("contents", len(texts), "texts")
         names = [f"contents[{index}]" for index in range(len(texts))]
         await self._preparer.check_lengths(self.limits, "contents", names, texts, client)
@@ -191,7 +200,7 @@ class Translator:
             InvalidArgumentError: the text is bad or too long, or an option is; names the field.
             ResourceExhaustedError, DeadlineExceededError, UnavailableError: as `translate`.
         """
-        options, client = options or TranslateOptions(), shared.get("client", "")
+        options, client = options or self.stream_options, shared.get("client", "")
         options.check_streamable()
         self.limits.check_length("content", len(text))
         [length] = await self._preparer.lengths([text], client=client)

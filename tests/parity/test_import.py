@@ -14,6 +14,7 @@ import torch
 import transformers
 
 from bench.submission import submit_many
+from dragoman.client import Search
 from export.bundle_writer import ExportOptions
 from export.huggingface.directory import ModelDirectory
 from export.huggingface.vocabularies import read_vocabularies
@@ -55,18 +56,15 @@ class Case:
     imported: Imported
     texts: list[str]
 
-    def generate(self, source: Sequence[int], beam_size: int, max_new_tokens: int) -> list[int]:
-        """The tokens that the library generates, its start token left out."""
+    def generate(self, source: Sequence[int], **chosen: Any) -> list[int]:
+        """The tokens that the library generates, by default as the model's own configuration says.
+
+        Without its start token.
+        """
         start = self.ours.target.start_ids
         with torch.inference_mode():
             found = self.model.generate(
-                torch.tensor([source]),
-                num_beams=beam_size,
-                max_length=None,
-                max_new_tokens=max_new_tokens,
-                forced_bos_token_id=start[0] if start else None,
-                forced_eos_token_id=None,
-                renormalize_logits=True,  # padding, which is never chosen, has no probability
+                torch.tensor([source]), forced_bos_token_id=start[0] if start else None, **chosen
             )
         return list(found[0].tolist()[1:])
 
@@ -116,7 +114,14 @@ async def test_translations_have_the_tokens_of_transformers(case: Case, beam_siz
     results = await search(case, sources, beam_size)
     num_ended = 0
     for source, result in zip(sources, results, strict=True):
-        expected = case.generate(source, beam_size, MAX_NEW_TOKENS)
+        expected = case.generate(
+            source,
+            num_beams=beam_size,
+            early_stopping=False,
+            max_length=None,
+            max_new_tokens=MAX_NEW_TOKENS,
+            forced_eos_token_id=None,
+        )
         ended = case.ours.eos_id in expected
         assert [*result.token_ids, *([case.ours.eos_id] if ended else [])] == expected
         num_ended += ended
@@ -133,6 +138,7 @@ def test_an_import_tells_what_was_proved(case: Case) -> None:
     if case.family == "marian":
         assert search.pop("max_new_tokens") == 127
         assert (search["beam_size"], search["early_stopping"]) == (4, "heuristic")
+        assert search["forced_eos"]
     SearchOptions(**search)  # all of it is understood
     assert (case.bundle.source_language, case.bundle.target_language) == ("en", "de")
 
@@ -140,15 +146,21 @@ def test_an_import_tells_what_was_proved(case: Case) -> None:
 async def test_a_served_text_is_that_of_transformers(case: Case) -> None:
     text = "A dog is running."
     source = [*case.ours.encode(text), case.ours.eos_id]
-    num_forced = len(case.ours.target.start_ids)
-    expected = case.generate(source, 1, num_forced + 2 * len(source) + 50)
+    decode = case.ours.target.decode
+    shown, streamable = decode(case.generate(source)), decode(case.generate(source, num_beams=1))
     async with running_bundle(case.bundle.path, in_process=True) as real:
         # Two sentences: what opens a translation opens each of them.
         [found] = (await real.client.translate([f"{text} {text}"], return_tokens=True)).translations
-        shown = case.ours.target.decode(expected)
         assert [s.hypotheses[0].text for s in found.sentences] == [shown, shown]
         streamed = [piece async for piece in real.client.stream(text) if isinstance(piece, str)]
-        assert "".join(streamed) == shown
+        assert "".join(streamed) == streamable
+        [one] = (await real.client.translate([text], search=Search(beam_size=1))).translations
+        assert one.text == streamable
+        [described] = await real.client.list_models()
+        search = case.bundle.search
+        assert described.default_search.beam_size == search["beam_size"]
+        stopping = described.default_search.early_stopping or "heuristic"
+        assert stopping == search.get("early_stopping", "heuristic")
         [score] = (await real.client.score([(text, shown)], return_tokens=True)).scores
         # The token of the language is not among them.
         assert len(score.tokens) == len(case.ours.target.encode(shown)) + 1

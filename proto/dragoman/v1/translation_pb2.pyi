@@ -312,8 +312,9 @@ class TranslateOptions(_message.Message):
     RETURN_ALIGNMENTS_FIELD_NUMBER: _builtins.int
     max_new_tokens: _builtins.int
     """Limit of the tokens generated for each sentence (for the whole text if it is not split), the
-    end-of-sentence token included: from 1 to the model's ModelLimits.max_target_tokens. Not set:
-    twice the number of source tokens plus 50, within that limit.
+    end-of-sentence token included: from 1 to the model's ModelLimits.max_target_tokens. Not set: the
+    limit that the model's authors chose; if they chose none, twice the number of source tokens plus
+    50, within that limit.
     """
     split_sentences: _builtins.bool
     """Whether to split each text into sentences, translate them, and join the translations with the
@@ -340,7 +341,7 @@ class TranslateOptions(_message.Message):
     """
     @_builtins.property
     def search(self) -> Global___SearchOptions:
-        """How to search for each sentence's translation. Not set: greedy search."""
+        """How to search for each sentence's translation. Not set: as Model.default_search."""
 
     def __init__(
         self,
@@ -374,8 +375,9 @@ Global___TranslateOptions: _TypeAlias = TranslateOptions  # noqa: Y015
 
 @_typing.final
 class SearchOptions(_message.Message):
-    """How to search for the translation of a sentence. Without any field set, the search is greedy: it
-    takes the best token at each step. Presets:
+    """How to search for the translation of a sentence. Each field that is not set has the value of
+    Model.default_search; where that has none either, the one given here. Without any field set in both,
+    the search is greedy: it takes the best token at each step. Presets:
 
       as Hugging Face does with beams   beam_size 4
       as CTranslate2 does               beam_size 2, early_stopping FIRST
@@ -397,7 +399,8 @@ class SearchOptions(_message.Message):
     beam_size: _builtins.int
     """Number of hypotheses, from 1 (greedy) to 32, or to the model's ModelLimits.max_rows if that is
     less; servers may accept more. Not set: 1. StreamTranslate accepts only 1, since the beginning of
-    a translation can change during a beam search.
+    a translation can change during a beam search; there, not set is 1 even if the model's default is
+    another.
     """
     length_penalty: _builtins.float
     """Alpha, from -50 to 50: 0 ranks hypotheses by log-probability alone, larger values favour longer
@@ -408,13 +411,15 @@ class SearchOptions(_message.Message):
     early_stopping: Global___EarlyStopping.ValueType
     """When a beam search ends. Not set: HEURISTIC."""
     min_new_tokens: _builtins.int
-    """Minimal number of tokens of each sentence's translation; at most max_new_tokens, if that is set."""
+    """Minimal number of tokens of each sentence's translation; at most max_new_tokens, if that is set.
+    Not set: 0.
+    """
     repetition_penalty: _builtins.float
     """From 1 to 100: the factor of the log-probability, in ranking, of tokens that the translation
     already contains. Not set: 1, no penalty.
     """
     no_repeat_ngram_size: _builtins.int
-    """No sequence of this many tokens occurs twice in a sentence. 0: no such rule."""
+    """No sequence of this many tokens occurs twice in a sentence. 0: no such rule. Not set: 0."""
     target_prefix: _builtins.str
     """The beginning of each text's translation, from which the model continues. If the text is split, it
     begins the first sentence that the model translates, after its line's markers. White space and
@@ -424,12 +429,12 @@ class SearchOptions(_message.Message):
     @_builtins.property
     def suppressed_tokens(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Pieces of the model's vocabulary that are never generated, at most 256. U+2581 stands for a space,
-        as in Token.piece.
+        as in Token.piece. They add to those of Model.default_search, which no request can allow.
         """
 
     @_builtins.property
     def sampling(self) -> Global___Sampling:
-        """Draw tokens at random instead of taking the best; only with beam_size 1."""
+        """Draw tokens at random instead of taking the best; only with beam_size 1, which it implies."""
 
     def __init__(
         self,
@@ -438,27 +443,35 @@ class SearchOptions(_message.Message):
         length_penalty: _builtins.float | None = ...,
         length_penalty_kind: Global___LengthPenaltyKind.ValueType = ...,
         early_stopping: Global___EarlyStopping.ValueType = ...,
-        min_new_tokens: _builtins.int = ...,
+        min_new_tokens: _builtins.int | None = ...,
         suppressed_tokens: _abc.Iterable[_builtins.str] | None = ...,
         repetition_penalty: _builtins.float | None = ...,
-        no_repeat_ngram_size: _builtins.int = ...,
+        no_repeat_ngram_size: _builtins.int | None = ...,
         target_prefix: _builtins.str = ...,
         sampling: Global___Sampling | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_beam_size", b"_beam_size", "_length_penalty", b"_length_penalty", "_repetition_penalty", b"_repetition_penalty", "beam_size", b"beam_size", "length_penalty", b"length_penalty", "repetition_penalty", b"repetition_penalty", "sampling", b"sampling"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_beam_size", b"_beam_size", "_length_penalty", b"_length_penalty", "_min_new_tokens", b"_min_new_tokens", "_no_repeat_ngram_size", b"_no_repeat_ngram_size", "_repetition_penalty", b"_repetition_penalty", "beam_size", b"beam_size", "length_penalty", b"length_penalty", "min_new_tokens", b"min_new_tokens", "no_repeat_ngram_size", b"no_repeat_ngram_size", "repetition_penalty", b"repetition_penalty", "sampling", b"sampling"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_beam_size", b"_beam_size", "_length_penalty", b"_length_penalty", "_repetition_penalty", b"_repetition_penalty", "beam_size", b"beam_size", "early_stopping", b"early_stopping", "length_penalty", b"length_penalty", "length_penalty_kind", b"length_penalty_kind", "min_new_tokens", b"min_new_tokens", "no_repeat_ngram_size", b"no_repeat_ngram_size", "repetition_penalty", b"repetition_penalty", "sampling", b"sampling", "suppressed_tokens", b"suppressed_tokens", "target_prefix", b"target_prefix"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_beam_size", b"_beam_size", "_length_penalty", b"_length_penalty", "_min_new_tokens", b"_min_new_tokens", "_no_repeat_ngram_size", b"_no_repeat_ngram_size", "_repetition_penalty", b"_repetition_penalty", "beam_size", b"beam_size", "early_stopping", b"early_stopping", "length_penalty", b"length_penalty", "length_penalty_kind", b"length_penalty_kind", "min_new_tokens", b"min_new_tokens", "no_repeat_ngram_size", b"no_repeat_ngram_size", "repetition_penalty", b"repetition_penalty", "sampling", b"sampling", "suppressed_tokens", b"suppressed_tokens", "target_prefix", b"target_prefix"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__beam_size: _TypeAlias = _typing.Literal["beam_size"]  # noqa: Y015
     _WhichOneofArgType__beam_size: _TypeAlias = _typing.Literal["_beam_size", b"_beam_size"]  # noqa: Y015
     _WhichOneofReturnType__length_penalty: _TypeAlias = _typing.Literal["length_penalty"]  # noqa: Y015
     _WhichOneofArgType__length_penalty: _TypeAlias = _typing.Literal["_length_penalty", b"_length_penalty"]  # noqa: Y015
+    _WhichOneofReturnType__min_new_tokens: _TypeAlias = _typing.Literal["min_new_tokens"]  # noqa: Y015
+    _WhichOneofArgType__min_new_tokens: _TypeAlias = _typing.Literal["_min_new_tokens", b"_min_new_tokens"]  # noqa: Y015
+    _WhichOneofReturnType__no_repeat_ngram_size: _TypeAlias = _typing.Literal["no_repeat_ngram_size"]  # noqa: Y015
+    _WhichOneofArgType__no_repeat_ngram_size: _TypeAlias = _typing.Literal["_no_repeat_ngram_size", b"_no_repeat_ngram_size"]  # noqa: Y015
     _WhichOneofReturnType__repetition_penalty: _TypeAlias = _typing.Literal["repetition_penalty"]  # noqa: Y015
     _WhichOneofArgType__repetition_penalty: _TypeAlias = _typing.Literal["_repetition_penalty", b"_repetition_penalty"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__beam_size) -> _WhichOneofReturnType__beam_size | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__length_penalty) -> _WhichOneofReturnType__length_penalty | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__min_new_tokens) -> _WhichOneofReturnType__min_new_tokens | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__no_repeat_ngram_size) -> _WhichOneofReturnType__no_repeat_ngram_size | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__repetition_penalty) -> _WhichOneofReturnType__repetition_penalty | None: ...
 
@@ -1355,6 +1368,7 @@ class Model(_message.Message):
     DEVICE_FIELD_NUMBER: _builtins.int
     LIMITS_FIELD_NUMBER: _builtins.int
     CAN_SCORE_FIELD_NUMBER: _builtins.int
+    DEFAULT_SEARCH_FIELD_NUMBER: _builtins.int
     SOURCE_LANGUAGE_CODES_FIELD_NUMBER: _builtins.int
     TARGET_LANGUAGE_CODES_FIELD_NUMBER: _builtins.int
     name: _builtins.str
@@ -1378,6 +1392,13 @@ class Model(_message.Message):
         """Limits of a request."""
 
     @_builtins.property
+    def default_search(self) -> Global___SearchOptions:
+        """How it searches where a request sets no other options: what its authors chose. Only `beam_size` is
+        always set; other fields where they differ from those of a plain search. (A limit of tokens, and an
+        end-of-sentence token that is forced there, are not among them.)
+        """
+
+    @_builtins.property
     def source_language_codes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """BCP-47 codes of the languages that it translates from."""
 
@@ -1397,12 +1418,13 @@ class Model(_message.Message):
         device: _builtins.str = ...,
         limits: Global___ModelLimits | None = ...,
         can_score: _builtins.bool = ...,
+        default_search: Global___SearchOptions | None = ...,
         source_language_codes: _abc.Iterable[_builtins.str] | None = ...,
         target_language_codes: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["limits", b"limits"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["default_search", b"default_search", "limits", b"limits"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["can_score", b"can_score", "device", b"device", "language_pairs", b"language_pairs", "limits", b"limits", "name", b"name", "precision", b"precision", "source_language_codes", b"source_language_codes", "target_language_codes", b"target_language_codes", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["can_score", b"can_score", "default_search", b"default_search", "device", b"device", "language_pairs", b"language_pairs", "limits", b"limits", "name", b"name", "precision", b"precision", "source_language_codes", b"source_language_codes", "target_language_codes", b"target_language_codes", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -81,7 +81,8 @@ class TranslationServiceServicer:
 
     def StreamTranslate(self, request, context):
         """Translates one text and sends the translation piece by piece while it is generated. The joined
-        deltas equal the result of Translate. The last message, and only that, is the summary.
+        deltas equal the result of Translate (with beam_size 1, if the model's default is another). The last
+        message, and only that, is the summary.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -66,7 +66,8 @@ class TranslationServiceStub:
     """
     StreamTranslate: _grpc.UnaryStreamMultiCallable[_translation_pb2.StreamTranslateRequest, _translation_pb2.StreamTranslateResponse]
     """Translates one text and sends the translation piece by piece while it is generated. The joined
-    deltas equal the result of Translate. The last message, and only that, is the summary.
+    deltas equal the result of Translate (with beam_size 1, if the model's default is another). The last
+    message, and only that, is the summary.
     """
     Score: _grpc.UnaryUnaryMultiCallable[_translation_pb2.ScoreRequest, _translation_pb2.ScoreResponse]
     """Computes how probable given translations are, without translating: the model reads each pair in
@@ -94,7 +95,8 @@ class TranslationServiceAsyncStub(TranslationServiceStub):
     """
     StreamTranslate: _aio.UnaryStreamMultiCallable[_translation_pb2.StreamTranslateRequest, _translation_pb2.StreamTranslateResponse]  # type: ignore[assignment]
     """Translates one text and sends the translation piece by piece while it is generated. The joined
-    deltas equal the result of Translate. The last message, and only that, is the summary.
+    deltas equal the result of Translate (with beam_size 1, if the model's default is another). The last
+    message, and only that, is the summary.
     """
     Score: _aio.UnaryUnaryMultiCallable[_translation_pb2.ScoreRequest, _translation_pb2.ScoreResponse]  # type: ignore[assignment]
     """Computes how probable given translations are, without translating: the model reads each pair in
@@ -131,7 +133,8 @@ class TranslationServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_translation_pb2.StreamTranslateResponse], _abc.AsyncIterator[_translation_pb2.StreamTranslateResponse]]:
         """Translates one text and sends the translation piece by piece while it is generated. The joined
-        deltas equal the result of Translate. The last message, and only that, is the summary.
+        deltas equal the result of Translate (with beam_size 1, if the model's default is another). The last
+        message, and only that, is the summary.
         """
 
     @_abc_1.abstractmethod

@@ -1,0 +1,54 @@
+"""The search that a model's authors chose, as the default of requests."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from model.bundle import Bundle, broken_manifest
+from service.decoding.requests import SearchOptions
+from service.errors import InvalidArgumentError, StartupError
+from service.runtime.plan import RunnerLimits
+
+# Options that belong to a request.
+_NO_DEFAULTS = {"num_hypotheses", "prefix_ids", "sampling"}
+_KNOWN = {field.name for field in dataclasses.fields(SearchOptions)} - _NO_DEFAULTS
+
+
+def default_search(bundle: Bundle) -> SearchOptions:
+    """The bundle's `search`; a greedy one where it has none.
+
+    A limit of tokens over the model's own is lowered to it.
+
+    Raises:
+        BundleCorruptError: a field is unknown or has a value that can't be used; names it.
+    """
+    fields: dict[str, Any] = {
+        n: tuple(v) if isinstance(v, list) else v for n, v in bundle.search.items()
+    }
+    if unknown := sorted(fields.keys() - _KNOWN):
+        raise broken_manifest(bundle.path, f"search.{unknown[0]} is unknown: update dragoman")
+    if type(longest := fields.get("max_new_tokens")) is int:
+        fields["max_new_tokens"] = min(longest, bundle.max_target_positions)
+    size = bundle.config.vocab_size
+    if any(type(i) is not int or not 0 <= i < size for i in fields.get("suppressed_ids", ())):
+        raise broken_manifest(bundle.path, "search.suppressed_ids are not token ids")
+    try:
+        return SearchOptions(**fields)
+    except InvalidArgumentError as exc:
+        raise broken_manifest(bundle.path, f"search.{exc.field}: {exc.description}") from exc
+    except TypeError as exc:
+        raise broken_manifest(bundle.path, f"search: {exc}") from exc
+
+
+def check_rows(name: str, search: SearchOptions, limits: RunnerLimits) -> None:
+    """Compare a model's default search with the rows that it got.
+
+    Raises:
+        StartupError: a beam is wider than all rows; says what to do.
+    """
+    if search.beam_size > limits.max_rows:
+        raise StartupError(
+            f"the model {name!r} searches with a beam of {search.beam_size} by default, which "
+            f"needs as many rows in one lane; there are {limits.max_rows}: raise --max-rows"
+        )
