@@ -220,7 +220,8 @@ def _address(g: random.Random) -> str:
 
 def _emoji(g: random.Random) -> str:
     count: int = g.choice([1, 1, 1, 2, 3])
-    return g.choice(_EMOJI) * count
+    emoji: str = g.choice(_EMOJI)
+    return emoji * count
 
 
 def _code(g: random.Random) -> str:
