@@ -14,6 +14,7 @@ from model.bundle import Bundle, BundleError, installed_runtime_version
 from model.processor import num_usable_cores
 from model.tokenizer import TokenizerError
 from service.api.registry import Registry, ServedModel
+from service.api.routing import RoutingRules
 from service.engine.engine import Engine, EngineConfig
 from service.engine.metrics import ModelMetrics
 from service.errors import StartupError
@@ -40,7 +41,9 @@ def load_models(settings: Settings, metrics: ServerMetrics) -> Registry:
     """
     metrics.set_build(dragoman.__version__, installed_runtime_version() or "unknown")
     paths = settings.model or shipped_models()
-    return Registry([load_model(path, settings, metrics) for path in _distinct(paths)])
+    models = [load_model(path, settings, metrics) for path in _distinct(paths)]
+    rules = RoutingRules(settings.default, not settings.no_pivot, settings.pivot_languages)
+    return Registry(models, rules)
 
 
 def load_model(path: Path, settings: Settings, metrics: ServerMetrics) -> ServedModel:
@@ -80,6 +83,7 @@ def load_model(path: Path, settings: Settings, metrics: ServerMetrics) -> Served
                 settings.max_texts, settings.max_characters, settings.max_request_characters
             ),
         ),
+        origin=bundle.origin,
     )
     metrics.set_model(
         model=model.name,

@@ -164,6 +164,8 @@ def batch(
         model=message.model,
         **_seconds(message.timing),
         request_id=_request_id(trailing),
+        pivot_language=message.pivot_language_code,
+        pivot_model=message.pivot_model,
     )
 
 
@@ -190,6 +192,8 @@ def stream_end(message: pb.StreamSummary) -> StreamEnd:
         was_split=message.was_split,
         model=message.model,
         **_seconds(message.timing),
+        pivot_language=message.pivot_language_code,
+        pivot_model=message.pivot_model,
     )
 
 
@@ -213,6 +217,7 @@ def model_info(message: pb.Model) -> ModelInfo:
             max_rows=limits.max_rows,
         ),
         can_score=message.can_score,
+        origin=message.origin,
     )
 
 

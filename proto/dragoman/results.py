@@ -154,9 +154,12 @@ class TranslationBatch:
 
     Attributes:
         translations: one for each text, in order.
-        model: the name of the model.
+        model: the name of the model; with a pivot, of the second one.
         queue_seconds, compute_seconds: time spent on the server.
         request_id: identifies the call in the server's log.
+        pivot_language: the third language that the texts were translated through; "" if the model
+            translated directly.
+        pivot_model: the name of the model that translated into that language.
     """
 
     translations: list[Translation]
@@ -164,6 +167,8 @@ class TranslationBatch:
     queue_seconds: float
     compute_seconds: float
     request_id: str
+    pivot_language: str = ""
+    pivot_model: str = ""
 
 
 @dataclass(frozen=True)
@@ -216,6 +221,8 @@ class StreamEnd:
     model: str
     queue_seconds: float
     compute_seconds: float
+    pivot_language: str = ""
+    pivot_model: str = ""
 
 
 @dataclass(frozen=True)
@@ -241,6 +248,7 @@ class ModelInfo:
         device: "cpu" or "cuda".
         limits: the largest request that it accepts.
         can_score: whether it supports `score` and `return_alignments`.
+        origin: where its weights come from, in words; "" if the server does not know.
     """
 
     name: str
@@ -250,3 +258,4 @@ class ModelInfo:
     device: str
     limits: ModelLimits
     can_score: bool = False
+    origin: str = ""

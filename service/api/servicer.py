@@ -20,6 +20,7 @@ from service.api.conversions import (
     score_options_of,
 )
 from service.api.registry import Registry, ServedModel
+from service.api.routing import Route
 from service.api.status import code_of
 from service.errors import InvalidArgumentError, UnavailableError
 from service.observability.metrics import ServerMetrics
@@ -56,11 +57,12 @@ class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
         self, request: pb.TranslateRequest, context: Context
     ) -> pb.TranslateResponse:
         """Translate all texts, in order."""
-        model, call = self._begin(request, "contents", "texts")
-        results = await model.translator.translate(
+        route, call = self._begin(request, "contents", "texts")
+        results = await route.translator.translate(
             list(request.contents), options_of(request.options), **_common(call, context)
         )
-        response = pb.TranslateResponse(model=model.name)
+        response = pb.TranslateResponse()
+        _set_models(response, route)
         await self._answer(response, results, add_translation, call)
         return response
 
@@ -68,21 +70,22 @@ class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
         self, request: pb.StreamTranslateRequest, context: Context
     ) -> AsyncIterator[pb.StreamTranslateResponse]:
         """Stream the deltas of one text, then the summary."""
-        model, call = self._resolve(request), current_call()
-        call.facts.update(model=model.name, texts=1)
-        events = model.translator.stream(
+        route, call = self._route(request), current_call()
+        call.facts["texts"] = 1
+        events = route.translator.stream(
             request.content, options_of(request.options), **_common(call, context)
         )
         async for event in events:
             if isinstance(event, TextResult):
                 self._count([event], call)
-                yield pb.StreamTranslateResponse(summary=_summary(event, model))
+                yield pb.StreamTranslateResponse(summary=_summary(event, route))
             elif event.text:
                 yield pb.StreamTranslateResponse(delta=pb.TextDelta(text=event.text))
 
     async def Score(self, request: pb.ScoreRequest, context: Context) -> pb.ScoreResponse:
         """Score all pairs, in order."""
-        model, call = self._begin(request, "pairs", "pairs")
+        route, call = self._begin(request, "pairs", "pairs")
+        model = route.model
         pairs = [(pair.source_text, pair.translated_text) for pair in request.pairs]
         results = await model.translator.scorer.score(
             pairs, score_options_of(request.options), **_common(call, context)
@@ -103,18 +106,18 @@ class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
 
     def _begin(
         self, request: pb.TranslateRequest | pb.ScoreRequest, field: str, unit: str
-    ) -> tuple[ServedModel, CallContext]:
-        """The model for a request with several texts or pairs, and its call; checks their number.
+    ) -> tuple[Route, CallContext]:
+        """The route of a request with several texts or pairs, and its call; checks their number.
 
         Before they are unpacked: a message of a few megabytes can hold millions of empty ones.
         """
         count = len(getattr(request, field))
         if not count:
             raise InvalidArgumentError(field, f"at least one {unit[:-1]} is needed")
-        model, call = self._resolve(request), current_call()
-        model.translator.limits.check_count(field, count, unit)
-        call.facts.update({"model": model.name, unit: count})
-        return model, call
+        route, call = self._route(request), current_call()
+        route.model.translator.limits.check_count(field, count, unit)
+        call.facts[unit] = count
+        return route, call
 
     async def _answer(
         self, response: _Response, results: Sequence[_Result], add: _Add, call: CallContext
@@ -135,12 +138,26 @@ class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
             target_tokens=sum(result.num_target_tokens for result in results),
         )
 
-    def _resolve(
+    def _route(
         self, request: pb.TranslateRequest | pb.StreamTranslateRequest | pb.ScoreRequest
-    ) -> ServedModel:
-        return self._registry.resolve(
-            request.model, request.source_language_code, request.target_language_code
+    ) -> Route:
+        """The route of a request, for its log line and the metrics too."""
+        allow_pivot: bool | None = False
+        if not isinstance(request, pb.ScoreRequest):  # two models have no common probability
+            options = request.options
+            allow_pivot = options.allow_pivot if options.HasField("allow_pivot") else None
+        route = self._registry.route(
+            request.model,
+            request.source_language_code,
+            request.target_language_code,
+            allow_pivot=allow_pivot,
         )
+        facts = current_call().facts
+        facts["model"] = route.model.name
+        if route.pivot_model:
+            facts.update(pivot_model=route.pivot_model, pivot_language=route.pivot_language)
+            self._metrics.call_pivoted(route.pivot_model, route.model.name)
+        return route
 
 
 def _describe(model: ServedModel) -> pb.Model:
@@ -161,6 +178,7 @@ def _describe(model: ServedModel) -> pb.Model:
             max_rows=engine_limits.max_rows,
         ),
         can_score=model.engine.can_score,
+        origin=model.origin,
     )
 
 
@@ -171,14 +189,21 @@ def _common(call: CallContext, context: Context) -> CallArguments:
     return {"deadline": deadline, "request_id": call.request_id, "client": call.client}
 
 
-def _summary(result: TextResult, model: ServedModel) -> pb.StreamSummary:
+def _set_models(answer: pb.TranslateResponse | pb.StreamSummary, route: Route) -> None:
+    """Set the models that translated, and the language between them."""
+    answer.model = route.model.name
+    answer.pivot_language_code = route.pivot_language
+    answer.pivot_model = route.pivot_model
+
+
+def _summary(result: TextResult, route: Route) -> pb.StreamSummary:
     summary = pb.StreamSummary(
         finish_reason=finish_reason_of(result),
         source_token_count=result.num_source_tokens,
         target_token_count=result.num_target_tokens,
         was_split=result.was_split,
-        model=model.name,
     )
+    _set_models(summary, route)
     _set_timing(summary.timing, [result])
     return summary
 

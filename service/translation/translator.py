@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections import deque
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from typing import Unpack
@@ -47,6 +46,8 @@ class Translator:
 
     Attributes:
         limits: the largest request that is accepted.
+        tokenizer: the model's.
+        preparer: segments and tokenizes for the model.
         scorer: scores translations with the same model.
     """
 
@@ -60,17 +61,15 @@ class Translator:
     ) -> None:
         self.limits = limits or TranslatorLimits()
         self._engine = engine
-        self._tokenizer = tokenizer
-        self._preparer = TextPreparer(
-            tokenizer, source_language, engine.limits.max_source_positions
-        )
+        self.tokenizer = tokenizer
+        self.preparer = TextPreparer(tokenizer, source_language, engine.limits.max_source_positions)
         self._detokenizer = Detokenizer(tokenizer.target)
         self._search_options = functools.lru_cache(_MAX_OPTIONS_KEPT)(
             functools.partial(
                 TranslateOptions.search_options, limits=engine.widest, tokenizer=tokenizer.target
             )
         )
-        self.scorer = PairScorer(engine, tokenizer, self._preparer, self.limits)
+        self.scorer = PairScorer(engine, tokenizer, self.preparer, self.limits)
 
     async def translate(
         self,
@@ -99,19 +98,17 @@ class Translator:
             UnavailableError: the engine does not serve.
         """
         options, client = options or TranslateOptions(), shared.get("client", "")
-        self.limits.check_count("contents", len(texts), "texts")
-        names = [f"contents[{index}]" for index in range(len(texts))]
-        await self._preparer.check_lengths(self.limits, "contents", names, texts, client)
-        call = self._call(options, shared)
+        await self.check_texts(texts, client)
+        call = self.call(options, shared)
         if options.return_alignments:
             await self._engine.prepare_scoring()
         try:
             pending: list[PendingText | TextError] = []
-            async for prepared in self._preparer.prepare_all(
+            async for prepared in self.preparer.prepare_all(
                 texts, split_sentences=options.split_sentences, client=client
             ):
                 if isinstance(prepared, PreparedText):
-                    pieces = await self._submit(prepared, call)
+                    pieces = await self.submit(prepared, call)
                     pending.append(PendingText(prepared, pieces, call.started_at))
                 else:
                     pending.append(prepared)
@@ -119,7 +116,7 @@ class Translator:
                 await self._submit_alignments(pending, call, options.return_alignments)
             yielder = CooperativeYield()
             return [
-                await self._finish(text, f"contents[{index}]", options, yielder)
+                await self.finish(text, f"contents[{index}]", options, yielder)
                 for index, text in enumerate(pending)
             ]
         finally:
@@ -146,26 +143,37 @@ class Translator:
         """
         options, client = options or TranslateOptions(), shared.get("client", "")
         options.check_streamable()
-        self.limits.check_length("content", len(text))
-        [length] = await self._preparer.lengths([text], client=client)
-        self.limits.check_length("content", length, NORMALISED)
-        call = self._call(options, shared)
+        await self.check_text(text, client)
+        call = self.call(options, shared)
         try:
-            prepared = await self._preparer.prepare_one(
+            prepared = await self.preparer.prepare_one(
                 text, split_sentences=options.split_sentences, client=client
             )
             pending = PendingText(prepared, [], call.started_at)
             deltas = []
-            async for delta in self._deltas(call, pending):
-                deltas.append(delta)
-                yield StreamDelta(delta)
+            for submitted in call.submit_ahead(prepared):
+                async for delta in self.deltas(submitted, pending):
+                    deltas.append(delta)
+                    yield StreamDelta(delta)
             yield pending.result("".join(deltas))
         except TextError as exc:
             raise InvalidArgumentError("content", str(exc)) from exc
         finally:
             call.close()
 
-    async def _submit(self, prepared: PreparedText, call: EngineCall) -> list[SubmittedPiece]:
+    async def check_texts(self, texts: Sequence[str], client: str) -> None:
+        """Raise InvalidArgumentError for too many texts or characters; names the field."""
+        self.limits.check_count("contents", len(texts), "texts")
+        names = [f"contents[{index}]" for index in range(len(texts))]
+        await self.preparer.check_lengths(self.limits, "contents", names, texts, client)
+
+    async def check_text(self, text: str, client: str) -> None:
+        """The same for a single text, of a stream."""
+        self.limits.check_length("content", len(text))
+        [length] = await self.preparer.lengths([text], client=client)
+        self.limits.check_length("content", length, NORMALISED)
+
+    async def submit(self, prepared: PreparedText, call: EngineCall) -> list[SubmittedPiece]:
         """Submit every piece of a text."""
         submitted: list[SubmittedPiece] = []
         opening = prepared.opening
@@ -187,47 +195,37 @@ class Translator:
                 result = await submitted.generation.result()
                 source_ids = submitted.generation.request.source_ids
                 for hypothesis in result.hypotheses if result.error is None else ():
-                    end = (self._tokenizer.eos_id,) if hypothesis.ended else ()
+                    end = (self.tokenizer.eos_id,) if hypothesis.ended else ()
                     target_ids = (*hypothesis.token_ids, *end)
                     if kind == "soft":
                         weights.add(len(source_ids), len(target_ids))
                     submitted.scorings.append(await call.score(source_ids, target_ids, kind))
 
-    def _call(self, options: TranslateOptions, shared: CallArguments) -> EngineCall:
+    def call(self, options: TranslateOptions, shared: CallArguments) -> EngineCall:
         """The engine call of a request. Raises InvalidArgumentError for bad options."""
         search = self._search_options(options)
-        start_ids = self._tokenizer.target.start_ids
+        start_ids = self.tokenizer.target.start_ids
         return EngineCall(self._engine, search, options.priority, start_ids, **shared)
 
-    async def _deltas(self, call: EngineCall, pending: PendingText) -> AsyncIterator[str]:
-        """Submit the pieces of a text, and yield their translations in order as they are made."""
-        waiting, opening = deque(pending.prepared.pieces), pending.prepared.opening
-        in_flight: deque[SubmittedPiece] = deque()
-        while waiting or in_flight:
-            while waiting:
-                submitted = call.try_submit(waiting[0], opens=waiting[0] is opening)
-                if submitted is None:
-                    break
-                in_flight.append(submitted)
-                waiting.popleft()
-            submitted = in_flight.popleft()
-            if copied := submitted.copied:
-                yield copied
-            generation = submitted.generation
-            if generation is None:
-                continue
-            text = self._detokenizer.stream()
-            async for token_ids in generation:
-                if delta := text.add(token_ids):
-                    yield delta
-            result = await generation.result()
-            if result.error is not None:
-                raise result.error
-            pending.generated.append((generation, result))
-            if delta := text.finish():
+    async def deltas(self, submitted: SubmittedPiece, pending: PendingText) -> AsyncIterator[str]:
+        """Yield the translation of a piece of a text as it is made, and add it to the text."""
+        if copied := submitted.copied:
+            yield copied
+        generation = submitted.generation
+        if generation is None:
+            return
+        text = self._detokenizer.stream()
+        async for token_ids in generation:
+            if delta := text.add(token_ids):
                 yield delta
+        result = await generation.result()
+        if result.error is not None:
+            raise result.error
+        pending.generated.append((generation, result))
+        if delta := text.finish():
+            yield delta
 
-    async def _finish(
+    async def finish(
         self,
         pending: PendingText | TextError,
         field: str,
@@ -252,7 +250,7 @@ class Translator:
             if error is None and options.returns_sentences:
                 scored = [hypothesis for score in scores for hypothesis in score.hypotheses]
                 pending.sentences.append(
-                    sentence_result(submitted.piece, result, self._tokenizer, options, scored)
+                    sentence_result(submitted.piece, result, self.tokenizer, options, scored)
                 )
-            texts.append(self._tokenizer.target.decode(result.token_ids))
+            texts.append(self.tokenizer.target.decode(result.token_ids))
         return pending.result("" if error else "".join(texts), error)
