@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from service.api.routing import Route, Router, RoutingRules, listed, shortened
@@ -37,9 +37,10 @@ class ServedModel:
     translator: Translator
     origin: str = ""
 
-    def directions(self) -> Iterator[tuple[str, str]]:
+    @property
+    def directions(self) -> Iterable[tuple[str, str]]:
         """The pairs of languages that it translates, source first."""
-        yield self.source, self.target
+        return [(self.source, self.target)]
 
     def fits(self, source: str, target: str) -> bool:
         """Whether it translates from `source` to `target`; "" is any language."""
@@ -74,7 +75,7 @@ class Registry:
                     "only one of them, or export one again with `dragoman export --name`"
                 )
             self._models[model.name] = model
-        self._router = Router(self._models, rules or RoutingRules())
+        self._router = Router(self, rules or RoutingRules())
 
     def __iter__(self) -> Iterator[ServedModel]:
         return iter(self._models.values())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -83,14 +83,14 @@ class Router:
     """Finds routes through the models of a server.
 
     Args:
-        models: by name, in order of preference; may change.
+        models: in order of preference; read anew for each request, since they may change.
         rules: how to choose among them.
 
     Raises:
         StartupError: the rules name a model or a language that there is not.
     """
 
-    def __init__(self, models: Mapping[str, ServedModel], rules: RoutingRules) -> None:
+    def __init__(self, models: Iterable[ServedModel], rules: RoutingRules) -> None:
         self._models = models
         self._rules = rules
         self._defaults: dict[tuple[str, str], str] = {}  # by languages in lower case
@@ -124,7 +124,7 @@ class Router:
             InvalidArgumentError: a language is missing and more than one is possible.
             NotFoundError: there is none; the message lists the directions.
         """
-        models = list(self._models.values())
+        models = list(self._models)
         if (leg := self._leg(models, source, target)) is not None:
             return Route((leg,))
         pivot = self._pivot(models, source, target)
@@ -161,9 +161,9 @@ class Router:
 
     def _pivot_languages(self) -> Sequence[str]:
         """Languages that models translate into and from, in order of preference."""
-        models = list(self._models.values())
+        models = list(self._models)
         if not _are_same(models, self._pivots_of):
-            pairs = [pair for model in models for pair in model.directions()]
+            pairs = [pair for model in models for pair in model.directions]
             sources = {source.lower() for source, _ in pairs}
             targets = dict.fromkeys(target for _, target in pairs)
             found = [t for t in targets if any(r.lower() in sources for r in _ranges(t))]
@@ -190,12 +190,13 @@ class Router:
         codes, equals, name = text.partition("=")
         if not equals or "-" not in codes or not name:
             raise StartupError(f"setting default: must be like en-de=NAME, not {text!r}")
-        if name not in self._models:
+        models = {model.name: model for model in self._models}
+        if name not in models:
             raise StartupError(
                 f"setting default: {text}: there is no model {shortened(name)}; "
-                f"there are: {listed(list(self._models))}"
+                f"there are: {listed(list(models))}"
             )
-        parts, model = codes.split("-"), self._models[name]
+        parts, model = codes.split("-"), models[name]
         splits = [("-".join(parts[:n]), "-".join(parts[n:])) for n in range(1, len(parts))]
         pairs = [pair for pair in splits if model.fits(*pair)]
         if not pairs:
@@ -224,7 +225,7 @@ def _only_pair(models: Iterable[ServedModel], source: str, target: str) -> tuple
     pairs = [
         pair
         for model in models
-        for pair in model.directions()
+        for pair in model.directions
         if source.lower() in ("", pair[0].lower()) and target.lower() in ("", pair[1].lower())
     ]
     for field, given, languages in (
@@ -248,7 +249,7 @@ def _not_found(
 
 
 def _pairs(models: Iterable[ServedModel]) -> list[str]:
-    return sorted({f"{source} to {target}" for m in models for source, target in m.directions()})
+    return sorted({f"{source} to {target}" for m in models for source, target in m.directions})
 
 
 def _ranges(code: str) -> Iterator[str]:

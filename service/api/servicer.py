@@ -26,6 +26,7 @@ from service.errors import InvalidArgumentError, UnavailableError
 from service.observability.metrics import ServerMetrics
 from service.translation.engine_call import CallArguments
 from service.translation.fairness import CooperativeYield
+from service.translation.options import TranslateOptions
 from service.translation.pair_scorer import PairResult
 from service.translation.results import TextResult
 
@@ -59,7 +60,7 @@ class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
         """Translate all texts, in order."""
         route, call = self._begin(request, "contents", "texts")
         results = await route.translator.translate(
-            list(request.contents), options_of(request.options), **_common(call, context)
+            list(request.contents), *_options(request, route), **_common(call, context)
         )
         response = pb.TranslateResponse()
         _set_models(response, route)
@@ -73,7 +74,7 @@ class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
         route, call = self._route(request), current_call()
         call.facts["texts"] = 1
         events = route.translator.stream(
-            request.content, options_of(request.options), **_common(call, context)
+            request.content, *_options(request, route), **_common(call, context)
         )
         async for event in events:
             if isinstance(event, TextResult):
@@ -187,6 +188,13 @@ def _common(call: CallContext, context: Context) -> CallArguments:
     remaining = time_remaining(context)
     deadline = None if remaining is None else time.monotonic() + remaining
     return {"deadline": deadline, "request_id": call.request_id, "client": call.client}
+
+
+def _options(
+    request: pb.TranslateRequest | pb.StreamTranslateRequest, route: Route
+) -> list[TranslateOptions]:
+    """The options for each model of a route."""
+    return [options_of(request.options) for _ in route.legs]
 
 
 def _set_models(answer: pb.TranslateResponse | pb.StreamSummary, route: Route) -> None:

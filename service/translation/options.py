@@ -126,7 +126,7 @@ class TranslateOptions:
         return self.num_hypotheses is not None or self.shows_tokens
 
     def into_pivot(self, language: str) -> TranslateOptions:
-        """The options of a translation into a pivot language, from which another follows.
+        """These options for the first model, which translates into a pivot language.
 
         How to search stays; what concerns the translation that is returned is left out.
 

@@ -45,16 +45,24 @@ class PivotTranslator:
     async def translate(
         self,
         texts: Sequence[str],
-        options: TranslateOptions | None = None,
+        first_options: TranslateOptions,
+        options: TranslateOptions,
         **shared: Unpack[CallArguments],
     ) -> list[TextResult]:
-        """Translate all texts; arguments, results and errors as of `Translator.translate`.
+        """Translate all texts; results and errors as of `Translator.translate`.
+
+        Args:
+            texts: the texts.
+            first_options: the request's options with the first model's defaults. Only how to search
+                is taken of them (`TranslateOptions.into_pivot`).
+            options: with the second model's defaults.
+            shared: deadline, request id and client.
 
         Raises:
             InvalidArgumentError: also for alignments.
         """
-        options, client = options or TranslateOptions(), shared.get("client", "")
-        legs = self._legs(options, shared)
+        client = shared.get("client", "")
+        legs = self._legs(first_options, options, shared)
         await self._first.check_texts(texts, client)
         try:
             firsts: list[PendingText | TextError] = []
@@ -83,16 +91,18 @@ class PivotTranslator:
     async def stream(
         self,
         text: str,
-        options: TranslateOptions | None = None,
+        first_options: TranslateOptions,
+        options: TranslateOptions,
         **shared: Unpack[CallArguments],
     ) -> AsyncIterator[StreamDelta | TextResult]:
-        """Translate one text as a stream; arguments, items and errors as of `Translator.stream`.
+        """Translate one text as a stream; items and errors as of `Translator.stream`.
 
         A sentence's deltas begin when its translation into the pivot language is complete.
+        Arguments as of `translate`.
         """
-        options, client = options or TranslateOptions(), shared.get("client", "")
+        client = shared.get("client", "")
         options.check_streamable()
-        legs = self._legs(options, shared)
+        legs = self._legs(first_options, options, shared)
         await self._first.check_text(text, client)
         feeding: asyncio.Task[None] | None = None
         try:
@@ -121,9 +131,11 @@ class PivotTranslator:
             finally:
                 legs.close()
 
-    def _legs(self, options: TranslateOptions, shared: CallArguments) -> _Legs:
+    def _legs(
+        self, first_options: TranslateOptions, options: TranslateOptions, shared: CallArguments
+    ) -> _Legs:
         """The calls to both engines. Raises InvalidArgumentError for bad options."""
-        into_pivot = options.into_pivot(self._language)
+        into_pivot = first_options.into_pivot(self._language)
         second = self._second.call(options, shared)
         return _Legs(self._first.call(into_pivot, shared), second)
 

@@ -60,11 +60,30 @@ class Leg:
     seen: Seen
 
 
+class Pivot:
+    """A pivot translator, for a request's options without defaults of a model."""
+
+    def __init__(self, first: Translator, second: Translator) -> None:
+        self._translator = PivotTranslator(first, second, "en")
+
+    async def translate(
+        self, texts: list[str], options: TranslateOptions | None = None, **shared: Any
+    ) -> list[TextResult]:
+        options = options or TranslateOptions()
+        return await self._translator.translate(texts, options, options, **shared)
+
+    def stream(
+        self, text: str, options: TranslateOptions | None = None
+    ) -> AsyncIterator[StreamDelta | TextResult]:
+        options = options or TranslateOptions()
+        return self._translator.stream(text, options, options)
+
+
 @dataclass
 class Legs:
     first: Leg
     second: Leg
-    translator: PivotTranslator
+    translator: Pivot
 
 
 @asynccontextmanager
@@ -93,11 +112,11 @@ async def pivoting(
     tokenizer: Tokenizer, first: dict[str, Any] | None = None, **second: Any
 ) -> AsyncIterator[Legs]:
     async with leg(tokenizer, **(first or {})) as one, leg(tokenizer, **second) as two:
-        yield Legs(one, two, PivotTranslator(one.translator, two.translator, "en"))
+        yield Legs(one, two, Pivot(one.translator, two.translator))
 
 
 async def streamed(
-    translator: PivotTranslator, text: str, options: TranslateOptions | None = None
+    translator: Pivot, text: str, options: TranslateOptions | None = None
 ) -> tuple[str, TextResult]:
     deltas: list[str] = []
     async for event in translator.stream(text, options):
