@@ -23,6 +23,7 @@ from service.runtime.plan import LanedRunner
 from service.settings import Settings, shipped_models
 from service.translation.options import TranslatorLimits
 from service.translation.translator import Translator
+from service.worker.memory import check_memory
 from service.worker.opening import open_model
 from service.worker.process import ModelProcess
 
@@ -40,8 +41,12 @@ def load_models(settings: Settings, metrics: ServerMetrics) -> Registry:
         StartupError: a bundle can't be used; the message says what to do.
     """
     metrics.set_build(dragoman.__version__, installed_runtime_version() or "unknown")
-    paths = settings.model or shipped_models()
-    models = [load_model(path, settings, metrics) for path in _distinct(paths)]
+    paths = _distinct(settings.model or shipped_models())
+    if settings.device == "cpu":  # a GPU's rows follow from its free memory
+        check_memory(
+            [_manifest(path) for path in paths], settings, own_process=_has_own_process(settings)
+        )
+    models = [load_model(path, settings, metrics) for path in paths]
     rules = RoutingRules(settings.default, not settings.no_pivot, settings.pivot_languages)
     return Registry(models, rules)
 
@@ -94,6 +99,14 @@ def load_model(path: Path, settings: Settings, metrics: ServerMetrics) -> Served
         target=model.target,
     )
     return model
+
+
+def _manifest(path: Path) -> Bundle:
+    """The bundle, without a look into its files."""
+    try:
+        return Bundle.load(path, verify=False)
+    except BundleError as exc:
+        raise StartupError(str(exc)) from exc
 
 
 def _has_own_process(settings: Settings) -> bool:
