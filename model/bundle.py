@@ -212,7 +212,7 @@ class Bundle:
         name = _words(imported.get("hub")) or _words(imported.get("directory")) or "files"
         facts = (
             _words(imported.get("architecture")),
-            (revision := _words(imported.get("revision"))) and f"revision {revision}",
+            (revision := _words(imported.get("revision"))) and f"revision {revision[:12]}",
             (licence := _words(imported.get("license"))) and f"licence {licence}",
         )
         known = ", ".join(filter(None, facts))
