@@ -21,6 +21,7 @@ from export.huggingface.comparison import (
 from export.huggingface.directions import read_directions
 from export.huggingface.directory import ModelDirectory
 from export.huggingface.generation import default_search
+from export.huggingface.model_card import licence_of
 from export.huggingface.vocabularies import read_all_vocabularies, read_vocabularies
 from export.parity import SENTENCES, OnProgress, ParityReport, check_parity
 from model.bundle import MANIFEST_FILE, Bundle, BundleError, file_sha256
@@ -92,7 +93,8 @@ def import_directory(
         )
     provenance: dict[str, Any] = {
         "imported_from": {"architecture": family.name, "directory": path.resolve().name}
-        | {"config_sha256": file_sha256(path / "config.json"), **(origin or {})},
+        | {"config_sha256": file_sha256(path / "config.json"), **(origin or {})}
+        | licence_of(path),
         "agreement": agreement and dataclasses.asdict(agreement),
     }
     arrays = {name: tensor.numpy() for name, tensor in model.state_dict().items()}

@@ -211,6 +211,28 @@ class Bundle:
         return dict(self.manifest.get("search", {}))
 
     @property
+    def origin(self) -> str:
+        """Where the weights come from, in words; "" if the manifest does not say."""
+        provenance = self.manifest["provenance"]
+        imported = provenance.get("imported_from")
+        if not isinstance(imported, dict):
+            recipe = _words(provenance.get("recipe"))
+            return f"trained with the recipe {recipe}" if recipe else ""
+        name = _words(imported.get("hub")) or _words(imported.get("directory")) or "files"
+        facts = (
+            _words(imported.get("architecture")),
+            (revision := _words(imported.get("revision"))) and f"revision {revision[:12]}",
+            (licence := _words(imported.get("license"))) and f"licence {licence}",
+        )
+        known = ", ".join(filter(None, facts))
+        return f"imported from {name}" + (f" ({known})" if known else "")
+
+    @property
+    def num_bytes(self) -> int:
+        """Size of its files."""
+        return sum((self.path / name).stat().st_size for name in self.manifest["sha256"])
+
+    @property
     def encoder_path(self) -> Path:
         """The encoder graph."""
         return self.path / str(self.manifest["graphs"]["encoder"])
@@ -501,6 +523,11 @@ def broken_manifest(path: Path, why: str) -> BundleCorruptError:
     return BundleCorruptError(
         f"{path / MANIFEST_FILE} cannot be used: {why}; copy the bundle again, or export it again"
     )
+
+
+def _words(value: Any) -> str:
+    """A text of the provenance, which anything may have written; "" for anything else."""
+    return value[:128] if isinstance(value, str) and value.isprintable() else ""
 
 
 def _is_plain_name(name: str) -> bool:

@@ -14,6 +14,7 @@ from model.bundle import Bundle, BundleError, installed_runtime_version
 from model.processor import num_usable_cores
 from model.tokenizer import TokenizerError
 from service.api.registry import Registry, ServedModel
+from service.api.routing import RoutingRules
 from service.engine.engine import Engine, EngineConfig
 from service.engine.metrics import ModelMetrics
 from service.errors import StartupError
@@ -23,6 +24,7 @@ from service.settings import Settings, shipped_models
 from service.translation.default_search import check_rows, default_search
 from service.translation.options import TranslatorLimits
 from service.translation.translator import Translator
+from service.worker.memory import check_memory
 from service.worker.opening import open_model
 from service.worker.process import ModelProcess
 
@@ -40,8 +42,14 @@ def load_models(settings: Settings, metrics: ServerMetrics) -> Registry:
         StartupError: a bundle can't be used; the message says what to do.
     """
     metrics.set_build(dragoman.__version__, installed_runtime_version() or "unknown")
-    paths = settings.model or shipped_models()
-    return Registry([load_model(path, settings, metrics) for path in _distinct(paths)])
+    paths = _distinct(settings.model or shipped_models())
+    if settings.device == "cpu":  # a GPU's rows follow from its free memory
+        check_memory(
+            [_manifest(path) for path in paths], settings, own_process=_has_own_process(settings)
+        )
+    models = [load_model(path, settings, metrics) for path in paths]
+    rules = RoutingRules(settings.default, not settings.no_pivot, settings.pivot_languages)
+    return Registry(models, rules)
 
 
 def load_model(path: Path, settings: Settings, metrics: ServerMetrics) -> ServedModel:
@@ -85,6 +93,7 @@ def load_model(path: Path, settings: Settings, metrics: ServerMetrics) -> Served
             ),
             default_search=search,
         ),
+        origin=bundle.origin,
     )
     metrics.set_model(
         model=model.name,
@@ -100,6 +109,14 @@ def load_model(path: Path, settings: Settings, metrics: ServerMetrics) -> Served
 
 def _one_or_many(languages: Sequence[str]) -> str:
     return languages[0] if len(languages) == 1 else "multiple"
+
+
+def _manifest(path: Path) -> Bundle:
+    """The bundle, without a look into its files."""
+    try:
+        return Bundle.load(path, verify=False)
+    except BundleError as exc:
+        raise StartupError(str(exc)) from exc
 
 
 def _has_own_process(settings: Settings) -> bool:

@@ -175,6 +175,8 @@ def batch(
         model=message.model,
         **_seconds(message.timing),
         request_id=_request_id(trailing),
+        pivot_language=message.pivot_language_code,
+        pivot_model=message.pivot_model,
     )
 
 
@@ -201,6 +203,8 @@ def stream_end(message: pb.StreamSummary) -> StreamEnd:
         was_split=message.was_split,
         model=message.model,
         **_seconds(message.timing),
+        pivot_language=message.pivot_language_code,
+        pivot_model=message.pivot_model,
     )
 
 
@@ -227,6 +231,7 @@ def model_info(message: pb.Model) -> ModelInfo:
         source_languages=tuple(message.source_language_codes),
         target_languages=tuple(message.target_language_codes),
         default_search=_search(message.default_search),
+        origin=message.origin,
     )
 
 

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from model.directions import DirectionError, Directions
+from service.api.routing import Route, Router, RoutingRules, listed, shortened
 from service.engine.interface import ServableEngine
 from service.errors import InvalidArgumentError, NotFoundError, StartupError
 from service.translation.translator import Translator
-
-# Characters of a language code; RFC 5646 has none over 35.
-_LONGEST_CODE = 64
-_MAX_LISTED = 20  # names in a message, which is sent in a header
 
 
 @dataclass(frozen=True)
@@ -29,6 +25,7 @@ class ServedModel:
         device: "cpu" or "cuda".
         engine: runs the model.
         translator: translates texts with the engine.
+        origin: where its weights come from, in words; "" if unknown.
     """
 
     name: str
@@ -38,23 +35,27 @@ class ServedModel:
     device: str
     engine: ServableEngine
     translator: Translator
+    origin: str = ""
 
     def fits(self, source: str, target: str) -> bool:
         """Whether it translates from `source` to `target`; "" is any language."""
         return self.directions.fits(source, target)
 
-    def translator_between(self, source: str, target: str) -> Translator:
-        """The translator for a request that `Registry.resolve` gave to this model.
+    def choose(self, source: str, target: str) -> tuple[str, str]:
+        """The direction that is meant, by the model's codes.
+
+        Args:
+            source: a BCP-47 code, which can be longer or shorter than the model's; "" if only one
+                is possible.
+            target: likewise.
 
         Raises:
             InvalidArgumentError: a language is missing, or could be several of the model's; names
                 the field and the choices.
             NotFoundError: the model has no such direction.
         """
-        if self.directions.is_one:
-            return self.translator
         try:
-            return self.translator.between(source, target)
+            return self.directions.choose(source, target)
         except DirectionError as exc:
             if exc.choices:
                 raise InvalidArgumentError(f"{exc.side}_language_code", str(exc)) from exc
@@ -64,11 +65,15 @@ class ServedModel:
 class Registry:
     """The models of a server, in order of preference.
 
+    Args:
+        models: the models.
+        rules: how to choose among them.
+
     Raises:
-        StartupError: no model, or two of one name.
+        StartupError: no model, two of one name, or rules that name what there is not.
     """
 
-    def __init__(self, models: Sequence[ServedModel]) -> None:
+    def __init__(self, models: Sequence[ServedModel], rules: RoutingRules | None = None) -> None:
         if not models:
             raise StartupError(
                 "no model to serve: name a bundle directory with --model "
@@ -82,6 +87,7 @@ class Registry:
                     "only one of them, or export one again with `dragoman export --name`"
                 )
             self._models[model.name] = model
+        self._router = Router(self, rules or RoutingRules())
 
     def __iter__(self) -> Iterator[ServedModel]:
         return iter(self._models.values())
@@ -94,49 +100,30 @@ class Registry:
         """
         if name not in self._models:
             raise NotFoundError(
-                f"there is no model {_shorten(name)}; there are: {_listed(list(self._models))}"
+                f"there is no model {shortened(name)}; there are: {listed(list(self._models))}"
             )
         return self._models[name]
 
-    def resolve(self, name: str, source: str, target: str) -> ServedModel:
-        """The model for a request: by name, or the first for its languages.
+    def route(
+        self, name: str, source: str, target: str, *, allow_pivot: bool | None = None
+    ) -> Route:
+        """The model for a request, or the two that translate through a pivot language.
 
         Args:
             name: a model's name, or "" for any.
             source: a BCP-47 code, or "" if only one language is possible. If no model fits its
                 region or script, a model for the language itself does ("en" for "en-GB").
             target: likewise.
+            allow_pivot: False for one model only; None for the rules' choice.
 
         Raises:
             InvalidArgumentError: a language is missing and more than one is possible.
             NotFoundError: no such model, or none for these languages; the message lists what there
                 is.
         """
-        candidates = [self.get(name)] if name else list(self)
-        fitting: list[ServedModel] = []
-        for ranges in itertools.product(_ranges(source), _ranges(target)):
-            fitting = [model for model in candidates if model.fits(*ranges)]
-            if fitting:
-                break
-        if not fitting:  # "zh" for a model with zh-Hans alone, or with zh-Hant too
-            fitting = [m for m in candidates if m.directions.may_fit(source, target)]
-        if not fitting:
-            pairs = sorted({_described(model.directions) for model in candidates})
-            raise NotFoundError(
-                f"{'model ' + name if name else 'this server'} does not translate from "
-                f"{_shorten(source) if source else 'any language'} to "
-                f"{_shorten(target) if target else 'any language'}; "
-                f"it translates: {_listed(pairs)}"
-            )
-        for field, given, other, languages in (
-            ("source_language_code", source, target, _codes(m.directions.sources for m in fitting)),
-            ("target_language_code", target, source, _codes(m.directions.targets for m in fitting)),
-        ):
-            if not given and len(languages - {other}) > 1:
-                raise InvalidArgumentError(
-                    field, f"must be given, one of: {_listed(sorted(languages))}"
-                )
-        return fitting[0]
+        if name:
+            return self._router.named(self.get(name), source, target)
+        return self._router.route(source, target, allow_pivot=allow_pivot)
 
     async def start(self) -> None:
         """Start every engine."""
@@ -159,33 +146,3 @@ class Registry:
         Bounded: an engine that hangs is abandoned, and counts as failed.
         """
         await asyncio.gather(*(model.engine.stop() for model in self))
-
-
-def _ranges(code: str) -> Iterator[str]:
-    """The code, then shorter and shorter beginnings of it (RFC 4647, section 3.4)."""
-    subtags = code.split("-") if len(code) <= _LONGEST_CODE else [code]
-    for count in range(len(subtags), 0, -1):
-        if count == len(subtags) or len(subtags[count - 1]) > 1:
-            yield "-".join(subtags[:count])
-
-
-def _codes(languages: Iterable[Iterable[str]]) -> set[str]:
-    return set(itertools.chain.from_iterable(languages))
-
-
-def _described(directions: Directions) -> str:
-    if directions.is_one:
-        return " to ".join(directions.first)
-    sources, targets = directions.sources, directions.targets
-    if sources == targets:
-        return f"between {_listed(list(sources))}"
-    return f"from {_listed(list(sources))} to {_listed(list(targets))}"
-
-
-def _listed(names: list[str]) -> str:
-    more = len(names) - _MAX_LISTED
-    return ", ".join(names[:_MAX_LISTED]) + (f" and {more} more" if more > 0 else "")
-
-
-def _shorten(text: str) -> str:
-    return repr(text if len(text) <= 64 else text[:61] + "...")

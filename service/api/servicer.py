@@ -22,14 +22,15 @@ from service.api.conversions import (
     score_options_of,
 )
 from service.api.registry import Registry, ServedModel
+from service.api.routing import Route
 from service.api.status import code_of
 from service.errors import InvalidArgumentError, UnavailableError
 from service.observability.metrics import ServerMetrics
 from service.translation.engine_call import CallArguments
 from service.translation.fairness import CooperativeYield
+from service.translation.options import TranslateOptions
 from service.translation.pair_scorer import PairResult
 from service.translation.results import TextResult
-from service.translation.translator import Translator
 
 SERVICE = pb.DESCRIPTOR.services_by_name["TranslationService"].full_name
 
@@ -62,13 +63,12 @@ class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
         self, request: pb.TranslateRequest, context: Context
     ) -> pb.TranslateResponse:
         """Translate all texts, in order."""
-        model, translator, call = self._begin(request, "contents", "texts")
-        results = await translator.translate(
-            list(request.contents),
-            options_of(request.options, translator.default_options),
-            **_common(call, context),
+        route, call = self._begin(request, "contents", "texts")
+        results = await route.translator.translate(
+            list(request.contents), *_options(request, route), **_common(call, context)
         )
-        response = pb.TranslateResponse(model=model.name)
+        response = pb.TranslateResponse()
+        _set_models(response, route)
         await self._answer(response, results, add_translation, call)
         return response
 
@@ -76,25 +76,25 @@ class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
         self, request: pb.StreamTranslateRequest, context: Context
     ) -> AsyncIterator[pb.StreamTranslateResponse]:
         """Stream the deltas of one text, then the summary."""
-        (model, translator), call = self._resolve(request), current_call()
-        call.facts.update(model=model.name, texts=1)
-        events = translator.stream(
-            request.content,
-            options_of(request.options, translator.stream_options),
-            **_common(call, context),
+        route, call = self._route(request), current_call()
+        call.facts["texts"] = 1
+        events = route.translator.stream(
+            request.content, *_options(request, route), **_common(call, context)
         )
         async for event in events:
             if isinstance(event, TextResult):
                 self._count([event], call)
-                yield pb.StreamTranslateResponse(summary=_summary(event, model))
+                yield pb.StreamTranslateResponse(summary=_summary(event, route))
             elif event.text:
                 yield pb.StreamTranslateResponse(delta=pb.TextDelta(text=event.text))
 
     async def Score(self, request: pb.ScoreRequest, context: Context) -> pb.ScoreResponse:
         """Score all pairs, in order."""
-        model, translator, call = self._begin(request, "pairs", "pairs")
+        route, call = self._begin(request, "pairs", "pairs")
+        model = route.model
+        scorer = route.legs[0].translator.scorer
         pairs = [(pair.source_text, pair.translated_text) for pair in request.pairs]
-        results = await translator.scorer.score(
+        results = await scorer.score(
             pairs, score_options_of(request.options), **_common(call, context)
         )
         response = pb.ScoreResponse(model=model.name)
@@ -129,20 +129,18 @@ class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
 
     def _begin(
         self, request: pb.TranslateRequest | pb.ScoreRequest, field: str, unit: str
-    ) -> tuple[ServedModel, Translator, CallContext]:
-        """The model for a request with several texts or pairs, its translator, and its call.
-
-        Checks their number.
+    ) -> tuple[Route, CallContext]:
+        """The route of a request with several texts or pairs, and its call; checks their number.
 
         Before they are unpacked: a message of a few megabytes can hold millions of empty ones.
         """
         count = len(getattr(request, field))
         if not count:
             raise InvalidArgumentError(field, f"at least one {unit[:-1]} is needed")
-        (model, translator), call = self._resolve(request), current_call()
-        translator.limits.check_count(field, count, unit)
-        call.facts.update({"model": model.name, unit: count})
-        return model, translator, call
+        route, call = self._route(request), current_call()
+        route.model.translator.limits.check_count(field, count, unit)
+        call.facts[unit] = count
+        return route, call
 
     async def _answer(
         self, response: _Response, results: Sequence[_Result], add: _Add, call: CallContext
@@ -163,13 +161,26 @@ class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
             target_tokens=sum(result.num_target_tokens for result in results),
         )
 
-    def _resolve(
+    def _route(
         self, request: pb.TranslateRequest | pb.StreamTranslateRequest | pb.ScoreRequest
-    ) -> tuple[ServedModel, Translator]:
-        """The model for a request, and its translator for the request's direction."""
-        languages = (request.source_language_code, request.target_language_code)
-        model = self._registry.resolve(request.model, *languages)
-        return model, model.translator_between(*languages)
+    ) -> Route:
+        """The route of a request, for its log line and the metrics too."""
+        allow_pivot: bool | None = False
+        if not isinstance(request, pb.ScoreRequest):  # two models have no common probability
+            options = request.options
+            allow_pivot = options.allow_pivot if options.HasField("allow_pivot") else None
+        route = self._registry.route(
+            request.model,
+            request.source_language_code,
+            request.target_language_code,
+            allow_pivot=allow_pivot,
+        )
+        facts = current_call().facts
+        facts["model"] = route.model.name
+        if route.pivot_model:
+            facts.update(pivot_model=route.pivot_model, pivot_language=route.pivot_language)
+            self._metrics.call_pivoted(route.pivot_model, route.model.name)
+        return route
 
 
 def _describe(model: ServedModel) -> pb.Model:
@@ -190,8 +201,9 @@ def _describe(model: ServedModel) -> pb.Model:
             max_rows=model.engine.limits.max_rows,
         ),
         can_score=model.engine.can_score,
+        origin=model.origin,
         default_search=describe_search(
-            model.translator.default_options.search, model.translator.target_tokenizer
+            model.translator.default_options.search, model.translator.tokenizer.target
         ),
     )
 
@@ -213,14 +225,32 @@ def _common(call: CallContext, context: Context) -> CallArguments:
     return {"deadline": deadline, "request_id": call.request_id, "client": call.client}
 
 
-def _summary(result: TextResult, model: ServedModel) -> pb.StreamSummary:
+def _options(
+    request: pb.TranslateRequest | pb.StreamTranslateRequest, route: Route
+) -> list[TranslateOptions]:
+    """The options for each model of a route."""
+    *before, last = (leg.translator for leg in route.legs)
+    is_stream = isinstance(request, pb.StreamTranslateRequest)  # only the last model streams
+    defaults = [each.default_options for each in before]
+    defaults.append(last.stream_options if is_stream else last.default_options)
+    return [options_of(request.options, default) for default in defaults]
+
+
+def _set_models(answer: pb.TranslateResponse | pb.StreamSummary, route: Route) -> None:
+    """Set the models that translated, and the language between them."""
+    answer.model = route.model.name
+    answer.pivot_language_code = route.pivot_language
+    answer.pivot_model = route.pivot_model
+
+
+def _summary(result: TextResult, route: Route) -> pb.StreamSummary:
     summary = pb.StreamSummary(
         finish_reason=finish_reason_of(result),
         source_token_count=result.num_source_tokens,
         target_token_count=result.num_target_tokens,
         was_split=result.was_split,
-        model=model.name,
     )
+    _set_models(summary, route)
     _set_timing(summary.timing, [result])
     return summary
 

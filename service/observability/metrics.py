@@ -66,6 +66,14 @@ class ServerMetrics:
         self._texts = functools.cache(
             self._counter("dragoman_texts", "Texts answered, by status.", "code").labels
         )
+        self._pivoted = functools.cache(
+            self._counter(
+                "dragoman_pivoted_calls",
+                "Calls translated through a third language: by pivot_model into it, by model from "
+                "it.",
+                *("pivot_model", "model"),
+            ).labels
+        )
         self.serving = self._gauge(
             "dragoman_serving",
             "1 while the health service says SERVING; 0 while the server starts or drains, or a "
@@ -213,6 +221,10 @@ class ServerMetrics:
         self._in_flight(method).dec()
         self._requests(method, code).inc()
         self._request_duration(method).observe(seconds)
+
+    def call_pivoted(self, pivot_model: str, model: str) -> None:
+        """A call is translated by two models in sequence."""
+        self._pivoted(pivot_model, model).inc()
 
     def text_finished(self, code: str) -> None:
         """One text was answered with the gRPC status `code`."""

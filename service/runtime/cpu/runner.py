@@ -14,7 +14,13 @@ import onnxruntime as ort
 from model.bundle import Bundle, BundleError
 from model.sessions import SessionSettings, open_session
 from service.errors import StartupError
-from service.runtime.cpu.kv_cache import CacheShape, KVCache, cache_names
+from service.runtime.cpu.kv_cache import (
+    CacheShape,
+    KVCache,
+    cache_names,
+    cache_shape,
+    limits_of,
+)
 from service.runtime.cpu.step import DecoderStep
 from service.runtime.plan import (
     EncodedBatch,
@@ -130,30 +136,6 @@ class OnnxRunner:
     def close(self) -> None:
         """Free sessions and memory."""
         del self._encoder, self._step, self._graphs, self.cache
-
-
-def limits_of(bundle: Bundle, max_rows: int) -> RunnerLimits:
-    """What a runner of the bundle can hold."""
-    return RunnerLimits(
-        max_rows=max_rows,
-        max_source_positions=bundle.max_source_positions,
-        max_target_positions=bundle.max_target_positions,
-        top_k=bundle.top_k,
-        vocab_size=bundle.config.vocab_size,
-    )
-
-
-def cache_shape(bundle: Bundle, limits: RunnerLimits) -> CacheShape:
-    """The shape of a runner's caches, known before anything is allocated."""
-    return CacheShape(
-        num_layers=bundle.config.num_decoder_layers,
-        num_heads=bundle.config.num_heads,
-        head_dim=bundle.config.head_dim,
-        max_rows=limits.max_rows,
-        max_source=limits.max_source_positions,
-        max_target=limits.max_target_positions,
-        dtype="float16" if bundle.precision == "fp16" else "float32",
-    )
 
 
 def allocate(shape: CacheShape, rows: Sequence[int]) -> list[KVCache]:

@@ -17,7 +17,7 @@ from model.out_of_memory import is_out_of_memory
 from model.sessions import Device, SessionSettings, check_device, load_cuda_libraries
 from service.errors import StartupError
 from service.runtime.batch_sizes import BatchSizeBuckets, largest_batch_size
-from service.runtime.cpu.runner import cache_shape
+from service.runtime.cpu.kv_cache import cache_shape
 from service.runtime.cuda.caches import DeviceCaches, max_cache_rows
 from service.runtime.cuda.encoder import DeviceEncoder
 from service.runtime.cuda.in_flight_steps import InFlightStep
