@@ -150,6 +150,7 @@ def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 def generate(case: Case, chosen: dict[str, Any]) -> list[list[int]]:
     """See `Case.generate`; in batches of sentences of similar length."""
     start, eos_id = case.tokenizer.target.start_ids, case.tokenizer.eos_id
+    filler = len(case.tokenizer.target.vocabulary.pieces)  # see `serve`
     found: dict[int, list[int]] = {}
     order = sorted(range(len(case.sources)), key=lambda index: len(case.sources[index]))
     for first in range(0, len(order), BATCH):
@@ -165,14 +166,16 @@ def generate(case: Case, chosen: dict[str, Any]) -> list[list[int]]:
         ).tolist()
         for index, (_, *tokens) in zip(batch, rows, strict=True):
             end = tokens.index(eos_id) + 1 if eos_id in tokens else len(tokens)
-            found[index] = tokens[:end]
+            found[index] = [min(token, filler) for token in tokens[:end]]
     return [found[index] for index in range(len(order))]
 
 
 async def serve(case: Case, bundle: Bundle, search: Search) -> list[list[int]]:
     """The server's tokens; where EOS was forced, it is not among them."""
     target = case.tokenizer.target
-    ids = {target.id_to_piece(number): number for number in range(len(target.vocabulary.pieces))}
+    # The first of the ids that only fill up the vocabulary stands for all of them.
+    numbers = reversed(range(case.bundle.config.vocab_size))
+    ids = {target.id_to_piece(number): number for number in numbers}
     found = []
     async with (
         running_bundle(bundle.path, max_rows=64, max_queue_seconds=600.0) as real,
