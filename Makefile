@@ -69,7 +69,7 @@ proto: $(venv)/.dev  ## generate the stubs from proto/dragoman/v1/*.proto
 bench: $(venv)/.dev  ## compare with CTranslate2 (under 15 minutes, on an idle machine)
 	$(python) -m bench.suite.run quick $(ARGS)
 
-bench-engine: $(venv)/.dev  ## check the engine's ratios to CTranslate2 against floors (an hour)
+bench-engine: $(venv)/.dev  ## check the engine's ratios to CTranslate2 against floors (65 minutes)
 	$(python) -m bench.engine.run $(ARGS)
 
 bench-overload: $(venv)/.dev  ## measure the server at 150 % of its capacity (5 minutes)

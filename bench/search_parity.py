@@ -221,17 +221,22 @@ def measure(
     model: Transformer,
     bundle: Bundle,
     sources: Sequence[Tokens],
-    beam_sizes: Sequence[int] = BEAM_SIZES,
+    references: Mapping[int, Sequence[ReferenceHypothesis]],
 ) -> tuple[list[SearchComparison], bool]:
     """Compare every way to search with one bundle.
+
+    Args:
+        model: the reference's.
+        bundle: what the engine runs.
+        sources: EOS included.
+        references: of each beam size what the reference finds, the same for every precision.
 
     Returns:
         The comparisons, and whether results alone and at load were the same to the last bit.
     """
     comparisons = []
     same_bits = True
-    for beam_size in beam_sizes:
-        reference = search_with_reference(model, sources, beam_size)
+    for beam_size, reference in references.items():
         hypotheses = []
         for rows in (beam_size, LOAD_ROWS):
             results = asyncio.run(search_with_engine(bundle, sources, beam_size, rows))
@@ -255,19 +260,19 @@ def main(
     from model.bundle import Bundle
     from model.checkpoint import load_checkpoint
 
-    model = load_checkpoint(checkpoint).model.eval()
+    loaded = load_checkpoint(checkpoint)
+    model, tokenizer = loaded.model.eval(), loaded.tokenizer
     lines = sentences.read_text(encoding="utf-8").splitlines()
     texts = [line for line in lines if line.strip()][:limit]
+    sources = [(*tokenizer.encode(text), tokenizer.eos_id) for text in texts]
+    references = {size: search_with_reference(model, sources, size) for size in BEAM_SIZES}
     comparisons: list[SearchComparison] = []
     same_bits = True
     with tempfile.TemporaryDirectory() as folder:
         for precision in ("fp32", "int8"):
             directory = Path(folder) / precision
             export_checkpoint(checkpoint, directory, ExportOptions(precision))
-            bundle = Bundle.load(directory)
-            tokenizer = bundle.tokenizer()
-            sources = [(*tokenizer.encode(text), tokenizer.eos_id) for text in texts]
-            found, same = measure(model, bundle, sources)
+            found, same = measure(model, Bundle.load(directory), sources, references)
             comparisons += found
             same_bits = same_bits and same
     import onnxruntime

@@ -44,7 +44,8 @@ _MARK = 4.0
 _SHARP = 6.0
 # A beam compares scores per token: where the first token were a little unsure, a wrong long count
 # would win over a right short one.
-_CERTAINTY = 4.0
+CERTAINTY = 4.0
+"""Factor on the logits: as large as a beam needs."""
 
 
 def speed_config(name: str = "base", vocab_size: int = 32_000, **overrides: Any) -> ModelConfig:
@@ -116,8 +117,16 @@ class _Columns:
         return self.mark + 1
 
 
-def speed_weights(config: ModelConfig, seed: int = 0) -> dict[str, Array]:
-    """The state dict of `model.transformer.Transformer`, as described above."""
+def speed_weights(
+    config: ModelConfig, seed: int = 0, certainty: float = CERTAINTY
+) -> dict[str, Array]:
+    """The state dict of `model.transformer.Transformer`, as described above.
+
+    Args:
+        config: of `speed_config`.
+        seed: of the weights.
+        certainty: factor on the logits.
+    """
     wanted = ("post", "none", "learned", True)
     fields = (config.norm, config.embedding_tying, config.positions, config.scale_embeddings)
     assert fields == wanted, "see speed_config"
@@ -134,6 +143,7 @@ def speed_weights(config: ModelConfig, seed: int = 0) -> dict[str, Array]:
             _fill_layer(arrays, f"{stack}.layers.{index}", stack, config, columns, draw)
     _fill_first_cross_attention(arrays, config, columns)
     _fill_embeddings(arrays, config, columns, draw)
+    arrays["output_projection.weight"] *= np.float32(certainty)
     return arrays
 
 
@@ -214,7 +224,6 @@ def _fill_embeddings(
     logits[first : first + MAX_LENGTH - 1] = target[first + 1 : first + MAX_LENGTH]
     logits[config.eos_id] = target[first]
     logits[first : first + MAX_LENGTH, :num_code] += _CODE_STRENGTH * codes
-    logits *= _CERTAINTY
 
     for side in ("source", "target"):
         positions = np.zeros((config.max_positions, width), np.float32)

@@ -27,7 +27,9 @@ def import_model(
     languages: Annotated[
         str | None,
         typer.Option(
-            help="BCP-47 codes, source first: en,de.", show_default="what the model's files say"
+            help="BCP-47 codes: a source and a target (en,de), or three languages or more "
+            "(en,de,fr), between which the model translates.",
+            show_default="all that the model has",
         ),
     ] = None,
     name: Annotated[
@@ -58,9 +60,9 @@ def import_model(
     """Make a bundle of a Hugging Face model, and prove that it translates like it.
 
     MarianMT (OPUS-MT), M2M-100, NLLB-200 (dense) and mBART-50, from their files as they were
-    downloaded. A bundle has one direction: of a model with many, --languages chooses it. Writes
-    nothing unless the proof succeeds. Where transformers is installed, the proof includes its own
-    tokenizer and network.
+    downloaded. A multilingual model keeps all its directions, unless --languages chooses some.
+    Writes nothing unless the proof succeeds. Where transformers is installed, the proof includes
+    its own tokenizer and network.
     """
     try:
         from export.bundle_writer import ExportOptions
@@ -80,7 +82,7 @@ def import_model(
                 directory,
                 output,
                 options,
-                _pair(languages),
+                _codes(languages),
                 lines,
                 threads=threads,
                 on_progress=show,
@@ -94,10 +96,13 @@ def import_model(
     typer.echo(f"{output}: {precision}; {compared}; {describe(imported.proof)}")
 
 
-def _pair(languages: str | None) -> tuple[str, str] | None:
+def _codes(languages: str | None) -> list[str] | None:
     if languages is None:
         return None
     codes = [code.strip() for code in languages.split(",")]
-    if len(codes) != 2 or not all(codes):
-        fail(f"--languages has to name two languages, source first (en,de), not {languages!r}")
-    return codes[0], codes[1]
+    if len(codes) < 2 or not all(codes):
+        fail(
+            f"--languages has to name two languages, source first (en,de), or more (en,de,fr), not "
+            f"{languages!r}"
+        )
+    return codes

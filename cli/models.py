@@ -35,6 +35,7 @@ def models(
 
     def row(model: ModelInfo) -> tuple[str, ...]:
         pairs = ", ".join(f"{source} to {target}" for source, target in model.language_pairs)
+        pairs = pairs or f"{len(model.source_languages)} to {len(model.target_languages)} languages"
         tokens = f"{model.limits.max_source_tokens} to {model.limits.max_target_tokens}"
         beam_size = model.default_search.beam_size or 1
         search = "greedy" if beam_size == 1 else f"beam {beam_size}"

@@ -66,8 +66,11 @@ class Arithmetic(Protocol):
         """The end of a sublayer: residual + linear, and that sum normalised."""
         ...
 
-    def project_to_vocabulary(self, states: str, table: Float32) -> str:
-        """states [..., D] times the transposed table [V, D], which an embedding may share."""
+    def project_to_vocabulary(self, states: str, table: Float32, bias: Float32 | None) -> str:
+        """states [..., D] times the transposed table [V, D], plus `bias` [V] if there is one.
+
+        An embedding may share the table.
+        """
         ...
 
 
@@ -108,9 +111,11 @@ class Float32Arithmetic:
         total = self._graph.op("Add", residual, self.linear(linear))
         return total, self.normalize(total, norm)
 
-    def project_to_vocabulary(self, states: str, table: Float32) -> str:
-        """states times the transposed table."""
-        return self._graph.op("MatMul", states, transposed(self._graph, self.constant(table)))
+    def project_to_vocabulary(self, states: str, table: Float32, bias: Float32 | None) -> str:
+        """states times the transposed table, plus `bias`."""
+        weight = transposed(self._graph, self.constant(table))
+        product = self._graph.op("MatMul", states, weight)
+        return product if bias is None else self._graph.op("Add", product, self.constant(bias))
 
     def _product(self, linear: Linear) -> str:
         states = linear.states

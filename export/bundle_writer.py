@@ -28,6 +28,7 @@ from model.bundle import (
     write_manifest,
 )
 from model.config import AlignmentHead, ModelConfig, default_alignment_layer
+from model.directions import Directions
 from model.piece_tokenizer import TOKENIZER_FILES, PieceTokenizer
 from model.tokenizer import TOKENIZER_FILE
 
@@ -53,6 +54,8 @@ class ExportSource:
         trained_length: tokens of a source, end-of-sentence included, up to which the training text
             had enough examples; None if that is not known. Longer texts are split.
         search: an imported model's default search, fields of `SearchOptions` by name; likewise.
+        directions: all of a multilingual model, whose tokenizer is for the two languages; None if
+            they are the only ones.
     """
 
     config: ModelConfig
@@ -64,6 +67,7 @@ class ExportSource:
     alignment_head: AlignmentHead | None = None
     trained_length: int | None = None
     search: Mapping[str, Any] = field(default_factory=dict)
+    directions: Directions | None = None
 
 
 @dataclass(frozen=True)
@@ -223,4 +227,5 @@ def _manifest(source: ExportSource, options: ExportOptions) -> dict[str, Any]:
         "provenance": dict(source.provenance),
         **resident,
         **({"search": dict(source.search)} if source.search else {}),
+        **({"directions": source.directions.to_dict()} if source.directions else {}),
     }

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,13 +18,12 @@ from export.huggingface.comparison import (
     can_compare,
     compare_with_transformers,
 )
+from export.huggingface.directions import read_directions
 from export.huggingface.directory import ModelDirectory
 from export.huggingface.generation import default_search
-from export.huggingface.vocabularies import read_vocabularies
+from export.huggingface.vocabularies import read_all_vocabularies, read_vocabularies
 from export.parity import SENTENCES, OnProgress, ParityReport, check_parity
 from model.bundle import MANIFEST_FILE, Bundle, BundleError, file_sha256
-
-_OPUS_NAME = re.compile(r"opus-mt-(?:tc-(?:base|big|bible-big)-)?([a-z]{2,3})-([a-z]{2,3})")
 
 
 @dataclass(frozen=True)
@@ -45,7 +43,7 @@ def import_directory(
     path: Path,
     output: Path,
     options: ExportOptions,
-    languages: tuple[str, str] | None = None,
+    languages: Sequence[str] | None = None,
     sentences: Sequence[str] | None = None,
     *,
     threads: int = 0,
@@ -60,7 +58,8 @@ def import_directory(
         path: the directory.
         output: the bundle's directory.
         options: precision and names.
-        languages: BCP-47 codes of source and target; by default what the model's files say.
+        languages: BCP-47 codes of source and target, or of three languages or more, between which
+            the model translates; by default all that the model has.
         sentences: to prove it on; by default `export.parity.SENTENCES`.
         threads: of the proof, as in `export.parity.check_parity`.
         on_progress: likewise.
@@ -72,16 +71,25 @@ def import_directory(
     """
     directory = ModelDirectory.read(path)
     family = family_of(directory)
-    source, target = languages or _languages(directory)
-    vocabularies = read_vocabularies(directory, source, target)
+    vocabularies = read_all_vocabularies(directory)
+    directions = read_directions(directory, vocabularies, languages)
+    source, target = directions.first
+    if directions.is_one:
+        vocabularies = read_vocabularies(directory, source, target)
     config = read_config(directory, vocabularies.num_pieces, vocabularies.unk_id)
     tokenizer = vocabularies.tokenizer(config)
+    if not directions.is_one:
+        options = _named(options, directory, origin)
+        prefix_ids = directions.prefix_ids(source, target)
+        tokenizer = tokenizer.between(prefix_ids, directions.start_ids(target))
     search = default_search(directory)
     model = read_model(directory, config)
     sentences = sentences or SENTENCES
     agreement = None
     if can_compare():
-        agreement = compare_with_transformers(path, model, tokenizer, sentences)
+        agreement = compare_with_transformers(
+            path, model, tokenizer, sentences, vocabularies.language_ids
+        )
     provenance: dict[str, Any] = {
         "imported_from": {"architecture": family.name, "directory": path.resolve().name}
         | {"config_sha256": file_sha256(path / "config.json"), **(origin or {})},
@@ -92,6 +100,8 @@ def import_directory(
         made_from = ExportSource(
             config, arrays, tokenizer, source, target, provenance, search=search
         )
+        if not directions.is_one:
+            made_from = dataclasses.replace(made_from, directions=directions)
         write_bundle(made_from, options, temporary)
         try:
             bundle = Bundle.load(temporary)
@@ -102,29 +112,16 @@ def import_directory(
     return Imported(proof, agreement)
 
 
+def _named(
+    options: ExportOptions, directory: ModelDirectory, origin: Mapping[str, Any] | None
+) -> ExportOptions:
+    """With the model's own name, where no two languages make one."""
+    own = str((origin or {}).get("hub", directory.path.resolve().name))
+    return dataclasses.replace(options, name=options.name or own.rpartition("/")[2])
+
+
 def _record(manifest: Path, proof: ParityReport) -> None:
     fields = json.loads(manifest.read_text(encoding="utf-8"))
     fields["provenance"]["proof"] = dataclasses.asdict(proof)
     text = json.dumps(fields, indent=2, ensure_ascii=False) + "\n"
     manifest.write_text(text, encoding="utf-8")
-
-
-def _languages(directory: ModelDirectory) -> tuple[str, str]:
-    """What the files say of the languages."""
-    fields = directory.tokenizer
-    if directory.config.get("model_type") in ("m2m_100", "mbart"):
-        raise ExportError(
-            f"{directory.path} translates between many languages: choose two of them, the source "
-            f"first, with --languages en,de (for example)"
-        )
-    source, target = fields.get("source_lang"), fields.get("target_lang")
-    if isinstance(source, str) and isinstance(target, str):
-        return source.replace("_", "-"), target.replace("_", "-")
-    names = (directory.path.resolve().name, str(directory.config.get("_name_or_path", "")))
-    for name in names:
-        if found := _OPUS_NAME.fullmatch(name.rpartition("/")[2]):
-            return found[1], found[2]
-    raise ExportError(
-        f"{directory.path} does not say which languages it translates: give --languages en,de (for "
-        f"example), source first"
-    )

@@ -87,15 +87,19 @@ class Int8Arithmetic(Float32Arithmetic):
         total = self._graph.op("GatedAdd", biased, product, scale, domain=MICROSOFT)
         return total, self.normalize(total, norm)
 
-    def project_to_vocabulary(self, states: str, table: Float32) -> str:
-        """states times the transposed table, from the same 8-bit numbers as the embedding."""
+    def project_to_vocabulary(self, states: str, table: Float32, bias: Float32 | None) -> str:
+        """states times the transposed table, from the same 8-bit numbers as the embedding.
+
+        With a static scale, the product adds the bias by itself: another pass over [rows, V] would
+        take a tenth of the product's time.
+        """
         values, scales = quantize_rows(table)
         weight = transposed(self._graph, self._graph.constant(values))
         if states in self._static_scales:
-            return self._multiply_static(states, weight, scales)
+            return self._multiply_static(states, weight, scales, bias)
         quantized, scale = self._quantize(states, table.shape[1])
-        product = self._multiply(quantized, weight, scales)
-        return self._graph.op("Mul", product, scale)
+        product = self._graph.op("Mul", self._multiply(quantized, weight, scales), scale)
+        return product if bias is None else self._graph.op("Add", product, self.constant(bias))
 
     def _scaled_product(self, linear: Linear) -> tuple[str, str]:
         """The product without the rows' scales, and these scales."""

@@ -65,13 +65,13 @@ class Layers:
 
         Those `to_choose` from have `NEVER` at the token that the model never chooses.
         """
-        logits = self.arithmetic.project_to_vocabulary(states, self.weights.output_projection())
         bias = self.weights.output_bias()
-        if bias is not None:
-            if to_choose and self.config.forbidden_id is not None:
-                bias = bias.copy()
-                bias[self.config.forbidden_id] = NEVER
-            logits = self.graph.op("Add", logits, self.arithmetic.constant(bias))
+        if bias is not None and to_choose and self.config.forbidden_id is not None:
+            bias = bias.copy()
+            bias[self.config.forbidden_id] = NEVER
+        logits = self.arithmetic.project_to_vocabulary(
+            states, self.weights.output_projection(), bias
+        )
         return logits if self.arithmetic.dtype == "float32" else self.graph.cast(logits, "float32")
 
     def norm(self, name: str) -> Norm:

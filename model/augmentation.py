@@ -33,8 +33,22 @@ _WORDS = (
     "info",
     "mail",
     "home",
+    # Nouns and articles of either language are what a model is most tempted to translate.
+    "an",
+    "emma",
+    "admin",
+    "order",
+    "index",
+    "update",
+    "push",
+    "value",
+    "open",
 )
-_EMOJI = "😀😂😊😍😎😢😡👍👎👋🙏🎉🔥✨⭐❤✅❌⚠🚀💡📷🎵🍕☕🐱🐶🌍🌞🏠🚗✈"
+_EMOJI = (
+    *"😀😂😊😍😎😢😡👍👎👋🙏🎉🔥✨⭐❤✅❌⚠🚀💡📷🎵🍕☕🐱🐶🌍🌞🏠🚗✈",
+    # With a variation selector or a skin tone, which are characters of their own.
+    *("☀️", "✌️", "⚠️", "☺️", "👋🏻", "👏🏼", "🙏🏽", "💪🏾", "👌🏿"),
+)
 _TAGS = ("b", "i", "em", "strong", "code", "a")
 
 
@@ -169,6 +183,8 @@ def _number(g: random.Random) -> str:
     return g.choice(
         [
             str(g.randrange(10 ** g.randint(1, 9))),
+            str(g.randrange(1000)).zfill(g.randint(2, 5)),
+            g.choice(["€{}", "${}", "£{}", "{} €", "{} %"]).format(g.randrange(1, 1000)),
             f"{year}-{month:02}-{day:02}",
             f"{g.randrange(20)}.{g.randrange(20)}.{g.randrange(100)}",
             f"{g.choice('ABCDEFKLMNPRSTX')}{g.choice('ABDEKMRST')}-{g.randrange(100, 99999)}",
@@ -184,15 +200,18 @@ def _letters(g: random.Random) -> str:
 
 
 def _address(g: random.Random) -> str:
-    host = f"{_letters(g)}.{g.choice(['com', 'org', 'net', 'de', 'fr', 'eu', 'io', 'example'])}"
-    path = "/".join(_letters(g) for _ in range(g.randrange(3)))
+    ends = ["com", "org", "net", "de", "fr", "eu", "io", "co.uk", "example"]
+    host = f"{_letters(g)}{g.choice(['', '', f'-{_letters(g)}'])}.{g.choice(ends)}"
+    path = "/".join(_letters(g) for _ in range(g.randrange(4)))
     return g.choice(
         [
             f"https://{host}/{path}",
             f"https://www.{host}/{path}?{_letters(g)}={g.randrange(1000)}",
+            f"https://{g.choice(['en', 'docs', 'my'])}.{host}/{path}#{_letters(g).capitalize()}",
             f"www.{host}",
+            f"www.{host}/{_letters(g)}?{_letters(g)}={g.randrange(9)}&{_letters(g)}={_letters(g)}",
             f"{_letters(g)}@{host}",
-            f"{_letters(g)}.{_letters(g)}@{host}",
+            f"{_letters(g)}{g.choice('.-_+')}{_letters(g)}@{host}",
             f"@{_letters(g)}{g.randrange(100)}",
             f"#{_letters(g)}",
         ]
@@ -200,7 +219,9 @@ def _address(g: random.Random) -> str:
 
 
 def _emoji(g: random.Random) -> str:
-    return g.choice(_EMOJI) * g.choice([1, 1, 1, 2, 3])
+    count: int = g.choice([1, 1, 1, 2, 3])
+    emoji: str = g.choice(_EMOJI)
+    return emoji * count
 
 
 def _code(g: random.Random) -> str:
@@ -215,6 +236,8 @@ def _code(g: random.Random) -> str:
             f"{one}{two.capitalize()}",
             f"{one.upper()}_{two.upper()}",
             f"{one} = {two}",
+            f"{one} {g.choice(_WORDS)}",
+            f"{one}({two}, {g.choice('abnx')})",
             f"{one} -{g.choice('abcdfhlnrv')} {two}.txt",
         ]
     )

@@ -27,6 +27,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from model.config import ConfigError, ModelConfig
+from model.directions import Directions
 from model.piece_tokenizer import TOKENIZER_FILES, PieceTokenizer
 from model.tokenizer import Tokenizer, TokenizerError
 
@@ -71,6 +72,7 @@ _FIELDS: dict[str, type] = {
 # Fields that came later: bundles from before have none of them.
 _OPTIONAL_ENTRIES: dict[str, dict[str, type]] = {
     "scoring": {"alignment_layer": int},
+    "directions": {"sources": list, "targets": list, "token_ids": dict},
     "search": {"beam_size": int},
 }
 _ENTRIES: dict[str, dict[str, type]] = {
@@ -161,13 +163,20 @@ class Bundle:
 
     @property
     def source_language(self) -> str:
-        """BCP-47 code of the language that is translated from."""
+        """BCP-47 code of the language that is translated from; with several, of one of them."""
         return str(self.manifest["languages"]["source"])
 
     @property
     def target_language(self) -> str:
-        """BCP-47 code of the language that is translated to."""
+        """BCP-47 code of the language that is translated to; with several, of one of them."""
         return str(self.manifest["languages"]["target"])
+
+    @property
+    def directions(self) -> Directions:
+        """All directions; `languages` names one of them, which the tokenizer is for."""
+        if (entry := self.manifest.get("directions")) is not None:
+            return Directions.from_dict(entry, self.config.vocab_size)
+        return Directions.one(self.source_language, self.target_language)
 
     @property
     def precision(self) -> str:
@@ -295,6 +304,7 @@ class Bundle:
                 right = code.replace("_", "-")
                 hint = f", {code!r}: write {right}" if _LANGUAGE.fullmatch(right) else ""
                 raise broken_manifest(self.path, f"languages.{name} is no BCP-47 code{hint}")
+        self._check_directions()
         for name, value in manifest["special_ids"].items():
             if getattr(config, f"{name}_id", value) != value:
                 raise broken_manifest(self.path, f"special_ids.{name} contradicts architecture")
@@ -347,6 +357,19 @@ class Bundle:
                 type(i) is not int or not 0 <= i < self.config.vocab_size for i in ids
             ):
                 raise broken_manifest(self.path, f"tokenizer.{name} is not a list of token ids")
+
+    def _check_directions(self) -> None:
+        try:
+            directions = self.directions
+        except ValueError as exc:
+            raise broken_manifest(self.path, f"directions.{exc}") from exc
+        for code in (*directions.sources, *directions.targets):
+            if not _LANGUAGE.fullmatch(code):
+                raise broken_manifest(self.path, f"directions: {code!r:.100} is no BCP-47 code")
+        if not directions.fits(self.source_language, self.target_language):
+            raise broken_manifest(self.path, "languages is none of directions")
+        if not directions.is_one and self.manifest["tokenizer"]["kind"] != PIECES:
+            raise broken_manifest(self.path, f"directions need a tokenizer.kind of {PIECES}")
 
     def _check_runtime(self) -> None:
         installed = installed_runtime_version()

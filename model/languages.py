@@ -1,10 +1,19 @@
 """Language codes: BCP-47 in requests, and what models call their languages. Free of torch.
 
-OPUS-MT >>deu<<, >>cmn_Hans<<    M2M-100 __de__    NLLB deu_Latn    mBART de_DE
+    BCP-47     OPUS-MT         M2M-100   NLLB       mBART-50
+    de         >>deu<<         __de__    deu_Latn   de_DE
+    zh         -               __zh__    -          zh_CN
+    zh-Hans    >>cmn_Hans<<    -         zho_Hans   -
+    ar         >>ara<<         __ar__    arb_Arab   ar_AR
+    pt-BR      >>pt_BR<<       -         -          -
+
+`find_language` goes from the left to the right, `language_tags` from the right to the left.
 """
 
 from __future__ import annotations
 
+import re
+from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -30,9 +39,27 @@ _VARIANTS = """
 ar:arb ay:ayr az:azj et:ekk fa:pes ff:fuv ku:kmr lv:lvs mg:plt mn:khk ms:zsm ne:npi nso:ns om:gaz
 or:ory ps:pbt qu:quy sq:als sw:swh uz:uzn yi:ydd zh:cmn he:iw
 """
-_SHORT = {
-    longer: short for short, longer in (pair.split(":") for pair in (_ISO_639 + _VARIANTS).split())
-}
+# Found by each other's code, where a model has only one of them.
+_ALIASES = {"no": "nb", "nb": "no", "fil": "tl", "tl": "fil"}
+# The script that a language has unless its code says otherwise (the registry's Suppress-Script), of
+# those that models have in two.
+_USUAL_SCRIPTS = """
+ar:arab be:cyrl bg:cyrl de:latn el:grek en:latn es:latn fa:arab fr:latn he:hebr hi:deva hy:armn
+it:latn ja:jpan ka:geor kk:cyrl mk:cyrl mr:deva ne:deva pt:latn ru:cyrl th:thai tr:latn uk:cyrl
+ur:arab vi:latn
+"""
+# The script that a region writes Chinese in.
+_CHINESE = {"cn": "hans", "sg": "hans", "hk": "hant", "mo": "hant", "tw": "hant"}
+_LONGEST_TAG = 64  # RFC 5646 has none over 35
+_TAG = re.compile(r"[a-z]{2,8}(-[a-z0-9]{1,8})*")
+
+
+def _shortened(pairs: str) -> dict[str, str]:
+    return {longer: short for short, longer in (pair.split(":") for pair in pairs.split())}
+
+
+_EQUALS, _MEMBERS = _shortened(_ISO_639), _shortened(_VARIANTS)
+_USUAL_SCRIPT = dict(pair.split(":") for pair in _USUAL_SCRIPTS.split())
 
 
 @dataclass(frozen=True)
@@ -42,45 +69,113 @@ class Language:
     Attributes:
         code: of ISO 639, the shortest one.
         subtags: script and region, where they are given.
+        own_code: the code in the name; another one than `code` if that is shorter.
+        tag: in BCP-47, with all subtags.
     """
 
     code: str
     subtags: frozenset[str]
+    own_code: str
+    tag: str
 
     @classmethod
     def parse(cls, name: str) -> Language:
         """Of a BCP-47 tag or of a model's name for a language."""
         bare = name.removeprefix(">>").removesuffix("<<").strip("_")
-        code, *subtags = bare.replace("-", "_").split("_")
-        code = code.lower()
+        own, *subtags = bare.replace("-", "_").lower().split("_")
+        code = _EQUALS.get(own) or _MEMBERS.get(own, own)
         # mBART writes en_XX where there is no region to name.
-        return cls(_SHORT.get(code, code), frozenset(s.lower() for s in subtags if s != "XX"))
+        subtags = [subtag for subtag in subtags if subtag != "xx"]
+        return cls(code, frozenset(subtags), own, _written([code, *subtags]))
+
+
+def _written(subtags: Iterable[str]) -> str:
+    """A BCP-47 tag in the usual case (RFC 5646, section 2.1.1): zh-Hans, pt-BR."""
+    code, *others = subtags
+    cased = [s.title() if len(s) == 4 else s.upper() if len(s) == 2 else s for s in others]
+    return "-".join([code, *cased])
+
+
+def language_tags(names: Iterable[str]) -> dict[str, str]:
+    """The BCP-47 tags of a model's languages, with what the model calls them, in its order.
+
+    A tag is no longer than it must be: `deu_Latn` is de, and so are `de_DE` and `>>deu<<`. Where a
+    model has a language in several scripts or regions, they are part of the tag (zh-Hans, zh-Hant);
+    one without them, or in the language's usual script, has the bare code. Where it has a language
+    and a member of it (>>ara<<, >>arb<<), the member keeps its own code. Of two names of one
+    language the first counts; one that is no language code is left out.
+    """
+    variants: dict[str, list[tuple[str, Language]]] = defaultdict(list)
+    languages = {name: Language.parse(name) for name in dict.fromkeys(names)}
+    named = {language.code for language in languages.values() if language.own_code not in _MEMBERS}
+    for name, language in languages.items():
+        is_second = language.own_code in _MEMBERS and language.code in named
+        variants[language.own_code if is_second else language.code].append((name, language))
+    tags: dict[str, str] = {}
+    for code, members in variants.items():
+        usual = {_USUAL_SCRIPT.get(code, "")}
+        # The bare code's first: one without subtags, or else one with the usual script alone.
+        members.sort(key=lambda member: (bool(member[1].subtags), member[1].subtags != usual))
+        for number, (name, language) in enumerate(members):
+            is_bare = len(members) == 1 or (number == 0 and language.subtags <= usual)
+            tag = code if is_bare else "-".join([code, *language.tag.split("-")[1:]])
+            if _TAG.fullmatch(tag.lower()):
+                tags.setdefault(tag, name)
+    order = {name: number for number, name in enumerate(languages)}
+    return dict(sorted(tags.items(), key=lambda item: order[item[1]]))
 
 
 class LanguageError(ValueError):
-    """A model has no such language, or several; the message names them."""
+    """A model has no such language, or several; the message names them.
+
+    Attributes:
+        choices: the languages that the tag could mean; none if there is no such language.
+    """
+
+    def __init__(self, message: str, choices: Iterable[str] = ()) -> None:
+        super().__init__(message)
+        self.choices = tuple(choices)
 
 
 def find_language(tag: str, names: Iterable[str]) -> str:
     """What a model calls the language with this BCP-47 tag.
 
     A tag without script and region finds the only name of its language; one with them finds the
-    name that has them too.
+    name that has them too. Names can be BCP-47 tags themselves.
 
     Raises:
         LanguageError: no name fits, or several do.
     """
-    wanted = Language.parse(tag)
     names = list(names)
-    same = [name for name in names if Language.parse(name).code == wanted.code]
-    found = [name for name in same if wanted.subtags <= Language.parse(name).subtags]
-    exact = [name for name in found if wanted.subtags == Language.parse(name).subtags]
+    if len(tag) > _LONGEST_TAG:
+        raise LanguageError(f"there is no language {tag[:64]!r}...")
+    # The tag, or the longest beginning of it that has a script or region (RFC 4647, section 3.4).
+    literal = {name.lower(): name for name in reversed(names)}
+    parts = tag.lower().split("-")
+    for count in range(len(parts), min(2, len(parts)) - 1, -1):
+        if (name := literal.get("-".join(parts[:count]))) is not None:
+            return name
+    wanted, languages = Language.parse(tag), {name: Language.parse(name) for name in names}
+    codes = (wanted.code, _ALIASES.get(wanted.code, wanted.code))
+    same = next(
+        (some for code in codes if (some := [n for n in names if languages[n].code == code])), []
+    )
+    subtags = {wanted.subtags}
+    if wanted.code == "zh":
+        subtags.add(frozenset(_CHINESE.get(subtag, subtag) for subtag in wanted.subtags))
+    exact = [name for name in same if languages[name].subtags in subtags]
+    found = [name for name in same if any(some <= languages[name].subtags for some in subtags)]
     # A region says nothing where the model's name has none: de-AT finds __de__.
-    plain = [name for name in same if not Language.parse(name).subtags]
+    plain = [name for name in same if not languages[name].subtags]
+    is_member = wanted.own_code in _MEMBERS
     for candidates in (exact, found, plain):
-        if len(candidates) == 1:
-            return candidates[0]
+        alike = [name for name in candidates if (languages[name].own_code in _MEMBERS) == is_member]
+        for chosen in (candidates, alike):
+            if len(chosen) == 1:
+                return chosen[0]
     if same:
-        raise LanguageError(f"{tag!r} could be any of {', '.join(same)}: add a script or region")
+        raise LanguageError(
+            f"{tag[:64]!r} could be any of {', '.join(same)}: add a script or region", same
+        )
     shown = ", ".join(sorted(names)[:20]) + (", ..." if len(names) > 20 else "")
-    raise LanguageError(f"there is no language {tag!r}; there are {shown}")
+    raise LanguageError(f"there is no language {tag[:64]!r}; there are {shown}")

@@ -6,9 +6,10 @@ and the two languages can have a model, and a vocabulary, each. Free of torch.
 
 from __future__ import annotations
 
+import copy
 import json
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import sentencepiece
@@ -84,6 +85,24 @@ class PieceTokenizer(Tokenizer):
             if token_id not in self._hidden
         }
 
+    def between(self, prefix_ids: tuple[int, ...], start_ids: tuple[int, ...]) -> PieceTokenizer:
+        """The tokenizer of another direction of the same model, which shares all that is large.
+
+        Args:
+            prefix_ids: before every text.
+            start_ids: at the beginning of every translation.
+        """
+        source, target = copy.copy(self), copy.copy(self.target)
+        source.vocabulary = replace(self.vocabulary, prefix_ids=prefix_ids)
+        target.vocabulary = replace(target.vocabulary, start_ids=start_ids)
+        source._target = target
+        return source
+
+    @property
+    def prefix_ids(self) -> tuple[int, ...]:
+        """What `encode` puts before every text that isn't blank: tokens of languages."""
+        return self.vocabulary.prefix_ids
+
     @property
     def start_ids(self) -> tuple[int, ...]:
         """What every translation into this language begins with."""
@@ -106,7 +125,7 @@ class PieceTokenizer(Tokenizer):
         """Where each token of `encode(text)` stands in `text`; the spans of a prefix are empty."""
         found = self._processor.encode(text, return_type="offset_mapping")
         spans = text_spans(text, found["offsets"])
-        return [*[Span(0, 0)] * len(self.vocabulary.prefix_ids), *spans] if spans else []
+        return [*[Span(0, 0)] * len(self.prefix_ids), *spans] if spans else []
 
     def id_to_piece(self, token_id: int) -> str:
         """The piece with this id; "" for one that only fills up the vocabulary."""
@@ -159,7 +178,7 @@ class PieceTokenizer(Tokenizer):
     def _with_prefix(self, pieces: Sequence[str]) -> list[int]:
         if not pieces:  # a blank text stays recognisable
             return []
-        return [*self.vocabulary.prefix_ids, *map(self.piece_to_id, pieces)]
+        return [*self.prefix_ids, *map(self.piece_to_id, pieces)]
 
     def decode(self, token_ids: Iterable[int]) -> str:
         """The text of `token_ids` without white space at its beginning."""

@@ -64,6 +64,11 @@ class Tokenizer:
             raise TokenizerError(f"{path} is not a SentencePiece model") from exc
 
     @property
+    def prefix_ids(self) -> tuple[int, ...]:
+        """What `encode` puts before every text that isn't blank: tokens of languages."""
+        return ()
+
+    @property
     def start_ids(self) -> tuple[int, ...]:
         """What every text begins with in this, the target language: given to the search."""
         return ()

@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import logging
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import dragoman
@@ -67,11 +67,11 @@ def load_model(path: Path, settings: Settings, metrics: ServerMetrics) -> Served
     rows = engine.limits.max_rows
     _log.info("loaded", extra={"model": bundle.name, "rows": rows, **facts})
     observer.set_capacity(rows, settings.max_waiting, facts["cache_bytes"])
+    directions = bundle.directions
     model = ServedModel(
         name=bundle.name,
         version=bundle.version,
-        source=bundle.source_language,
-        target=bundle.target_language,
+        directions=directions,
         precision=bundle.precision,
         device=settings.device,
         engine=engine,
@@ -79,6 +79,7 @@ def load_model(path: Path, settings: Settings, metrics: ServerMetrics) -> Served
             engine,
             tokenizer,
             source_language=bundle.source_language,
+            directions=None if directions.is_one else directions,
             limits=TranslatorLimits(
                 settings.max_texts, settings.max_characters, settings.max_request_characters
             ),
@@ -90,10 +91,15 @@ def load_model(path: Path, settings: Settings, metrics: ServerMetrics) -> Served
         version=model.version,
         precision=model.precision,
         device=model.device,
-        source=model.source,
-        target=model.target,
+        # Labels have to be few, so many languages are one.
+        source=_one_or_many(directions.sources),
+        target=_one_or_many(directions.targets),
     )
     return model
+
+
+def _one_or_many(languages: Sequence[str]) -> str:
+    return languages[0] if len(languages) == 1 else "multiple"
 
 
 def _has_own_process(settings: Settings) -> bool:

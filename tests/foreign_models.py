@@ -97,10 +97,10 @@ def write_marian_vocabulary(directory: Path, codes: tuple[str, ...] = ()) -> int
     return len(pieces)
 
 
-def marian(directory: Path, **changes: Any) -> Any:
-    """A MarianMT model with its vocabulary, saved into `directory`."""
+def marian(directory: Path, codes: tuple[str, ...] = (), **changes: Any) -> Any:
+    """A MarianMT model with its vocabulary, saved into `directory`; `codes` are its languages'."""
     directory.mkdir(parents=True, exist_ok=True)
-    num_tokens = write_marian_vocabulary(directory)
+    num_tokens = write_marian_vocabulary(directory, codes)
     pad_id = num_tokens - 1
     fields: dict[str, Any] = {
         "vocab_size": num_tokens,

@@ -7,6 +7,7 @@ or a line could not be measured, 130 after Ctrl-C.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 import subprocess
 import sys
@@ -21,15 +22,28 @@ from bench.load.errors import LoadError
 from bench.load.units import Slo
 from bench.recompute import read_summary
 from bench.suite import estimate
-from bench.suite.artifacts import SHIPPED_CHECKPOINT, SHIPPED_TEXTS, WORK, Models
+from bench.suite.artifacts import (
+    SHIPPED_CHECKPOINT,
+    SHIPPED_TEXTS,
+    WORK,
+    Models,
+    prepare_opus_model,
+)
 from bench.suite.points import ENGINE, MAIN_SHARE, OWN, Load, SuitePlan, own_system
 from bench.suite.reference import find_capacity, near_capacity, peer_capacity, reference_name
 from bench.suite.report import SuiteFigures
 from bench.suite.suite import Suite, remembered
+from bench.suite.sweep import Round, Sweep, sweep_settings
 from bench.suite.systems import environment
 
 _IN_PROCESS_SECONDS = 45.0
 _OPEN_SECONDS = 400.0
+# A smaller sweep than the speed model's, around what wins there.
+_OPUS_SWEEP = Sweep(
+    sweep_settings((8, 16, 32), (0.0, 5.0), ("", "AVX512")),
+    (Round(2.0, 0.7, 2), Round(5.0, 0.8, 1)),
+)
+_OPUS_CROWDED_ROUNDS = (Round(5.0, 1.5, 2), Round(10.0, 4.0, 1))
 _P99_SAMPLES = 1300  # more than the 1000 that it takes: all repetitions draw the same arrivals
 
 SMOKE = dataclasses.replace(
@@ -59,9 +73,20 @@ class EngineBenchmark:
         self._plan = plan
         # Batches of the shipped model take a fraction of a second.
         self._shipped_plan = dataclasses.replace(plan, crowded_rounds=None)
-        speed, self._shipped_name = models.names
+        self._opus_plan = dataclasses.replace(
+            plan,
+            sweep=plan.sweep if len(plan.sweep.settings) == 1 else _OPUS_SWEEP,
+            crowded_rounds=plan.crowded_rounds and _OPUS_CROWDED_ROUNDS,
+        )
+        self._speed_name, self._shipped_name = models.names
         self._models = models
-        self._base = Suite(plan, output, models.prepare(speed, "int8"))
+        self._output = output
+
+    @functools.cached_property
+    def _base(self) -> Suite:
+        """Made when it is first needed: not every part needs this model."""
+        made = self._models.prepare(self._speed_name, "int8")
+        return Suite(self._plan, self._output, made)
 
     def measurements(self) -> list[Measurement]:
         """All measurements, in order."""
@@ -75,6 +100,7 @@ class EngineBenchmark:
             ),
             Measurement("capacity", searches, self._capacity),
             Measurement("open", _OPEN_SECONDS + finals, self._open),
+            *(self._opus(load) for load in (table.ALONE, table.FEW, table.MANY)),
         ]
 
     def _closed(self, load: Load) -> Measurement:
@@ -109,9 +135,21 @@ class EngineBenchmark:
 
     def _shipped(self, once: bool) -> None:
         made = self._models.prepare(self._shipped_name, "int8")
-        suite = Suite(self._shipped_plan, self._base.output, made)
+        suite = Suite(self._shipped_plan, self._output, made)
         suite.check_agreement(1)
         suite.measure(table.MANY, 0.0)
+
+    def _opus(self, load: Load) -> Measurement:
+        """The model of an OPUS-MT model's size at one load."""
+        plan = self._opus_plan
+
+        def measure(once: bool) -> None:
+            made = prepare_opus_model(self._models.work, self._models.size)
+            suite = Suite(plan, self._output, made)
+            suite.check_agreement(1)
+            suite.measure(load, 0.0)
+
+        return Measurement(f"{table.OPUS}-{load.name}", estimate.load_seconds(plan, load), measure)
 
     def _reference(self) -> dict[str, Any]:
         file = self._base.runs / reference_name(table.OPEN)

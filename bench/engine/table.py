@@ -21,6 +21,7 @@ from bench.suite.points import MAIN_SHARE, OWN, PEER, Load
 SUITE = "engine"
 IN_PROCESS = "in-process"
 SHIPPED = "shipped"
+OPUS = "opus"
 
 ALONE = Load(concurrency=1)
 FEW = Load(concurrency=8)
@@ -93,30 +94,34 @@ def rows(directory: Path, models: Mapping[str, RawRuns]) -> list[Row]:
         directory: the run's folder.
         models: its raw runs by the name of the model.
     """
-    speed = next((name for name in models if not name.startswith(SHIPPED)), "base int8")
-    shipped = next((name for name in models if name.startswith(SHIPPED)), "")
+    speed = next((name for name in models if not name.startswith((SHIPPED, OPUS))), "base int8")
+    shipped, opus = (_named(models, start) for start in (SHIPPED, OPUS))
     raw = models.get(speed, {})
     cells = cells_of(raw)
     base = speed.replace(" ", "-")
     inside = _in_process(directory / "runs" / base / IN_PROCESS)
     tokens, texts = "tokens_per_second", "texts_per_second"
     return [
-        _alone(raw, cells),
-        _of_runs(Row("8 clients, greedy, base: tokens/s", 1.8, 3.0), cells, FEW, tokens),
-        _of_runs(Row("64 clients, greedy, base: tokens/s", 1.15, 2.0), cells, MANY, tokens),
+        *_greedy(raw, "base"),
         _of_runs(Row("16 clients, beam 4, base: tokens/s", 1.0, 1.5), cells, BEAMS, tokens),
         _open(cells),
         _capacity(directory / "capacity" / base),
         _of_runs(
             Row("64 clients, shipped model: sentences/s", 1.1, 1.5),
-            cells_of(models.get(shipped, {})),
+            cells_of(shipped),
             MANY,
             texts,
         ),
         _engine_loop(inside),
         _front(inside, cells),
         _memory(cells),
+        *_greedy(opus, "OPUS-MT's size"),
     ]
+
+
+def _named(models: Mapping[str, RawRuns], start: str) -> RawRuns:
+    """The runs of the model whose name starts so; none if there is no such model."""
+    return next((raw for name, raw in models.items() if name.startswith(start)), {})
 
 
 def render(rows: Sequence[Row]) -> list[str]:
@@ -143,8 +148,20 @@ def _pair(cells: Sequence[Cell], load: Load) -> tuple[Cell, Cell] | None:
     return None if own is None or peer is None else (own, peer)
 
 
-def _alone(raw: RawRuns, cells: Sequence[Cell]) -> Row:
-    row = Row("one client, greedy, base: median latency", 0.4, 0.2, more_is_better=False)
+def _greedy(raw: RawRuns, model: str) -> list[Row]:
+    """The closed loops of greedy requests."""
+    cells = cells_of(raw)
+    few = Row(f"8 clients, greedy, {model}: tokens/s", 1.8, 3.0)
+    many = Row(f"64 clients, greedy, {model}: tokens/s", 1.15, 2.0)
+    return [
+        _alone(raw, cells, model),
+        _of_runs(few, cells, FEW, "tokens_per_second"),
+        _of_runs(many, cells, MANY, "tokens_per_second"),
+    ]
+
+
+def _alone(raw: RawRuns, cells: Sequence[Cell], model: str) -> Row:
+    row = Row(f"one client, greedy, {model}: median latency", 0.4, 0.2, more_is_better=False)
     pair = _pair(cells, ALONE)
     if pair is None:
         return row

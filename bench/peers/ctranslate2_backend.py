@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -11,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from bench.peers.batch_engine import Output
-from bench.peers.conversion import vocabulary
-from model.config import ModelConfig
 from service.decoding.requests import GenerationRequest
 
 ISA_VARIABLE = "CT2_FORCE_CPU_ISA"
+VOCABULARY_FILE = "shared_vocabulary.json"
+"""In a converted model's directory: the names of the tokens by id."""
 
 
 @dataclass(frozen=True)
@@ -36,17 +37,19 @@ class CTranslate2Options:
 
 
 class CTranslate2Backend:
-    """A converted model (`bench.peers.conversion`) in CTranslate2.
+    """A converted model (`bench.peers.conversion`, or CTranslate2's converter) in CTranslate2.
 
     Args:
-        directory: the converted model.
-        config: of the model.
+        directory: the converted model, with one vocabulary for both languages.
         options: how to compute.
     """
 
-    def __init__(self, directory: Path, config: ModelConfig, options: CTranslate2Options) -> None:
+    def __init__(self, directory: Path, options: CTranslate2Options) -> None:
         self._directory = directory
-        self._names = vocabulary(config)
+        # CTranslate2 receives and returns names.
+        file = directory / VOCABULARY_FILE
+        self._names: list[str] = json.loads(file.read_text(encoding="utf-8"))
+        self._ids = {name: token_id for token_id, name in enumerate(self._names)}
         self._options = options
         self._executor = ThreadPoolExecutor(options.inter_threads, "ctranslate2")
         self._translator: Any = None
@@ -99,7 +102,7 @@ class CTranslate2Backend:
         )
         outputs = []
         for result, most in zip(results, max_new_tokens, strict=True):
-            tokens = [int(name) for name in result.hypotheses[0]][:most]
+            tokens = [self._ids[name] for name in result.hypotheses[0]][:most]
             ended = bool(tokens) and tokens[-1] == self._eos_id(requests)
             outputs.append(Output(tokens[:-1] if ended else tokens, ended))
         return outputs

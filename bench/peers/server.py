@@ -50,8 +50,7 @@ def peer_model(
     return ServedModel(
         name=name,
         version=bundle.version,
-        source=bundle.source_language,
-        target=bundle.target_language,
+        directions=bundle.directions,
         precision=bundle.precision,
         device="cpu",
         engine=engine,
@@ -66,9 +65,9 @@ def ctranslate2_model(
     policy: BatchPolicy,
     metrics: ServerMetrics,
 ) -> ServedModel:
-    """The bundle's model in CTranslate2, from a directory that `conversion.convert` wrote."""
+    """The bundle's model in CTranslate2, from a converted model's directory."""
     policy = dataclasses.replace(policy, num_workers=options.inter_threads)
-    backend = CTranslate2Backend(converted, bundle.config, options)
+    backend = CTranslate2Backend(converted, options)
     return peer_model(bundle, backend, policy, metrics, "ctranslate2")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import hashlib
 import shutil
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from bench import speed_model
+from bench import opus_model, speed_model
 from bench.load.errors import SourceError
 from bench.load.source import read_texts
 from bench.peers.conversion import convert
@@ -34,6 +35,8 @@ SHIPPED_CHECKPOINT = _ROOT / "model" / "checkpoints" / "en-de"
 
 SHIPPED_TEXTS = Path(__file__).with_name("sentences.txt")
 """English sentences of everyday length for it, written for this benchmark."""
+
+_PROOF_TEXTS = 8  # of an import
 
 
 @dataclass(frozen=True)
@@ -131,6 +134,47 @@ def prepare_checkpoint(
     return made
 
 
+def prepare_opus_model(directory: Path, size: str = "base") -> Artifacts:
+    """Make the model of an OPUS-MT model's size, in int8, unless it exists.
+
+    Ours is made by `dragoman import`, CTranslate2's by its own converter, from one directory in
+    Hugging Face's format.
+    """
+    config = opus_model.opus_config(size)
+    made = _artifacts(directory, "opus" if size == "base" else f"opus-{size}", "int8")
+    made_from = digest()
+    _drop_stale(made, made_from)
+    if not (made.bundle.exists() and made.converted.exists() and made.texts.exists()):
+        texts = speed_texts(config)
+        with tempfile.TemporaryDirectory(dir=_made_directory(made.texts.parent)) as temporary:
+            published = Path(temporary)
+            opus_model.write_opus_model(config, published)
+            _import(published, made.bundle, texts[:_PROOF_TEXTS])
+            _convert_published(published, made.converted)
+        for path in (made.bundle, made.converted):
+            _note(path).write_text(made_from, encoding="utf-8")
+        made.texts.write_text("\n".join(texts) + "\n", encoding="utf-8")
+    return made
+
+
+def _import(published: Path, bundle: Path, texts: Sequence[str]) -> None:
+    from export.bundle_writer import ExportOptions
+    from export.importer import import_directory
+
+    import_directory(published, bundle, ExportOptions("int8"), sentences=texts)
+
+
+def _convert_published(published: Path, converted: Path) -> None:
+    from ctranslate2.converters import TransformersConverter
+
+    TransformersConverter(str(published)).convert(str(converted), force=True)
+
+
+def _made_directory(directory: Path) -> Path:
+    directory.mkdir(parents=True, exist_ok=True)
+    return directory
+
+
 @dataclass(frozen=True)
 class Models:
     """The models to measure, and where they are made.
@@ -162,8 +206,9 @@ class Models:
 
 def digest(files: Sequence[Path] = ()) -> str:
     """A checksum of the code that makes the models, and of `files`, to detect stale models."""
-    code = [Path(speed_model.__file__), _ROOT / "bench" / "peers" / "conversion.py"]
-    for package in ("export", "model"):
+    code = [Path(speed_model.__file__), Path(opus_model.__file__)]
+    code.append(_ROOT / "bench" / "peers" / "conversion.py")
+    for package in ("export", "export/huggingface", "model"):
         code += sorted((_ROOT / package).glob("*.py"))
     made = hashlib.sha256()
     for file in [*code, *files]:

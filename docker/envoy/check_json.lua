@@ -13,6 +13,7 @@ local RULES = {
   {method = "POST", path = "^/v1/translate:stream$", message = "StreamTranslateRequest"},
   {method = "POST", path = "^/v1/score$", message = "ScoreRequest"},
   {method = "GET", path = "^/v1/models$"},
+  {method = "GET", path = "^/v1/languages$"},
   {method = "GET", path = "^/v1/models/[^/]+$"},
 }
 local FIELDS = {

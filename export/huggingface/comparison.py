@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -45,7 +46,11 @@ def can_compare() -> bool:
 
 @torch.inference_mode()
 def compare_with_transformers(
-    path: Path, model: Transformer, tokenizer: PieceTokenizer, sentences: Sequence[str]
+    path: Path,
+    model: Transformer,
+    tokenizer: PieceTokenizer,
+    sentences: Sequence[str],
+    language_ids: Mapping[str, int] = MappingProxyType({}),
 ) -> TransformersComparison:
     """Run both networks on real text, stage by stage.
 
@@ -54,6 +59,7 @@ def compare_with_transformers(
         model: ours, in evaluation mode.
         tokenizer: ours.
         sentences: in the source language.
+        language_ids: the tokens of languages, by what the model calls these.
 
     Raises:
         ExportError: they differ; says in which stage that began.
@@ -65,6 +71,12 @@ def compare_with_transformers(
     )
     theirs.eval()
     their_tokenizer: Any = transformers.AutoTokenizer.from_pretrained(path, local_files_only=True)
+    for name, token_id in language_ids.items():
+        if (expected_id := their_tokenizer.convert_tokens_to_ids(name)) != token_id:
+            raise ExportError(
+                f"the imported tokenizer differs from transformers': {name} is {token_id}, not "
+                f"{expected_id}"
+            )
     opening = "".join(map(tokenizer.id_to_piece, tokenizer.vocabulary.prefix_ids))
     if hasattr(their_tokenizer, "src_lang"):
         their_tokenizer.src_lang, opening = opening.strip("_"), ""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import sentencepiece
@@ -42,16 +42,41 @@ class Vocabularies:
     Attributes:
         source, target: the vocabularies.
         unk_id: of the token that stands for unknown pieces.
+        language_ids: the tokens of languages, by what the model calls these; none if it has one
+            direction.
+        opens_target: whether the target language's begins the translation, and the source
+            language's comes before the text; otherwise the target language's does.
     """
 
     source: PieceVocabulary
     target: PieceVocabulary
     unk_id: int
+    language_ids: Mapping[str, int] = field(default_factory=dict)
+    opens_target: bool = False
 
     @property
     def num_pieces(self) -> int:
         """Tokens of the larger vocabulary."""
         return max(len(self.source.pieces), len(self.target.pieces))
+
+    def between(self, source: str, target: str) -> Vocabularies:
+        """The same, with the tokens of one direction.
+
+        Raises:
+            LanguageError: the model has no such language.
+        """
+        if not self.language_ids:
+            return self
+        prefix = source if self.opens_target else target
+        tokens = [
+            (self.language_ids[find_language(code, self.language_ids)],)
+            for code in (prefix, target)
+        ]
+        return replace(
+            self,
+            source=replace(self.source, prefix_ids=tokens[0]),
+            target=replace(self.target, start_ids=tokens[1] if self.opens_target else ()),
+        )
 
     def tokenizer(self, config: ModelConfig) -> PieceTokenizer:
         """The source language's tokenizer.
@@ -77,20 +102,29 @@ def read_vocabularies(directory: ModelDirectory, source: str, target: str) -> Vo
         ExportError: a file is missing or can't be read, or the model has no such language; names
             it.
     """
-    kind = directory.config.get("model_type")
     try:
-        if (directory.path / "source.spm").is_file() or kind == "marian":
-            return _read_marian(directory, target)
-        if kind == "m2m_100" and (directory.path / "vocab.json").is_file():
-            return _read_m2m(directory, source, target)
-        if kind in ("m2m_100", "mbart"):
-            return _read_fairseq(directory, source, target)
+        return read_all_vocabularies(directory).between(source, target)
     except LanguageError as exc:
         raise ExportError(f"{directory.path}: {exc}; give --languages") from exc
+
+
+def read_all_vocabularies(directory: ModelDirectory) -> Vocabularies:
+    """The tokenizer of a model, without the tokens of a direction.
+
+    Raises:
+        ExportError: a file is missing or can't be read; names it.
+    """
+    kind = directory.config.get("model_type")
+    if (directory.path / "source.spm").is_file() or kind == "marian":
+        return _read_marian(directory)
+    if kind == "m2m_100" and (directory.path / "vocab.json").is_file():
+        return _read_m2m(directory)
+    if kind in ("m2m_100", "mbart"):
+        return _read_fairseq(directory)
     raise ExportError(f"{directory.path}: tokenizers of {kind} are not supported yet")
 
 
-def _read_marian(directory: ModelDirectory, target: str) -> Vocabularies:
+def _read_marian(directory: ModelDirectory) -> Vocabularies:
     """Two SentencePiece models, and one or two lists of pieces.
 
     A model with several target languages has a token for each, such as >>deu<<, before the text.
@@ -108,26 +142,26 @@ def _read_marian(directory: ModelDirectory, target: str) -> Vocabularies:
     source_model = directory.file("source.spm").read_bytes()
     target_model = directory.file("target.spm").read_bytes()
     names = [piece for piece in source_ids if piece.startswith(">>") and piece.endswith("<<")]
-    prefix = (source_ids[find_language(target, names)],) if names else ()
     special_ids = [source_ids[name] for name in names]
     return Vocabularies(
-        PieceVocabulary(source_model, _by_id(source_ids), prefix, special_ids=special_ids),
+        PieceVocabulary(source_model, _by_id(source_ids), special_ids=special_ids),
         PieceVocabulary(target_model, _by_id(target_ids), special_ids=special_ids),
         source_ids["<unk>"],
+        {name: source_ids[name] for name in names},
     )
 
 
-def _read_m2m(directory: ModelDirectory, source: str, target: str) -> Vocabularies:
+def _read_m2m(directory: ModelDirectory) -> Vocabularies:
     """One SentencePiece model and a list of pieces, which the languages' tokens follow."""
     ids = _read_ids(directory.file("vocab.json"))
     codes = _M2M_LANGUAGES[str(directory.tokenizer.get("language_codes", "m2m100"))].split()
     languages = {f"__{code}__": len(ids) + number for number, code in enumerate(codes)}
     names = ("<s>", "<pad>", "</s>", "<unk>")
     special: dict[str, int] = {name: ids[name] for name in names if name in ids}
-    return _multilingual(directory, {**ids, **languages}, languages, special, source, target)
+    return _multilingual(directory, {**ids, **languages}, languages, special)
 
 
-def _read_fairseq(directory: ModelDirectory, source: str, target: str) -> Vocabularies:
+def _read_fairseq(directory: ModelDirectory) -> Vocabularies:
     """One SentencePiece model whose pieces fairseq numbers anew, then languages: NLLB, mBART-50."""
     if directory.tokenizer.get("tokenizer_class") in ("MBartTokenizer", "MBartTokenizerFast"):
         raise ExportError(
@@ -146,9 +180,7 @@ def _read_fairseq(directory: ModelDirectory, source: str, target: str) -> Vocabu
     ids.update((piece, number) for number, piece in enumerate(pieces, start=len(special)))
     added = _added_tokens(directory, first=len(special) + len(pieces))
     languages = {name: i for name, i in added.items() if name not in special and name != "<mask>"}
-    return _multilingual(
-        directory, {**ids, **added}, languages, {**special, **added}, source, target
-    )
+    return _multilingual(directory, {**ids, **added}, languages, {**special, **added})
 
 
 def _multilingual(
@@ -156,19 +188,12 @@ def _multilingual(
     ids: Mapping[str, int],
     languages: Mapping[str, int],
     special: Mapping[str, int],
-    source: str,
-    target: str,
 ) -> Vocabularies:
     """[source language] text: and [target language] opens the translation."""
     model, pieces = directory.file(_SENTENCEPIECE).read_bytes(), _by_id(ids)
     special_ids = sorted({*special.values(), *languages.values()})
-    prefix = (languages[find_language(source, languages)],)
-    start = (languages[find_language(target, languages)],)
-    return Vocabularies(
-        PieceVocabulary(model, pieces, prefix, special_ids=special_ids),
-        PieceVocabulary(model, pieces, start_ids=start, special_ids=special_ids),
-        ids["<unk>"],
-    )
+    vocabulary = PieceVocabulary(model, pieces, special_ids=special_ids)
+    return Vocabularies(vocabulary, vocabulary, ids["<unk>"], languages, opens_target=True)
 
 
 def _added_tokens(directory: ModelDirectory, first: int) -> dict[str, int]:

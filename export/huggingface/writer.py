@@ -34,6 +34,7 @@ _CLASSES = {
     "pre": ("pegasus", "PegasusForConditionalGeneration"),
 }
 _THEIR_EPSILON = 1e-5
+_THEIRS = {ours: name for name, ours in RENAMED.items()}
 
 
 def write_huggingface(checkpoint: Path, output: Path) -> TransformersComparison | None:
@@ -125,7 +126,6 @@ def _generation(config: ModelConfig) -> dict[str, Any]:
 
 def _tensors(model: Transformer) -> dict[str, Tensor]:
     config = model.config
-    theirs = {ours: name for name, ours in RENAMED.items()}
     table = model.target_embedding.weight.detach()
     bias: Tensor | None = model.output_projection.bias
     tensors = {
@@ -139,15 +139,17 @@ def _tensors(model: Transformer) -> dict[str, Tensor]:
     for stack in ("encoder", "decoder"):
         tensors[f"model.{stack}.embed_positions.weight"] = positions.clone()
     for name, tensor in model.state_dict().items():
-        if layer := LAYER.fullmatch(name):
-            stack, number, block, kind = layer.groups()
-            name = f"{stack}.layers.{number}.{theirs[block]}.{kind}"
-        elif ".final_norm." in name:
-            name = name.replace(".final_norm.", ".layer_norm.")
-        else:
-            continue
-        tensors[f"model.{name}"] = tensor.clone().contiguous()
+        if ".layers." in name or ".final_norm." in name:
+            tensors[f"model.{renamed(name)}"] = tensor.clone().contiguous()
     return tensors
+
+
+def renamed(name: str) -> str:
+    """Their name of a weight of ours that belongs to a layer, or to a stack's end."""
+    if layer := LAYER.fullmatch(name):
+        stack, number, block, kind = layer.groups()
+        return f"{stack}.layers.{number}.{_THEIRS[block]}.{kind}"
+    return name.replace(".final_norm.", ".layer_norm.")
 
 
 def _write_tokenizer(directory: Path, checkpoint: Checkpoint) -> None:

@@ -16,6 +16,7 @@ from dragoman import conversions, requests
 from dragoman.addresses import DEFAULT_SERVER
 from dragoman.conversions import Metadata
 from dragoman.results import (
+    LanguageGroup,
     ModelInfo,
     ScoreBatch,
     StreamEnd,
@@ -173,6 +174,12 @@ class BaseClient:
             return [conversions.model_info(model) for model in response.models]
 
         return self._call(self._stub.ListModels, pb.ListModelsRequest(), read, timeout)
+
+    def _list_languages_call(self, timeout: float | None) -> PreparedCall[list[LanguageGroup]]:
+        def read(response: pb.ListLanguagesResponse, _: Metadata) -> list[LanguageGroup]:
+            return [conversions.language_group(group) for group in response.groups]
+
+        return self._call(self._stub.ListLanguages, pb.ListLanguagesRequest(), read, timeout)
 
     def _get_model_call(self, name: str, timeout: float | None) -> PreparedCall[ModelInfo]:
         request = requests.get_model_request(name)

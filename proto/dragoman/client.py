@@ -30,6 +30,7 @@ from dragoman.results import (
     Alignment,
     FinishReason,
     Hypothesis,
+    LanguageGroup,
     ModelInfo,
     ModelLimits,
     PairScore,
@@ -49,6 +50,7 @@ __all__ = [
     "Client",
     "FinishReason",
     "Hypothesis",
+    "LanguageGroup",
     "ModelInfo",
     "ModelLimits",
     "PairScore",
@@ -220,6 +222,14 @@ class Client(BaseClient):
         """
         return self._make(self._list_models_call(timeout))
 
+    def list_languages(self, *, timeout: float | None = None) -> list[LanguageGroup]:
+        """The server's directions, those between the same languages together.
+
+        Raises:
+            TranslationError: the call failed.
+        """
+        return self._make(self._list_languages_call(timeout))
+
     def get_model(self, name: str, *, timeout: float | None = None) -> ModelInfo:
         """One model.
 
@@ -360,6 +370,14 @@ class AsyncClient(BaseClient):
             TranslationError: the call failed.
         """
         return await self._make(self._list_models_call(timeout))
+
+    async def list_languages(self, *, timeout: float | None = None) -> list[LanguageGroup]:
+        """As `Client.list_languages`.
+
+        Raises:
+            TranslationError: the call failed.
+        """
+        return await self._make(self._list_languages_call(timeout))
 
     async def get_model(self, name: str, *, timeout: float | None = None) -> ModelInfo:
         """As `Client.get_model`.

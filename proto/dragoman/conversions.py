@@ -18,6 +18,7 @@ from dragoman.results import (
     Alignment,
     FinishReason,
     Hypothesis,
+    LanguageGroup,
     ModelInfo,
     ModelLimits,
     PairScore,
@@ -223,7 +224,18 @@ def model_info(message: pb.Model) -> ModelInfo:
             max_rows=limits.max_rows,
         ),
         can_score=message.can_score,
+        source_languages=tuple(message.source_language_codes),
+        target_languages=tuple(message.target_language_codes),
         default_search=_search(message.default_search),
+    )
+
+
+def language_group(message: pb.LanguageGroup) -> LanguageGroup:
+    """Directions of a server."""
+    return LanguageGroup(
+        source_languages=tuple(message.source_language_codes),
+        target_languages=tuple(message.target_language_codes),
+        models=tuple(message.models),
     )
 
 

@@ -241,11 +241,13 @@ class ModelInfo:
     Attributes:
         name: for the argument `model`.
         version: of its weights.
-        language_pairs: (source, target), as BCP-47 codes.
+        language_pairs: (source, target), as BCP-47 codes; empty if there are more than 100.
         precision: "fp32", "fp16" or "int8".
         device: "cpu" or "cuda".
         limits: the largest request that it accepts.
         can_score: whether it supports `score` and `return_alignments`.
+        source_languages: those that it translates from.
+        target_languages: those that it translates into, each from every other source language.
         default_search: where a request sets no other options; None leaves a field at the contract's
             default.
     """
@@ -257,4 +259,20 @@ class ModelInfo:
     device: str
     limits: ModelLimits
     can_score: bool = False
+    source_languages: tuple[str, ...] = ()
+    target_languages: tuple[str, ...] = ()
     default_search: Search = _PLAIN
+
+
+@dataclass(frozen=True)
+class LanguageGroup:
+    """Directions of a server: from each source language into each target language but itself.
+
+    Attributes:
+        source_languages, target_languages: BCP-47 codes.
+        models: the names of the models that do, in order of preference.
+    """
+
+    source_languages: tuple[str, ...]
+    target_languages: tuple[str, ...]
+    models: tuple[str, ...]

@@ -35,7 +35,7 @@ _MAX_LARGEST_MESSAGES = 16
 # The interval between log lines about undecodable messages.
 _UNDECODABLE_LOG_SECONDS = 1.0
 # Methods that use no model.
-_METADATA_METHODS = ("ListModels", "GetModel")
+_METADATA_METHODS = ("ListModels", "GetModel", "ListLanguages")
 
 _log = logging.getLogger("dragoman.access")
 

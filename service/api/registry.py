@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from model.directions import DirectionError, Directions
 from service.engine.interface import ServableEngine
 from service.errors import InvalidArgumentError, NotFoundError, StartupError
 from service.translation.translator import Translator
@@ -23,7 +24,7 @@ class ServedModel:
     Attributes:
         name: for requests.
         version: of its weights.
-        source, target: BCP-47 codes of the languages.
+        directions: that it translates.
         precision: "fp32", "fp16" or "int8".
         device: "cpu" or "cuda".
         engine: runs the model.
@@ -32,8 +33,7 @@ class ServedModel:
 
     name: str
     version: str
-    source: str
-    target: str
+    directions: Directions
     precision: str
     device: str
     engine: ServableEngine
@@ -41,10 +41,24 @@ class ServedModel:
 
     def fits(self, source: str, target: str) -> bool:
         """Whether it translates from `source` to `target`; "" is any language."""
-        return source.lower() in ("", self.source.lower()) and target.lower() in (
-            "",
-            self.target.lower(),
-        )
+        return self.directions.fits(source, target)
+
+    def translator_between(self, source: str, target: str) -> Translator:
+        """The translator for a request that `Registry.resolve` gave to this model.
+
+        Raises:
+            InvalidArgumentError: a language is missing, or could be several of the model's; names
+                the field and the choices.
+            NotFoundError: the model has no such direction.
+        """
+        if self.directions.is_one:
+            return self.translator
+        try:
+            return self.translator.between(source, target)
+        except DirectionError as exc:
+            if exc.choices:
+                raise InvalidArgumentError(f"{exc.side}_language_code", str(exc)) from exc
+            raise NotFoundError(f"model {self.name}: {exc}") from exc
 
 
 class Registry:
@@ -104,19 +118,21 @@ class Registry:
             fitting = [model for model in candidates if model.fits(*ranges)]
             if fitting:
                 break
+        if not fitting:  # "zh" for a model with zh-Hans alone, or with zh-Hant too
+            fitting = [m for m in candidates if m.directions.may_fit(source, target)]
         if not fitting:
-            pairs = sorted({f"{model.source} to {model.target}" for model in candidates})
+            pairs = sorted({_described(model.directions) for model in candidates})
             raise NotFoundError(
                 f"{'model ' + name if name else 'this server'} does not translate from "
                 f"{_shorten(source) if source else 'any language'} to "
                 f"{_shorten(target) if target else 'any language'}; "
                 f"it translates: {_listed(pairs)}"
             )
-        for field, given, languages in (
-            ("source_language_code", source, {model.source for model in fitting}),
-            ("target_language_code", target, {model.target for model in fitting}),
+        for field, given, other, languages in (
+            ("source_language_code", source, target, _codes(m.directions.sources for m in fitting)),
+            ("target_language_code", target, source, _codes(m.directions.targets for m in fitting)),
         ):
-            if not given and len(languages) > 1:
+            if not given and len(languages - {other}) > 1:
                 raise InvalidArgumentError(
                     field, f"must be given, one of: {_listed(sorted(languages))}"
                 )
@@ -151,6 +167,19 @@ def _ranges(code: str) -> Iterator[str]:
     for count in range(len(subtags), 0, -1):
         if count == len(subtags) or len(subtags[count - 1]) > 1:
             yield "-".join(subtags[:count])
+
+
+def _codes(languages: Iterable[Iterable[str]]) -> set[str]:
+    return set(itertools.chain.from_iterable(languages))
+
+
+def _described(directions: Directions) -> str:
+    if directions.is_one:
+        return " to ".join(directions.first)
+    sources, targets = directions.sources, directions.targets
+    if sources == targets:
+        return f"between {_listed(list(sources))}"
+    return f"from {_listed(list(sources))} to {_listed(list(targets))}"
 
 
 def _listed(names: list[str]) -> str:

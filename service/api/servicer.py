@@ -11,6 +11,7 @@ from typing import Any
 
 from dragoman.v1 import translation_pb2 as pb
 from dragoman.v1 import translation_pb2_grpc
+from model.directions import Directions
 from service.api.call_context import CallContext, Context, current_call, time_remaining
 from service.api.conversions import (
     add_score,
@@ -28,8 +29,12 @@ from service.translation.engine_call import CallArguments
 from service.translation.fairness import CooperativeYield
 from service.translation.pair_scorer import PairResult
 from service.translation.results import TextResult
+from service.translation.translator import Translator
 
 SERVICE = pb.DESCRIPTOR.services_by_name["TranslationService"].full_name
+
+MAX_PAIRS = 100
+"""Directions that a model is described with one by one; others are listed as languages."""
 
 _Result = TextResult | PairResult
 _Response = pb.TranslateResponse | pb.ScoreResponse
@@ -57,10 +62,10 @@ class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
         self, request: pb.TranslateRequest, context: Context
     ) -> pb.TranslateResponse:
         """Translate all texts, in order."""
-        model, call = self._begin(request, "contents", "texts")
-        results = await model.translator.translate(
+        model, translator, call = self._begin(request, "contents", "texts")
+        results = await translator.translate(
             list(request.contents),
-            options_of(request.options, model.translator.default_options),
+            options_of(request.options, translator.default_options),
             **_common(call, context),
         )
         response = pb.TranslateResponse(model=model.name)
@@ -71,11 +76,11 @@ class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
         self, request: pb.StreamTranslateRequest, context: Context
     ) -> AsyncIterator[pb.StreamTranslateResponse]:
         """Stream the deltas of one text, then the summary."""
-        model, call = self._resolve(request), current_call()
+        (model, translator), call = self._resolve(request), current_call()
         call.facts.update(model=model.name, texts=1)
-        events = model.translator.stream(
+        events = translator.stream(
             request.content,
-            options_of(request.options, model.translator.stream_options),
+            options_of(request.options, translator.stream_options),
             **_common(call, context),
         )
         async for event in events:
@@ -87,9 +92,9 @@ class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
 
     async def Score(self, request: pb.ScoreRequest, context: Context) -> pb.ScoreResponse:
         """Score all pairs, in order."""
-        model, call = self._begin(request, "pairs", "pairs")
+        model, translator, call = self._begin(request, "pairs", "pairs")
         pairs = [(pair.source_text, pair.translated_text) for pair in request.pairs]
-        results = await model.translator.scorer.score(
+        results = await translator.scorer.score(
             pairs, score_options_of(request.options), **_common(call, context)
         )
         response = pb.ScoreResponse(model=model.name)
@@ -106,20 +111,38 @@ class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
         """Describe one model."""
         return _describe(self._registry.get(request.name))
 
+    async def ListLanguages(
+        self, request: pb.ListLanguagesRequest, context: Context
+    ) -> pb.ListLanguagesResponse:
+        """List every direction, those of the same languages and models together."""
+        models: dict[tuple[tuple[str, ...], tuple[str, ...]], list[str]] = {}
+        for model in self._registry:
+            directions = model.directions
+            models.setdefault((directions.sources, directions.targets), []).append(model.name)
+        groups = [
+            pb.LanguageGroup(
+                source_language_codes=sources, target_language_codes=targets, models=names
+            )
+            for (sources, targets), names in models.items()
+        ]
+        return pb.ListLanguagesResponse(groups=groups)
+
     def _begin(
         self, request: pb.TranslateRequest | pb.ScoreRequest, field: str, unit: str
-    ) -> tuple[ServedModel, CallContext]:
-        """The model for a request with several texts or pairs, and its call; checks their number.
+    ) -> tuple[ServedModel, Translator, CallContext]:
+        """The model for a request with several texts or pairs, its translator, and its call.
+
+        Checks their number.
 
         Before they are unpacked: a message of a few megabytes can hold millions of empty ones.
         """
         count = len(getattr(request, field))
         if not count:
             raise InvalidArgumentError(field, f"at least one {unit[:-1]} is needed")
-        model, call = self._resolve(request), current_call()
-        model.translator.limits.check_count(field, count, unit)
+        (model, translator), call = self._resolve(request), current_call()
+        translator.limits.check_count(field, count, unit)
         call.facts.update({"model": model.name, unit: count})
-        return model, call
+        return model, translator, call
 
     async def _answer(
         self, response: _Response, results: Sequence[_Result], add: _Add, call: CallContext
@@ -142,34 +165,45 @@ class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
 
     def _resolve(
         self, request: pb.TranslateRequest | pb.StreamTranslateRequest | pb.ScoreRequest
-    ) -> ServedModel:
-        return self._registry.resolve(
-            request.model, request.source_language_code, request.target_language_code
-        )
+    ) -> tuple[ServedModel, Translator]:
+        """The model for a request, and its translator for the request's direction."""
+        languages = (request.source_language_code, request.target_language_code)
+        model = self._registry.resolve(request.model, *languages)
+        return model, model.translator_between(*languages)
 
 
 def _describe(model: ServedModel) -> pb.Model:
-    limits, engine_limits = model.translator.limits, model.engine.limits
+    limits = model.translator.limits
     return pb.Model(
         name=model.name,
         version=model.version,
-        language_pairs=[
-            pb.LanguagePair(source_language_code=model.source, target_language_code=model.target)
-        ],
+        language_pairs=_pairs(model.directions),
+        source_language_codes=model.directions.sources,
+        target_language_codes=model.directions.targets,
         precision=model.precision,
         device=model.device,
         limits=pb.ModelLimits(
             max_contents=limits.max_texts,
             max_content_characters=limits.max_characters,
-            max_source_tokens=engine_limits.max_source_positions,
-            max_target_tokens=engine_limits.max_target_positions,
-            max_rows=engine_limits.max_rows,
+            max_source_tokens=model.translator.max_source_tokens,
+            max_target_tokens=model.translator.max_target_tokens,
+            max_rows=model.engine.limits.max_rows,
         ),
         can_score=model.engine.can_score,
         default_search=describe_search(
             model.translator.default_options.search, model.translator.target_tokenizer
         ),
     )
+
+
+def _pairs(directions: Directions) -> list[pb.LanguagePair]:
+    """Each direction, unless there are too many to list."""
+    if directions.count > MAX_PAIRS:
+        return []
+    return [
+        pb.LanguagePair(source_language_code=source, target_language_code=target)
+        for source, target in directions
+    ]
 
 
 def _common(call: CallContext, context: Context) -> CallArguments:

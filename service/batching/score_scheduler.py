@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator
 
 from service.batching.fair_queue import FairQueue
 from service.batching.records import Finished, RequestEntry, RequestState
-from service.decoding.linked_sources import linked_sources
+from service.decoding.linked_sources import linked_sources, without_hidden
 from service.decoding.requests import Hypothesis, ScoringRequest
 from service.runtime.plan import TargetScore
 
@@ -113,15 +113,19 @@ class ScoreScheduler:
         request = entry.request
         assert isinstance(request, ScoringRequest), "only a given target can be scored"
         ended = request.target_ids[-1] == self._eos_id
-        token_ids = list(request.target_ids[:-1] if ended else request.target_ids)
-        log_probabilities = score.log_probabilities.tolist()
+        hidden = request.num_hidden_target
+        token_ids = list(request.target_ids[hidden : -1 if ended else None])
+        log_probabilities = score.log_probabilities[hidden:].tolist()
         total = sum(log_probabilities)  # in order and in double precision, as a search adds them up
+        attention = score.attention
+        if request.alignment:
+            attention = without_hidden(attention, hidden, request.num_hidden_source)
         return Hypothesis(
             token_ids=token_ids,
             token_log_probabilities=log_probabilities,
             log_probability=total,
             score=total,
             ended=ended,
-            linked=linked_sources(score.attention, len(token_ids)) if request.alignment else None,
-            attention=score.attention if request.alignment == "soft" else None,
+            linked=linked_sources(attention, len(token_ids)) if request.alignment else None,
+            attention=attention if request.alignment == "soft" else None,
         )

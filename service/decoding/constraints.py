@@ -24,6 +24,7 @@ class Constraints:
 
     def __init__(self, options: SearchOptions, eos_id: int) -> None:
         self._options = options
+        self._only_forces = options.has_only_prefix
         self._eos = np.array([eos_id], np.int64)
         self._suppressed = np.array(options.suppressed_ids, np.int64)
 
@@ -39,6 +40,10 @@ class Constraints:
         if self._options.repetition_penalty > 1.0:
             touched = np.concatenate([touched, generated])
         return len(np.unique(touched))
+
+    def are_over(self, num_generated: int) -> bool:
+        """Whether they change nothing after as many tokens: all that they forced has come."""
+        return self._only_forces and num_generated >= len(self._options.prefix_ids)
 
     def apply(self, candidates: Candidates, row: int, generated: Int64) -> None:
         """Change the candidates of `row`, and sort them again, best first; equals keep their order.

@@ -158,12 +158,20 @@ class SearchOptions:
     @property
     def has_constraints(self) -> bool:
         """Whether some tokens are forbidden, forced or made less likely."""
+        return bool(self.prefix_ids) or self._weighs_tokens
+
+    @property
+    def has_only_prefix(self) -> bool:
+        """Whether tokens are constrained only where they are forced."""
+        return bool(self.prefix_ids) and not self._weighs_tokens
+
+    @property
+    def _weighs_tokens(self) -> bool:
         return bool(
             self.min_new_tokens
             or self.suppressed_ids
             or self.repetition_penalty > 1.0
             or self.no_repeat_ngram_size
-            or self.prefix_ids
         )
 
     def most_generated(self, max_new_tokens: int) -> int:
@@ -284,11 +292,17 @@ class ScoringRequest(GenerationRequest):
 
     Attributes:
         target_ids: token ids of the target, its EOS included; at least one.
+        num_hidden_source: tokens at the beginning of the source, of languages, that nothing is
+            aligned with.
+        num_hidden_target: tokens at the beginning of the target, of its language, that are given:
+            they are no part of the result.
         alignment: what its result holds of the attention; None for nothing. Attention is as large
             as both sides multiplied, and results live until the last one of their call.
     """
 
     target_ids: tuple[int, ...] = ()
+    num_hidden_source: int = 0
+    num_hidden_target: int = 0
     alignment: AlignmentKind | None = None
 
     @property
@@ -337,6 +351,16 @@ class Hypothesis:
     linked: Int32 | None = field(default=None, compare=False, repr=False)
     attention: Float32 | None = field(default=None, compare=False, repr=False)
 
+    def without(self, num_hidden: int) -> Hypothesis:
+        """The same without its first tokens, which were given and have log-probability 0."""
+        if not num_hidden:
+            return self
+        return replace(
+            self,
+            token_ids=self.token_ids[num_hidden:],
+            token_log_probabilities=self.token_log_probabilities[num_hidden:],
+        )
+
 
 @dataclass(frozen=True)
 class GenerationResult:
@@ -366,3 +390,13 @@ class GenerationResult:
     compute_seconds: float = 0.0
     first_token_seconds: float | None = None
     error: DragomanError | None = None
+
+    def without(self, num_hidden: int) -> GenerationResult:
+        """The same without the first tokens of every hypothesis: `Hypothesis.without`."""
+        if not num_hidden:
+            return self
+        return replace(
+            self,
+            token_ids=self.token_ids[num_hidden:],
+            hypotheses=[hypothesis.without(num_hidden) for hypothesis in self.hypotheses],
+        )

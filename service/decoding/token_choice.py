@@ -193,12 +193,18 @@ class Decoding:
         """Choose for rows with constraints or sampling."""
         if self._constraints:
             candidates.own()
+        over = []
         for row, constraints in self._constraints.items():
-            constraints.apply(candidates, row, self._generated(row))
+            generated = self._generated(row)
+            constraints.apply(candidates, row, generated)
+            if constraints.are_over(len(generated) + 1):
+                over.append(row)
             best = candidates.scores[row, 0]
             # End if the whole vocabulary is forbidden.
             chosen[row] = candidates.token_ids[row, 0] if best > -np.inf else self._eos_id
             log_probabilities[row] = candidates.log_probabilities[row, 0]
+        for row in over:  # it steps as if it had none, which costs nothing
+            del self._constraints[row]
         for row, sampling in self._sampling.items():
             scores = candidates.scores[row]
             if scores[0] > -np.inf and scores[1] > -np.inf:  # not forced

@@ -74,9 +74,10 @@ def alignment_of(scored: Hypothesis) -> Alignment:
 
 
 def source_tokens(text: str, tokenizer: Tokenizer) -> list[SourceToken]:
-    """The tokens of a source, with EOS."""
-    spans = tokenizer.encoded_spans(text)
-    pieces = map(tokenizer.id_to_piece, tokenizer.encode(text))
+    """The tokens of a source, with EOS, without those of languages."""
+    hidden = len(tokenizer.prefix_ids)
+    spans = tokenizer.encoded_spans(text)[hidden:]
+    pieces = map(tokenizer.id_to_piece, tokenizer.encode(text)[hidden:])
     tokens = [SourceToken(piece, span) for piece, span in zip(pieces, spans, strict=True)]
     return [*tokens, SourceToken(tokenizer.id_to_piece(tokenizer.eos_id), _end_of(text))]
 
@@ -90,8 +91,7 @@ def generated_tokens(hypothesis: Hypothesis, tokenizer: Tokenizer) -> list[Targe
 def given_tokens(text: str, scored: Hypothesis, tokenizer: Tokenizer) -> list[TargetToken]:
     """The tokens of a given, scored translation, with EOS, and their places in it."""
     ids = [*scored.token_ids, tokenizer.eos_id]
-    start = [Span(0, 0)] * len(tokenizer.start_ids)
-    spans = [*start, *tokenizer.encoded_spans(text), _end_of(text)]
+    spans = [*tokenizer.encoded_spans(text), _end_of(text)]
     return _target_tokens(scored, ids, spans, tokenizer)
 
 

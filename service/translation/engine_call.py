@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any, TypedDict, Unpack
 
+from model.tokenizer import Tokenizer
 from service.decoding.requests import (
     AlignmentKind,
     GenerationRequest,
@@ -65,7 +66,8 @@ class EngineCall:
         engine: runs the model.
         options: of the first translated piece of a text; only it has a target prefix.
         priority: of every request.
-        start_ids: what the translation of every other piece begins with.
+        tokenizer: the model's, for one direction: what every text and every translation begins
+            with.
         shared: by all requests.
     """
 
@@ -74,12 +76,14 @@ class EngineCall:
         engine: ServableEngine,
         options: SearchOptions,
         priority: Priority,
-        start_ids: tuple[int, ...] = (),
+        tokenizer: Tokenizer,
         **shared: Unpack[CallArguments],
     ) -> None:
         self.started_at = engine.now()
         self._engine = engine
         self._opening = options
+        start_ids = tokenizer.target.start_ids
+        self._num_hidden = (len(tokenizer.prefix_ids), len(start_ids))
         same = options.prefix_ids == start_ids
         self._options = options if same else replace(options, prefix_ids=start_ids)
         self._shared: dict[str, Any] = {**shared, "priority": priority}
@@ -120,12 +124,18 @@ class EngineCall:
         """Submit a target to score, once the quota allows it. Raises what `submit` raises.
 
         Args:
-            source_ids: the source's tokens, EOS included.
-            target_ids: the target's tokens, EOS included if it counts.
+            source_ids: the source's tokens, with the prefix, EOS included.
+            target_ids: the target's tokens, with what begins it, EOS included if it counts.
             alignment: the kind of alignment to compute.
         """
+        num_hidden_source, num_hidden_target = self._num_hidden
         request = ScoringRequest(
-            source_ids, target_ids=target_ids, alignment=alignment, **self._shared
+            source_ids,
+            target_ids=target_ids,
+            num_hidden_source=num_hidden_source,
+            num_hidden_target=num_hidden_target,
+            alignment=alignment,
+            **self._shared,
         )
         return await self._admitted(request).submit(request)
 

@@ -134,7 +134,10 @@ class TranslateOptions:
         Raises:
             InvalidArgumentError: a value is out of range; names the client's field and the limit.
         """
-        most, wanted = limits.max_target_positions, self.max_new_tokens
+        # Tokens that name the language are the model's own business: they count for no limit.
+        start_ids = tokenizer.start_ids
+        most = limits.max_target_positions - len(start_ids)
+        limits, wanted = replace(limits, max_target_positions=most), self.max_new_tokens
         if wanted is not None and not 1 <= wanted <= most:
             raise InvalidArgumentError(
                 "options.max_new_tokens", f"must be between 1 and {most:,}, not {wanted:,}"
@@ -158,7 +161,7 @@ class TranslateOptions:
         except InvalidArgumentError as exc:
             named = InvalidArgumentError(_NAMES.get(exc.field, exc.field), exc.description)
             raise named.within("options.search") from exc
-        return search
+        return _after(start_ids, search)
 
     def _suppressed_ids(self, tokenizer: Tokenizer) -> tuple[int, ...]:
         ids = tuple(map(tokenizer.piece_to_id, self.suppressed_tokens))
@@ -175,7 +178,7 @@ class TranslateOptions:
         _PREFIX_LIMITS.check_length("target_prefix", len(self.target_prefix))
         length = normalised_length(self.target_prefix)
         _PREFIX_LIMITS.check_length("target_prefix", length, NORMALISED)
-        return (*tokenizer.start_ids, *tokenizer.encode(self.target_prefix))
+        return tuple(tokenizer.encode(self.target_prefix))
 
     def check_streamable(self) -> None:
         """Check that the translation can be streamed.
@@ -192,3 +195,16 @@ class TranslateOptions:
         for name in ("num_hypotheses", "return_tokens", "return_alignments"):
             if getattr(self, name):
                 raise InvalidArgumentError(f"options.{name}", "a stream returns only the text")
+
+
+def _after(start_ids: tuple[int, ...], search: SearchOptions) -> SearchOptions:
+    """The same search, whose translations begin with `start_ids`."""
+    if not start_ids:
+        return search
+    count, most = len(start_ids), search.max_new_tokens
+    return replace(
+        search,
+        prefix_ids=(*start_ids, *search.prefix_ids),
+        max_new_tokens=None if most is None else most + count,
+        min_new_tokens=search.min_new_tokens and search.min_new_tokens + count,
+    )

@@ -94,6 +94,8 @@ class PairScorer:
         self._tokenizer = tokenizer
         self._preparer = preparer
         self._limits = limits
+        # Tokens at the beginning of both sides that name languages, and don't count.
+        self._num_hidden = (len(tokenizer.prefix_ids), len(tokenizer.target.start_ids))
 
     async def score(
         self,
@@ -125,12 +127,14 @@ class PairScorer:
         texts = [text for pair in pairs for text in pair]
         await self._preparer.check_lengths(self._limits, "pairs", names, texts, client)
         await self._engine.prepare_scoring()
-        call = EngineCall(self._engine, SearchOptions(), options.priority, **shared)
+        call = EngineCall(
+            self._engine, SearchOptions(), options.priority, self._tokenizer, **shared
+        )
         try:
             submitted: list[Generation | InvalidArgumentError] = []
             tokenized = self._tokenized(pairs, client)
             if options.return_alignments == "soft":
-                tokenized = _limit_weights(tokenized)
+                tokenized = _limit_weights(tokenized, self._num_hidden)
             async for item in tokenized:
                 if len(submitted) % _PAIRS_PER_YIELD == _PAIRS_PER_YIELD - 1:
                     await asyncio.sleep(0)
@@ -164,7 +168,7 @@ class PairScorer:
         shows_tokens = options.return_tokens or kind is not None
         return PairResult(
             log_probability=scored.log_probability,
-            num_source_tokens=len(scoring.request.source_ids) - 1,
+            num_source_tokens=len(scoring.request.source_ids) - self._num_hidden[0] - 1,
             num_target_tokens=len(scored.token_ids),
             tokens=given_tokens(pair[1], scored, self._tokenizer.target) if shows_tokens else (),
             source_tokens=source_tokens(pair[0], self._tokenizer) if kind else (),
@@ -203,21 +207,25 @@ class PairScorer:
         if is_source and not ids:
             raise TextError("is blank: there is nothing to compare a translation with")
         start = () if is_source else self._tokenizer.target.start_ids
-        length = len(start) + len(ids) + 1
-        if length > most:
+        hidden = self._num_hidden[0] if is_source else self._num_hidden[1]
+        length = len(start) + len(ids) + 1 - hidden
+        if length > most - hidden:
             raise TextError(
-                f"{length:,} tokens, end-of-sentence included; the model's limit is {most:,}"
+                f"{length:,} tokens, end-of-sentence included; the model's limit is "
+                f"{most - hidden:,}"
             )
         return (*start, *ids, self._tokenizer.eos_id)
 
 
-async def _limit_weights(pairs: AsyncIterator[_Tokenized]) -> AsyncIterator[_Tokenized]:
+async def _limit_weights(
+    pairs: AsyncIterator[_Tokenized], num_hidden: tuple[int, int]
+) -> AsyncIterator[_Tokenized]:
     """The same pairs, once the soft alignments of all are known to be within the limit."""
     items: list[_Tokenized] = []
     weights = SoftWeights()
     async for item in pairs:
         if not isinstance(item, InvalidArgumentError):
-            weights.add(len(item[0]), len(item[1]))
+            weights.add(len(item[0]) - num_hidden[0], len(item[1]) - num_hidden[1])
         items.append(item)
     for item in items:
         yield item

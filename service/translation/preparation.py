@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import itertools
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
@@ -54,10 +55,12 @@ class PreparedText:
     Attributes:
         pieces: in order.
         was_split: whether a sentence was too long for the model and had to be split.
+        num_hidden: tokens at the beginning of each piece that name languages, and don't count.
     """
 
     pieces: Sequence[Piece]
     was_split: bool
+    num_hidden: int = 0
 
     @property
     def opening(self) -> Piece | None:
@@ -66,8 +69,9 @@ class PreparedText:
 
     @property
     def num_source_tokens(self) -> int:
-        """Tokens for the engine, without EOS."""
-        return sum(len(piece.source_ids) - 1 for piece in self.pieces if piece.source_ids)
+        """Tokens of the text, without EOS."""
+        num_other = self.num_hidden + 1
+        return sum(len(piece.source_ids) - num_other for piece in self.pieces if piece.source_ids)
 
 
 class TextPreparer:
@@ -84,6 +88,12 @@ class TextPreparer:
         self._language = language
         self._max_tokens = max_source_positions - 1
         self._thread = FairExecutor("prepare")
+
+    def between(self, tokenizer: Tokenizer, language: str) -> TextPreparer:
+        """For another direction of the same model; both share a thread."""
+        other = copy.copy(self)
+        other._tokenizer, other._language = tokenizer, language
+        return other
 
     async def check_lengths(
         self,
@@ -154,7 +164,7 @@ class TextPreparer:
             else:
                 pieces += self._split(segment)
                 was_split = True
-        return PreparedText(list(_merged(pieces)), was_split)
+        return PreparedText(list(_merged(pieces)), was_split, len(self._tokenizer.prefix_ids))
 
     def encode_pairs(
         self, texts: Sequence[str], *, client: str = ""

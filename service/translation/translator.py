@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import functools
 from collections import deque
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Unpack
 
+from model.directions import Directions
+from model.piece_tokenizer import PieceTokenizer
 from model.tokenizer import Tokenizer
 from service.decoding.requests import AlignmentKind, SearchOptions
 from service.engine.interface import ServableEngine
@@ -26,6 +29,8 @@ from service.translation.results import PendingText, TextResult, sentence_result
 _PIECES_PER_YIELD = 256
 # Most requests have the same options, and checking them takes as long as tokenizing a sentence.
 _MAX_OPTIONS_KEPT = 64
+# The others are made anew, in some ten microseconds.
+_MAX_DIRECTIONS_KEPT = 256
 
 
 @dataclass(frozen=True)
@@ -36,14 +41,15 @@ class StreamDelta:
 
 
 class Translator:
-    """Translates texts from one language with one model.
+    """Translates texts from one language into another with one model.
 
     Args:
         engine: runs the model.
-        tokenizer: the model's.
+        tokenizer: the model's, for this direction.
         source_language: BCP-47 code of the texts: decides how they are segmented, and what is not
             translated.
         limits: the largest request that is accepted.
+        directions: of a multilingual model; None if it has just this one.
         default_search: of requests that don't choose another.
 
     Attributes:
@@ -61,6 +67,7 @@ class Translator:
         *,
         source_language: str = "en",
         limits: TranslatorLimits | None = None,
+        directions: Directions | None = None,
         default_search: SearchOptions | None = None,
     ) -> None:
         self.limits = limits or TranslatorLimits()
@@ -68,18 +75,58 @@ class Translator:
         self.default_options = TranslateOptions(search=search)
         self.stream_options = TranslateOptions(search=replace(search, beam_size=1))
         self._engine = engine
+        self._directions = directions
+        self._detokenizer = Detokenizer(tokenizer.target)
+        self._between = functools.lru_cache(_MAX_DIRECTIONS_KEPT)(self._make_between)
+        self._set_direction(
+            tokenizer, TextPreparer(tokenizer, source_language, engine.limits.max_source_positions)
+        )
+
+    def _set_direction(self, tokenizer: Tokenizer, preparer: TextPreparer) -> None:
+        engine = self._engine
         self._tokenizer = tokenizer
         self.target_tokenizer = tokenizer.target
-        self._preparer = TextPreparer(
-            tokenizer, source_language, engine.limits.max_source_positions
-        )
-        self._detokenizer = Detokenizer(tokenizer.target)
+        self._preparer = preparer
+        self._num_hidden = (len(tokenizer.prefix_ids), len(tokenizer.target.start_ids))
         self._search_options = functools.lru_cache(_MAX_OPTIONS_KEPT)(
             functools.partial(
                 TranslateOptions.search_options, limits=engine.widest, tokenizer=tokenizer.target
             )
         )
-        self.scorer = PairScorer(engine, tokenizer, self._preparer, self.limits)
+        self.scorer = PairScorer(engine, tokenizer, preparer, self.limits)
+
+    @property
+    def max_source_tokens(self) -> int:
+        """Longest source, EOS included, without the tokens of languages."""
+        return self._engine.limits.max_source_positions - self._num_hidden[0]
+
+    @property
+    def max_target_tokens(self) -> int:
+        """Longest target, likewise."""
+        return self._engine.limits.max_target_positions - self._num_hidden[1]
+
+    def between(self, source: str, target: str) -> Translator:
+        """The translator for a direction of the same model.
+
+        Args:
+            source: BCP-47 code, as in `Directions.choose`.
+            target: likewise.
+
+        Raises:
+            DirectionError: the model has no such direction, or several.
+        """
+        return self if self._directions is None else self._between(source, target)
+
+    def _make_between(self, source: str, target: str) -> Translator:
+        assert self._directions is not None
+        source, target = self._directions.choose(source, target)
+        assert isinstance(self._tokenizer, PieceTokenizer), "no other knows languages"
+        tokenizer = self._tokenizer.between(
+            self._directions.prefix_ids(source, target), self._directions.start_ids(target)
+        )
+        other = copy.copy(self)
+        other._set_direction(tokenizer, self._preparer.between(tokenizer, source))
+        return other
 
     async def translate(
         self,
@@ -189,6 +236,7 @@ class Translator:
     ) -> None:
         """Submit each hypothesis for scoring when its search ends, while other searches run."""
         weights = SoftWeights()
+        hidden_source, hidden_target = self._num_hidden
         for text in pending:
             for submitted in text.pieces if isinstance(text, PendingText) else ():
                 if submitted.generation is None:
@@ -199,14 +247,15 @@ class Translator:
                     end = (self._tokenizer.eos_id,) if hypothesis.ended else ()
                     target_ids = (*hypothesis.token_ids, *end)
                     if kind == "soft":
-                        weights.add(len(source_ids), len(target_ids))
+                        weights.add(
+                            len(source_ids) - hidden_source, len(target_ids) - hidden_target
+                        )
                     submitted.scorings.append(await call.score(source_ids, target_ids, kind))
 
     def _call(self, options: TranslateOptions, shared: CallArguments) -> EngineCall:
         """The engine call of a request. Raises InvalidArgumentError for bad options."""
         search = self._search_options(options)
-        start_ids = self._tokenizer.target.start_ids
-        return EngineCall(self._engine, search, options.priority, start_ids, **shared)
+        return EngineCall(self._engine, search, options.priority, self._tokenizer, **shared)
 
     async def _deltas(self, call: EngineCall, pending: PendingText) -> AsyncIterator[str]:
         """Submit the pieces of a text, and yield their translations in order as they are made."""
@@ -229,7 +278,7 @@ class Translator:
             async for token_ids in generation:
                 if delta := text.add(token_ids):
                     yield delta
-            result = await generation.result()
+            result = (await generation.result()).without(self._num_hidden[1])
             if result.error is not None:
                 raise result.error
             pending.generated.append((generation, result))
@@ -253,7 +302,7 @@ class Translator:
             texts.append(submitted.copied)
             if submitted.generation is None:
                 continue
-            result = await result_of(submitted.generation)
+            result = (await result_of(submitted.generation)).without(self._num_hidden[1])
             pending.generated.append((submitted.generation, result))
             scores = [await result_of(scoring) for scoring in submitted.scorings]
             for failed in (result, *scores):

@@ -18,6 +18,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from dragoman.client import AsyncClient
+from model.directions import Directions
 from model.processor import num_usable_cores
 from model.tokenizer import Tokenizer
 from service.api.registry import Registry, ServedModel
@@ -68,8 +69,7 @@ def served(
     return ServedModel(
         name=name,
         version="1",
-        source=source,
-        target=target,
+        directions=Directions.one(source, target),
         precision="fp32",
         device="cpu",
         engine=engine,

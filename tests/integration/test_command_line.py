@@ -224,7 +224,12 @@ async def test_what_concerns_every_line_ends_the_run(
 
 @pytest.mark.parametrize(
     ("command", "arguments"),
-    [("translate", ["A dog."]), ("translate", ["--stream", "A dog."]), ("models", [])],
+    [
+        ("translate", ["A dog."]),
+        ("translate", ["--stream", "A dog."]),
+        ("models", []),
+        ("languages", []),
+    ],
 )
 async def test_a_server_that_is_not_there(command: str, arguments: list[str]) -> None:
     done = await run("127.0.0.1:1", *arguments, command=command)
@@ -296,6 +301,13 @@ async def test_models_as_a_table_and_as_json(server: Running) -> None:
     assert model["name"] == "fake"
     assert model["language_pairs"] == [["en", "de"]]
     assert model["limits"]["max_characters"] == 1000
+
+
+async def test_languages_as_a_table_and_as_json(server: Running) -> None:
+    table = await run(server, command="languages")
+    assert table.output.decode().split() == ["from", "into", "models", "en", "de", "fake"]
+    (group,) = json.loads((await run(server, "--json", command="languages")).output)
+    assert group == {"source_languages": ["en"], "target_languages": ["de"], "models": ["fake"]}
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from dragoman.client import Client, FinishReason, StreamEnd, TranslationError
 from dragoman.v1 import translation_pb2 as pb
+from dragoman.v1.translation_pb2_grpc import TranslationServiceStub
+from model.directions import Directions
 from model.tokenizer import Tokenizer
 from service.api.registry import Registry
 from service.engine.engine import Engine
@@ -141,6 +143,10 @@ async def test_models_are_listed_in_order_of_preference_and_chosen_by_pair_or_na
         listed = await client.list_models()
         assert [model.name for model in listed] == list(pairs)
         assert listed[2].language_pairs == (("en", "fr"),)
+        assert [
+            (group.source_languages, group.target_languages, group.models)
+            for group in await client.list_languages()
+        ] == [(("en",), ("de",), ("best", "other")), (("en",), ("fr",), ("french",))]
         assert (await client.get_model("french")) == listed[2]
         assert (await client.translate(["a"], source="EN", target="de")).model == "best"
         assert (await client.translate(["a"], target="fr")).model == "french"
@@ -160,6 +166,40 @@ async def test_models_are_listed_in_order_of_preference_and_chosen_by_pair_or_na
         with pytest.raises(TranslationError, match="there are: best, other, french") as caught:
             await client.get_model("none")
         assert caught.value.code is grpc.StatusCode.NOT_FOUND
+
+
+async def test_many_languages_are_listed_in_few_bytes(tokenizer: Tokenizer) -> None:
+    metrics, settings = ServerMetrics(), any_ports()
+    codes = tuple(f"{a}{b}" for a in "abcdefghij" for b in "abcdefghijklmnopqrst")
+    between, model = (
+        Directions(codes, codes),
+        served(fake_runner(tokenizer), tokenizer, settings, metrics),
+    )
+    registry = Registry(
+        [
+            model,
+            dataclasses.replace(
+                served(fake_runner(tokenizer), tokenizer, settings, metrics),
+                name="many",
+                directions=between,
+            ),
+        ]
+    )
+    async with (
+        running(settings, metrics, registry) as made,
+        grpc.aio.insecure_channel(made.address) as channel,
+    ):
+        stub: Any = TranslationServiceStub(channel)
+        models = await stub.ListModels(pb.ListModelsRequest())
+        languages = await stub.ListLanguages(pb.ListLanguagesRequest())
+        assert not models.models[1].language_pairs
+        assert list(models.models[1].source_language_codes) == list(codes)
+        assert [list(group.models) for group in languages.groups] == [["fake"], ["many"]]
+        assert max(models.ByteSize(), languages.ByteSize()) < 5000
+        with pytest.raises(TranslationError) as caught:
+            await made.client.translate(["a"], source="en", target="xx")
+        assert caught.value.code is grpc.StatusCode.NOT_FOUND
+        assert len(caught.value.message) < 500
 
 
 async def test_a_model_tells_its_limits(real: Running) -> None:
@@ -182,6 +222,7 @@ async def test_the_threaded_client_does_the_same(real: Running) -> None:
             assert "".join(str(piece) for piece in pieces) == expected.translations[2].text
             assert isinstance(end, StreamEnd)
             assert [model.name for model in client.list_models()] == ["tiny"]
+            assert [group.models for group in client.list_languages()] == [("tiny",)]
             with pytest.raises(TranslationError) as caught:
                 client.get_model("none")
             assert caught.value.code is grpc.StatusCode.NOT_FOUND

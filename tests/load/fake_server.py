@@ -41,6 +41,11 @@ class FakeServer(translation_pb2_grpc.TranslationServiceServicer):
     def ListModels(self, request: pb.ListModelsRequest, context: Any) -> pb.ListModelsResponse:
         return pb.ListModelsResponse(models=[pb.Model(name="fake", precision="none")])
 
+    def ListLanguages(
+        self, request: pb.ListLanguagesRequest, context: Any
+    ) -> pb.ListLanguagesResponse:
+        return pb.ListLanguagesResponse()
+
     def GetModel(self, request: pb.GetModelRequest, context: Any) -> pb.Model:
         return pb.Model(name="fake", precision="none")
 

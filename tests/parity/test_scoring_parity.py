@@ -18,10 +18,8 @@ import pytest
 import torch
 
 from bench.submission import submit, submit_many
-from export.bundle_writer import ExportOptions
-from export.exporter import export_checkpoint
 from model.bundle import Bundle
-from model.checkpoint import load_checkpoint
+from model.checkpoint import Checkpoint
 from model.sessions import SessionSettings
 from model.transformer import Transformer
 from service.decoding.requests import GenerationRequest, Hypothesis, ScoringRequest, SearchOptions
@@ -31,7 +29,6 @@ from service.runtime.plan import ScoreItem, TargetScore
 from service.runtime.scoring import OnnxScorer
 from tests.factories import random_model, random_sources, tiny_bundle, tiny_config
 
-CHECKPOINT = Path("model/checkpoints/en-de")
 # English, and German that is a translation of it, roughly one, or none at all.
 PAIRS = (
     ("A dog is running.", "Ein Hund rennt."),
@@ -131,15 +128,18 @@ class Shipped:
 
 
 @pytest.fixture(scope="module", params=["fp32", "int8"])
-def shipped(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Shipped:
-    directory = tmp_path_factory.mktemp("shipped") / request.param
-    export_checkpoint(CHECKPOINT, directory, ExportOptions(request.param))
-    bundle = Bundle.load(directory)
+def shipped(
+    request: pytest.FixtureRequest,
+    shipped_checkpoint: Checkpoint,
+    shipped_bundles: dict[str, Bundle],
+) -> Shipped:
+    bundle = shipped_bundles[request.param]
+    assert bundle.precision == request.param
     tokenizer = bundle.tokenizer()
     items = [
         ScoreItem(*((*tokenizer.encode(text), tokenizer.eos_id) for text in pair)) for pair in PAIRS
     ]
-    return Shipped(load_checkpoint(CHECKPOINT).model.eval(), bundle, items)
+    return Shipped(shipped_checkpoint.model, bundle, items)
 
 
 def test_of_real_sentences(shipped: Shipped) -> None:

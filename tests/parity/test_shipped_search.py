@@ -7,31 +7,49 @@ from pathlib import Path
 import pytest
 
 from bench.search_parity import (
+    BEAM_SIZES,
     SearchComparison,
     SearchParity,
+    Tokens,
     gap_between,
     measure,
     render,
+    search_with_reference,
 )
-from export.bundle_writer import ExportOptions
-from export.exporter import export_checkpoint
 from model.bundle import Bundle
-from model.checkpoint import load_checkpoint
+from model.checkpoint import Checkpoint
+from model.search import ReferenceHypothesis
 
-CHECKPOINT = Path("model/checkpoints/en-de")
 SENTENCES = (Path(__file__).parent / "sentences.en").read_text(encoding="utf-8").splitlines()
+
+
+@pytest.fixture(scope="module")
+def sources(shipped_checkpoint: Checkpoint) -> list[Tokens]:
+    tokenizer = shipped_checkpoint.tokenizer
+    return [(*tokenizer.encode(text), tokenizer.eos_id) for text in SENTENCES]
+
+
+@pytest.fixture(scope="module")
+def references(
+    shipped_checkpoint: Checkpoint, sources: list[Tokens]
+) -> dict[int, list[ReferenceHypothesis]]:
+    model = shipped_checkpoint.model
+    return {size: search_with_reference(model, sources, size) for size in BEAM_SIZES}
 
 
 # `python -m bench.search_parity` does it with a thousand.
 @pytest.mark.parametrize("precision", ["fp32", "int8"])
-def test_the_engine_finds_what_the_reference_finds(tmp_path: Path, precision: str) -> None:
+def test_the_engine_finds_what_the_reference_finds(
+    shipped_checkpoint: Checkpoint,
+    shipped_bundles: dict[str, Bundle],
+    sources: list[Tokens],
+    references: dict[int, list[ReferenceHypothesis]],
+    precision: str,
+) -> None:
     assert len(SENTENCES) == 50
-    export_checkpoint(CHECKPOINT, tmp_path / "bundle", ExportOptions(precision))
-    bundle = Bundle.load(tmp_path / "bundle")
-    tokenizer = bundle.tokenizer()
-    sources = [(*tokenizer.encode(text), tokenizer.eos_id) for text in SENTENCES]
-    model = load_checkpoint(CHECKPOINT).model.eval()
-    comparisons, same_bits = measure(model, bundle, sources)
+    bundle = shipped_bundles[precision]
+    assert bundle.precision == precision
+    comparisons, same_bits = measure(shipped_checkpoint.model, bundle, sources, references)
     assert same_bits
     assert [(c.beam_size, c.rows) for c in comparisons] == [(1, 1), (1, 64), (4, 4), (4, 64)]
     for comparison in comparisons:
@@ -42,9 +60,9 @@ def test_the_engine_finds_what_the_reference_finds(tmp_path: Path, precision: st
             assert comparison.share_identical >= 0.8
 
 
-def test_a_gap_is_that_of_the_tokens_that_differ() -> None:
+def test_a_gap_is_that_of_the_tokens_that_differ(shipped_checkpoint: Checkpoint) -> None:
     """Of a greedy search that of the first of them, of a beam that of the scores."""
-    model = load_checkpoint(CHECKPOINT).model.eval()
+    model = shipped_checkpoint.model
     source = (100, 200, 3)
     found, expected = (50, 60, 70, 3), (50, 61, 3)
     same_beginning = gap_between(model, source, (50, 60, 3), (50, 61, 3), 1)

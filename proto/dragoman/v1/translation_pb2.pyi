@@ -20,7 +20,8 @@ Errors of a whole call are gRPC status codes, with details from google/rpc/error
   INTERNAL            a defect; the message has the request id, the server's log the rest
 
 Token counts (`source_token_count`, `target_token_count`) exclude end-of-sentence tokens. Lists of
-tokens, log-probabilities and limits include them.
+tokens, log-probabilities and limits include them. The tokens that tell a multilingual model its
+languages are in none of these.
 
 Metadata: a client may send `x-request-id` (1 to 128 letters, digits, and any of `-_.:/+=@`). The
 server returns the id in the trailing metadata, and generates one if there was none.
@@ -210,9 +211,10 @@ class TranslateRequest(_message.Message):
     OPTIONS_FIELD_NUMBER: _builtins.int
     source_language_code: _builtins.str
     """The language of the texts as a BCP-47 code, such as "en", in upper or lower case. If there is no
-    model for the region or script, the server uses one for the language: "en" for "en-GB". May be
-    empty if `model` and `target_language_code` leave only one choice. The server never detects the
-    language from the text.
+    model for the region or script, the server uses one for the language: "en" for "en-GB". A code that
+    could be several of a model's languages is refused: "zh", if the model has "zh-Hans" and "zh-Hant".
+    May be empty if `model` and `target_language_code` leave only one choice. The server never detects
+    the language from the text.
     """
     target_language_code: _builtins.str
     """The language to translate into, as a BCP-47 code. May be empty if `model` and
@@ -1277,6 +1279,83 @@ class LanguagePair(_message.Message):
 Global___LanguagePair: _TypeAlias = LanguagePair  # noqa: Y015
 
 @_typing.final
+class ListLanguagesRequest(_message.Message):
+    """A request to list the languages."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListLanguagesRequest: _TypeAlias = ListLanguagesRequest  # noqa: Y015
+
+@_typing.final
+class ListLanguagesResponse(_message.Message):
+    """The directions of this server."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GROUPS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def groups(self) -> _containers.RepeatedCompositeFieldContainer[Global___LanguageGroup]:
+        """Each direction is part of at least one group. They are in the models' order of preference."""
+
+    def __init__(
+        self,
+        *,
+        groups: _abc.Iterable[Global___LanguageGroup] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["groups", b"groups"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListLanguagesResponse: _TypeAlias = ListLanguagesResponse  # noqa: Y015
+
+@_typing.final
+class LanguageGroup(_message.Message):
+    """Directions between languages: from each source into each target, other than itself."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SOURCE_LANGUAGE_CODES_FIELD_NUMBER: _builtins.int
+    TARGET_LANGUAGE_CODES_FIELD_NUMBER: _builtins.int
+    MODELS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def source_language_codes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """BCP-47 codes of the languages that are translated from."""
+
+    @_builtins.property
+    def target_language_codes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """BCP-47 codes of the languages that are translated into."""
+
+    @_builtins.property
+    def models(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The names of the models that do, in order of preference."""
+
+    def __init__(
+        self,
+        *,
+        source_language_codes: _abc.Iterable[_builtins.str] | None = ...,
+        target_language_codes: _abc.Iterable[_builtins.str] | None = ...,
+        models: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["models", b"models", "source_language_codes", b"source_language_codes", "target_language_codes", b"target_language_codes"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LanguageGroup: _TypeAlias = LanguageGroup  # noqa: Y015
+
+@_typing.final
 class Model(_message.Message):
     """A model that is being served."""
 
@@ -1290,6 +1369,8 @@ class Model(_message.Message):
     LIMITS_FIELD_NUMBER: _builtins.int
     CAN_SCORE_FIELD_NUMBER: _builtins.int
     DEFAULT_SEARCH_FIELD_NUMBER: _builtins.int
+    SOURCE_LANGUAGE_CODES_FIELD_NUMBER: _builtins.int
+    TARGET_LANGUAGE_CODES_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Its name, for `TranslateRequest.model`."""
     version: _builtins.str
@@ -1302,7 +1383,9 @@ class Model(_message.Message):
     """Whether it supports Score and `return_alignments`. Bundles without a scoring graph don't."""
     @_builtins.property
     def language_pairs(self) -> _containers.RepeatedCompositeFieldContainer[Global___LanguagePair]:
-        """The directions that it translates."""
+        """The directions that it translates, if they are at most 100. Otherwise empty: then it translates from
+        each of `source_language_codes` into each other of `target_language_codes`.
+        """
 
     @_builtins.property
     def limits(self) -> Global___ModelLimits:
@@ -1313,6 +1396,16 @@ class Model(_message.Message):
         """How it searches where a request sets no other options: what its authors chose. Only `beam_size` is
         always set; other fields where they differ from those of a plain search. (A limit of tokens, and an
         end-of-sentence token that is forced there, are not among them.)
+        """
+
+    @_builtins.property
+    def source_language_codes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """BCP-47 codes of the languages that it translates from."""
+
+    @_builtins.property
+    def target_language_codes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """BCP-47 codes of the languages that it translates into, each from every other of
+        `source_language_codes`.
         """
 
     def __init__(
@@ -1326,10 +1419,12 @@ class Model(_message.Message):
         limits: Global___ModelLimits | None = ...,
         can_score: _builtins.bool = ...,
         default_search: Global___SearchOptions | None = ...,
+        source_language_codes: _abc.Iterable[_builtins.str] | None = ...,
+        target_language_codes: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["default_search", b"default_search", "limits", b"limits"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["can_score", b"can_score", "default_search", b"default_search", "device", b"device", "language_pairs", b"language_pairs", "limits", b"limits", "name", b"name", "precision", b"precision", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["can_score", b"can_score", "default_search", b"default_search", "device", b"device", "language_pairs", b"language_pairs", "limits", b"limits", "name", b"name", "precision", b"precision", "source_language_codes", b"source_language_codes", "target_language_codes", b"target_language_codes", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

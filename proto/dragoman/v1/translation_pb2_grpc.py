@@ -55,6 +55,11 @@ class TranslationServiceStub:
                 request_serializer=dragoman_dot_v1_dot_translation__pb2.ListModelsRequest.SerializeToString,
                 response_deserializer=dragoman_dot_v1_dot_translation__pb2.ListModelsResponse.FromString,
                 _registered_method=True)
+        self.ListLanguages = channel.unary_unary(
+                '/dragoman.v1.TranslationService/ListLanguages',
+                request_serializer=dragoman_dot_v1_dot_translation__pb2.ListLanguagesRequest.SerializeToString,
+                response_deserializer=dragoman_dot_v1_dot_translation__pb2.ListLanguagesResponse.FromString,
+                _registered_method=True)
         self.GetModel = channel.unary_unary(
                 '/dragoman.v1.TranslationService/GetModel',
                 request_serializer=dragoman_dot_v1_dot_translation__pb2.GetModelRequest.SerializeToString,
@@ -102,6 +107,13 @@ class TranslationServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListLanguages(self, request, context):
+        """Lists the directions that this server translates, by languages.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def GetModel(self, request, context):
         """Describes one model.
         """
@@ -131,6 +143,11 @@ def add_TranslationServiceServicer_to_server(servicer, server):
                     servicer.ListModels,
                     request_deserializer=dragoman_dot_v1_dot_translation__pb2.ListModelsRequest.FromString,
                     response_serializer=dragoman_dot_v1_dot_translation__pb2.ListModelsResponse.SerializeToString,
+            ),
+            'ListLanguages': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListLanguages,
+                    request_deserializer=dragoman_dot_v1_dot_translation__pb2.ListLanguagesRequest.FromString,
+                    response_serializer=dragoman_dot_v1_dot_translation__pb2.ListLanguagesResponse.SerializeToString,
             ),
             'GetModel': grpc.unary_unary_rpc_method_handler(
                     servicer.GetModel,
@@ -247,6 +264,33 @@ class TranslationService:
             '/dragoman.v1.TranslationService/ListModels',
             dragoman_dot_v1_dot_translation__pb2.ListModelsRequest.SerializeToString,
             dragoman_dot_v1_dot_translation__pb2.ListModelsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListLanguages(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/dragoman.v1.TranslationService/ListLanguages',
+            dragoman_dot_v1_dot_translation__pb2.ListLanguagesRequest.SerializeToString,
+            dragoman_dot_v1_dot_translation__pb2.ListLanguagesResponse.FromString,
             options,
             channel_credentials,
             insecure,

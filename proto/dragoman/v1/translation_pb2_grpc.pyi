@@ -20,7 +20,8 @@ Errors of a whole call are gRPC status codes, with details from google/rpc/error
   INTERNAL            a defect; the message has the request id, the server's log the rest
 
 Token counts (`source_token_count`, `target_token_count`) exclude end-of-sentence tokens. Lists of
-tokens, log-probabilities and limits include them.
+tokens, log-probabilities and limits include them. The tokens that tell a multilingual model its
+languages are in none of these.
 
 Metadata: a client may send `x-request-id` (1 to 128 letters, digits, and any of `-_.:/+=@`). The
 server returns the id in the trailing metadata, and generates one if there was none.
@@ -78,6 +79,8 @@ class TranslationServiceStub:
     """
     ListModels: _grpc.UnaryUnaryMultiCallable[_translation_pb2.ListModelsRequest, _translation_pb2.ListModelsResponse]
     """Lists the models that this server holds."""
+    ListLanguages: _grpc.UnaryUnaryMultiCallable[_translation_pb2.ListLanguagesRequest, _translation_pb2.ListLanguagesResponse]
+    """Lists the directions that this server translates, by languages."""
     GetModel: _grpc.UnaryUnaryMultiCallable[_translation_pb2.GetModelRequest, _translation_pb2.Model]
     """Describes one model."""
 
@@ -105,6 +108,8 @@ class TranslationServiceAsyncStub(TranslationServiceStub):
     """
     ListModels: _aio.UnaryUnaryMultiCallable[_translation_pb2.ListModelsRequest, _translation_pb2.ListModelsResponse]  # type: ignore[assignment]
     """Lists the models that this server holds."""
+    ListLanguages: _aio.UnaryUnaryMultiCallable[_translation_pb2.ListLanguagesRequest, _translation_pb2.ListLanguagesResponse]  # type: ignore[assignment]
+    """Lists the directions that this server translates, by languages."""
     GetModel: _aio.UnaryUnaryMultiCallable[_translation_pb2.GetModelRequest, _translation_pb2.Model]  # type: ignore[assignment]
     """Describes one model."""
 
@@ -153,6 +158,14 @@ class TranslationServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_translation_pb2.ListModelsResponse, _abc.Awaitable[_translation_pb2.ListModelsResponse]]:
         """Lists the models that this server holds."""
+
+    @_abc_1.abstractmethod
+    def ListLanguages(
+        self,
+        request: _translation_pb2.ListLanguagesRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_translation_pb2.ListLanguagesResponse, _abc.Awaitable[_translation_pb2.ListLanguagesResponse]]:
+        """Lists the directions that this server translates, by languages."""
 
     @_abc_1.abstractmethod
     def GetModel(

@@ -19,8 +19,8 @@ from service.runtime.plan import EncodedBatch, LaneRunners, RunnerLimits
 
 # A beam has to fit into a lane, and with fewer rows reading the weights costs too much a row.
 _MIN_LANE_ROWS = 32
-# Weights of a small decoder. The shipped model has 4 million. Transformer base, with 35 million,
-# reaches 0.83 of its throughput with one lane of two threads.
+# Weights of a small decoder. Measured were 4 million (two layers of width 256, 8,000 pieces), and
+# Transformer base with 35 million, which has 0.83 of its throughput with one lane of two threads.
 _SMALL_DECODER = 6e6
 
 

@@ -51,6 +51,8 @@ def test_json_is_translated_like_grpc(stack: Stack) -> None:
         models = json.load(response)["models"]
     with urllib.request.urlopen(f"http://{ENVOY}/v1/models/{models[0]['name']}") as response:
         assert json.load(response) == models[0]
+    with urllib.request.urlopen(f"http://{ENVOY}/v1/languages", timeout=30) as response:
+        assert models[0]["name"] in json.load(response)["groups"][0]["models"]
 
 
 def test_curl_translates(stack: Stack) -> None:

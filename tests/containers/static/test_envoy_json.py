@@ -185,6 +185,7 @@ def test_what_is_not_json_or_has_wrong_types_is_an_error(front: Front, body: byt
         ("POST", "/dragoman.v1.TranslationService/Translate", 404, grpc.StatusCode.NOT_FOUND),
         ("GET", "/v1/translate", 405, grpc.StatusCode.UNIMPLEMENTED),
         ("POST", "/v1/models", 405, grpc.StatusCode.UNIMPLEMENTED),
+        ("POST", "/v1/languages", 405, grpc.StatusCode.UNIMPLEMENTED),
         ("DELETE", "/v1/models/a", 405, grpc.StatusCode.UNIMPLEMENTED),
     ],
 )
@@ -252,9 +253,9 @@ def test_the_log_names_request_client_and_peer(front: Front) -> None:
     assert calls["wrong"]["http_status"] == 400
 
 
-@pytest.mark.parametrize("path", [*BODIES, "/v1/models"])
+@pytest.mark.parametrize("path", [*BODIES, "/v1/models", "/v1/languages"])
 def test_pages_of_allowed_origins_may_call(front: Front, path: str) -> None:
-    asked = "GET" if path == "/v1/models" else "POST"
+    asked = "POST" if path in BODIES else "GET"
     ours, others = "http://localhost:5173", "https://elsewhere.example"
     for origin, allowed in ((ours, ours), (others, None)):
         about = {"origin": origin, "access_control_request_method": asked}

@@ -18,7 +18,6 @@ from typing import Any
 
 import pytest
 import torch
-import transformers
 
 from dragoman.client import AsyncClient, Search
 from export.bundle_writer import ExportOptions

@@ -105,6 +105,9 @@ def report(tmp_path: Path) -> Report:
         for load in ("closed-1", "closed-8", "closed-64", "closed-16-beam4", "open-80pct"):
             made.add(load, "dragoman", [0.1] * 800, repetition=repetition)
             made.add(load, "ctranslate2", [0.2] * 400, repetition=repetition, memory=2e8, rate=50.0)
+    for load in ("closed-1", "closed-8", "closed-64"):
+        made.add(load, "dragoman", [0.1] * 800, model="opus")
+        made.add(load, "ctranslate2", [0.2] * 400, model="opus", rate=50.0)
     made.add("closed-64", "dragoman", [0.1] * 100, model="shipped")
     made.add("closed-64", "ctranslate2", [0.2] * 100, model="shipped", rate=50.0)
     made.add_trial("dragoman", 40.0, 0.1)
@@ -126,6 +129,8 @@ def test_every_row_is_the_ratio_of_what_was_measured(report: Report) -> None:
     # 100,000 tokens in twice the run's seconds of CPU, against 5,500 for each.
     assert ratios[8] == pytest.approx(100_000 / 16 / 5_500)
     assert ratios[9] == pytest.approx(0.5)  # memory
+    assert ratios[10] == pytest.approx(0.5)  # latency, of the other model
+    assert ratios[11:] == pytest.approx([2.0] * 2, rel=0.05)
     assert [row.verdict for row in rows[:3]] == ["**floor missed**", "floor held", "aim reached"]
     assert not table.floors_held(rows)
 
@@ -146,7 +151,7 @@ def test_floors_and_aims() -> None:
 
 def test_what_was_not_measured_has_a_line_all_the_same(tmp_path: Path) -> None:
     rows = Report(tmp_path).rows()
-    assert len(rows) == 10
+    assert len(rows) == 13
     assert {row.verdict for row in rows} == {"not measured"}
 
 

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from bench.quality import only, paragraph_runs, robustness_table, table, translator
 from model.evaluation import translate_sentences
 from model.scoring import TestSet, score_translations
-from model.twins import lines_without_twins, main
+from model.twins import lines_by_set, lines_without_twins, main
 from tests.factories import SENTENCES, random_model, tiny_bundle, tiny_config
 
 
@@ -64,6 +64,11 @@ def test_lines_with_a_near_twin_anywhere_in_training_are_left_out(tmp_path: Path
     train = [("She reads 3 books.", "Sie liest 3 Bücher."), ("Go home!", "Geh heim!")]
     tests = [("She reads 5 books!", "Sie liest fünf."), ("It rains.", "Es regnet.")]
     assert lines_without_twins(train, tests) == [1]
+    assert lines_by_set(train, {"a": tests, "b": [], "c": [*tests[1:], *tests]}) == {
+        "a": [1],
+        "b": [],
+        "c": [0, 2],
+    }
     for name, pairs in (("train", train), ("valid", tests)):
         for suffix, side in zip(("en", "de"), zip(*pairs, strict=True), strict=True):
             (tmp_path / f"{name}.{suffix}").write_text("".join(f"{line}\n" for line in side))

@@ -64,6 +64,7 @@ def product(
     *,
     static_scales: bool = True,
     non_negative: bool = False,
+    vocabulary: bool = False,
 ) -> Float32:
     """Normalised states times the transposed weight, in 8 bits; without bias a vocabulary's."""
     graph = GraphBuilder("test")
@@ -71,8 +72,8 @@ def product(
     arithmetic = Int8Arithmetic(graph, ids, static_scales=static_scales)
     given = graph.input("states", "float32", ["rows", weight.shape[1]])
     read = arithmetic.normalize(given, norm)
-    if bias is None:
-        found = arithmetic.project_to_vocabulary(read, weight)
+    if bias is None or vocabulary:
+        found = arithmetic.project_to_vocabulary(read, weight, bias)
     else:
         found = arithmetic.linear(Linear(read, weight, bias, non_negative))
     graph.op("Identity", found, output="product")
@@ -82,29 +83,47 @@ def product(
     return np.asarray(session.run(["product"], feeds)[0], np.float32)
 
 
-@pytest.mark.parametrize("reads", ["linear", "vocabulary"])
+PRODUCTS = ["linear", "vocabulary", "vocabulary with bias"]
+
+
+def test_a_vocabulary_s_bias_is_the_same_with_a_scale_for_each_row() -> None:
+    chance = np.random.default_rng(8)
+    states = chance.standard_normal((9, 64)).astype(np.float32)
+    weight = chance.normal(0.0, 0.125, (48, 64)).astype(np.float32)
+    bias = chance.standard_normal(48).astype(np.float32)
+    norm = norm_of(64)
+    for static_scales in (False, True):
+        plain, biased = (
+            product(states, norm, weight, b, static_scales=static_scales, vocabulary=True)
+            for b in (None, bias)
+        )
+        assert np.abs(biased - (plain + bias)).max() < 1e-6
+
+
+@pytest.mark.parametrize("reads", PRODUCTS)
 def test_a_product_of_normalized_states_is_near_the_exact_one(reads: str) -> None:
     chance = np.random.default_rng(2)
     states = chance.standard_normal((30, 64)).astype(np.float32)
     states[1] *= 1e3  # the size of a row is gone with the normalisation
     weight = chance.normal(0.0, 0.125, (48, 64)).astype(np.float32)
-    bias = chance.standard_normal(48).astype(np.float32) if reads == "linear" else None
+    bias = None if reads == "vocabulary" else chance.standard_normal(48).astype(np.float32)
     norm = norm_of(64)
-    found = product(states, norm, weight, bias)
+    found = product(states, norm, weight, bias, vocabulary=reads != "linear")
     exact = normalized(states, norm) @ weight.T + (0.0 if bias is None else bias)
     assert np.abs(found - exact).mean() < 0.02
     assert np.abs(found - exact).max() < 0.1
 
 
-@pytest.mark.parametrize("reads", ["linear", "vocabulary"])
+@pytest.mark.parametrize("reads", PRODUCTS)
 def test_a_row_of_normalized_states_has_the_same_bits_alone(reads: str) -> None:
     chance = np.random.default_rng(4)
     states = chance.standard_normal((33, 64)).astype(np.float32)
     weight = chance.standard_normal((48, 64)).astype(np.float32)
-    bias = chance.standard_normal(48).astype(np.float32) if reads == "linear" else None
-    together = product(states, norm_of(64), weight, bias)
+    bias = None if reads == "vocabulary" else chance.standard_normal(48).astype(np.float32)
+    of_tokens = reads != "linear"
+    together = product(states, norm_of(64), weight, bias, vocabulary=of_tokens)
     for row in range(33):
-        alone = product(states[row : row + 1], norm_of(64), weight, bias)
+        alone = product(states[row : row + 1], norm_of(64), weight, bias, vocabulary=of_tokens)
         assert alone.tobytes() == together[row : row + 1].tobytes()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from collections import Counter
 
 from hypothesis import given
@@ -76,6 +77,18 @@ def test_case_is_left_alone_where_it_means_something() -> None:
     pairs = [("Set `user_name` in {file}, see www.x.org", "Setze `user_name` in {file}")] * 500
     for source, target in variants(pairs, random.Random(1), share=1.0):
         assert source == target or ("`user_name`" in source and "{file}" in target)
+
+
+def test_copied_text_has_what_models_were_seen_to_damage() -> None:
+    generator = random.Random(1)
+    texts = [copied_text(generator) for _ in range(20_000)]
+    for pattern in (
+        *(r"0\d+", r"€\d+", r"\d+\.\d+\.\d+", r"`push \w+`|`\w+ push`"),
+        *(r"an\w*@\S+", r"\S+\+\w+@\S+", r"\w+@\w+-\w+\.co\.uk"),
+        *(r"https://\S+#[A-Z]\w+", r"www\.\S+\?\w+=\d&\w+=\w+"),
+        *(".\ufe0f+", "🙏🏽+"),
+    ):
+        assert any(re.fullmatch(pattern, text) for text in texts), pattern
 
 
 @given(st.integers(0, 1000))

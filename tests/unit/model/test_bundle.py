@@ -232,6 +232,37 @@ def test_a_file_outside_of_the_directory_is_refused(directory: Path, name: str) 
         Bundle.load(directory)
 
 
+MANY: dict[str, Any] = {
+    "sources": ["en", "de"],
+    "targets": ["de", "en"],
+    "token_ids": {"en": 5, "de": 6},
+    "source_prefix": "source",
+    "target_prefix": "target",
+}
+
+
+@pytest.mark.parametrize(
+    ("directions", "message"),
+    [
+        ([], "the field directions is not of type dict"),
+        ({"sources": ["en"]}, "the field directions.targets is missing"),
+        ({**MANY, "token_ids": {"en": 5}}, "directions.token_ids has no 'de'"),
+        ({**MANY, "token_ids": {"en": 5, "de": 320}}, "directions.token_ids"),
+        ({**MANY, "targets": ["de", "de_DE"], "target_prefix": ""}, "'de_DE' is no BCP-47 code"),
+        ({**MANY, "sources": ["de"]}, "languages is none of directions"),
+        (MANY, "directions need a tokenizer.kind of pieces"),
+    ],
+)
+def test_directions_have_to_make_sense(directory: Path, directions: Any, message: str) -> None:
+    edit(directory, lambda manifest: manifest.update(directions=directions))
+    with pytest.raises(BundleCorruptError, match=message):
+        Bundle.load(directory)
+
+
+def test_a_bundle_without_directions_has_one(directory: Path) -> None:
+    assert list(Bundle.load(directory).directions) == [("en", "de")]
+
+
 def test_a_tokenizer_of_another_size_is_refused(directory: Path) -> None:
     edit(directory, lambda manifest: manifest["architecture"].update(vocab_size=330))
     with pytest.raises(BundleCorruptError, match=r"tokenizer\.model has 320 pieces.* has 330"):

@@ -88,11 +88,21 @@ def constrained(draw: st.DrawFn) -> SearchOptions:
     )
 
 
+@st.composite
+def led(draw: st.DrawFn) -> SearchOptions:
+    """A prefix and no other rule: after it, the search is an ordinary one."""
+    prefix = draw(st.lists(st.integers(4, VOCAB_SIZE - 1), min_size=1, max_size=5))
+    beam_size = draw(st.integers(2, 4))
+    return SearchOptions(MAX_TOKENS, beam_size, beam_size, prefix_ids=tuple(prefix))
+
+
 sources = st.lists(st.integers(10, 99), max_size=4).map(tuple)
 
 
 @given(
-    st.lists(st.tuples(sources, constrained() | st.just(SearchOptions())), min_size=1, max_size=5)
+    st.lists(
+        st.tuples(sources, constrained() | led() | st.just(SearchOptions())), min_size=1, max_size=5
+    )
 )
 @settings(max_examples=200)
 def test_beams_under_rules_are_the_reference_s_over_the_whole_vocabulary(
@@ -109,7 +119,7 @@ def test_beams_under_rules_are_the_reference_s_over_the_whole_vocabulary(
         ]
 
 
-@given(sources, constrained())
+@given(sources, constrained() | led())
 @settings(max_examples=200)
 def test_greedy_under_rules(source: tuple[int, ...], options: SearchOptions) -> None:
     options = dataclasses.replace(options, beam_size=1, num_hypotheses=1)

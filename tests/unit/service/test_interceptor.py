@@ -58,6 +58,9 @@ class ScriptedService(translation_pb2_grpc.TranslationServiceServicer):
     async def Score(self, request: Any, context: Any) -> Any:
         return pb.ScoreResponse()
 
+    async def ListLanguages(self, request: Any, context: Any) -> Any:
+        return pb.ListLanguagesResponse()
+
     async def GetModel(self, request: Any, context: Any) -> Any:
         return pb.Model()
 

@@ -624,3 +624,28 @@ async def test_nor_may_those_of_translations_be(tokenizer: Tokenizer) -> None:
             await translator.translate(texts, options("soft"))
         assert len(await translator.translate(texts, options("hard"))) == len(texts)
         assert len(await translator.translate(texts[1:], options("soft"))) == len(texts) - 1
+
+
+async def test_tokens_of_languages_are_no_part_of_a_score() -> None:
+    source, target = (4, 20, 21, EOS), (5, 30, 31, EOS)
+    async with serving(FakeRunner(LIMITS), FakeScorer()) as engine:
+        for hidden in (0, 1):
+            request = ScoringRequest(
+                source,
+                target_ids=target,
+                num_hidden_source=hidden,
+                num_hidden_target=hidden,
+                alignment="soft",
+            )
+            result = await submit(engine, request).result()
+            [found] = result.hypotheses
+            whole = FakeScorer().predict(ScoreItem(source, target))
+            assert found.token_ids == list(target[hidden:-1])
+            shown = whole.log_probabilities[hidden:].tolist()
+            assert found.token_log_probabilities == shown
+            assert found.log_probability == pytest.approx(sum(shown))
+            assert found.attention is not None
+            assert found.linked is not None
+            assert found.attention.shape == (4 - hidden, 4 - hidden)
+            assert found.attention.sum(axis=1) == pytest.approx(np.ones(4 - hidden))
+            assert found.linked.tolist() == list(range(3 - hidden))

@@ -1,0 +1,44 @@
+"""`dragoman languages`: the directions of a server."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated
+
+import typer
+
+from cli.exits import describe, fail
+from cli.options import DEFAULT_SERVER, Server
+
+
+def languages(
+    server: Server = DEFAULT_SERVER,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+) -> None:
+    """List the languages of a running server, as BCP-47 codes.
+
+    Each line's models translate from each language on its left into each other on its right.
+    """
+    import dataclasses
+
+    from dragoman.client import Client, TranslationError
+
+    try:
+        with Client(server, timeout=10.0) as client:
+            found = client.list_languages()
+    except TranslationError as exc:
+        fail(describe(server, exc))
+
+    if as_json:
+        typer.echo(json.dumps([dataclasses.asdict(group) for group in found], indent=2))
+        return
+
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table("from", "into", "models", box=None)
+    for group in found:
+        sources, targets = " ".join(group.source_languages), " ".join(group.target_languages)
+        into = "each other" if sources == targets else targets
+        table.add_row(sources, into, " ".join(group.models))
+    Console().print(table)

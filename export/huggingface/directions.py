@@ -1,0 +1,111 @@
+"""Which directions an imported model translates: all that it has, or those that are wanted."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from export.errors import ExportError
+from export.huggingface.directory import ModelDirectory
+from export.huggingface.vocabularies import Vocabularies
+from model.directions import Directions
+from model.languages import Language, LanguageError, find_language, language_tags
+
+_OPUS_NAME = re.compile(r"opus-mt-(?:tc-(?:base|big|bible-big)-)?([a-z]{2,3})-([a-z]{2,3})")
+
+
+def read_directions(
+    directory: ModelDirectory, vocabularies: Vocabularies, wanted: Sequence[str] | None = None
+) -> Directions:
+    """The directions to import.
+
+    Args:
+        directory: of the model.
+        vocabularies: its tokenizer.
+        wanted: BCP-47 codes of a source and a target, or of three or more languages; None for all
+            that the model has.
+
+    Raises:
+        ExportError: the model has no such language, or its files don't say which it has.
+    """
+    codes = None if wanted is None else tuple(dict.fromkeys(wanted))
+    if codes is not None and len(codes) < 2:
+        raise ExportError(f"--languages has to name two languages or more, not {wanted}")
+    if codes is not None and len(codes) == 2:
+        return Directions.one(*codes)
+    try:
+        if vocabularies.opens_target:
+            return _between_all(vocabularies, codes)
+        if codes is None:
+            return _from_files(directory, vocabularies)
+        return _among(directory, vocabularies, codes)
+    except LanguageError as exc:
+        raise ExportError(f"{directory.path}: {exc}; give --languages") from exc
+
+
+def _token_ids(vocabularies: Vocabularies) -> dict[str, int]:
+    tags = language_tags(vocabularies.language_ids)
+    return {tag: vocabularies.language_ids[name] for tag, name in tags.items()}
+
+
+def _between_all(vocabularies: Vocabularies, codes: Sequence[str] | None) -> Directions:
+    token_ids = _token_ids(vocabularies)
+    if codes is not None:
+        found = dict.fromkeys(find_language(code, token_ids) for code in codes)
+        token_ids = {code: token_ids[code] for code in found}
+    languages = tuple(token_ids)
+    return Directions(languages, languages, token_ids, "source", "target")
+
+
+def _from_files(directory: ModelDirectory, vocabularies: Vocabularies) -> Directions:
+    source, target = languages_of(directory)
+    token_ids = _token_ids(vocabularies)
+    if not token_ids:
+        return Directions.one(source, target)
+    return Directions((source,), tuple(token_ids), token_ids, "target")
+
+
+def _among(
+    directory: ModelDirectory, vocabularies: Vocabularies, codes: Sequence[str]
+) -> Directions:
+    """Of Marian's models: the files name one language, or a group of them, on either side."""
+    source, target = languages_of(directory)
+    token_ids = _token_ids(vocabularies)
+    if not token_ids:
+        target = find_language(target, codes)
+        return Directions(tuple(code for code in codes if code != target), (target,))
+    try:
+        sources: tuple[str, ...] = (find_language(source, codes),)
+    except LanguageError:  # a group, whose members no file lists
+        sources = tuple(code for code in codes if not _has(code, token_ids)) or tuple(codes)
+    others = [code for code in codes if code not in sources] or codes
+    targets = tuple(dict.fromkeys(find_language(code, token_ids) for code in others))
+    return Directions(sources, targets, {code: token_ids[code] for code in targets}, "target")
+
+
+def _has(code: str, token_ids: dict[str, int]) -> bool:
+    try:
+        find_language(code, token_ids)
+    except LanguageError as exc:
+        return bool(exc.choices)
+    return True
+
+
+def languages_of(directory: ModelDirectory) -> tuple[str, str]:
+    """Source and target of a model, as its files say.
+
+    Raises:
+        ExportError: they don't.
+    """
+    fields = directory.tokenizer
+    source, target = fields.get("source_lang"), fields.get("target_lang")
+    if isinstance(source, str) and isinstance(target, str):
+        return Language.parse(source).tag, Language.parse(target).tag
+    names = (directory.path.resolve().name, str(directory.config.get("_name_or_path", "")))
+    for name in names:
+        if found := _OPUS_NAME.fullmatch(name.rpartition("/")[2]):
+            return Language.parse(found[1]).tag, Language.parse(found[2]).tag
+    raise ExportError(
+        f"{directory.path} does not say which languages it translates: give --languages en,de (for "
+        f"example), source first"
+    )

@@ -1,0 +1,248 @@
+"""A random multilingual model of each family, with three languages, as a bundle and in the library.
+
+Used by tests of one family (`tests/parity`) and of all (`tests/long/import`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+
+from dragoman.client import AsyncClient, Hypothesis, PairScore, Search, TranslationError
+from export.bundle_writer import ExportOptions
+from export.importer import import_directory
+from model.bundle import Bundle
+from model.directions import Directions
+from model.piece_tokenizer import PieceTokenizer
+from tests import foreign_models
+from tests.integration.servers import Running
+
+FAMILIES = ("m2m", "nllb", "mbart", "marian")
+LANGUAGES = ("en", "de", "fr")
+TEXTS = ("A dog is running.", "Two men are playing guitar in the street while a crowd watches.")
+MAX_NEW_TOKENS = 20
+
+
+@dataclass(frozen=True)
+class Multilingual:
+    """A model of the library, and the bundle that was made of its directory."""
+
+    model: Any
+    tokenizer: Any
+    bundle: Bundle
+
+    @property
+    def directions(self) -> Directions:
+        """Of the bundle."""
+        return self.bundle.directions
+
+    def generate(self, text: str, source: str, target: str, beam_size: int = 1) -> list[int]:
+        """The library's translation of a text, without the tokens that begin it, and EOS."""
+        ours, forced = self.direction(source, target), self.directions.start_ids(target)
+        names = {code: ours.id_to_piece(i) for code, i in self.directions.token_ids.items()}
+        if forced:  # the library adds the source language by itself
+            self.tokenizer.src_lang = names[source].strip("_")
+            expected_id = self.tokenizer.convert_tokens_to_ids(names[target])
+            assert forced == (expected_id,)
+        else:
+            text = f"{names[target]} {text}"
+        with torch.inference_mode():
+            found = self.model.generate(
+                **self.tokenizer(text, return_tensors="pt"),
+                num_beams=beam_size,
+                max_length=None,
+                max_new_tokens=MAX_NEW_TOKENS + len(forced),
+                forced_bos_token_id=forced[0] if forced else None,
+                forced_eos_token_id=None,
+                renormalize_logits=True,
+            )
+        tokens: list[int] = found[0].tolist()[1 + len(forced) :]
+        return tokens
+
+    def direction(self, source: str, target: str) -> PieceTokenizer:
+        """Our tokenizer of a direction."""
+        ours, directions = self.bundle.tokenizer(), self.directions
+        assert isinstance(ours, PieceTokenizer)
+        return ours.between(directions.prefix_ids(source, target), directions.start_ids(target))
+
+
+def make(path: Path, family: str) -> Multilingual:
+    """A model of `family`, imported with three languages."""
+    languages = LANGUAGES
+    if family == "marian":
+        codes = (">>deu<<", ">>fra<<", ">>spa<<")
+        model = foreign_models.marian(path / "model", codes=codes)
+    else:
+        model = foreign_models.multilingual(path / "model", family)
+    import_directory(path / "model", path / "bundle", ExportOptions("fp32"), languages, threads=1)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(path / "model")
+    return Multilingual(model, tokenizer, Bundle.load(path / "bundle"))
+
+
+async def check_translations(made: Multilingual, client: AsyncClient, beam_size: int) -> None:
+    """All directions at once, each alone, and the library agree: tokens, texts, counts, bits."""
+    cases = list(itertools.product(made.directions, TEXTS))
+
+    async def translate(case: tuple[tuple[str, str], str]) -> Hypothesis:
+        (source, target), text = case
+        batch = await client.translate(
+            [text],
+            source=source,
+            target=target,
+            max_new_tokens=MAX_NEW_TOKENS,
+            search=Search(beam_size=beam_size),
+            return_tokens=True,
+        )
+        [found] = batch.translations
+        ours = made.direction(source, target)
+        shown = ours.encode(text)[len(ours.prefix_ids) :]
+        assert found.num_source_tokens == len(shown)
+        [best] = found.sentences[0].hypotheses
+        ended = best.tokens[-1].piece == ours.id_to_piece(ours.eos_id)
+        assert found.num_target_tokens == len(best.tokens) - ended
+        return best
+
+    together = await asyncio.gather(*map(translate, cases))
+    for case, hypothesis in zip(cases, together, strict=True):
+        assert await translate(case) == hypothesis  # bit for bit
+        (source, target), text = case
+        ours, expected = made.direction(source, target), made.generate(text, *case[0], beam_size)
+        assert [token.piece for token in hypothesis.tokens] == [
+            ours.id_to_piece(token_id) for token_id in expected
+        ]
+        assert hypothesis.text == ours.target.decode(expected)
+    assert len({hypothesis.text for hypothesis in together}) > len(together) / 3
+
+
+async def check_streams(made: Multilingual, client: AsyncClient) -> None:
+    """The pieces of a stream are the text of `translate`, of two sentences too."""
+    text = " ".join(TEXTS)
+    for source, target in made.directions:
+        [found] = (await client.translate([text], source=source, target=target)).translations
+        *pieces, end = [piece async for piece in client.stream(text, source=source, target=target)]
+        assert "".join(map(str, pieces)) == found.text
+        assert end.num_target_tokens == found.num_target_tokens  # type: ignore[union-attr]
+
+
+async def check_scores(made: Multilingual, client: AsyncClient) -> None:
+    """Scores are the library's, of the tokens after the target language's."""
+    text, translation = TEXTS
+
+    async def score(source: str, target: str) -> PairScore:
+        batch = await client.score(
+            [(text, translation)],
+            source=source,
+            target=target,
+            return_tokens=True,
+            return_alignments="soft",
+        )
+        return batch.scores[0]
+
+    pairs = list(made.directions)
+    for (source, target), found in zip(
+        pairs, await asyncio.gather(*(score(*pair) for pair in pairs)), strict=True
+    ):
+        assert await score(source, target) == found
+        ours = made.direction(source, target)
+        read, given = ours.encode(text), ours.target.encode(translation)
+        shown, start = read[len(ours.prefix_ids) :], ours.target.start_ids
+        labels = [*start, *given, ours.eos_id]
+        with torch.inference_mode():
+            logits = made.model(
+                input_ids=torch.tensor([[*read, ours.eos_id]]),
+                decoder_input_ids=torch.tensor([[ours.bos_id, *labels[:-1]]]),
+            ).logits[0]
+        forbidden = [ids[0] for ids in made.model.generation_config.bad_words_ids or ()]
+        possible = logits.index_fill(1, torch.tensor(forbidden, dtype=torch.long), -torch.inf)
+        expected = possible.log_softmax(-1)[range(len(labels)), labels][len(start) :]
+        assert [token.log_probability for token in found.tokens] == pytest.approx(
+            expected.tolist(), abs=1e-4
+        )
+        assert found.log_probability == pytest.approx(float(expected.sum()), abs=1e-3)
+        assert (found.num_source_tokens, found.num_target_tokens) == (len(shown), len(given))
+        assert len(found.source_tokens) == len(shown) + 1
+        assert found.alignment is not None
+        weights = torch.tensor(found.alignment.rows)
+        assert weights.shape == (len(given) + 1, len(shown) + 1)
+        assert torch.allclose(weights.sum(1), torch.ones(len(given) + 1), atol=1e-5)
+        assert found.alignment.links == tuple(
+            (int(row.argmax()), index) for index, row in enumerate(weights[:-1, :-1])
+        )
+
+
+async def check_limits(made: Multilingual, client: AsyncClient) -> None:
+    """The tokens of languages count for no limit, and a given prefix comes after them."""
+    source, target = made.directions.first
+    names: dict[str, Any] = {"source": source, "target": target}
+    ours = made.direction(source, target)
+    for limit in (1, 2):
+        search = Search(beam_size=2, min_new_tokens=limit)
+        batch = await client.translate(
+            [TEXTS[1]],
+            max_new_tokens=limit,
+            search=search,
+            num_hypotheses=2,
+            return_alignments="hard",
+            **names,
+        )
+        for hypothesis in batch.translations[0].sentences[0].hypotheses:
+            assert len(hypothesis.tokens) == limit
+            assert hypothesis.alignment is not None
+            assert len(hypothesis.alignment.links) == sum(
+                token.piece != ours.id_to_piece(ours.eos_id) for token in hypothesis.tokens
+            )
+    [info] = await client.list_models()
+    most = info.limits.max_target_tokens
+    assert most == made.bundle.max_target_positions - len(made.directions.start_ids(target))
+    assert info.limits.max_source_tokens == made.bundle.max_source_positions - 1
+    await client.translate([TEXTS[0]], max_new_tokens=most, **names)
+    with pytest.raises(TranslationError, match=f"between 1 and {most}, not {most + 1}"):
+        await client.translate([TEXTS[0]], max_new_tokens=most + 1, **names)
+    prefix = "Two men"
+    batch = await client.translate(
+        [TEXTS[0]], search=Search(target_prefix=prefix), return_tokens=True, **names
+    )
+    [best] = batch.translations[0].sentences[0].hypotheses
+    forced = [ours.id_to_piece(i) for i in ours.target.encode(prefix)]
+    assert [token.piece for token in best.tokens[: len(forced)]] == forced
+    assert {token.log_probability for token in best.tokens[: len(forced)]} == {0.0}
+
+
+async def check_languages(made: Multilingual, server: Running) -> None:
+    """What is listed, and what requests with other codes get."""
+    client = server.client
+    directions = made.directions
+    [info] = await client.list_models()
+    assert set(info.language_pairs) == set(directions)
+    assert (info.source_languages, info.target_languages) == (
+        directions.sources,
+        directions.targets,
+    )
+    [group] = await client.list_languages()
+    assert (group.source_languages, group.target_languages) == (
+        directions.sources,
+        directions.targets,
+    )
+    assert group.models == (made.bundle.name,)
+    labels = {"source": "multiple" if len(directions.sources) > 1 else "en", "target": "multiple"}
+    model = {"model": made.bundle.name, "version": "1", "precision": "fp32", "device": "cpu"}
+    assert server.metric("dragoman_model_info", **model, **labels) == 1
+    [expected] = (await client.translate([TEXTS[0]], source="en", target="fr")).translations
+    [found] = (await client.translate([TEXTS[0]], source="en-GB", target="FR-ca")).translations
+    assert found == expected
+    for source, target, code in (
+        ("en", "", "INVALID_ARGUMENT"),
+        ("en", "en", "NOT_FOUND"),
+        ("en", "ja", "NOT_FOUND"),
+        ("ja", "de", "NOT_FOUND"),
+    ):
+        with pytest.raises(TranslationError) as caught:
+            await client.translate([TEXTS[0]], source=source, target=target)
+        assert caught.value.code.name == code

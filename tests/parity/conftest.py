@@ -1,0 +1,36 @@
+"""What the tests of the shipped model share: its exports take seconds each."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from export.bundle_writer import ExportOptions
+from export.exporter import export_checkpoint
+from export.parity import ParityReport
+from model.bundle import Bundle
+from model.checkpoint import Checkpoint, load_checkpoint
+
+SHIPPED_CHECKPOINT = Path("model/checkpoints/en-de")
+SHIPPED_BUNDLE = Path("model/pretrained/en-de")
+
+
+@pytest.fixture(scope="session")
+def shipped_checkpoint() -> Checkpoint:
+    """What the bundle that ships was made from."""
+    return load_checkpoint(SHIPPED_CHECKPOINT)
+
+
+@pytest.fixture(scope="session")
+def shipped_fp32(tmp_path_factory: pytest.TempPathFactory) -> tuple[Bundle, ParityReport]:
+    """The checkpoint's fp32 bundle, and how its export proved itself."""
+    directory = tmp_path_factory.mktemp("shipped") / "fp32"
+    report = export_checkpoint(SHIPPED_CHECKPOINT, directory, ExportOptions("fp32"), threads=1)
+    return Bundle.load(directory), report
+
+
+@pytest.fixture(scope="session")
+def shipped_bundles(shipped_fp32: tuple[Bundle, ParityReport]) -> dict[str, Bundle]:
+    """By precision; int8 is the bundle that ships, which another test exports byte for byte."""
+    return {"fp32": shipped_fp32[0], "int8": Bundle.load(SHIPPED_BUNDLE)}

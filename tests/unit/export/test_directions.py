@@ -1,0 +1,79 @@
+"""Which directions an import takes of what a model's files say."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from export.errors import ExportError
+from export.huggingface.directions import read_directions
+from export.huggingface.directory import ModelDirectory
+from export.huggingface.vocabularies import Vocabularies
+from model.directions import Directions
+from model.piece_tokenizer import PieceVocabulary
+
+NONE = PieceVocabulary(b"", [])
+NLLB = Vocabularies(
+    NONE, NONE, 3, {"eng_Latn": 7, "deu_Latn": 8, "zho_Hans": 9, "zho_Hant": 10}, True
+)
+OPUS = Vocabularies(NONE, NONE, 1, {">>deu<<": 4, ">>fra<<": 5, ">>pt_BR<<": 6})
+PLAIN = Vocabularies(NONE, NONE, 1)
+
+
+def directory(
+    source: str | None = None, target: str | None = None, name: str = "m"
+) -> ModelDirectory:
+    return ModelDirectory(
+        Path(name), {}, {}, {"source_lang": source, "target_lang": target} if source else {}
+    )
+
+
+def test_models_between_all_languages() -> None:
+    everything = read_directions(directory(), NLLB)
+    languages = ("en", "de", "zh-Hans", "zh-Hant")
+    assert (everything.sources, everything.targets) == (languages, languages)
+    assert everything.prefix_ids("en", "zh-Hant") == (7,)
+    assert everything.start_ids("zh-Hant") == (10,)
+    some = read_directions(directory(), NLLB, ["deu_Latn", "en", "zh-TW"])
+    assert some.sources == some.targets == ("de", "en", "zh-Hant")
+    assert read_directions(directory(), NLLB, ["en", "de"]) == Directions.one("en", "de")
+
+
+def test_marian_with_several_targets() -> None:
+    everything = read_directions(directory("eng", "mul"), OPUS)
+    assert (everything.sources, everything.targets) == (("en",), ("de", "fr", "pt-BR"))
+    assert (everything.prefix_ids("en", "fr"), everything.start_ids("fr")) == ((5,), ())
+    named = read_directions(directory(name="opus-mt-en-mul"), OPUS)
+    assert named == everything
+    some = read_directions(directory("eng", "mul"), OPUS, ["fr", "en", "de"])
+    assert (some.sources, some.targets) == (("en",), ("fr", "de"))
+
+
+def test_marian_with_several_sources() -> None:
+    assert read_directions(directory("roa", "eng"), PLAIN) == Directions.one("roa", "en")
+    some = read_directions(directory("roa", "eng"), PLAIN, ["fr", "es", "en"])
+    assert (some.sources, some.targets, some.token_ids) == (("fr", "es"), ("en",), {})
+    both = read_directions(directory("roa", "mul"), OPUS, ["es", "it", "de", "fr"])
+    assert (both.sources, both.targets) == (("es", "it"), ("de", "fr"))
+    among = read_directions(directory("gmw", "mul"), OPUS, ["de", "fr", "pt-BR"])
+    assert among.sources == among.targets == ("de", "fr", "pt-BR")
+
+
+@pytest.mark.parametrize(
+    ("vocabularies", "source", "wanted", "message"),
+    [
+        (NLLB, None, ["en", "zh", "de"], "'zh' could be any of zh-Hans, zh-Hant.*--languages"),
+        (NLLB, None, ["en", "ja", "de"], "no language 'ja'"),
+        (NLLB, None, ["en", "en", "en"], "two languages or more"),
+        (OPUS, "en", ["en", "de", "ja"], "no language 'ja'"),
+        (PLAIN, "roa", ["fr", "es", "it"], "no language 'en'"),
+        (PLAIN, None, None, "does not say which languages"),
+    ],
+)
+def test_languages_that_there_are_not(
+    vocabularies: Vocabularies, source: str | None, wanted: list[str] | None, message: str
+) -> None:
+    target = "en" if vocabularies is PLAIN else "mul"
+    with pytest.raises(ExportError, match=message):
+        read_directions(directory(source, target), vocabularies, wanted)
