@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 import torch
+import transformers
 
 from dragoman.client import AsyncClient, Search
 from export.bundle_writer import ExportOptions
@@ -41,7 +42,7 @@ NEAR_TIE = 1e-5
 BATCH = 50
 PADDING = -1
 # Half of what random weights write never ends: a limit that many reach, and few positions.
-RANDOM = {"max_length": 40}
+RANDOM: dict[str, Any] = {"max_length": 40}
 
 
 @dataclass
@@ -81,7 +82,7 @@ class Case:
         return beam_size, beam_size > 1 and bool(generation.early_stopping)
 
     def generate(self, beam_size: int, early_stopping: Any) -> list[list[int]]:
-        """The library's tokens, without the start token and what follows EOS."""
+        """The library's tokens, without start, language and what follows EOS."""
         key = (beam_size, early_stopping)
         if key not in self.expected:
             chosen = {} if key == self.own else dict(num_beams=key[0], early_stopping=key[1])
@@ -163,7 +164,8 @@ def generate(case: Case, chosen: dict[str, Any]) -> list[list[int]]:
             forced_bos_token_id=start[0] if start else None,
             **chosen,
         ).tolist()
-        for index, (_, *tokens) in zip(batch, rows, strict=True):
+        for index, row in zip(batch, rows, strict=True):
+            tokens = row[1 + len(start) :]
             end = tokens.index(eos_id) + 1 if eos_id in tokens else len(tokens)
             found[index] = [min(token, filler) for token in tokens[:end]]
     return [found[index] for index in range(len(order))]
@@ -199,11 +201,11 @@ def score(case: Case, source: Sequence[int], tokens: Sequence[int], power: float
     """The library's score of a translation, in double precision."""
     double = case.model.double()
     try:
-        fed = torch.tensor([[case.bundle.config.bos_id, *tokens[:-1]]])
+        start = case.tokenizer.target.start_ids
+        fed = torch.tensor([[case.bundle.config.bos_id, *start, *tokens[:-1]]])
         logits = double(input_ids=torch.tensor([source]), decoder_input_ids=fed).logits[0]
-        chosen = logits.log_softmax(-1)[torch.arange(len(tokens)), torch.tensor(tokens)]
-        free = chosen[len(case.tokenizer.target.start_ids) :]
-        return float(free.sum()) / math.pow(len(tokens), power)
+        free = logits[len(start) :].log_softmax(-1)[torch.arange(len(tokens)), torch.tensor(tokens)]
+        return float(free.sum()) / math.pow(len(start) + len(tokens), power)
     finally:
         case.model.float()
 

@@ -54,6 +54,11 @@ def test_fields(given: dict[str, Any], expected: dict[str, Any]) -> None:
     assert forbids_pad(directory(**given)) == ([PAD] in given.get("bad_words_ids", []))
 
 
+def test_the_token_of_a_language_counts_for_no_limit() -> None:
+    found = default_search(directory(max_length=200, min_length=5), num_start=1)
+    assert found == {"beam_size": 1, "max_new_tokens": 198, "min_new_tokens": 3}
+
+
 @pytest.mark.parametrize(
     ("name", "value"),
     [

@@ -41,7 +41,12 @@ def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
 
 
 def bundle(config: ModelConfig | None = None, **search: Any) -> Bundle:
-    manifest = {"name": "m", "search": search, "limits": {"max_target_positions": 64}}
+    manifest = {
+        "name": "m",
+        "search": search,
+        "limits": {"max_target_positions": 65},
+        "tokenizer": {"start_ids": [5]},  # counts for no limit
+    }
     return Bundle(Path("b"), manifest, config or tiny_config())
 
 
