@@ -132,13 +132,14 @@ def _translate_with_bundle(
     from service.errors import DragomanError, InvalidArgumentError
     from service.runtime.cpu.runner import OnnxRunner
     from service.translation.default_search import default_search
+    from service.translation.options import after
 
     try:
         bundle = _with_whole_position_table(Bundle.load(path))
         tokenizer = bundle.tokenizer()
         given = {"beam_size": options.beam_size, "length_penalty": options.length_penalty}
         chosen: dict[str, Any] = {name: v for name, v in given.items() if v is not None}
-        search = replace(default_search(bundle), prefix_ids=tokenizer.target.start_ids, **chosen)
+        search = after(tokenizer.target.start_ids, replace(default_search(bundle), **chosen))
         runner = OnnxRunner(
             bundle,
             # Enough for a beam of any size, and for several of usual size.

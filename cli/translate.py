@@ -39,7 +39,7 @@ def translate(
         bool, typer.Option(help="Split texts into sentences, or translate each in one piece.")
     ] = True,
     beam_size: Annotated[
-        int | None, typer.Option(help="Hypotheses searched in parallel; 1 is greedy.")
+        int | None, typer.Option(help="Hypotheses searched in parallel; 1 is greedy. Default: the model's.")
     ] = None,
     length_penalty: Annotated[
         float | None,
@@ -77,7 +77,7 @@ def translate(
 
     if stream and n_best is not None:
         fail("--n-best: a stream has only one translation")
-    if (n_best or 0) > (beam_size or 1):
+    if beam_size is not None and (n_best or 0) > beam_size:
         fail(f"--n-best: {n_best} translations need a --beam-size of {n_best} or more")
     if not texts and sys.stdin is None:
         fail("standard input: it is closed")

@@ -83,7 +83,7 @@ def import_directory(
         options = _named(options, directory, origin)
         prefix_ids = directions.prefix_ids(source, target)
         tokenizer = tokenizer.between(prefix_ids, directions.start_ids(target))
-    search = default_search(directory)
+    search = default_search(directory, len(tokenizer.target.start_ids))
     model = read_model(directory, config)
     sentences = sentences or SENTENCES
     agreement = None

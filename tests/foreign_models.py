@@ -143,7 +143,7 @@ def sizes(*, width: int, layers: int, heads: int) -> dict[str, int]:
     return found
 
 
-def marian_of(published: Path, directory: Path, **changes: Any) -> Any:
+def marian_of(published: Path, directory: Path, *, max_length: int, **changes: Any) -> Any:
     """A MarianMT model with the files of a published one but for its weights and sizes."""
     directory.mkdir(parents=True, exist_ok=True)
     for file in published.iterdir():
@@ -152,8 +152,8 @@ def marian_of(published: Path, directory: Path, **changes: Any) -> Any:
     (directory / "config.json").write_text(json.dumps(fields), encoding="utf-8")
     config = transformers.AutoConfig.from_pretrained(directory)
     model: Any = transformers.MarianMTModel(config)
-    generation = transformers.GenerationConfig.from_pretrained(directory)
-    model.generation_config = generation
+    model.generation_config = transformers.GenerationConfig.from_pretrained(directory)
+    model.generation_config.update(max_length=max_length)
     return save(model, directory)
 
 
@@ -223,10 +223,11 @@ def multilingual(directory: Path, family: str, **changes: Any) -> Any:
         "forced_eos_token_id": 2 if family == "mbart" else None,
         **changes,
     }
+    longest = fields.pop("max_length", 100)
     made = model(config(**fields))
     # As they are published, M2M-100 and mBART-50 search with five beams, NLLB greedily.
     searched = {"num_beams": 5, "early_stopping": True} if family != "nllb" else {}
-    made.generation_config.update(**{"max_length": 100, **searched})
+    made.generation_config.update(max_length=longest, **searched)
     return save(made, directory)
 
 

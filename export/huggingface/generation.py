@@ -34,16 +34,21 @@ def forbids_pad(directory: ModelDirectory) -> bool:
     )
 
 
-def default_search(directory: ModelDirectory) -> dict[str, Any]:
+def default_search(directory: ModelDirectory, num_start: int = 0) -> dict[str, Any]:
     """The bundle's `search`: fields of `SearchOptions` that the model's authors chose.
 
     Padding is not among the forbidden tokens (`ModelConfig.forbid_pad`).
+
+    Args:
+        directory: of the model.
+        num_start: tokens of a language that each translation begins with. They count in lengths
+            there, and not in requests.
 
     Raises:
         ExportError: a field has a value that isn't supported; names it.
     """
     try:
-        return {**_search(directory), **_lengths(directory), **_forbidden(directory)}
+        return {**_search(directory), **_lengths(directory, num_start), **_forbidden(directory)}
     except ExportError:
         raise
     except (TypeError, ValueError) as exc:
@@ -74,13 +79,14 @@ def _search(directory: ModelDirectory) -> dict[str, Any]:
     return search
 
 
-def _lengths(directory: ModelDirectory) -> dict[str, Any]:
+def _lengths(directory: ModelDirectory, num_start: int) -> dict[str, Any]:
     """Limits of the length, in which the start token counts there, and EOS at the limit."""
     given, found = directory.generation, dict[str, Any]()
     if longest := given.get("max_new_tokens") or (given.get("max_length") or 1) - 1:
-        found["max_new_tokens"] = int(longest)
-    if (least := given.get("min_new_tokens") or (given.get("min_length") or 1) - 1) > 0:
-        found["min_new_tokens"] = int(least)
+        found["max_new_tokens"] = int(longest) - num_start
+    least = int(given.get("min_new_tokens") or (given.get("min_length") or 1) - 1) - num_start
+    if least > 0:
+        found["min_new_tokens"] = least
     forced, eos_id = given.get("forced_eos_token_id"), directory.config.get("eos_token_id")
     if forced is not None:
         if forced not in (eos_id, [eos_id]):

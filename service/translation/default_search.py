@@ -18,7 +18,8 @@ _KNOWN = {field.name for field in dataclasses.fields(SearchOptions)} - _NO_DEFAU
 def default_search(bundle: Bundle) -> SearchOptions:
     """The bundle's `search`; a greedy one where it has none.
 
-    A limit of tokens over the model's own is lowered to it.
+    A limit of tokens over the model's own is lowered to it. Tokens that name a language don't
+    count, as in requests.
 
     Raises:
         BundleCorruptError: a field is unknown or has a value that can't be used; names it.
@@ -29,7 +30,8 @@ def default_search(bundle: Bundle) -> SearchOptions:
     if unknown := sorted(fields.keys() - _KNOWN):
         raise broken_manifest(bundle.path, f"search.{unknown[0]} is unknown: update dragoman")
     if type(longest := fields.get("max_new_tokens")) is int:
-        fields["max_new_tokens"] = min(longest, bundle.max_target_positions)
+        num_hidden = len(bundle.manifest["tokenizer"].get("start_ids", ()))
+        fields["max_new_tokens"] = min(longest, bundle.max_target_positions - num_hidden)
     size = bundle.config.vocab_size
     if any(type(i) is not int or not 0 <= i < size for i in fields.get("suppressed_ids", ())):
         raise broken_manifest(bundle.path, "search.suppressed_ids are not token ids")

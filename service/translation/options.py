@@ -183,7 +183,7 @@ class TranslateOptions:
         except InvalidArgumentError as exc:
             named = InvalidArgumentError(_NAMES.get(exc.field, exc.field), exc.description)
             raise named.within("options.search") from exc
-        return _after(start_ids, search)
+        return after(start_ids, search)
 
     def _suppressed_ids(self, tokenizer: Tokenizer) -> tuple[int, ...]:
         ids = tuple(map(tokenizer.piece_to_id, self.suppressed_tokens))
@@ -219,7 +219,7 @@ class TranslateOptions:
                 raise InvalidArgumentError(f"options.{name}", "a stream returns only the text")
 
 
-def _after(start_ids: tuple[int, ...], search: SearchOptions) -> SearchOptions:
+def after(start_ids: tuple[int, ...], search: SearchOptions) -> SearchOptions:
     """The same search, whose translations begin with `start_ids`."""
     if not start_ids:
         return search

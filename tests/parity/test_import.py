@@ -24,7 +24,12 @@ from model.bundle import Bundle
 from model.checkpoint import save_checkpoint
 from model.config import ModelConfig
 from model.piece_tokenizer import PieceTokenizer
-from service.decoding.requests import GenerationRequest, GenerationResult, SearchOptions
+from service.decoding.requests import (
+    FinishReason,
+    GenerationRequest,
+    GenerationResult,
+    SearchOptions,
+)
 from service.engine.engine import Engine, EngineConfig
 from service.runtime.cpu.runner import OnnxRunner
 from tests import foreign_models
@@ -91,17 +96,23 @@ def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 async def search(
     case: Case, sources: Sequence[Sequence[int]], beam_size: int
 ) -> list[GenerationResult]:
+    options = SearchOptions(
+        beam_size=beam_size,
+        max_new_tokens=MAX_NEW_TOKENS,
+        prefix_ids=case.ours.target.start_ids,
+    )
+    return await run(case, sources, options)
+
+
+async def run(
+    case: Case, sources: Sequence[Sequence[int]], options: SearchOptions
+) -> list[GenerationResult]:
     config = case.bundle.config
     engine = Engine(
         OnnxRunner(case.bundle, max_rows=32, intra_op_threads=1),
         EngineConfig(bos_id=config.bos_id, eos_id=config.eos_id, max_waiting=1000),
     )
     await engine.start()
-    options = SearchOptions(
-        beam_size=beam_size,
-        max_new_tokens=MAX_NEW_TOKENS,
-        prefix_ids=case.ours.target.start_ids,
-    )
     requests = [GenerationRequest(tuple(source), options) for source in sources]
     results = [await generation.result() for generation in submit_many(engine, requests)]
     await engine.stop()
@@ -127,6 +138,49 @@ async def test_translations_have_the_tokens_of_transformers(case: Case, beam_siz
         num_ended += ended
     assert len({tuple(result.token_ids) for result in results}) > len(results) / 3
     assert num_ended > 0
+
+
+@pytest.mark.parametrize(
+    ("beam_size", "early_stopping", "length_penalty", "ngram_size"),
+    [
+        (1, False, 1.0, 0),
+        (4, False, 1.0, 0),
+        (4, True, 2.0, 0),
+        (3, "never", 0.6, 2),
+        (3, False, -1.0, 0),
+    ],
+)
+async def test_eos_is_forced_at_the_limit(
+    case: Case, beam_size: int, early_stopping: bool | str, length_penalty: float, ngram_size: int
+) -> None:
+    """At no cost, counted in the length; the tokens are those of a translation that was cut."""
+    length, eos_id = 12, case.ours.eos_id
+    sources = [[*ids, eos_id] for ids in case.ours.encode_batch(case.texts[:4])]
+    options = SearchOptions(
+        beam_size=beam_size,
+        early_stopping={False: "heuristic", True: "first", "never": "never"}[early_stopping],  # type: ignore[arg-type]
+        length_penalty=length_penalty,
+        no_repeat_ngram_size=ngram_size,
+        max_new_tokens=length - 1,
+        prefix_ids=case.ours.target.start_ids,
+        forced_eos=True,
+    )
+    num_cut = 0
+    for source, result in zip(sources, await run(case, sources, options), strict=True):
+        expected = case.generate(
+            source,
+            num_beams=beam_size,
+            early_stopping=early_stopping,
+            length_penalty=length_penalty,
+            no_repeat_ngram_size=ngram_size,
+            max_length=length,
+            forced_eos_token_id=eos_id,
+        )
+        assert [*result.token_ids, eos_id] == expected
+        is_cut = result.finish_reason is FinishReason.LENGTH
+        assert is_cut == (len(expected) == length - 1)
+        num_cut += is_cut
+    assert num_cut > 0
 
 
 def test_an_import_tells_what_was_proved(case: Case) -> None:

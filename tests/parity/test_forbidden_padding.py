@@ -1,0 +1,94 @@
+"""Padding that a model never chooses keeps its probability: graphs, engine and reference agree."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from bench.submission import submit_many
+from export.parity import check_parity
+from model.bundle import Bundle
+from model.config import ConfigError, ModelConfig
+from model.search import BeamOptions, beam_search, greedy_search
+from model.transformer import Transformer
+from service.decoding.requests import GenerationRequest, GenerationResult, SearchOptions
+from service.engine.engine import Engine, EngineConfig
+from service.runtime.cpu.runner import OnnxRunner
+from tests.factories import SENTENCES, random_model, random_sources, tiny_bundle, tiny_config
+
+PAD = 0
+ROUNDING = 5e-3  # of one log-probability; these weights are drawn to make much of little
+
+
+@pytest.fixture(scope="module")
+def model() -> Transformer:
+    """Padding would often be its best token."""
+    made = random_model(tiny_config(output_bias=True, forbid_pad=True), seed=3)
+    with torch.no_grad():
+        made.output_projection.bias[PAD] += 3.0
+    return made
+
+
+@pytest.fixture(scope="module", params=["fp32", "int8"])
+def bundle(
+    request: pytest.FixtureRequest, model: Transformer, tmp_path_factory: pytest.TempPathFactory
+) -> Bundle:
+    path = tmp_path_factory.mktemp("forbidden") / "bundle"
+    return tiny_bundle(path, model=model, precision=request.param)
+
+
+async def search(
+    bundle: Bundle, sources: list[tuple[int, ...]], beam_size: int, max_rows: int
+) -> list[GenerationResult]:
+    engine = Engine(
+        OnnxRunner(bundle, max_rows=max_rows, intra_op_threads=1), EngineConfig(max_waiting=1000)
+    )
+    await engine.start()
+    options = SearchOptions(beam_size=beam_size)
+    requests = [GenerationRequest(source, options) for source in sources]
+    results = [await generation.result() for generation in submit_many(engine, requests)]
+    await engine.stop()
+    return results
+
+
+@pytest.mark.parametrize("beam_size", [1, 4])
+async def test_searches(model: Transformer, bundle: Bundle, beam_size: int) -> None:
+    sources = random_sources(model.config, 20, seed=1)
+    results = await search(bundle, sources, beam_size, 32)
+    assert all(PAD not in result.token_ids for result in results)
+    # The same bits alone.
+    alone = await search(bundle, sources[:5], beam_size, beam_size)
+    assert [result.hypotheses for result in alone] == [r.hypotheses for r in results[:5]]
+    if bundle.precision != "fp32":
+        return
+    for source, result in zip(sources, results, strict=True):
+        ids = torch.tensor([source])
+        if beam_size == 1:
+            [wanted] = greedy_search(model, ids)
+        else:
+            [[wanted, *_]] = beam_search(model, ids, options=BeamOptions(beam_size))
+        found = result.hypotheses[0]
+        assert tuple(found.token_ids) == wanted.token_ids
+        assert found.token_log_probabilities == pytest.approx(wanted.log_probs, abs=ROUNDING)
+        assert min(np.exp(wanted.log_probs)) < 0.5  # padding has its share
+
+
+def test_the_bundle_is_proven(model: Transformer, bundle: Bundle) -> None:
+    """Also what the scoring graph gives for a translation."""
+    if bundle.precision == "fp32":
+        assert check_parity(bundle, model, SENTENCES, threads=1).largest_difference < 1e-3
+
+
+def test_a_resident_graph_has_it_too(model: Transformer, tmp_path: Path) -> None:
+    bundle = tiny_bundle(tmp_path / "bundle", model=model, resident=True)
+    assert check_parity(bundle, model, SENTENCES, threads=1).largest_difference < 1e-3
+
+
+def test_the_configuration() -> None:
+    fields = tiny_config().to_dict()
+    assert "forbid_pad" not in fields  # older programs read it
+    with pytest.raises(ConfigError, match="forbid_pad needs output_bias"):
+        ModelConfig.from_dict({**fields, "forbid_pad": True})
