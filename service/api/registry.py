@@ -15,6 +15,7 @@ from service.translation.translator import Translator
 # Characters of a language code; RFC 5646 has none over 35.
 _LONGEST_CODE = 64
 _MAX_LISTED = 20  # names in a message, which is sent in a header
+_MAX_CODES = 8  # of a model among them
 
 
 @dataclass(frozen=True)
@@ -132,7 +133,7 @@ class Registry:
             ("source_language_code", source, target, _codes(m.directions.sources for m in fitting)),
             ("target_language_code", target, source, _codes(m.directions.targets for m in fitting)),
         ):
-            if not given and len(languages - {other}) > 1:
+            if not given and len([code for code in languages if code.lower() != other.lower()]) > 1:
                 raise InvalidArgumentError(
                     field, f"must be given, one of: {_listed(sorted(languages))}"
                 )
@@ -178,13 +179,13 @@ def _described(directions: Directions) -> str:
         return " to ".join(directions.first)
     sources, targets = directions.sources, directions.targets
     if sources == targets:
-        return f"between {_listed(list(sources))}"
-    return f"from {_listed(list(sources))} to {_listed(list(targets))}"
+        return f"between {_listed(sources, _MAX_CODES)}"
+    return f"from {_listed(sources, _MAX_CODES)} to {_listed(targets, _MAX_CODES)}"
 
 
-def _listed(names: list[str]) -> str:
-    more = len(names) - _MAX_LISTED
-    return ", ".join(names[:_MAX_LISTED]) + (f" and {more} more" if more > 0 else "")
+def _listed(names: Sequence[str], most: int = _MAX_LISTED) -> str:
+    more = len(names) - most
+    return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
 
 
 def _shorten(text: str) -> str:
