@@ -25,6 +25,7 @@ from export.huggingface.model_card import licence_of
 from export.huggingface.vocabularies import read_all_vocabularies, read_vocabularies
 from export.parity import SENTENCES, OnProgress, ParityReport, check_parity
 from model.bundle import MANIFEST_FILE, Bundle, BundleError, file_sha256
+from model.directions import Directions
 
 
 @dataclass(frozen=True)
@@ -34,10 +35,12 @@ class Imported:
     Attributes:
         proof: of the bundle's graphs, against the imported network.
         agreement: of that network with `transformers`; None where it isn't installed.
+        directions: of the bundle.
     """
 
     proof: ParityReport
     agreement: TransformersComparison | None
+    directions: Directions
 
 
 def import_directory(
@@ -111,7 +114,7 @@ def import_directory(
             raise ExportError(str(exc)) from exc
         proof = check_parity(bundle, model, sentences, threads=threads, on_progress=on_progress)
         _record(temporary / MANIFEST_FILE, proof)
-    return Imported(proof, agreement)
+    return Imported(proof, agreement, directions)
 
 
 def _named(

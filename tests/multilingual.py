@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -76,9 +77,8 @@ class Multilingual:
         return ours.between(directions.prefix_ids(source, target), directions.start_ids(target))
 
 
-def make(path: Path, family: str) -> Multilingual:
-    """A model of `family`, imported with three languages."""
-    languages = LANGUAGES
+def make(path: Path, family: str, languages: Sequence[str] | None = LANGUAGES) -> Multilingual:
+    """A model of `family`, imported with some languages, or with all that it has."""
     if family == "marian":
         codes = (">>deu<<", ">>fra<<", ">>spa<<")
         model = foreign_models.marian(path / "model", codes=codes)
@@ -89,9 +89,21 @@ def make(path: Path, family: str) -> Multilingual:
     return Multilingual(model, tokenizer, Bundle.load(path / "bundle"))
 
 
-async def check_translations(made: Multilingual, client: AsyncClient, beam_size: int) -> None:
-    """All directions at once, each alone, and the library agree: tokens, texts, counts, bits."""
-    cases = list(itertools.product(made.directions, TEXTS))
+async def check_translations(
+    made: Multilingual,
+    client: AsyncClient,
+    beam_size: int,
+    pairs: Iterable[tuple[str, str]] | None = None,
+) -> None:
+    """Directions at once, each alone, and the library agree: tokens, texts, counts, bits.
+
+    Args:
+        made: the model.
+        client: of a server of its bundle.
+        beam_size: 1 is greedy search.
+        pairs: the directions; None for all.
+    """
+    cases = list(itertools.product(pairs or made.directions, TEXTS))
 
     async def translate(case: tuple[tuple[str, str], str]) -> Hypothesis:
         (source, target), text = case

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 # Characters of a language code; RFC 5646 has none over 35.
 _LONGEST_CODE = 64
 _MAX_LISTED = 20  # names in a message, which is sent in a header
+_MAX_CODES = 8  # of a model among them
 # Preferred as a pivot unless the rules name others: most models translate from or into it.
 _USUAL_PIVOT = "en"
 
@@ -229,8 +230,8 @@ def _check_one_language(side: Side, code: str, other: str, models: Iterable[Serv
     """Raise InvalidArgumentError if a language is missing, and `models` have several there."""
     if code:
         return
-    found = {language for model in models for language in model.directions.of(side)} - {other}
-    if len(found) > 1:
+    found = {language for model in models for language in model.directions.of(side)}
+    if len([language for language in found if language.lower() != other.lower()]) > 1:
         field = f"{side}_language_code"
         raise InvalidArgumentError(field, f"must be given, one of: {listed(sorted(found))}")
 
@@ -255,8 +256,8 @@ def _described(directions: Directions) -> str:
         return " to ".join(directions.first)
     sources, targets = directions.sources, directions.targets
     if sources == targets:
-        return f"between {listed(sources)}"
-    return f"from {listed(sources)} to {listed(targets)}"
+        return f"between {listed(sources, _MAX_CODES)}"
+    return f"from {listed(sources, _MAX_CODES)} to {listed(targets, _MAX_CODES)}"
 
 
 def _ranges(code: str) -> Iterator[str]:
@@ -267,10 +268,10 @@ def _ranges(code: str) -> Iterator[str]:
             yield "-".join(subtags[:count])
 
 
-def listed(names: Sequence[str]) -> str:
+def listed(names: Sequence[str], most: int = _MAX_LISTED) -> str:
     """Names for a message, the first ones of many."""
-    more = len(names) - _MAX_LISTED
-    return ", ".join(names[:_MAX_LISTED]) + (f" and {more} more" if more > 0 else "")
+    more = len(names) - most
+    return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
 
 
 def shortened(text: str) -> str:

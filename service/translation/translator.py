@@ -78,7 +78,8 @@ class Translator:
         self._engine = engine
         self._directions = directions
         self._detokenizer = Detokenizer(tokenizer.target)
-        self._between = functools.lru_cache(_MAX_DIRECTIONS_KEPT)(self._make_between)
+        if directions is not None:
+            self._between = functools.lru_cache(_MAX_DIRECTIONS_KEPT)(self._make_between)
         self._set_direction(
             tokenizer, TextPreparer(tokenizer, source_language, engine.limits.max_source_positions)
         )
