@@ -17,6 +17,7 @@ from cli.export import export
 from cli.import_model import import_model
 from cli.load import load_app
 from cli.models import models
+from cli.reload import reload
 from cli.score import score
 from cli.serve import serve
 from cli.train import train
@@ -52,7 +53,7 @@ def root(
     """Machine translation over gRPC: serve models, translate, train your own."""
 
 
-for command in (serve, translate, score, models, train, export, evaluate):
+for command in (serve, translate, score, models, reload, train, export, evaluate):
     app.command()(command)
 app.command("import")(import_model)
 app.add_typer(load_app, name="load")

@@ -10,13 +10,14 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import dragoman
-from model.bundle import Bundle, BundleError, installed_runtime_version
+from model.bundle import Bundle, BundleError, installed_runtime_version, manifest_sha256
 from model.processor import num_usable_cores
 from model.tokenizer import TokenizerError
 from service.api.registry import Registry, ServedModel
 from service.engine.engine import Engine, EngineConfig
 from service.engine.metrics import ModelMetrics
 from service.errors import StartupError
+from service.lifecycle.metrics import LifecycleMetrics
 from service.observability.metrics import ServerMetrics
 from service.runtime.plan import LanedRunner
 from service.settings import Settings, shipped_models
@@ -40,17 +41,38 @@ def load_models(settings: Settings, metrics: ServerMetrics) -> Registry:
     """
     metrics.set_build(dragoman.__version__, installed_runtime_version() or "unknown")
     paths = settings.model or shipped_models()
-    return Registry([load_model(path, settings, metrics) for path in _distinct(paths)])
+    if settings.idle_seconds and not _has_own_process(settings):
+        raise StartupError(
+            "setting idle_seconds: only a model in a process of its own can be put to sleep, and "
+            "on a GPU, on a single core and with in_process models run in the server's process"
+        )
+    models = [load_model(path, settings, metrics) for path in _distinct(paths)]
+    return Registry(models, LifecycleMetrics(metrics))
 
 
-def load_model(path: Path, settings: Settings, metrics: ServerMetrics) -> ServedModel:
-    """Load the bundle at `path`. Arguments and errors as for `load_models`."""
+def load_model(
+    given: Path, settings: Settings, metrics: ServerMetrics, replaces: str = ""
+) -> ServedModel:
+    """Load the bundle in a directory. Errors as for `load_models`.
+
+    Args:
+        given: the directory, which may be a symbolic link; it is resolved once, so that all parts
+            are of one bundle.
+        settings: as for `load_models`.
+        metrics: likewise.
+        replaces: the name of the model of which this is to be another version. Its metrics show
+            nothing until it is current.
+    """
+    path = given.resolve()
+    sha256 = manifest_sha256(path)
     try:
         bundle = Bundle.load(path)
         tokenizer = bundle.tokenizer()
     except (BundleError, TokenizerError) as exc:
         raise StartupError(str(exc)) from exc
-    observer = ModelMetrics(metrics, bundle.name)
+    if replaces and bundle.name != replaces:
+        raise StartupError(f"{given} is a bundle of model {bundle.name}, not of {replaces}")
+    observer = ModelMetrics(metrics, bundle.name, is_current=not replaces)
     config = EngineConfig(
         bos_id=bundle.config.bos_id,
         eos_id=bundle.config.eos_id,
@@ -61,10 +83,21 @@ def load_model(path: Path, settings: Settings, metrics: ServerMetrics) -> Served
         engine, facts = _engine_in_own_process(bundle.name, path, settings, config, observer)
     else:
         engine, facts = _engine_in_this_process(path, settings, config, observer)
+    if replaces and manifest_sha256(path) != sha256:  # the process may have read another bundle
+        engine.abandon()
+        raise StartupError(f"{given} was replaced while it was opened: try again")
     rows = engine.limits.max_rows
     _log.info("loaded", extra={"model": bundle.name, "rows": rows, **facts})
     observer.set_capacity(rows, settings.max_waiting, facts["cache_bytes"])
-    model = ServedModel(
+    observer.describe(
+        version=bundle.version,
+        precision=bundle.precision,
+        device=settings.device,
+        source=bundle.source_language,
+        target=bundle.target_language,
+    )
+    reopen = functools.partial(load_model, settings=settings, metrics=metrics, replaces=bundle.name)
+    return ServedModel(
         name=bundle.name,
         version=bundle.version,
         source=bundle.source_language,
@@ -80,16 +113,11 @@ def load_model(path: Path, settings: Settings, metrics: ServerMetrics) -> Served
                 settings.max_texts, settings.max_characters, settings.max_request_characters
             ),
         ),
+        observer=observer,
+        bundle=given.absolute(),
+        manifest_sha256=sha256,
+        reopen=reopen if _has_own_process(settings) else None,
     )
-    metrics.set_model(
-        model=model.name,
-        version=model.version,
-        precision=model.precision,
-        device=model.device,
-        source=model.source,
-        target=model.target,
-    )
-    return model
 
 
 def _has_own_process(settings: Settings) -> bool:
@@ -131,4 +159,8 @@ def _engine_in_this_process(
 
 
 def _distinct(paths: Iterable[Path]) -> list[Path]:
-    return list(dict.fromkeys(path.resolve() for path in paths))
+    """The directories as they were given, without those that another one leads to as well."""
+    distinct: dict[Path, Path] = {}
+    for path in paths:
+        distinct.setdefault(path.resolve(), path)
+    return list(distinct.values())

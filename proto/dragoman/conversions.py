@@ -35,6 +35,11 @@ CLIENT_ID = "x-client-id"
 VALID_ID = re.compile(r"[A-Za-z0-9\-_.:/+=@]{1,128}")
 _DETAILS = "grpc-status-details-bin"
 _CODES = {code.value[0]: code for code in grpc.StatusCode}
+_STATES: dict[int, str] = {
+    pb.MODEL_STATE_SERVING: "serving",
+    pb.MODEL_STATE_ASLEEP: "asleep",
+    pb.MODEL_STATE_LOADING: "loading",
+}
 
 Metadata = Sequence[tuple[str, str | bytes]]
 # Errors of the texts or pairs that a message can't hold, by index; empty ones were sent.
@@ -213,6 +218,7 @@ def model_info(message: pb.Model) -> ModelInfo:
             max_rows=limits.max_rows,
         ),
         can_score=message.can_score,
+        state=_STATES.get(message.state, ""),
     )
 
 

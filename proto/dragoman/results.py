@@ -241,6 +241,8 @@ class ModelInfo:
         device: "cpu" or "cuda".
         limits: the largest request that it accepts.
         can_score: whether it supports `score` and `return_alignments`.
+        state: "serving", "asleep" (the next call wakes it) or "loading"; "" if the server doesn't
+            say.
     """
 
     name: str
@@ -250,3 +252,4 @@ class ModelInfo:
     device: str
     limits: ModelLimits
     can_score: bool = False
+    state: str = ""

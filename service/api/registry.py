@@ -3,22 +3,32 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import dataclasses
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
-from service.engine.interface import ServableEngine
+from model.bundle import manifest_sha256
+from service.engine.interface import EngineObserver, ServableEngine
 from service.errors import InvalidArgumentError, NotFoundError, StartupError
+from service.lifecycle.interface import LifecycleObserver
+from service.lifecycle.model_lifecycle import ModelLifecycle
+from service.translation.options import TranslateOptions
 from service.translation.translator import Translator
 
 # Characters of a language code; RFC 5646 has none over 35.
 _LONGEST_CODE = 64
 _MAX_LISTED = 20  # names in a message, which is sent in a header
+# Of several lengths, so that the memory of more than one size of batch is taken.
+_WARM_UP_TEXTS = ("1.", "One, two, three.", "One, two, three, four, five, six, seven, eight, nine.")
+_WARM_UP_TOKENS = 16
 
 
 @dataclass(frozen=True)
 class ServedModel:
-    """A model that is ready to translate.
+    """A version of a model that is ready to translate.
 
     Attributes:
         name: for requests.
@@ -28,6 +38,11 @@ class ServedModel:
         device: "cpu" or "cuda".
         engine: runs the model.
         translator: translates texts with the engine.
+        observer: receives the engine's events.
+        bundle: the directory that it was opened from, as it was given; None if there is none.
+        manifest_sha256: of its manifest, which has the checksums of all other files.
+        reopen: opens a directory as another version of the model, in a process of its own; None if
+            it can be neither replaced nor put to sleep. Raises StartupError.
     """
 
     name: str
@@ -38,6 +53,10 @@ class ServedModel:
     device: str
     engine: ServableEngine
     translator: Translator
+    observer: EngineObserver = dataclasses.field(default_factory=EngineObserver)
+    bundle: Path | None = None
+    manifest_sha256: str = ""
+    reopen: Callable[[Path], ServedModel] | None = None
 
     def fits(self, source: str, target: str) -> bool:
         """Whether it translates from `source` to `target`; "" is any language."""
@@ -46,31 +65,61 @@ class ServedModel:
             self.target.lower(),
         )
 
+    def is_changed(self) -> bool:
+        """Whether the bundle in its directory is another one by now, or unreadable. Blocks."""
+        return self.bundle is not None and manifest_sha256(self.bundle) != self.manifest_sha256
+
+    def lacks(self, other: ServedModel) -> list[str]:
+        """Directions that `other` translates and this one does not, as "en to de"."""
+        lost = [(other.source, other.target)]
+        return [f"{source} to {target}" for source, target in lost if not self.fits(source, target)]
+
+    async def warm_up(self) -> None:
+        """Translate a few short texts with the started engine.
+
+        Raises:
+            DragomanError: it fails.
+        """
+        most = min(_WARM_UP_TOKENS, self.engine.limits.max_target_positions)
+        options = TranslateOptions(max_new_tokens=most)
+        for result in await self.translator.translate(_WARM_UP_TEXTS, options):
+            if result.error is not None:
+                raise result.error
+
 
 class Registry:
-    """The models of a server, in order of preference.
+    """The models of a server, in order of preference, and the choice of one for a request.
+
+    Args:
+        models: the first version of each.
+        observer: receives what happens to them.
+
+    Attributes:
+        lifecycles: of each model, by its name.
 
     Raises:
         StartupError: no model, or two of one name.
     """
 
-    def __init__(self, models: Sequence[ServedModel]) -> None:
+    def __init__(
+        self, models: Sequence[ServedModel], observer: LifecycleObserver | None = None
+    ) -> None:
         if not models:
             raise StartupError(
                 "no model to serve: name a bundle directory with --model "
                 "(`dragoman export` makes one)"
             )
-        self._models: dict[str, ServedModel] = {}
+        self.lifecycles: dict[str, ModelLifecycle[ServedModel]] = {}
         for model in models:
-            if model.name in self._models:
+            if model.name in self.lifecycles:
                 raise StartupError(
                     f"two models are called {model.name!r}, and requests choose by name: serve "
                     "only one of them, or export one again with `dragoman export --name`"
                 )
-            self._models[model.name] = model
+            self.lifecycles[model.name] = ModelLifecycle(model, observer)
 
     def __iter__(self) -> Iterator[ServedModel]:
-        return iter(self._models.values())
+        return iter([lifecycle.current for lifecycle in self.lifecycles.values()])
 
     def get(self, name: str) -> ServedModel:
         """The model called `name`.
@@ -78,11 +127,15 @@ class Registry:
         Raises:
             NotFoundError: there is none; the message lists the models.
         """
-        if name not in self._models:
+        if name not in self.lifecycles:
             raise NotFoundError(
-                f"there is no model {_shorten(name)}; there are: {_listed(list(self._models))}"
+                f"there is no model {_shorten(name)}; there are: {_listed(list(self.lifecycles))}"
             )
-        return self._models[name]
+        return self.lifecycles[name].current
+
+    def lease(self, model: ServedModel) -> contextlib.AbstractAsyncContextManager[ServedModel]:
+        """The version of `model` that serves, held for one call; as `ModelLifecycle.lease`."""
+        return self.lifecycles[model.name].lease()
 
     def resolve(self, name: str, source: str, target: str) -> ServedModel:
         """The model for a request: by name, or the first for its languages.
@@ -123,26 +176,22 @@ class Registry:
         return fitting[0]
 
     async def start(self) -> None:
-        """Start every engine."""
-        for model in self:
-            await model.engine.start()
+        """Serve with the first version of every model."""
+        for lifecycle in self.lifecycles.values():
+            await lifecycle.start()
 
-    async def wait_until_failed(self) -> ServedModel:
-        """Wait until an engine has failed, and return its model."""
-        ends = {asyncio.ensure_future(m.engine.wait_until_ended()): m for m in self}
+    async def wait_until_failed(self) -> None:
+        """Wait until the engine of a model that serves has ended."""
+        ends = [asyncio.ensure_future(each.wait_until_ended()) for each in self.lifecycles.values()]
         try:
-            done, _ = await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         finally:
             for end in ends:
                 end.cancel()
-        return ends[done.pop()]
 
     async def stop(self) -> None:
-        """Stop every engine at once; unfinished requests fail with UnavailableError.
-
-        Bounded: an engine that hangs is abandoned, and counts as failed.
-        """
-        await asyncio.gather(*(model.engine.stop() for model in self))
+        """Stop every model at once, in bounded time; as `ModelLifecycle.stop`."""
+        await asyncio.gather(*(lifecycle.stop() for lifecycle in self.lifecycles.values()))
 
 
 def _ranges(code: str) -> Iterator[str]:

@@ -22,6 +22,7 @@ from service.api.conversions import (
 from service.api.registry import Registry, ServedModel
 from service.api.status import code_of
 from service.errors import InvalidArgumentError, UnavailableError
+from service.lifecycle.interface import ModelState
 from service.observability.metrics import ServerMetrics
 from service.translation.engine_call import CallArguments
 from service.translation.fairness import CooperativeYield
@@ -29,6 +30,12 @@ from service.translation.pair_scorer import PairResult
 from service.translation.results import TextResult
 
 SERVICE = pb.DESCRIPTOR.services_by_name["TranslationService"].full_name
+
+_STATES = {
+    ModelState.SERVING: pb.MODEL_STATE_SERVING,
+    ModelState.ASLEEP: pb.MODEL_STATE_ASLEEP,
+    ModelState.LOADING: pb.MODEL_STATE_LOADING,
+}
 
 _Result = TextResult | PairResult
 _Response = pb.TranslateResponse | pb.ScoreResponse
@@ -57,9 +64,10 @@ class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
     ) -> pb.TranslateResponse:
         """Translate all texts, in order."""
         model, call = self._begin(request, "contents", "texts")
-        results = await model.translator.translate(
-            list(request.contents), options_of(request.options), **_common(call, context)
-        )
+        async with self._registry.lease(model) as served:
+            results = await served.translator.translate(
+                list(request.contents), options_of(request.options), **_common(call, context)
+            )
         response = pb.TranslateResponse(model=model.name)
         await self._answer(response, results, add_translation, call)
         return response
@@ -70,23 +78,25 @@ class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
         """Stream the deltas of one text, then the summary."""
         model, call = self._resolve(request), current_call()
         call.facts.update(model=model.name, texts=1)
-        events = model.translator.stream(
-            request.content, options_of(request.options), **_common(call, context)
-        )
-        async for event in events:
-            if isinstance(event, TextResult):
-                self._count([event], call)
-                yield pb.StreamTranslateResponse(summary=_summary(event, model))
-            elif event.text:
-                yield pb.StreamTranslateResponse(delta=pb.TextDelta(text=event.text))
+        async with self._registry.lease(model) as served:
+            events = served.translator.stream(
+                request.content, options_of(request.options), **_common(call, context)
+            )
+            async for event in events:
+                if isinstance(event, TextResult):
+                    self._count([event], call)
+                    yield pb.StreamTranslateResponse(summary=_summary(event, model))
+                elif event.text:
+                    yield pb.StreamTranslateResponse(delta=pb.TextDelta(text=event.text))
 
     async def Score(self, request: pb.ScoreRequest, context: Context) -> pb.ScoreResponse:
         """Score all pairs, in order."""
         model, call = self._begin(request, "pairs", "pairs")
         pairs = [(pair.source_text, pair.translated_text) for pair in request.pairs]
-        results = await model.translator.scorer.score(
-            pairs, score_options_of(request.options), **_common(call, context)
-        )
+        async with self._registry.lease(model) as served:
+            results = await served.translator.scorer.score(
+                pairs, score_options_of(request.options), **_common(call, context)
+            )
         response = pb.ScoreResponse(model=model.name)
         await self._answer(response, results, add_score, call)
         return response
@@ -95,11 +105,12 @@ class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
         self, request: pb.ListModelsRequest, context: Context
     ) -> pb.ListModelsResponse:
         """Describe every model."""
-        return pb.ListModelsResponse(models=[_describe(model) for model in self._registry])
+        registry = self._registry
+        return pb.ListModelsResponse(models=[_describe(model, registry) for model in registry])
 
     async def GetModel(self, request: pb.GetModelRequest, context: Context) -> pb.Model:
         """Describe one model."""
-        return _describe(self._registry.get(request.name))
+        return _describe(self._registry.get(request.name), self._registry)
 
     def _begin(
         self, request: pb.TranslateRequest | pb.ScoreRequest, field: str, unit: str
@@ -143,7 +154,7 @@ class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
         )
 
 
-def _describe(model: ServedModel) -> pb.Model:
+def _describe(model: ServedModel, registry: Registry) -> pb.Model:
     limits, engine_limits = model.translator.limits, model.engine.limits
     return pb.Model(
         name=model.name,
@@ -161,6 +172,7 @@ def _describe(model: ServedModel) -> pb.Model:
             max_rows=engine_limits.max_rows,
         ),
         can_score=model.engine.can_score,
+        state=_STATES[registry.lifecycles[model.name].state],
     )
 
 

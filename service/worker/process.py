@@ -46,7 +46,7 @@ class ModelProcess:
     ) -> None:
         self._name = name
         self._connection, theirs = socket.socketpair()
-        with theirs, _blocked(signal.SIGINT, signal.SIGTERM):
+        with theirs, _blocked(signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             arguments = [str(theirs.fileno()), log_level, log_format]
             self._process = subprocess.Popen(
                 # With this process's module path.

@@ -197,6 +197,38 @@ FINISH_REASON_ERROR: FinishReason.ValueType  # 5
 """An error ended it; see the status."""
 Global___FinishReason: _TypeAlias = FinishReason  # noqa: Y015
 
+class _ModelState:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _ModelStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ModelState.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    MODEL_STATE_UNSPECIFIED: _ModelState.ValueType  # 0
+    """Unknown: an older server."""
+    MODEL_STATE_SERVING: _ModelState.ValueType  # 1
+    """It translates."""
+    MODEL_STATE_ASLEEP: _ModelState.ValueType  # 2
+    """It had no calls for some time (`dragoman serve --idle-seconds`). The next call wakes it and waits
+    for that.
+    """
+    MODEL_STATE_LOADING: _ModelState.ValueType  # 3
+    """It is being woken."""
+
+class ModelState(_ModelState, metaclass=_ModelStateEnumTypeWrapper):
+    """The state of a model. Calls are accepted in each."""
+
+MODEL_STATE_UNSPECIFIED: ModelState.ValueType  # 0
+"""Unknown: an older server."""
+MODEL_STATE_SERVING: ModelState.ValueType  # 1
+"""It translates."""
+MODEL_STATE_ASLEEP: ModelState.ValueType  # 2
+"""It had no calls for some time (`dragoman serve --idle-seconds`). The next call wakes it and waits
+for that.
+"""
+MODEL_STATE_LOADING: ModelState.ValueType  # 3
+"""It is being woken."""
+Global___ModelState: _TypeAlias = ModelState  # noqa: Y015
+
 @_typing.final
 class TranslateRequest(_message.Message):
     """A request to translate texts."""
@@ -1276,6 +1308,7 @@ class Model(_message.Message):
     DEVICE_FIELD_NUMBER: _builtins.int
     LIMITS_FIELD_NUMBER: _builtins.int
     CAN_SCORE_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Its name, for `TranslateRequest.model`."""
     version: _builtins.str
@@ -1286,6 +1319,8 @@ class Model(_message.Message):
     """The device that it runs on: "cpu" or "cuda"."""
     can_score: _builtins.bool
     """Whether it supports Score and `return_alignments`. Bundles without a scoring graph don't."""
+    state: Global___ModelState.ValueType
+    """Its state."""
     @_builtins.property
     def language_pairs(self) -> _containers.RepeatedCompositeFieldContainer[Global___LanguagePair]:
         """The directions that it translates."""
@@ -1304,10 +1339,11 @@ class Model(_message.Message):
         device: _builtins.str = ...,
         limits: Global___ModelLimits | None = ...,
         can_score: _builtins.bool = ...,
+        state: Global___ModelState.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["limits", b"limits"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["can_score", b"can_score", "device", b"device", "language_pairs", b"language_pairs", "limits", b"limits", "name", b"name", "precision", b"precision", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["can_score", b"can_score", "device", b"device", "language_pairs", b"language_pairs", "limits", b"limits", "name", b"name", "precision", b"precision", "state", b"state", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

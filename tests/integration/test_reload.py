@@ -1,0 +1,275 @@
+"""Models are replaced in a running server, sleep and wake, and no call is lost."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import json
+import os
+import shutil
+import signal
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from typer.testing import CliRunner
+
+from cli.main import app
+from dragoman.client import AsyncClient, StreamEnd
+from dragoman.v1 import admin_pb2, admin_pb2_grpc
+from service.api.admin import AdminServer
+from service.errors import StartupError
+from service.loading import load_models
+from service.observability.metrics import ServerMetrics
+from tests.factories import SENTENCES, tiny_bundle
+from tests.integration.servers import (
+    NO_HURRY,
+    Running,
+    any_ports,
+    needs_two_cores,
+    running_bundle,
+    server_process,
+)
+
+pytestmark = needs_two_cores
+
+NUM_CLIENTS = 3
+TEXTS = SENTENCES[:3]
+
+
+@pytest.fixture(scope="module")
+def versions(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """Two versions of one model, with other weights."""
+    folder = tmp_path_factory.mktemp("versions")
+    for number in (1, 2):
+        directory = folder / str(number)
+        tiny_bundle(directory, name="tiny", seed=number)
+        change(directory, version=str(number))
+    return folder / "1", folder / "2"
+
+
+def change(directory: Path, **fields: Any) -> None:
+    """Change the manifest of a bundle."""
+    file = directory / "bundle.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), **fields}))
+
+
+def put(version: Path, place: Path) -> None:
+    """Replace the bundle in a directory as an operator should: by renames."""
+    prepared = place.with_name(f"{place.name}.new")
+    shutil.copytree(version, prepared)
+    if place.exists():
+        place.rename(place.with_name(f"{place.name}.old"))
+        prepared.rename(place)
+        shutil.rmtree(place.with_name(f"{place.name}.old"))
+    else:
+        prepared.rename(place)
+
+
+async def texts_of(version: Path) -> list[str]:
+    """What a server of this version alone answers."""
+    async with running_bundle(version) as alone:
+        batch = await alone.client.translate(list(TEXTS))
+        return [translation.text for translation in batch.translations]
+
+
+async def reload(server: Running, *arguments: str | Path) -> tuple[int, str]:
+    """Run `dragoman reload`; its status, and what it prints."""
+    words = ["reload", "--admin", f"127.0.0.1:{server.server.admin_port}", *map(str, arguments)]
+    result = await asyncio.to_thread(CliRunner().invoke, app, words)
+    return result.exit_code, result.output.strip()
+
+
+def model_processes() -> list[int]:
+    """The processes of models that were started by this one."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            is_child = int(path.read_text().rpartition(")")[2].split()[1]) == os.getpid()
+            if is_child and b"service.worker.main" in (path.parent / "cmdline").read_bytes():
+                found.append(int(path.parent.name))
+    return found
+
+
+class SteadyLoad:
+    """Clients that call one after another: unary calls, streams and scores.
+
+    A call that fails fails the test.
+
+    Attributes:
+        answers: translations, a tuple for each call.
+    """
+
+    def __init__(self) -> None:
+        self.answers: list[tuple[str, ...]] = []
+        self._answered = asyncio.Event()
+        self._is_over = False
+
+    @classmethod
+    @contextlib.asynccontextmanager
+    async def on(cls, address: str) -> AsyncIterator[SteadyLoad]:
+        load = cls()
+        async with AsyncClient(address, timeout=120) as client, asyncio.TaskGroup() as group:
+            group.create_task(load._stream_and_score(client))
+            for _ in range(NUM_CLIENTS - 1):
+                group.create_task(load._translate(client))
+            try:
+                yield load
+            finally:
+                load._is_over = True
+
+    async def more(self, count: int) -> None:
+        """Wait for so many more answers."""
+        wanted = len(self.answers) + count
+        while len(self.answers) < wanted:
+            self._answered.clear()
+            await self._answered.wait()
+
+    async def _stream_and_score(self, client: AsyncClient) -> None:
+        while not self._is_over:
+            pieces = [piece async for piece in client.stream(TEXTS[0])]
+            assert isinstance(pieces[-1], StreamEnd)
+            self._add("".join(str(piece) for piece in pieces[:-1]))
+            scores = await client.score([(TEXTS[0], SENTENCES[4])])
+            assert scores.scores[0].error is None
+
+    async def _translate(self, client: AsyncClient) -> None:
+        while not self._is_over:
+            batch = await client.translate(list(TEXTS))
+            assert [each.error for each in batch.translations] == [None] * len(TEXTS)
+            self._add(*(each.text for each in batch.translations))
+
+    def _add(self, *texts: str) -> None:
+        self.answers.append(texts)
+        self._answered.set()
+
+
+async def test_no_call_of_a_steady_load_fails_while_a_model_is_replaced(
+    versions: tuple[Path, Path], tmp_path: Path
+) -> None:
+    """Every answer is of one of the two versions, whole; those after a swap are of the new one."""
+    live = tmp_path / "live"
+    put(versions[0], live)
+    known = [tuple(await texts_of(version)) for version in versions]
+    assert known[0] != known[1]
+    async with (
+        server_process("--model", live, *NO_HURRY) as server,
+        SteadyLoad.on(server.address) as load,
+    ):
+        for old, new in ((0, 1), (1, 0)):
+            await load.more(NUM_CLIENTS)
+            put(versions[new], live)
+            await load.more(2 * NUM_CLIENTS)  # the old version is served, files or not
+            assert set(load.answers) <= {known[old], known[old][:1]}
+            server.process.send_signal(signal.SIGHUP)
+            entry = await server.read_log_until("reloaded")
+            assert (entry["previous_version"], entry["version"]) == (str(old + 1), str(new + 1))
+            await load.more(NUM_CLIENTS)  # those that had begun before
+            assert set(load.answers) <= {*known, *(texts[:1] for texts in known)}
+            del load.answers[:]
+            await load.more(2 * NUM_CLIENTS)
+            assert set(load.answers) <= {known[new], known[new][:1]}
+        assert await server.metric("dragoman_model_reloads_total", result="success") == 2
+        assert await server.metric("dragoman_model_info", version="1") == 1
+        assert await server.metric("dragoman_model_info", version="2") == 0
+
+
+async def test_a_version_that_can_t_serve_leaves_the_old_one_serving(
+    versions: tuple[Path, Path], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    live = tmp_path / "live"
+    put(versions[0], live)
+    changed: dict[str, dict[str, Any]] = {
+        "damaged": {},
+        "french": {"languages": {"source": "en", "target": "fr"}},
+        "other": {"name": "other"},
+    }
+    for name, fields in changed.items():
+        shutil.copytree(versions[1], tmp_path / name)
+        change(tmp_path / name, **fields)
+    (tmp_path / "damaged" / "decoder_step.onnx").write_bytes(b"no graph")
+    async with running_bundle(live, admin_port=0) as server:
+        expected = (await server.client.translate(["A dog."])).translations
+        put(tmp_path / "damaged", live)
+        server.server.reload_changed()
+        while not server.metric("dragoman_model_reloads_total", model="tiny", result="failure"):
+            await asyncio.sleep(0)
+        assert server.metric("dragoman_model_last_reload_successful", model="tiny") == 0
+        [entry] = [record for record in caplog.records if record.message == "not reloaded"]
+        assert entry.levelname == "ERROR"
+        assert "decoder_step.onnx is damaged" in entry.__dict__["error"]
+        for arguments, part in (
+            ((), "decoder_step.onnx is damaged"),
+            (("tiny", "--path", tmp_path / "none"), "there is no bundle at"),
+            (("tiny", "--path", tmp_path / "other"), "is a bundle of model other, not of tiny"),
+            (("tiny", "--path", tmp_path / "french"), "does not translate en to de"),
+            (("missing",), "there is no model 'missing'; there are: tiny"),
+        ):
+            status, said = await reload(server, *arguments)
+            assert status == 1
+            assert part in said
+        assert (await server.client.translate(["A dog."])).translations == expected
+        assert len(model_processes()) == 1
+        path = ("tiny", "--path", tmp_path / "french", "--allow-fewer-languages")
+        assert await reload(server, *path) == (0, "tiny: version 1 -> 2")
+        [model] = await server.client.list_models()
+        assert (model.language_pairs, model.version) == ((("en", "fr"),), "2")
+
+
+async def test_the_command_reloads_what_changed_and_follows_a_symbolic_link(
+    versions: tuple[Path, Path], tmp_path: Path
+) -> None:
+    link, prepared = tmp_path / "current", tmp_path / "next"
+    link.symlink_to(versions[0])
+    async with running_bundle(link, admin_port=0) as server:
+        assert await reload(server) == (0, "tiny: unchanged, version 1")
+        prepared.symlink_to(versions[1])
+        prepared.rename(link)
+        assert await reload(server) == (0, "tiny: version 1 -> 2")
+        assert await reload(server) == (0, "tiny: unchanged, version 2")
+
+
+async def test_only_the_admin_port_has_the_admin_service(bundle_path: Path) -> None:
+    async with (
+        running_bundle(bundle_path, admin_port=0, in_process=True) as server,
+        grpc.aio.insecure_channel(server.address) as public,
+    ):
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await admin_pb2_grpc.AdminServiceStub(public).ReloadModel(
+                admin_pb2.ReloadModelRequest()
+            )
+        assert caught.value.code() is grpc.StatusCode.UNIMPLEMENTED
+        assert await reload(server) == (0, "tiny: unchanged, version 1")
+        status, said = await reload(server, "tiny")
+        assert status == 1
+        assert "restart the server to change it" in said
+        with pytest.raises(StartupError, match="--admin-port"):
+            AdminServer(server.server.admin_port)
+    status, said = await reload(server)
+    assert status == 1
+    assert "no admin port at" in said
+
+
+async def test_a_model_sleeps_and_the_next_calls_wake_it(bundle_path: Path) -> None:
+    async with running_bundle(bundle_path, idle_seconds=0.1, max_queue_seconds=250.0) as server:
+        [awake] = await server.client.list_models()
+        while server.metric("dragoman_model_state", model="tiny", state="asleep") != 1:
+            await asyncio.sleep(0)
+        while model_processes():
+            await asyncio.sleep(0)
+        [asleep] = await server.client.list_models()
+        assert asleep == dataclasses.replace(awake, state="asleep")
+        assert server.metric("dragoman_serving") == 1
+        calls = [server.client.translate([text]) for text in SENTENCES]
+        for batch in await asyncio.gather(*calls):
+            assert batch.translations[0].error is None
+        assert server.metric("dragoman_model_wakes_total", model="tiny", result="success") == 1
+
+
+def test_models_in_the_server_s_process_can_t_sleep(bundle_path: Path) -> None:
+    settings = any_ports(model=(bundle_path,), in_process=True, idle_seconds=1.0)
+    with pytest.raises(StartupError, match="setting idle_seconds"):
+        load_models(settings, ServerMetrics())
