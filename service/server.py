@@ -230,7 +230,8 @@ class Server:
     async def serve(self) -> None:
         """Serve until SIGTERM or SIGINT, then drain. A second signal cuts the drain short.
 
-        SIGHUP replaces the models whose bundles have changed (`reload_changed`).
+        SIGHUP replaces the models whose bundles have changed (`reload_changed`), unless it means
+        that the server's terminal was closed: then it ends the server like SIGTERM.
 
         A signal while the models load abandons the loading thread: the process is to end.
 
@@ -249,7 +250,15 @@ class Server:
 
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, on_signal)
-        loop.add_signal_handler(signal.SIGHUP, self.reload_changed)
+        had_terminal = descriptors.has_terminal()
+
+        def on_hangup() -> None:
+            if had_terminal and not descriptors.has_terminal():
+                on_signal()
+            else:
+                self.reload_changed()
+
+        loop.add_signal_handler(signal.SIGHUP, on_hangup)
         stopping = asyncio.ensure_future(asked.wait())
         starting = asyncio.ensure_future(self.start())
         await asyncio.wait({starting, stopping}, return_when=asyncio.FIRST_COMPLETED)

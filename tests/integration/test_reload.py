@@ -9,6 +9,7 @@ import json
 import os
 import shutil
 import signal
+from collections import defaultdict
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -37,7 +38,7 @@ from tests.integration.servers import (
 pytestmark = needs_two_cores
 
 NUM_CLIENTS = 3
-TEXTS = SENTENCES[:3]
+TEXTS, NUM_TOKENS = SENTENCES[:3], 12
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +73,7 @@ def put(version: Path, place: Path) -> None:
 async def texts_of(version: Path) -> list[str]:
     """What a server of this version alone answers."""
     async with running_bundle(version) as alone:
-        batch = await alone.client.translate(list(TEXTS))
+        batch = await alone.client.translate(list(TEXTS), max_new_tokens=NUM_TOKENS)
         return [translation.text for translation in batch.translations]
 
 
@@ -100,11 +101,13 @@ class SteadyLoad:
     A call that fails fails the test.
 
     Attributes:
-        answers: translations, a tuple for each call.
+        phase: of the calls that start now.
+        answers: translations by the phase that their calls started in, a tuple for each call.
     """
 
     def __init__(self) -> None:
-        self.answers: list[tuple[str, ...]] = []
+        self.phase = 0
+        self.answers: dict[int, list[tuple[str, ...]]] = defaultdict(list)
         self._answered = asyncio.Event()
         self._is_over = False
 
@@ -121,29 +124,33 @@ class SteadyLoad:
             finally:
                 load._is_over = True
 
-    async def more(self, count: int) -> None:
-        """Wait for so many more answers."""
-        wanted = len(self.answers) + count
-        while len(self.answers) < wanted:
+    async def next_phase(self) -> set[tuple[str, ...]]:
+        """Begin another phase; the first answers of its calls, of each kind."""
+        self.phase += 1
+        answers = self.answers[self.phase]
+        while {len(texts) for texts in answers} != {1, len(TEXTS)}:
             self._answered.clear()
             await self._answered.wait()
+        return set(answers)
 
     async def _stream_and_score(self, client: AsyncClient) -> None:
         while not self._is_over:
-            pieces = [piece async for piece in client.stream(TEXTS[0])]
+            phase = self.phase
+            pieces = [piece async for piece in client.stream(TEXTS[0], max_new_tokens=NUM_TOKENS)]
             assert isinstance(pieces[-1], StreamEnd)
-            self._add("".join(str(piece) for piece in pieces[:-1]))
+            self._add(phase, "".join(str(piece) for piece in pieces[:-1]))
             scores = await client.score([(TEXTS[0], SENTENCES[4])])
             assert scores.scores[0].error is None
 
     async def _translate(self, client: AsyncClient) -> None:
         while not self._is_over:
-            batch = await client.translate(list(TEXTS))
+            phase = self.phase
+            batch = await client.translate(list(TEXTS), max_new_tokens=NUM_TOKENS)
             assert [each.error for each in batch.translations] == [None] * len(TEXTS)
-            self._add(*(each.text for each in batch.translations))
+            self._add(phase, *(each.text for each in batch.translations))
 
-    def _add(self, *texts: str) -> None:
-        self.answers.append(texts)
+    def _add(self, phase: int, *texts: str) -> None:
+        self.answers[phase].append(texts)
         self._answered.set()
 
 
@@ -153,28 +160,28 @@ async def test_no_call_of_a_steady_load_fails_while_a_model_is_replaced(
     """Every answer is of one of the two versions, whole; those after a swap are of the new one."""
     live = tmp_path / "live"
     put(versions[0], live)
-    known = [tuple(await texts_of(version)) for version in versions]
+    known = [await texts_of(version) for version in versions]
     assert known[0] != known[1]
+    of_version = [{tuple(texts), (texts[0],)} for texts in known]
     async with (
         server_process("--model", live, *NO_HURRY) as server,
         SteadyLoad.on(server.address) as load,
     ):
         for old, new in ((0, 1), (1, 0)):
-            await load.more(NUM_CLIENTS)
+            assert await load.next_phase() == of_version[old]
             put(versions[new], live)
-            await load.more(2 * NUM_CLIENTS)  # the old version is served, files or not
-            assert set(load.answers) <= {known[old], known[old][:1]}
+            assert await load.next_phase() == of_version[old]  # files or not
             server.process.send_signal(signal.SIGHUP)
-            entry = await server.read_log_until("reloaded")
-            assert (entry["previous_version"], entry["version"]) == (str(old + 1), str(new + 1))
-            await load.more(NUM_CLIENTS)  # those that had begun before
-            assert set(load.answers) <= {*known, *(texts[:1] for texts in known)}
-            del load.answers[:]
-            await load.more(2 * NUM_CLIENTS)
-            assert set(load.answers) <= {known[new], known[new][:1]}
+            await server.read_log_until("reloaded")
+            assert await load.next_phase() == of_version[new]
+            assert await server.metric("dragoman_model_info", version=str(new + 1)) == 1
+            assert await server.metric("dragoman_model_info", version=str(old + 1)) == 0
+        # The client retries calls that failed with UNAVAILABLE: the server has seen none.
+        for code in ("UNAVAILABLE", "RESOURCE_EXHAUSTED", "INTERNAL"):
+            assert await server.metric("dragoman_requests_total", code=code) == 0
         assert await server.metric("dragoman_model_reloads_total", result="success") == 2
-        assert await server.metric("dragoman_model_info", version="1") == 1
-        assert await server.metric("dragoman_model_info", version="2") == 0
+    answers = {texts for phase in load.answers.values() for texts in phase}
+    assert answers == of_version[0] | of_version[1]
 
 
 async def test_a_version_that_can_t_serve_leaves_the_old_one_serving(

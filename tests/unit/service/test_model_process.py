@@ -446,6 +446,14 @@ def test_a_process_that_ends_before_it_is_told_what_to_open(
         ModelProcess("a-model", process_models.touchy)
 
 
+async def test_while_it_is_opened_a_process_is_the_first_to_be_killed_for_memory() -> None:
+    process = ModelProcess("a-model", process_models.with_its_oom_score)
+    score = Path("/proc/self/oom_score_adj").read_text()
+    assert process.cache_bytes == 1000
+    assert Path(f"/proc/{process.pid}/oom_score_adj").read_text() == score
+    await Engine(process).stop()
+
+
 async def test_an_engine_that_never_started_leaves_no_process() -> None:
     process = ModelProcess("a-model", process_models.touchy)
     await Engine(process).stop()
