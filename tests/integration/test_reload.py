@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import dataclasses
-import json
 import os
 import shutil
 import signal
-from collections import defaultdict
-from collections.abc import AsyncIterator
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -19,26 +16,31 @@ import pytest
 from typer.testing import CliRunner
 
 from cli.main import app
-from dragoman.client import AsyncClient, StreamEnd
 from dragoman.v1 import admin_pb2, admin_pb2_grpc
+from dragoman.v1 import translation_pb2 as pb
+from dragoman.v1.translation_pb2_grpc import TranslationServiceStub
+from model.tokenizer import Tokenizer
 from service.api.admin import AdminServer
+from service.api.registry import Registry, ServedModel
 from service.errors import StartupError
+from service.lifecycle.metrics import LifecycleMetrics
 from service.loading import load_models
 from service.observability.metrics import ServerMetrics
 from tests.factories import SENTENCES, tiny_bundle
+from tests.integration.replacing import SteadyLoad, change, model_processes, put, texts_of
 from tests.integration.servers import (
     NO_HURRY,
     Running,
     any_ports,
+    fake_runner,
     needs_two_cores,
+    running,
     running_bundle,
+    served,
     server_process,
 )
 
 pytestmark = needs_two_cores
-
-NUM_CLIENTS = 3
-TEXTS, NUM_TOKENS = SENTENCES[:3], 12
 
 
 @pytest.fixture(scope="module")
@@ -52,106 +54,11 @@ def versions(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     return folder / "1", folder / "2"
 
 
-def change(directory: Path, **fields: Any) -> None:
-    """Change the manifest of a bundle."""
-    file = directory / "bundle.json"
-    file.write_text(json.dumps({**json.loads(file.read_text()), **fields}))
-
-
-def put(version: Path, place: Path) -> None:
-    """Replace the bundle in a directory as an operator should: by renames."""
-    prepared = place.with_name(f"{place.name}.new")
-    shutil.copytree(version, prepared)
-    if place.exists():
-        place.rename(place.with_name(f"{place.name}.old"))
-        prepared.rename(place)
-        shutil.rmtree(place.with_name(f"{place.name}.old"))
-    else:
-        prepared.rename(place)
-
-
-async def texts_of(version: Path) -> list[str]:
-    """What a server of this version alone answers."""
-    async with running_bundle(version) as alone:
-        batch = await alone.client.translate(list(TEXTS), max_new_tokens=NUM_TOKENS)
-        return [translation.text for translation in batch.translations]
-
-
 async def reload(server: Running, *arguments: str | Path) -> tuple[int, str]:
     """Run `dragoman reload`; its status, and what it prints."""
     words = ["reload", "--admin", f"127.0.0.1:{server.server.admin_port}", *map(str, arguments)]
     result = await asyncio.to_thread(CliRunner().invoke, app, words)
     return result.exit_code, result.output.strip()
-
-
-def model_processes() -> list[int]:
-    """The processes of models that were started by this one."""
-    found = []
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError):
-            is_child = int(path.read_text().rpartition(")")[2].split()[1]) == os.getpid()
-            if is_child and b"service.worker.main" in (path.parent / "cmdline").read_bytes():
-                found.append(int(path.parent.name))
-    return found
-
-
-class SteadyLoad:
-    """Clients that call one after another: unary calls, streams and scores.
-
-    A call that fails fails the test.
-
-    Attributes:
-        phase: of the calls that start now.
-        answers: translations by the phase that their calls started in, a tuple for each call.
-    """
-
-    def __init__(self) -> None:
-        self.phase = 0
-        self.answers: dict[int, list[tuple[str, ...]]] = defaultdict(list)
-        self._answered = asyncio.Event()
-        self._is_over = False
-
-    @classmethod
-    @contextlib.asynccontextmanager
-    async def on(cls, address: str) -> AsyncIterator[SteadyLoad]:
-        load = cls()
-        async with AsyncClient(address, timeout=120) as client, asyncio.TaskGroup() as group:
-            group.create_task(load._stream_and_score(client))
-            for _ in range(NUM_CLIENTS - 1):
-                group.create_task(load._translate(client))
-            try:
-                yield load
-            finally:
-                load._is_over = True
-
-    async def next_phase(self) -> set[tuple[str, ...]]:
-        """Begin another phase; the first answers of its calls, of each kind."""
-        self.phase += 1
-        answers = self.answers[self.phase]
-        while {len(texts) for texts in answers} != {1, len(TEXTS)}:
-            self._answered.clear()
-            await self._answered.wait()
-        return set(answers)
-
-    async def _stream_and_score(self, client: AsyncClient) -> None:
-        while not self._is_over:
-            phase = self.phase
-            pieces = [piece async for piece in client.stream(TEXTS[0], max_new_tokens=NUM_TOKENS)]
-            assert isinstance(pieces[-1], StreamEnd)
-            self._add(phase, "".join(str(piece) for piece in pieces[:-1]))
-            scores = await client.score([(TEXTS[0], SENTENCES[4])])
-            assert scores.scores[0].error is None
-
-    async def _translate(self, client: AsyncClient) -> None:
-        while not self._is_over:
-            phase = self.phase
-            batch = await client.translate(list(TEXTS), max_new_tokens=NUM_TOKENS)
-            assert [each.error for each in batch.translations] == [None] * len(TEXTS)
-            self._add(phase, *(each.text for each in batch.translations))
-
-    def _add(self, phase: int, *texts: str) -> None:
-        self.answers[phase].append(texts)
-        self._answered.set()
 
 
 async def test_no_call_of_a_steady_load_fails_while_a_model_is_replaced(
@@ -219,7 +126,7 @@ async def test_a_version_that_can_t_serve_leaves_the_old_one_serving(
             assert status == 1
             assert part in said
         assert (await server.client.translate(["A dog."])).translations == expected
-        assert len(model_processes()) == 1
+        assert len(model_processes(os.getpid())) == 1
         path = ("tiny", "--path", tmp_path / "french", "--allow-fewer-languages")
         assert await reload(server, *path) == (0, "tiny: version 1 -> 2")
         [model] = await server.client.list_models()
@@ -265,7 +172,7 @@ async def test_a_model_sleeps_and_the_next_calls_wake_it(bundle_path: Path) -> N
         [awake] = await server.client.list_models()
         while server.metric("dragoman_model_state", model="tiny", state="asleep") != 1:
             await asyncio.sleep(0)
-        while model_processes():
+        while model_processes(os.getpid()):
             await asyncio.sleep(0)
         [asleep] = await server.client.list_models()
         assert asleep == dataclasses.replace(awake, state="asleep")
@@ -274,6 +181,52 @@ async def test_a_model_sleeps_and_the_next_calls_wake_it(bundle_path: Path) -> N
         for batch in await asyncio.gather(*calls):
             assert batch.translations[0].error is None
         assert server.metric("dragoman_model_wakes_total", model="tiny", result="success") == 1
+
+
+async def test_calls_wait_for_a_model_that_wakes_until_their_deadline(
+    tokenizer: Tokenizer,
+) -> None:
+    """And hear of it if it can't be opened."""
+    settings, metrics = any_ports(), ServerMetrics()
+    may_open, is_opening = threading.Event(), threading.Event()
+    errors = [StartupError("weights.bin is missing")]
+
+    def model() -> ServedModel:
+        return served(fake_runner(tokenizer), tokenizer, settings, metrics)
+
+    def reopen(path: Path) -> ServedModel:
+        is_opening.set()
+        assert may_open.wait(60)
+        if errors:
+            raise errors.pop()
+        return model()
+
+    sleeper = dataclasses.replace(model(), reopen=reopen, bundle=Path("/bundle"))
+    registry = Registry([sleeper], LifecycleMetrics(metrics))
+    async with running(settings, metrics, registry) as server:
+        assert await registry.lifecycles["fake"].sleep()
+        impatient = pb.TranslateRequest(contents=["A dog."])
+        async with grpc.aio.insecure_channel(server.address) as channel:
+            stub: Any = TranslationServiceStub(channel)
+            with pytest.raises(grpc.aio.AioRpcError) as caught:
+                await stub.Translate(impatient, timeout=0.2)
+            assert caught.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+            assert (await server.client.get_model("fake")).state == "loading"
+            waiting = asyncio.ensure_future(stub.Translate(impatient, timeout=60))
+            await asyncio.to_thread(is_opening.wait)
+            while server.metric("dragoman_requests_in_flight", method="Translate") != 1:
+                await asyncio.sleep(0)
+            may_open.set()
+            with pytest.raises(grpc.aio.AioRpcError) as caught:
+                await waiting
+            assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
+            assert "weights.bin is missing" in str(caught.value.details())
+        calls = [server.client.translate(["A dog."]) for _ in range(4)]
+        pieces = [piece async for piece in server.client.stream("A dog.")]
+        for batch in await asyncio.gather(*calls):
+            assert batch.translations[0].text == pieces[0] == "A dog."
+        assert server.metric("dragoman_model_wakes_total", model="fake", result="failure") == 1
+        assert server.metric("dragoman_model_wakes_total", model="fake", result="success") == 1
 
 
 def test_models_in_the_server_s_process_can_t_sleep(bundle_path: Path) -> None:

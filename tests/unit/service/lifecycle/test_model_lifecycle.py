@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
+import weakref
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -205,6 +207,22 @@ async def test_only_the_end_of_an_engine_that_serves_is_a_failure() -> None:
         await ended
         assert lifecycle.has_failed
         places.opened[0].runner.closed = places.opened[1].runner.closed = True  # left behind
+
+
+async def test_a_version_that_was_replaced_is_forgotten() -> None:
+    places = Places(Place("1"))
+    async with serving(places) as lifecycle:
+        for _ in range(3):
+            async with lifecycle.lease():
+                pass
+            await lifecycle.replace(None, 60)
+            await lifecycle.wait_until_drained()
+            await lifecycle.sleep()
+            await version_of_a_call(lifecycle)
+        forgotten = [weakref.ref(version) for version in places.opened[:-1]]
+        places.opened[:-1] = []
+        gc.collect()
+        assert [version() for version in forgotten] == [None] * 6
 
 
 # --- sleep and wake ------------------------------------------------------------------------------
