@@ -99,31 +99,17 @@ class Server:
         self._draining = False
 
     async def start(self) -> None:
-        """Bind both ports, load the models, start the engines, then say SERVING.
+        """Bind the ports, load the models, start the engines, then say SERVING.
 
         Until then, calls end with UNAVAILABLE, and health is NOT_SERVING.
 
         Raises:
             StartupError: a port can't be used, or a model can't be served.
         """
-        settings = self._settings
-        self._grpc = create_grpc_server(settings, self._interceptor)
-        translation_pb2_grpc.add_TranslationServiceServicer_to_server(self._servicer, self._grpc)
-        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._grpc)
-        self._reflection.add_to(self._grpc)
+        self._grpc = create_grpc_server(self._settings, self._interceptor)
         registry: Registry | None = None
         try:
-            self.port = bind(self._grpc, settings.host, settings.port)
-            self._endpoint = HttpEndpoint(
-                self._metrics.registry, self.probes, settings.metrics_host, settings.metrics_port
-            )
-            self.metrics_port = self._endpoint.port
-            if settings.admin_port >= 0:
-                self._admin = AdminServer(settings.admin_port)
-                self.admin_port = self._admin.port
-                await self._admin.start()
-            self.probes.watch(asyncio.get_running_loop())
-            await self._grpc.start()
+            await self._listen()
             models = self._models
             registry = models if isinstance(models, Registry) else await in_thread(models)
             self._registry = registry
@@ -137,6 +123,24 @@ class Server:
             await self._close_endpoint()
             raise
         self._start_serving(registry)
+
+    async def _listen(self) -> None:
+        """Bind all ports, and answer on them."""
+        settings = self._settings
+        translation_pb2_grpc.add_TranslationServiceServicer_to_server(self._servicer, self._grpc)
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._grpc)
+        self._reflection.add_to(self._grpc)
+        self.port = bind(self._grpc, settings.host, settings.port)
+        self._endpoint = HttpEndpoint(
+            self._metrics.registry, self.probes, settings.metrics_host, settings.metrics_port
+        )
+        self.metrics_port = self._endpoint.port
+        if settings.admin_port >= 0:
+            self._admin = AdminServer(settings.admin_port)
+            self.admin_port = self._admin.port
+            await self._admin.start()
+        self.probes.watch(asyncio.get_running_loop())
+        await self._grpc.start()
 
     def _start_serving(self, registry: Registry) -> None:
         settings, models = self._settings, registry.lifecycles
@@ -240,25 +244,8 @@ class Server:
             InternalError: an engine failed, or hung and could not be stopped, so its model can't be
                 served. The process should end, for its supervisor to restart it.
         """
-        loop = asyncio.get_running_loop()
         asked = asyncio.Event()
-
-        def on_signal() -> None:
-            if asked.is_set():
-                self._cut_short.set()
-            asked.set()
-
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, on_signal)
-        had_terminal = descriptors.has_terminal()
-
-        def on_hangup() -> None:
-            if had_terminal and not descriptors.has_terminal():
-                on_signal()
-            else:
-                self.reload_changed()
-
-        loop.add_signal_handler(signal.SIGHUP, on_hangup)
+        self._handle_signals(asked)
         stopping = asyncio.ensure_future(asked.wait())
         starting = asyncio.ensure_future(self.start())
         await asyncio.wait({starting, stopping}, return_when=asyncio.FIRST_COMPLETED)
@@ -276,6 +263,26 @@ class Server:
         for name, model in self._registry.lifecycles.items():
             if model.has_failed:
                 raise InternalError(f"model {name} stopped working; the log says why")
+
+    def _handle_signals(self, asked: asyncio.Event) -> None:
+        """Set `asked` at a signal to stop, cut the drain short at the next, reload at SIGHUP."""
+        had_terminal = descriptors.has_terminal()
+
+        def on_stop() -> None:
+            if asked.is_set():
+                self._cut_short.set()
+            asked.set()
+
+        def on_hangup() -> None:
+            if had_terminal and not descriptors.has_terminal():
+                on_stop()
+            else:
+                self.reload_changed()
+
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, on_stop)
+        loop.add_signal_handler(signal.SIGHUP, on_hangup)
 
     async def __aenter__(self) -> Server:
         """Start."""

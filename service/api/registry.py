@@ -80,9 +80,13 @@ class ServedModel:
         Raises:
             DragomanError: it fails.
         """
-        most = min(_WARM_UP_TOKENS, self.engine.limits.max_target_positions)
-        options = TranslateOptions(max_new_tokens=most)
-        for result in await self.translator.translate(_WARM_UP_TEXTS, options):
+        limits = self.translator.limits
+        options = TranslateOptions(
+            max_new_tokens=min(_WARM_UP_TOKENS, self.engine.limits.max_target_positions)
+        )
+        longest = min(limits.max_characters, limits.max_request_characters)
+        calls = [self.translator.translate([text[:longest]], options) for text in _WARM_UP_TEXTS]
+        for [result] in await asyncio.gather(*calls):
             if result.error is not None:
                 raise result.error
 

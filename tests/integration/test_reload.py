@@ -16,6 +16,7 @@ import pytest
 from typer.testing import CliRunner
 
 from cli.main import app
+from dragoman.client import AsyncClient
 from dragoman.v1 import admin_pb2, admin_pb2_grpc
 from dragoman.v1 import translation_pb2 as pb
 from dragoman.v1.translation_pb2_grpc import TranslationServiceStub
@@ -26,6 +27,7 @@ from service.errors import StartupError
 from service.lifecycle.metrics import LifecycleMetrics
 from service.loading import load_models
 from service.observability.metrics import ServerMetrics
+from service.server import Server
 from tests.factories import SENTENCES, tiny_bundle
 from tests.integration.replacing import SteadyLoad, change, model_processes, put, texts_of
 from tests.integration.servers import (
@@ -138,7 +140,8 @@ async def test_the_command_reloads_what_changed_and_follows_a_symbolic_link(
 ) -> None:
     link, prepared = tmp_path / "current", tmp_path / "next"
     link.symlink_to(versions[0])
-    async with running_bundle(link, admin_port=0) as server:
+    limits = {"max_texts": 1, "max_characters": 5}  # which hold for the warm-up too
+    async with running_bundle(link, admin_port=0, **limits) as server:
         assert await reload(server) == (0, "tiny: unchanged, version 1")
         prepared.symlink_to(versions[1])
         prepared.rename(link)
@@ -181,6 +184,39 @@ async def test_a_model_sleeps_and_the_next_calls_wake_it(bundle_path: Path) -> N
         for batch in await asyncio.gather(*calls):
             assert batch.translations[0].error is None
         assert server.metric("dragoman_model_wakes_total", model="tiny", result="success") == 1
+
+
+async def test_a_bundle_that_changes_while_the_models_load_is_reloaded(
+    tokenizer: Tokenizer, tmp_path: Path
+) -> None:
+    settings, metrics = any_ports(), ServerMetrics()
+    may_load, is_loading = threading.Event(), threading.Event()
+
+    def model(version: str) -> ServedModel:
+        made = served(fake_runner(tokenizer), tokenizer, settings, metrics)
+        return dataclasses.replace(
+            made, version=version, bundle=tmp_path, manifest_sha256=version, reopen=reopen
+        )
+
+    def reopen(path: Path) -> ServedModel:
+        return model("2")
+
+    def load() -> Registry:
+        is_loading.set()
+        assert may_load.wait(60)
+        return Registry([model("1")])
+
+    server = Server(settings, load, metrics)
+    starting = asyncio.ensure_future(server.start())
+    await asyncio.to_thread(is_loading.wait)
+    server.reload_changed()
+    may_load.set()
+    await starting
+    async with AsyncClient(f"127.0.0.1:{server.port}", timeout=60) as client:
+        while (await client.get_model("fake")).version != "2":
+            pass
+        assert (await client.translate(["A dog."])).translations[0].text == "A dog."
+    await server.drain()
 
 
 async def test_calls_wait_for_a_model_that_wakes_until_their_deadline(

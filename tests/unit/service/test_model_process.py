@@ -401,7 +401,7 @@ async def test_a_step_that_hangs_is_killed_with_its_process() -> None:
 async def test_signals_that_mean_the_server_do_not_end_the_process() -> None:
     async with serving() as (engine, process):
         asked = request(10, 11)
-        for number in (signal.SIGINT, signal.SIGTERM):
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             os.kill(process.pid, number)
             assert (await submit(engine, asked).result()).token_ids == predicted(asked)[0]
 
