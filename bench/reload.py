@@ -53,9 +53,12 @@ class CallSeconds:
 
     def line(self, name: str) -> str:
         """A row of the table: milliseconds at percentiles, and failures."""
-        figures = np.percentile(self.seconds or [np.nan], [50, 90, 99, 100]) * 1e3
+        percentiles = [50, 90, 99, 100]
+        figures: list[float] = []
+        if self.seconds:
+            figures = [float(value) * 1e3 for value in np.percentile(self.seconds, percentiles)]
         failed = ", ".join(f"{count} {code}" for code, count in self.failures.items()) or "none"
-        columns = " | ".join(f"{figure:.1f}" for figure in figures)
+        columns = " | ".join([f"{figure:.1f}" for figure in figures] or ["-" for _ in percentiles])
         return f"| {name} | {len(self.seconds) + self.failures.total()} | {columns} | {failed} |"
 
 
