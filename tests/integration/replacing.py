@@ -1,4 +1,4 @@
-"""Replacing the model of a server: bundles in place of others, and a load that notices."""
+"""Replacing the model of a server: a bundle in place of another, and a steady load."""
 
 from __future__ import annotations
 

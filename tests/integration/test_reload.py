@@ -222,7 +222,7 @@ async def test_a_bundle_that_changes_while_the_models_load_is_reloaded(
 async def test_calls_wait_for_a_model_that_wakes_until_their_deadline(
     tokenizer: Tokenizer,
 ) -> None:
-    """And hear of it if it can't be opened."""
+    """If it can't be opened, they end with UNAVAILABLE and the reason."""
     settings, metrics = any_ports(), ServerMetrics()
     may_open, is_opening = threading.Event(), threading.Event()
     errors = [StartupError("weights.bin is missing")]

@@ -1,4 +1,4 @@
-"""A model is replaced, sleeps and wakes, and no call notices."""
+"""A model is replaced, sleeps and wakes, and no call fails."""
 
 from __future__ import annotations
 
@@ -287,7 +287,7 @@ async def test_a_sleeping_model_that_is_replaced_serves() -> None:
         assert len(places.opened) == 2
 
 
-async def test_calls_that_wait_hear_that_the_server_stops() -> None:
+async def test_calls_that_wait_end_as_unavailable_when_the_server_stops() -> None:
     places = Places(Place("1"))
     async with serving(places) as lifecycle:
         await lifecycle.sleep()

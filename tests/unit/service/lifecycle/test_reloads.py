@@ -116,7 +116,7 @@ async def test_what_changes_during_a_reload_is_not_missed() -> None:
         running.cancel()
 
 
-async def test_a_caller_who_goes_away_leaves_the_reload_to_its_end() -> None:
+async def test_a_reload_goes_on_if_its_caller_is_cancelled() -> None:
     models = two()
     place = models["a"][1]
     place.may_open.clear()
@@ -143,7 +143,7 @@ async def test_one_version_beyond_the_others_at_most() -> None:
         assert (await second)[0].version == "9"
 
 
-async def test_who_waits_hears_that_the_server_stops() -> None:
+async def test_reloads_in_progress_end_as_unavailable_when_the_server_stops() -> None:
     models = two()
     models["a"][1].may_open.clear()
     async with reloads_of(**models) as reloads:
