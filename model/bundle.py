@@ -444,6 +444,17 @@ def file_sha256(file: Path) -> str:
         return hashlib.file_digest(reader, "sha256").hexdigest()
 
 
+def manifest_sha256(path: Path) -> str:
+    """The SHA-256 of the manifest in the directory `path`; "" if it can't be read.
+
+    The manifest holds the checksums of all other files, so that it differs where one of them does.
+    """
+    try:
+        return file_sha256(path / MANIFEST_FILE)
+    except OSError:
+        return ""
+
+
 def installed_runtime_version() -> str | None:
     """The installed ONNX Runtime's version, found without importing it; None without one.
 

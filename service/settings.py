@@ -65,6 +65,13 @@ class Settings:
         minimum=0,
         maximum=65535,
     )
+    admin_port: int = _setting(
+        -1,
+        "Port for `dragoman reload`, on loopback only: whoever can reach it can replace models. 0 "
+        "chooses a free one, -1 opens none.",
+        minimum=-1,
+        maximum=65535,
+    )
     device: str = _setting(
         "cpu",
         "Device that the models run on: cpu, cuda, or cuda:1 for the second GPU. A server uses one "
@@ -174,9 +181,16 @@ class Settings:
         minimum=0.0,
         maximum=86_400.0,
     )
+    idle_seconds: float = _setting(
+        0.0,
+        "A model without a call for this long is put to sleep: its process ends, and the next call "
+        "opens it again, and waits for that. 0: never.",
+        minimum=0.0,
+        maximum=31_536_000.0,
+    )
     drain_seconds: float = _setting(
         30.0,
-        "How long a drain (SIGTERM) waits for calls in progress.",
+        "How long a drain (SIGTERM, or a model that is replaced) waits for calls in progress.",
         minimum=0.0,
         maximum=86_400.0,
     )

@@ -46,6 +46,11 @@ ENUMS: dict[str, tuple[str, Any]] = {
 }
 _DETAILS = "grpc-status-details-bin"
 _CODES = {code.value[0]: code for code in grpc.StatusCode}
+_STATES: dict[int, str] = {
+    pb.MODEL_STATE_SERVING: "serving",
+    pb.MODEL_STATE_ASLEEP: "asleep",
+    pb.MODEL_STATE_LOADING: "loading",
+}
 
 Metadata = Sequence[tuple[str, str | bytes]]
 # Errors of the texts or pairs that a message can't hold, by index; empty ones were sent.
@@ -232,6 +237,7 @@ def model_info(message: pb.Model) -> ModelInfo:
         target_languages=tuple(message.target_language_codes),
         default_search=_search(message.default_search),
         origin=message.origin,
+        state=_STATES.get(message.state, ""),
     )
 
 

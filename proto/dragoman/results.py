@@ -258,6 +258,8 @@ class ModelInfo:
         default_search: where a request sets no other options; None leaves a field at the contract's
             default.
         origin: where its weights come from, in words; "" if the server does not know.
+        state: "serving", "asleep" (the next call wakes it) or "loading"; "" if the server doesn't
+            say.
     """
 
     name: str
@@ -271,6 +273,7 @@ class ModelInfo:
     target_languages: tuple[str, ...] = ()
     default_search: Search = _PLAIN
     origin: str = ""
+    state: str = ""
 
 
 @dataclass(frozen=True)

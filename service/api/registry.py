@@ -3,19 +3,32 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+import contextlib
+import dataclasses
+import itertools
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
+from model.bundle import manifest_sha256
 from model.directions import DirectionError, Directions
-from service.api.routing import Route, Router, RoutingRules, listed, shortened
-from service.engine.interface import ServableEngine
+from service.api.routing import Leg, Route, Router, RoutingRules, listed, shortened
+from service.engine.interface import EngineObserver, ServableEngine
 from service.errors import InvalidArgumentError, NotFoundError, StartupError
+from service.lifecycle.interface import LifecycleObserver
+from service.lifecycle.model_lifecycle import ModelLifecycle
+from service.translation.options import TranslateOptions
 from service.translation.translator import Translator
+
+# Of several lengths, so that the memory of more than one size of batch is taken.
+_WARM_UP_TEXTS = ("1.", "One, two, three.", "One, two, three, four, five, six, seven, eight, nine.")
+_WARM_UP_TOKENS = 16
+_MAX_LACKING = 20  # directions in a message
 
 
 @dataclass(frozen=True)
 class ServedModel:
-    """A model that is ready to translate.
+    """A version of a model that is ready to translate.
 
     Attributes:
         name: for requests.
@@ -26,6 +39,11 @@ class ServedModel:
         engine: runs the model.
         translator: translates texts with the engine.
         origin: where its weights come from, in words; "" if unknown.
+        observer: receives the engine's events.
+        bundle: the directory that it was opened from, as it was given; None if there is none.
+        manifest_sha256: of its manifest, which has the checksums of all other files.
+        reopen: opens a directory as another version of the model, in a process of its own; None if
+            it can be neither replaced nor put to sleep. Raises StartupError.
     """
 
     name: str
@@ -36,6 +54,10 @@ class ServedModel:
     engine: ServableEngine
     translator: Translator
     origin: str = ""
+    observer: EngineObserver = dataclasses.field(default_factory=EngineObserver)
+    bundle: Path | None = None
+    manifest_sha256: str = ""
+    reopen: Callable[[Path], ServedModel] | None = None
 
     def fits(self, source: str, target: str) -> bool:
         """Whether it translates from `source` to `target`; "" is any language."""
@@ -61,36 +83,71 @@ class ServedModel:
                 raise InvalidArgumentError(f"{exc.side}_language_code", str(exc)) from exc
             raise NotFoundError(f"model {self.name}: {exc}") from exc
 
+    def is_changed(self) -> bool:
+        """Whether the bundle in its directory is another one by now, or unreadable. Blocks."""
+        return self.bundle is not None and manifest_sha256(self.bundle) != self.manifest_sha256
+
+    def lacks(self, other: ServedModel) -> list[str]:
+        """Directions that `other` translates and this one does not, as "en to de"; the first 20."""
+        lost = (f"{pair[0]} to {pair[1]}" for pair in other.directions if not self.fits(*pair))
+        return list(itertools.islice(lost, _MAX_LACKING))
+
+    async def warm_up(self) -> None:
+        """Translate a few short texts with the started engine.
+
+        Raises:
+            DragomanError: it fails.
+        """
+        translator = self.translator
+        limits = translator.limits
+        options = TranslateOptions(
+            max_new_tokens=min(_WARM_UP_TOKENS, translator.max_target_tokens)
+        )
+        longest = min(limits.max_characters, limits.max_request_characters)
+        calls = [translator.translate([text[:longest]], options) for text in _WARM_UP_TEXTS]
+        for [result] in await asyncio.gather(*calls):
+            if result.error is not None:
+                raise result.error
+
 
 class Registry:
-    """The models of a server, in order of preference.
+    """The models of a server, in order of preference, and the choice of one for a request.
 
     Args:
-        models: the models.
+        models: the first version of each.
         rules: how to choose among them.
+        observer: receives what happens to them.
+
+    Attributes:
+        lifecycles: of each model, by its name.
 
     Raises:
         StartupError: no model, two of one name, or rules that name what there is not.
     """
 
-    def __init__(self, models: Sequence[ServedModel], rules: RoutingRules | None = None) -> None:
+    def __init__(
+        self,
+        models: Sequence[ServedModel],
+        rules: RoutingRules | None = None,
+        observer: LifecycleObserver | None = None,
+    ) -> None:
         if not models:
             raise StartupError(
                 "no model to serve: name a bundle directory with --model "
                 "(`dragoman export` makes one)"
             )
-        self._models: dict[str, ServedModel] = {}
+        self.lifecycles: dict[str, ModelLifecycle[ServedModel]] = {}
         for model in models:
-            if model.name in self._models:
+            if model.name in self.lifecycles:
                 raise StartupError(
                     f"two models are called {model.name!r}, and requests choose by name: serve "
                     "only one of them, or export one again with `dragoman export --name`"
                 )
-            self._models[model.name] = model
+            self.lifecycles[model.name] = ModelLifecycle(model, observer)
         self._router = Router(self, rules or RoutingRules())
 
     def __iter__(self) -> Iterator[ServedModel]:
-        return iter(self._models.values())
+        return iter([lifecycle.current for lifecycle in self.lifecycles.values()])
 
     def get(self, name: str) -> ServedModel:
         """The model called `name`.
@@ -98,11 +155,11 @@ class Registry:
         Raises:
             NotFoundError: there is none; the message lists the models.
         """
-        if name not in self._models:
+        if name not in self.lifecycles:
             raise NotFoundError(
-                f"there is no model {shortened(name)}; there are: {listed(list(self._models))}"
+                f"there is no model {shortened(name)}; there are: {listed(list(self.lifecycles))}"
             )
-        return self._models[name]
+        return self.lifecycles[name].current
 
     def route(
         self, name: str, source: str, target: str, *, allow_pivot: bool | None = None
@@ -125,24 +182,36 @@ class Registry:
             return self._router.named(self.get(name), source, target)
         return self._router.route(source, target, allow_pivot=allow_pivot)
 
-    async def start(self) -> None:
-        """Start every engine."""
-        for model in self:
-            await model.engine.start()
+    @contextlib.asynccontextmanager
+    async def lease(self, route: Route) -> AsyncIterator[Route]:
+        """The route through the versions that serve, held for one call.
 
-    async def wait_until_failed(self) -> ServedModel:
-        """Wait until an engine has failed, and return its model."""
-        ends = {asyncio.ensure_future(m.engine.wait_until_ended()): m for m in self}
+        Raises:
+            UnavailableError: a model was asleep and can't be opened; the next call tries again.
+            NotFoundError: a version that took over meanwhile lacks the direction.
+        """
+        async with contextlib.AsyncExitStack() as leases:
+            legs = []
+            for leg in route.legs:
+                model = await leases.enter_async_context(self.lifecycles[leg.model.name].lease())
+                is_same = model is leg.model
+                legs.append(leg if is_same else Leg(model, *model.choose(leg.source, leg.target)))
+            yield Route(tuple(legs))
+
+    async def start(self) -> None:
+        """Serve with the first version of every model."""
+        for lifecycle in self.lifecycles.values():
+            await lifecycle.start()
+
+    async def wait_until_failed(self) -> None:
+        """Wait until the engine of a model that serves has ended."""
+        ends = [asyncio.ensure_future(each.wait_until_ended()) for each in self.lifecycles.values()]
         try:
-            done, _ = await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         finally:
             for end in ends:
                 end.cancel()
-        return ends[done.pop()]
 
     async def stop(self) -> None:
-        """Stop every engine at once; unfinished requests fail with UnavailableError.
-
-        Bounded: an engine that hangs is abandoned, and counts as failed.
-        """
-        await asyncio.gather(*(model.engine.stop() for model in self))
+        """Stop every model at once, in bounded time; as `ModelLifecycle.stop`."""
+        await asyncio.gather(*(lifecycle.stop() for lifecycle in self.lifecycles.values()))

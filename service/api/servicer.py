@@ -25,6 +25,7 @@ from service.api.registry import Registry, ServedModel
 from service.api.routing import Route
 from service.api.status import code_of
 from service.errors import InvalidArgumentError, UnavailableError
+from service.lifecycle.interface import ModelState
 from service.observability.metrics import ServerMetrics
 from service.translation.engine_call import CallArguments
 from service.translation.fairness import CooperativeYield
@@ -36,6 +37,12 @@ SERVICE = pb.DESCRIPTOR.services_by_name["TranslationService"].full_name
 
 MAX_PAIRS = 100
 """Directions that a model is described with one by one; others are listed as languages."""
+
+_STATES = {
+    ModelState.SERVING: pb.MODEL_STATE_SERVING,
+    ModelState.ASLEEP: pb.MODEL_STATE_ASLEEP,
+    ModelState.LOADING: pb.MODEL_STATE_LOADING,
+}
 
 _Result = TextResult | PairResult
 _Response = pb.TranslateResponse | pb.ScoreResponse
@@ -64,9 +71,10 @@ class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
     ) -> pb.TranslateResponse:
         """Translate all texts, in order."""
         route, call = self._begin(request, "contents", "texts")
-        results = await route.translator.translate(
-            list(request.contents), *_options(request, route), **_common(call, context)
-        )
+        async with self._registry.lease(route) as served:
+            results = await served.translator.translate(
+                list(request.contents), *_options(request, served), **_common(call, context)
+            )
         response = pb.TranslateResponse()
         _set_models(response, route)
         await self._answer(response, results, add_translation, call)
@@ -78,26 +86,26 @@ class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
         """Stream the deltas of one text, then the summary."""
         route, call = self._route(request), current_call()
         call.facts["texts"] = 1
-        events = route.translator.stream(
-            request.content, *_options(request, route), **_common(call, context)
-        )
-        async for event in events:
-            if isinstance(event, TextResult):
-                self._count([event], call)
-                yield pb.StreamTranslateResponse(summary=_summary(event, route))
-            elif event.text:
-                yield pb.StreamTranslateResponse(delta=pb.TextDelta(text=event.text))
+        async with self._registry.lease(route) as served:
+            events = served.translator.stream(
+                request.content, *_options(request, served), **_common(call, context)
+            )
+            async for event in events:
+                if isinstance(event, TextResult):
+                    self._count([event], call)
+                    yield pb.StreamTranslateResponse(summary=_summary(event, route))
+                elif event.text:
+                    yield pb.StreamTranslateResponse(delta=pb.TextDelta(text=event.text))
 
     async def Score(self, request: pb.ScoreRequest, context: Context) -> pb.ScoreResponse:
         """Score all pairs, in order."""
         route, call = self._begin(request, "pairs", "pairs")
-        model = route.model
-        scorer = route.legs[0].translator.scorer
         pairs = [(pair.source_text, pair.translated_text) for pair in request.pairs]
-        results = await scorer.score(
-            pairs, score_options_of(request.options), **_common(call, context)
-        )
-        response = pb.ScoreResponse(model=model.name)
+        async with self._registry.lease(route) as served:
+            results = await served.legs[0].translator.scorer.score(
+                pairs, score_options_of(request.options), **_common(call, context)
+            )
+        response = pb.ScoreResponse(model=route.model.name)
         await self._answer(response, results, add_score, call)
         return response
 
@@ -105,11 +113,12 @@ class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
         self, request: pb.ListModelsRequest, context: Context
     ) -> pb.ListModelsResponse:
         """Describe every model."""
-        return pb.ListModelsResponse(models=[_describe(model) for model in self._registry])
+        registry = self._registry
+        return pb.ListModelsResponse(models=[_describe(model, registry) for model in registry])
 
     async def GetModel(self, request: pb.GetModelRequest, context: Context) -> pb.Model:
         """Describe one model."""
-        return _describe(self._registry.get(request.name))
+        return _describe(self._registry.get(request.name), self._registry)
 
     async def ListLanguages(
         self, request: pb.ListLanguagesRequest, context: Context
@@ -183,7 +192,7 @@ class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
         return route
 
 
-def _describe(model: ServedModel) -> pb.Model:
+def _describe(model: ServedModel, registry: Registry) -> pb.Model:
     limits = model.translator.limits
     return pb.Model(
         name=model.name,
@@ -201,6 +210,7 @@ def _describe(model: ServedModel) -> pb.Model:
             max_rows=model.engine.limits.max_rows,
         ),
         can_score=model.engine.can_score,
+        state=_STATES[registry.lifecycles[model.name].state],
         origin=model.origin,
         default_search=describe_search(
             model.translator.default_options.search, model.translator.tokenizer.target

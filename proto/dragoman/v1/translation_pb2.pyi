@@ -198,6 +198,38 @@ FINISH_REASON_ERROR: FinishReason.ValueType  # 5
 """An error ended it; see the status."""
 Global___FinishReason: _TypeAlias = FinishReason  # noqa: Y015
 
+class _ModelState:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _ModelStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ModelState.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    MODEL_STATE_UNSPECIFIED: _ModelState.ValueType  # 0
+    """Unknown: an older server."""
+    MODEL_STATE_SERVING: _ModelState.ValueType  # 1
+    """It translates."""
+    MODEL_STATE_ASLEEP: _ModelState.ValueType  # 2
+    """It had no calls for some time (`dragoman serve --idle-seconds`). The next call wakes it and waits
+    for that.
+    """
+    MODEL_STATE_LOADING: _ModelState.ValueType  # 3
+    """It is being woken."""
+
+class ModelState(_ModelState, metaclass=_ModelStateEnumTypeWrapper):
+    """The state of a model. Calls are accepted in each."""
+
+MODEL_STATE_UNSPECIFIED: ModelState.ValueType  # 0
+"""Unknown: an older server."""
+MODEL_STATE_SERVING: ModelState.ValueType  # 1
+"""It translates."""
+MODEL_STATE_ASLEEP: ModelState.ValueType  # 2
+"""It had no calls for some time (`dragoman serve --idle-seconds`). The next call wakes it and waits
+for that.
+"""
+MODEL_STATE_LOADING: ModelState.ValueType  # 3
+"""It is being woken."""
+Global___ModelState: _TypeAlias = ModelState  # noqa: Y015
+
 @_typing.final
 class TranslateRequest(_message.Message):
     """A request to translate texts."""
@@ -1409,6 +1441,7 @@ class Model(_message.Message):
     DEVICE_FIELD_NUMBER: _builtins.int
     LIMITS_FIELD_NUMBER: _builtins.int
     CAN_SCORE_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
     ORIGIN_FIELD_NUMBER: _builtins.int
     DEFAULT_SEARCH_FIELD_NUMBER: _builtins.int
     SOURCE_LANGUAGE_CODES_FIELD_NUMBER: _builtins.int
@@ -1423,6 +1456,8 @@ class Model(_message.Message):
     """The device that it runs on: "cpu" or "cuda"."""
     can_score: _builtins.bool
     """Whether it supports Score and `return_alignments`. Bundles without a scoring graph don't."""
+    state: Global___ModelState.ValueType
+    """Its state."""
     origin: _builtins.str
     """Where its weights come from, in words, such as "imported from Helsinki-NLP/opus-mt-en-de
     (MarianMT), revision ..."; empty if the bundle does not say.
@@ -1464,6 +1499,7 @@ class Model(_message.Message):
         device: _builtins.str = ...,
         limits: Global___ModelLimits | None = ...,
         can_score: _builtins.bool = ...,
+        state: Global___ModelState.ValueType = ...,
         origin: _builtins.str = ...,
         default_search: Global___SearchOptions | None = ...,
         source_language_codes: _abc.Iterable[_builtins.str] | None = ...,
@@ -1471,7 +1507,7 @@ class Model(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["default_search", b"default_search", "limits", b"limits"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["can_score", b"can_score", "default_search", b"default_search", "device", b"device", "language_pairs", b"language_pairs", "limits", b"limits", "name", b"name", "origin", b"origin", "precision", b"precision", "source_language_codes", b"source_language_codes", "target_language_codes", b"target_language_codes", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["can_score", b"can_score", "default_search", b"default_search", "device", b"device", "language_pairs", b"language_pairs", "limits", b"limits", "name", b"name", "origin", b"origin", "precision", b"precision", "source_language_codes", b"source_language_codes", "state", b"state", "target_language_codes", b"target_language_codes", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
