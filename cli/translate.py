@@ -39,7 +39,8 @@ def translate(
         bool, typer.Option(help="Split texts into sentences, or translate each in one piece.")
     ] = True,
     beam_size: Annotated[
-        int | None, typer.Option(help="Hypotheses searched in parallel; 1 is greedy. Default: the model's.")
+        int | None,
+        typer.Option(help="Hypotheses searched in parallel; 1 is greedy. Default: the model's."),
     ] = None,
     length_penalty: Annotated[
         float | None,
