@@ -60,7 +60,7 @@ def translate(
     outputs = translate_ids(model, sources, on_progress=on_progress)
     found = []
     for index, (source, ids) in enumerate(zip(sources, outputs, strict=True)):
-        limit = default_max_new_tokens(len(source), config.max_positions)
+        limit = default_max_new_tokens(len(source), config.num_target_positions)
         found.append(ForcedTranslation(index, source, [*ids, config.eos_id][:limit]))
     return found
 
@@ -99,5 +99,5 @@ def torch_outputs(
         logits = model.project(states[row, :length])
         yield TorchOutputs(
             logits.double().log_softmax(-1).numpy(),
-            weights[row, :length, : len(forced.source_ids)].numpy(),
+            weights[row, :length, : config.num_memory_rows(len(forced.source_ids))].numpy(),
         )
