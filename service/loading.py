@@ -79,6 +79,7 @@ def load_model(path: Path, settings: Settings, metrics: ServerMetrics) -> Served
             limits=TranslatorLimits(
                 settings.max_texts, settings.max_characters, settings.max_request_characters
             ),
+            can_align=bundle.can_align,
         ),
     )
     metrics.set_model(

@@ -13,7 +13,7 @@ from model.tokenizer import Tokenizer
 from service.decoding.requests import AlignmentKind
 from service.engine.interface import ServableEngine
 from service.errors import DragomanError, InvalidArgumentError
-from service.translation.alignments import SoftWeights
+from service.translation.alignments import SoftWeights, check_can_align
 from service.translation.detokenizer import Detokenizer
 from service.translation.engine_call import CallArguments, EngineCall, SubmittedPiece, result_of
 from service.translation.fairness import CooperativeYield
@@ -44,6 +44,7 @@ class Translator:
         source_language: BCP-47 code of the texts: decides how they are segmented, and what is not
             translated.
         limits: the largest request that is accepted.
+        can_align: whether the model has alignments.
 
     Attributes:
         limits: the largest request that is accepted.
@@ -57,7 +58,9 @@ class Translator:
         *,
         source_language: str = "en",
         limits: TranslatorLimits | None = None,
+        can_align: bool = True,
     ) -> None:
+        self._can_align = can_align
         self.limits = limits or TranslatorLimits()
         self._engine = engine
         self._tokenizer = tokenizer
@@ -70,7 +73,7 @@ class Translator:
                 TranslateOptions.search_options, limits=engine.widest, tokenizer=tokenizer.target
             )
         )
-        self.scorer = PairScorer(engine, tokenizer, self._preparer, self.limits)
+        self.scorer = PairScorer(engine, tokenizer, self._preparer, self.limits, can_align)
 
     async def translate(
         self,
@@ -93,7 +96,7 @@ class Translator:
         Raises:
             InvalidArgumentError: too many texts or characters, a bad option, or soft alignments
                 that are too large together; names the field.
-            FailedPreconditionError: alignments are requested, and the model can't score.
+            FailedPreconditionError: alignments are requested, and the model can't score or align.
             ResourceExhaustedError: the engine is full.
             DeadlineExceededError: the deadline passed first.
             UnavailableError: the engine does not serve.
@@ -102,6 +105,8 @@ class Translator:
         self.limits.check_count("contents", len(texts), "texts")
         names = [f"contents[{index}]" for index in range(len(texts))]
         await self._preparer.check_lengths(self.limits, "contents", names, texts, client)
+        if options.return_alignments:
+            check_can_align(self._can_align)
         call = self._call(options, shared)
         if options.return_alignments:
             await self._engine.prepare_scoring()

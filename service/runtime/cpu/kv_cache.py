@@ -29,7 +29,8 @@ class CacheShape:
         num_layers: decoder layers.
         num_heads, head_dim: of attention; their product is the model's width D.
         max_rows: hypotheses.
-        max_source, max_target: positions of a row on either side.
+        max_source, max_target: positions of a row on either side; of the source, those that the
+            decoder sees (`ModelConfig.num_memory_rows`).
         dtype: "float32" or "float16".
     """
 
@@ -88,7 +89,7 @@ class KVCache:
         Args:
             rows: to store it in; several for a beam.
             encoded: the source.
-            length: its tokens; positions after them are padding and are left out.
+            length: its positions; those after them are padding and are left out.
         """
         arrays = zip(self.cross_attention, self.cross_last, encoded.keys_values, strict=True)
         for cross, last, batch in arrays:
