@@ -49,6 +49,12 @@ _LARGEST = {
     "num_heads": 2**10,
     "ffn_dim": 2**20,
     "max_positions": 2**20,
+    "num_source_positions": 2**20,
+    "num_target_positions": 2**20,
+    "attention_window": 2**20,
+    "attention_buckets": 2**16,
+    "attention_rounds": 2**6,
+    "attention_rank": 2**16,
 }
 _NAME = re.compile(r"[^./\\\s]([^/\\]{0,126}[^/\\\s])?")  # travels in messages and labels
 _LANGUAGE = re.compile(r"[A-Za-z]{1,8}(-[A-Za-z0-9]{1,8}){0,8}")
@@ -193,7 +199,7 @@ class Bundle:
         """Longest source in tokens, end-of-sentence included; the server splits longer texts.
 
         It is the length that one training pair in a thousand reaches (`Checkpoint.trained_length`),
-        or the size of the position table (`config.max_positions`) where that is not known.
+        or the size of the position table (`config.num_source_positions`) where that is not known.
         """
         return int(self.manifest["limits"]["max_source_positions"])
 
@@ -268,6 +274,11 @@ class Bundle:
         return self.path / WEIGHTS_FILE if WEIGHTS_FILE in self.manifest["sha256"] else None
 
     @property
+    def can_align(self) -> bool:
+        """Whether its attention says which source token a target token comes from."""
+        return self.config.cross_attention == "full"
+
+    @property
     def alignment_layer(self) -> int | None:
         """The decoder layer, from 0, whose attention is the alignment; None without scoring."""
         return self.manifest["scoring"]["alignment_layer"] if self.scoring_path else None
@@ -331,11 +342,12 @@ class Bundle:
             if getattr(config, f"{name}_id", value) != value:
                 raise broken_manifest(self.path, f"special_ids.{name} contradicts architecture")
         # A source ends with end-of-sentence, so that one position holds no text.
-        for name, least in (("max_source_positions", 2), ("max_target_positions", 1)):
-            if not least <= manifest["limits"][name] <= config.max_positions:
-                raise broken_manifest(
-                    self.path, f"limits.{name} is not between {least} and {config.max_positions}"
-                )
+        for name, least, most in (
+            ("max_source_positions", 2, config.num_source_positions),
+            ("max_target_positions", 1, config.num_target_positions),
+        ):
+            if not least <= manifest["limits"][name] <= most:
+                raise broken_manifest(self.path, f"limits.{name} is not between {least} and {most}")
         if not 1 <= manifest["top_k"] <= config.vocab_size:
             raise broken_manifest(self.path, "top_k is not between 1 and the vocabulary's size")
         if self.is_resident:

@@ -129,6 +129,7 @@ def load_model(
                 settings.max_texts, settings.max_characters, settings.max_request_characters
             ),
             default_search=search,
+            can_align=bundle.can_align,
         ),
         origin=bundle.origin,
         observer=observer,

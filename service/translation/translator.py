@@ -16,7 +16,7 @@ from service.decoding.requests import AlignmentKind, GenerationResult, SearchOpt
 from service.engine.generation import Generation
 from service.engine.interface import ServableEngine
 from service.errors import DragomanError, InvalidArgumentError
-from service.translation.alignments import SoftWeights
+from service.translation.alignments import SoftWeights, check_can_align
 from service.translation.detokenizer import Detokenizer
 from service.translation.engine_call import CallArguments, EngineCall, SubmittedPiece, result_of
 from service.translation.fairness import CooperativeYield
@@ -51,6 +51,7 @@ class Translator:
         limits: the largest request that is accepted.
         directions: of a multilingual model; None if it has just this one.
         default_search: of requests that don't choose another.
+        can_align: whether the model has alignments.
 
     Attributes:
         limits: the largest request that is accepted.
@@ -70,7 +71,9 @@ class Translator:
         limits: TranslatorLimits | None = None,
         directions: Directions | None = None,
         default_search: SearchOptions | None = None,
+        can_align: bool = True,
     ) -> None:
+        self._can_align = can_align
         self.limits = limits or TranslatorLimits()
         search = default_search or SearchOptions()
         self.default_options = TranslateOptions(search=search)
@@ -94,7 +97,7 @@ class Translator:
                 TranslateOptions.search_options, limits=engine.widest, tokenizer=tokenizer.target
             )
         )
-        self.scorer = PairScorer(engine, tokenizer, preparer, self.limits)
+        self.scorer = PairScorer(engine, tokenizer, preparer, self.limits, self._can_align)
 
     @property
     def max_source_tokens(self) -> int:
@@ -150,13 +153,15 @@ class Translator:
         Raises:
             InvalidArgumentError: too many texts or characters, a bad option, or soft alignments
                 that are too large together; names the field.
-            FailedPreconditionError: alignments are requested, and the model can't score.
+            FailedPreconditionError: alignments are requested, and the model can't score or align.
             ResourceExhaustedError: the engine is full.
             DeadlineExceededError: the deadline passed first.
             UnavailableError: the engine does not serve.
         """
         options, client = options or self.default_options, shared.get("client", "")
         await self.check_texts(texts, client)
+        if options.return_alignments:
+            check_can_align(self._can_align)
         call = self.call(options, shared)
         if options.return_alignments:
             await self._engine.prepare_scoring()

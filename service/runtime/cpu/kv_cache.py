@@ -30,7 +30,8 @@ class CacheShape:
         num_layers: decoder layers.
         num_heads, head_dim: of attention; their product is the model's width D.
         max_rows: hypotheses.
-        max_source, max_target: positions of a row on either side.
+        max_source, max_target: positions of a row on either side; of the source, those that the
+            decoder sees (`ModelConfig.num_memory_rows`).
         dtype: "float32" or "float16".
     """
 
@@ -74,7 +75,7 @@ def cache_shape(bundle: Bundle, limits: RunnerLimits) -> CacheShape:
         num_heads=bundle.config.num_heads,
         head_dim=bundle.config.head_dim,
         max_rows=limits.max_rows,
-        max_source=limits.max_source_positions,
+        max_source=bundle.config.num_memory_rows(limits.max_source_positions),
         max_target=limits.max_target_positions,
         dtype="float16" if bundle.precision == "fp16" else "float32",
     )
@@ -113,7 +114,7 @@ class KVCache:
         Args:
             rows: to store it in; several for a beam.
             encoded: the source.
-            length: its tokens; positions after them are padding and are left out.
+            length: its positions; those after them are padding and are left out.
         """
         arrays = zip(self.cross_attention, self.cross_last, encoded.keys_values, strict=True)
         for cross, last, batch in arrays:

@@ -160,16 +160,17 @@ class _Encoder:
         self._session = session
         self._outputs = [f"cross_{name}" for name in cache_names(bundle.config.num_decoder_layers)]
         self._pad_id = bundle.config.pad_id
+        self._kept = bundle.config.num_memory_rows
 
     def store(self, items: Sequence[EncodeItem], cache: KVCache) -> int:
         """Encode what is not encoded yet, and store all; the number of padding positions."""
         missing = [item for item in items if item.encoded is None]
         encoded = self.encode([item.source_ids for item in missing])
         for item, source in zip(missing, encoded.sources, strict=True):
-            cache.write_source(item.rows, source, len(item.source_ids))
+            cache.write_source(item.rows, source, self._kept(len(item.source_ids)))
         for item in items:
             if item.encoded is not None:
-                cache.write_source(item.rows, item.encoded, len(item.source_ids))
+                cache.write_source(item.rows, item.encoded, self._kept(len(item.source_ids)))
         return encoded.num_padding
 
     def encode(self, sources: Sequence[tuple[int, ...]]) -> EncodedBatch:

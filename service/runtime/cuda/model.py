@@ -178,7 +178,10 @@ class DeviceModel:
         self._caches = DeviceCaches(self._bundle, self._settings, shape)
         self.cache_bytes = self._caches.num_bytes
         self._row_states = DeviceRowStates(
-            self.buckets.largest, self.limits.max_target_positions, self._bundle.config.eos_id
+            self.buckets.largest,
+            self.limits.max_target_positions,
+            self._bundle.config.eos_id,
+            self._bundle.config.num_memory_rows,
         )
         # One more than there may be in flight: it is filled while the first is being read.
         self.ring = StagingRing(self.stream, self.device, self._options.depth + 1)
