@@ -61,7 +61,9 @@ def models(
         _print(bundles, [_bundle_row(bundle) for bundle in bundles], sizes, as_json)
     else:
         found = _served(server)
-        _print(found, [_row(each) for each in found], ("device", "tokens", "search"), as_json)
+        _print(
+            found, [_row(each) for each in found], ("device", "state", "tokens", "search"), as_json
+        )
 
 
 def _served(server: str) -> list[ModelInfo]:
@@ -114,7 +116,7 @@ def _row(model: ModelInfo) -> tuple[str, ...]:
     languages = _languages(model.language_pairs, model.source_languages, model.target_languages)
     beam_size = model.default_search.beam_size or 1
     return (
-        *(model.name, model.version, languages, model.precision, model.device),
+        *(model.name, model.version, languages, model.precision, model.device, model.state),
         f"{model.limits.max_source_tokens} to {model.limits.max_target_tokens}",
         "greedy" if beam_size == 1 else f"beam {beam_size}",
         model.origin,

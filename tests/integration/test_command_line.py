@@ -297,6 +297,7 @@ async def test_models_as_a_table_and_as_json(server: Running) -> None:
     assert table.status == 0
     assert "fake" in table.output.decode()
     assert "en to de" in table.output.decode()
+    assert "serving" in table.output.decode()
     (model,) = json.loads((await run(server, "--json", command="models")).output)
     assert model["name"] == "fake"
     assert model["language_pairs"] == [["en", "de"]]

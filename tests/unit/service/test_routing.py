@@ -163,3 +163,23 @@ def test_without_both_languages_there_is_no_pivot() -> None:
         made.route("", "en", "")
     with pytest.raises(NotFoundError, match="'fr' to any language"):
         made.route("", "fr", "")
+
+
+def test_a_multilingual_model_takes_either_part_of_a_route() -> None:
+    nothing = cast(Any, None)
+    many = Directions(("en", "de", "fr"), ("en", "de", "fr"))
+    models = [
+        ServedModel("many", "1", many, "int8", "cpu", nothing, nothing),
+        model("mg", "en", "mg"),
+        model("en-de", "en", "de"),
+        model("from-mg", "mg", "fr"),
+    ]
+    made = Registry(models, RoutingRules(("en-de=en-de",)))
+    assert names(made.route("", "de", "fr")) == ["many"]
+    assert names(made.route("", "en", "de")) == ["en-de"]
+    into = made.route("", "fr", "mg")
+    assert (names(into), into.pivot_language) == (["many", "mg"], "en")
+    out_of = made.route("", "mg", "de")
+    assert (names(out_of), out_of.pivot_language) == (["from-mg", "many"], "fr")
+    with pytest.raises(NotFoundError, match=r"between en, de, fr, en to de, en to mg, mg to fr"):
+        made.route("", "mg", "xx")
