@@ -161,7 +161,8 @@ def marian_of(published: Path, directory: Path, *, max_length: int, **changes: A
     found = {name: searched[name] for name in SEARCH_FIELDS if name in searched}
     kept = {name: value for name, value in fields.items() if name not in SEARCH_FIELDS[:4]}
     model: Any = transformers.MarianMTModel(transformers.MarianConfig(**{**kept, **changes}))
-    model.generation_config = transformers.GenerationConfig(**{**found, "max_length": max_length})
+    generation: Any = transformers.GenerationConfig
+    model.generation_config = generation(**{**found, "max_length": max_length})
     return save(model, directory)
 
 
