@@ -146,7 +146,7 @@ async def block(address: str, text: str, long_text: str) -> list[float]:
 def served(artifacts: Artifacts, text: str) -> None:
     """Print both arms as clients see them that stream the translation of `text`."""
     bundle = Bundle.load(artifacts.bundle)
-    long = min(LONG, bundle.config.max_positions)
+    long = min(LONG, bundle.config.num_source_positions)
     long_text = text_of(long, text.split()[-2], bundle.tokenizer())
     arms = Arm("short texts only", []), Arm(f"with texts of {long} tokens", [])
     with (

@@ -93,7 +93,10 @@ def import_model(
     except OSError as exc:
         fail(f"{exc.filename}: {exc.strerror}")
     compared = describe_agreement(imported.agreement)
-    typer.echo(f"{output}: {precision}; {compared}; {describe(imported.proof)}")
+    directions = imported.directions
+    source, target = directions.first
+    known = f"{source} to {target}" if directions.is_one else f"{directions.count} directions"
+    typer.echo(f"{output}: {precision}; {known}; {compared}; {describe(imported.proof)}")
 
 
 def _codes(languages: str | None) -> list[str] | None:

@@ -18,6 +18,7 @@ from cli.import_model import import_model
 from cli.languages import languages
 from cli.load import load_app
 from cli.models import models
+from cli.reload import reload
 from cli.score import score
 from cli.serve import serve
 from cli.train import train
@@ -53,7 +54,7 @@ def root(
     """Machine translation over gRPC: serve models, translate, train your own."""
 
 
-for command in (serve, translate, score, models, languages, train, export, evaluate):
+for command in (serve, translate, score, models, languages, reload, train, export, evaluate):
     app.command()(command)
 app.command("import")(import_model)
 app.add_typer(load_app, name="load")

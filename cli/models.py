@@ -1,48 +1,149 @@
-"""`dragoman models`: the models of a server."""
+"""`dragoman models`: the models of a server, or of bundle directories."""
 
 from __future__ import annotations
 
+import dataclasses
 import json
-from typing import Annotated
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from cli.exits import describe, fail
 from cli.options import DEFAULT_SERVER, Server
 
+if TYPE_CHECKING:
+    from dragoman.client import ModelInfo
+
+
+@dataclasses.dataclass(frozen=True)
+class BundleFacts:
+    """What a bundle's files say, without a server.
+
+    Attributes:
+        name, version, precision, origin: as in `dragoman.client.ModelInfo`.
+        path: its directory.
+        source_languages, target_languages: BCP-47 codes; it translates from each into every other.
+        disk_mib: size of its files.
+        memory_mib: of the model on a CPU with the default settings, with texts of usual length.
+        max_memory_mib: with the longest texts in all rows.
+    """
+
+    name: str
+    version: str
+    path: str
+    source_languages: tuple[str, ...]
+    target_languages: tuple[str, ...]
+    precision: str
+    disk_mib: int
+    memory_mib: int
+    max_memory_mib: int
+    origin: str
+
 
 def models(
     server: Server = DEFAULT_SERVER,
+    model: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="DIR",
+            help="A bundle directory to describe instead of a server's models; repeatable.",
+            show_default=False,
+        ),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:
-    """List the models of a running server, the preferred one first."""
-    import dataclasses
+    """List the models of a running server, the preferred one first, or those in directories."""
+    if model:
+        bundles = [_facts(path) for path in model]
+        sizes = ("disk", "memory")
+        _print(bundles, [_bundle_row(bundle) for bundle in bundles], sizes, as_json)
+    else:
+        found = _served(server)
+        _print(found, [_row(each) for each in found], ("device", "tokens", "search"), as_json)
 
-    from dragoman.client import Client, ModelInfo, TranslationError
+
+def _served(server: str) -> list[ModelInfo]:
+    from dragoman.client import Client, TranslationError
 
     try:
         with Client(server, timeout=10.0) as client:
-            found = client.list_models()
+            return client.list_models()
     except TranslationError as exc:
         fail(describe(server, exc))
 
+
+def _facts(path: Path) -> BundleFacts:
+    from model.bundle import Bundle, BundleError
+    from service.settings import Settings
+    from service.worker.memory import MIB, memory_need
+
+    try:
+        bundle = Bundle.load(path, verify=False)
+    except BundleError as exc:
+        fail(str(exc))
+    need = memory_need(bundle, Settings(), own_process=True)
+    return BundleFacts(
+        name=bundle.name,
+        version=bundle.version,
+        path=str(path),
+        source_languages=bundle.directions.sources,
+        target_languages=bundle.directions.targets,
+        precision=bundle.precision,
+        disk_mib=-(-bundle.num_bytes // MIB),
+        memory_mib=-(-need.typical // MIB),
+        max_memory_mib=-(-need.most // MIB),
+        origin=bundle.origin,
+    )
+
+
+def _bundle_row(bundle: BundleFacts) -> tuple[str, ...]:
+    sources, targets = bundle.source_languages, bundle.target_languages
+    is_one = len(sources) == len(targets) == 1
+    languages = _languages([(sources[0], targets[0])] if is_one else [], sources, targets)
+    return (
+        *(bundle.name, bundle.version, languages, bundle.precision),
+        f"{bundle.disk_mib} MiB",
+        f"{bundle.memory_mib} to {bundle.max_memory_mib} MiB",
+        bundle.origin,
+    )
+
+
+def _row(model: ModelInfo) -> tuple[str, ...]:
+    languages = _languages(model.language_pairs, model.source_languages, model.target_languages)
+    beam_size = model.default_search.beam_size or 1
+    return (
+        *(model.name, model.version, languages, model.precision, model.device),
+        f"{model.limits.max_source_tokens} to {model.limits.max_target_tokens}",
+        "greedy" if beam_size == 1 else f"beam {beam_size}",
+        model.origin,
+    )
+
+
+def _languages(
+    pairs: Sequence[tuple[str, str]], sources: Sequence[str], targets: Sequence[str]
+) -> str:
+    """Each direction, or the numbers of languages if there are too many."""
+    listed = ", ".join(f"{source} to {target}" for source, target in pairs)
+    return listed or f"{len(sources)} to {len(targets)} languages"
+
+
+def _print(
+    found: Sequence[ModelInfo | BundleFacts],
+    rows: Sequence[tuple[str, ...]],
+    columns: tuple[str, ...],
+    as_json: bool,
+) -> None:
+    """Print models as JSON, or `rows`, with these columns before their origin."""
     if as_json:
-        typer.echo(json.dumps([dataclasses.asdict(model) for model in found], indent=2))
+        typer.echo(json.dumps([dataclasses.asdict(each) for each in found], indent=2))
         return
 
     from rich.console import Console
     from rich.table import Table
 
-    def row(model: ModelInfo) -> tuple[str, ...]:
-        pairs = ", ".join(f"{source} to {target}" for source, target in model.language_pairs)
-        pairs = pairs or f"{len(model.source_languages)} to {len(model.target_languages)} languages"
-        tokens = f"{model.limits.max_source_tokens} to {model.limits.max_target_tokens}"
-        beam_size = model.default_search.beam_size or 1
-        search = "greedy" if beam_size == 1 else f"beam {beam_size}"
-        return (model.name, model.version, pairs, model.precision, model.device, tokens, search)
-
-    columns = ("model", "version", "languages", "precision", "device", "tokens", "search")
-    table = Table(*columns, box=None)
-    for model in found:
-        table.add_row(*row(model))
+    table = Table("model", "version", "languages", "precision", *columns, "origin", box=None)
+    for row in rows:
+        table.add_row(*row)
     Console().print(table)

@@ -89,7 +89,7 @@ def _translate_with_checkpoint(
         network = checkpoint.model.to(_torch_device(options.device))
     except CheckpointError as exc:
         fail(str(exc))
-    limit, eos_id = checkpoint.config.max_positions - 1, checkpoint.config.eos_id
+    limit, eos_id = checkpoint.config.num_source_positions - 1, checkpoint.config.eos_id
     few = [(*ids[:limit], eos_id) for ids in checkpoint.tokenizer.encode_batch(sentences[:8])]
     log_to_standard_error("%(message)s")
     choose_search_threads(network, few, options.threads)
@@ -103,7 +103,7 @@ def _translate_with_checkpoint(
         batch_tokens=options.batch_tokens,
         on_progress=on_progress,
     )
-    num_cut = _num_longer(checkpoint.tokenizer, sentences, checkpoint.config.max_positions - 1)
+    num_cut = _num_longer(checkpoint.tokenizer, sentences, limit)
     return Translated(
         "checkpoint", beam_size, checkpoint.languages["target"], translations, num_cut
     )
@@ -168,7 +168,8 @@ def _translate_with_bundle(
 
 def _with_whole_position_table(bundle: Bundle) -> Bundle:
     """The bundle with the checkpoint's limit; the server splits at a shorter one, this doesn't."""
-    limits = {**bundle.manifest["limits"], "max_source_positions": bundle.config.max_positions}
+    longest = bundle.config.num_source_positions
+    limits = {**bundle.manifest["limits"], "max_source_positions": longest}
     return replace(bundle, manifest={**bundle.manifest, "limits": limits})
 
 

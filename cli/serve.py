@@ -69,7 +69,9 @@ def serve(config: Path | None, **flags: Any) -> None:
 def _parameters() -> Iterator[inspect.Parameter]:
     """The parameters of `serve` for typer: a flag for each setting, and the file."""
     for field in dataclasses.fields(Settings):
-        kind = list[Path] if field.name == "model" else type(field.default)
+        kind: Any = type(field.default)
+        if kind is tuple:
+            kind = list[Path] if field.name == "model" else list[str]
         yield _parameter(field.name, kind, _option(field))
     text = (
         f"A TOML file with settings, such as `max_rows = 32`. (env: {environment_name('config')})"

@@ -55,6 +55,14 @@ def translate(
             "translation, with tabs between. Texts are not split.",
         ),
     ] = None,
+    allow_pivot: Annotated[
+        bool | None,
+        typer.Option(
+            "--pivot/--no-pivot",
+            help="Translate through a third language where no model translates directly.",
+            show_default=False,
+        ),
+    ] = None,
     timeout: Annotated[float, typer.Option(help="Seconds for a call.", min=0.001)] = 60,
 ) -> None:
     """Translate texts, or standard input line by line.
@@ -86,6 +94,7 @@ def translate(
         split_sentences=split_sentences,
         search=Search(beam_size=beam_size, length_penalty=length_penalty),
         num_hypotheses=n_best,
+        allow_pivot=allow_pivot,
     )
     run_lines(_run(arguments, texts or [], stream))
 

@@ -156,6 +156,11 @@ def _graphs(source: ExportSource, options: ExportOptions) -> Iterator[tuple[str,
 def _alignment(source: ExportSource, options: ExportOptions) -> tuple[int, int | None]:
     """The decoder layer that aligns, and its head; None for the mean of all heads."""
     config, layer = source.config, options.alignment_layer
+    if layer is not None and config.cross_attention != "full":
+        raise ExportError(
+            f"alignment_layer must not be given with cross_attention = {config.cross_attention!r}, "
+            f"which does not say which source tokens it looks at"
+        )
     if layer is None:
         if source.alignment_head is not None:
             return source.alignment_head.layer, source.alignment_head.head
@@ -213,9 +218,9 @@ def _manifest(source: ExportSource, options: ExportOptions) -> dict[str, Any]:
         },
         "limits": {
             "max_source_positions": min(
-                source.trained_length or config.max_positions, config.max_positions
+                source.trained_length or config.num_source_positions, config.num_source_positions
             ),
-            "max_target_positions": config.max_positions,
+            "max_target_positions": config.num_target_positions,
         },
         "precision": options.precision,
         "top_k": options.top_k,

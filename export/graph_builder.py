@@ -24,6 +24,7 @@ _ELEMENT_TYPES = {
     "float16": TensorProto.FLOAT16,
     "int32": TensorProto.INT32,
     "int64": TensorProto.INT64,
+    "bool": TensorProto.BOOL,
 }
 
 Array = npt.NDArray[Any]

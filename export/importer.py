@@ -21,9 +21,11 @@ from export.huggingface.comparison import (
 from export.huggingface.directions import read_directions
 from export.huggingface.directory import ModelDirectory
 from export.huggingface.generation import default_search
+from export.huggingface.model_card import licence_of
 from export.huggingface.vocabularies import read_all_vocabularies, read_vocabularies
 from export.parity import SENTENCES, OnProgress, ParityReport, check_parity
 from model.bundle import MANIFEST_FILE, Bundle, BundleError, file_sha256
+from model.directions import Directions
 
 
 @dataclass(frozen=True)
@@ -33,10 +35,12 @@ class Imported:
     Attributes:
         proof: of the bundle's graphs, against the imported network.
         agreement: of that network with `transformers`; None where it isn't installed.
+        directions: of the bundle.
     """
 
     proof: ParityReport
     agreement: TransformersComparison | None
+    directions: Directions
 
 
 def import_directory(
@@ -92,7 +96,8 @@ def import_directory(
         )
     provenance: dict[str, Any] = {
         "imported_from": {"architecture": family.name, "directory": path.resolve().name}
-        | {"config_sha256": file_sha256(path / "config.json"), **(origin or {})},
+        | {"config_sha256": file_sha256(path / "config.json"), **(origin or {})}
+        | licence_of(path),
         "agreement": agreement and dataclasses.asdict(agreement),
     }
     arrays = {name: tensor.numpy() for name, tensor in model.state_dict().items()}
@@ -109,7 +114,7 @@ def import_directory(
             raise ExportError(str(exc)) from exc
         proof = check_parity(bundle, model, sentences, threads=threads, on_progress=on_progress)
         _record(temporary / MANIFEST_FILE, proof)
-    return Imported(proof, agreement)
+    return Imported(proof, agreement, directions)
 
 
 def _named(

@@ -64,7 +64,8 @@ class OnnxGraphs:
         for row, forced in enumerate(batch):
             length = len(forced.target_ids)
             # The scoring graph takes a single sentence without padding.
-            own = slice(row, row + 1), slice(None), slice(len(forced.source_ids))
+            kept = self._bundle.config.num_memory_rows(len(forced.source_ids))
+            own = slice(row, row + 1), slice(None), slice(kept)
             feeds = {f"cross_{name}": crosses[name][own] for name in self._names}
             feeds["target_ids"] = np.array(forced.target_ids, np.int64)
             scores, attention = self._scoring.run(["log_probabilities", "attention"], feeds)
@@ -89,7 +90,7 @@ class OnnxGraphs:
         config = self._bundle.config
         fed = pad_right([[config.bos_id, *f.target_ids[:-1]] for f in batch], config.pad_id)
         rows, length = fed.shape
-        lengths = np.array([len(forced.source_ids) for forced in batch], np.int32)
+        lengths = np.array([config.num_memory_rows(len(f.source_ids)) for f in batch], np.int32)
         feeds: dict[str, Any] = {
             "source_lengths": lengths,
             "total_sequence_length": np.array(length, np.int32),

@@ -35,7 +35,7 @@ def build_scoring(
         log_probabilities float32 [target]: of each token after those before it.
         attention float32 [target, source]: the cross-attention of `alignment_layer` at the step
             that chose the token, of `alignment_head` or, without one, averaged over heads; each row
-            sums to one.
+            sums to one. With low-rank cross-attention, [target, attention_rank].
 
     Raises:
         ExportError: a weight is missing or has the wrong shape.

@@ -61,7 +61,7 @@ def translate(
     outputs = translate_ids(model, sources, on_progress=on_progress)
     found = []
     for index, (source, ids) in enumerate(zip(sources, outputs, strict=True)):
-        limit = default_max_new_tokens(len(source), config.max_positions)
+        limit = default_max_new_tokens(len(source), config.num_target_positions)
         found.append(ForcedTranslation(index, source, [*ids, config.eos_id][:limit]))
     return found
 
@@ -102,5 +102,5 @@ def torch_outputs(
             log_probabilities[:, config.forbidden_id] = -torch.inf
         yield TorchOutputs(
             log_probabilities.numpy(),
-            weights[row, :length, : len(forced.source_ids)].numpy(),
+            weights[row, :length, : config.num_memory_rows(len(forced.source_ids))].numpy(),
         )

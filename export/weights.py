@@ -61,9 +61,17 @@ class Weights:
         return self.get(f"{name}.weight", width), self.get(f"{name}.bias", width)
 
     def embedding(self, side: str) -> Float32:
-        """The token embedding [V, D] of the "source" or "target" side."""
+        """The token embedding [V, D] of the "source" or "target" side.
+
+        Concatenated positions need one linear map after them: W [x; p] + b = W_x x + (W_p p + b).
+        What depends on the token is folded into this table, the rest into `positions`.
+        """
         owner = "target" if self._config.embedding_tying == "all" else side
-        return self._vocabulary_matrix(f"{owner}_embedding.weight", f"{side}_embedding.weight")
+        table = self._vocabulary_matrix(f"{owner}_embedding.weight", f"{side}_embedding.weight")
+        if self._config.positions != "concatenated":
+            return table
+        weight, _, _ = self._mix(side)
+        return table @ weight.T
 
     def output_projection(self) -> Float32:
         """The matrix [V, D] that turns decoder states into logits."""
@@ -78,13 +86,25 @@ class Weights:
         return self.get("output_projection.bias", self._config.vocab_size)
 
     def positions(self, side: str) -> Float32 | None:
-        """The position table [max_positions, D], or None for a model without one."""
+        """The position table [longest, D] of a side, or None for a model without one."""
         config = self._config
         if config.positions == "none":
             return None
+        is_source = side == "source"
+        length = config.num_source_positions if is_source else config.num_target_positions
         if config.positions == "learned":
-            return self.get(f"{side}_positions.weight", config.max_positions, config.d_model)
-        return sinusoidal_positions(config.max_positions, config.d_model)
+            return self.get(f"{side}_positions.weight", length, config.d_model)
+        table = sinusoidal_positions(length, config.d_model)
+        if config.positions == "sinusoidal":
+            return table
+        _, weight, bias = self._mix(side)
+        return table @ weight.T + bias
+
+    def _mix(self, side: str) -> tuple[Float32, Float32, Float32]:
+        """Of concatenated positions, W_x and W_p [D, D] and b [D]."""
+        width = self._config.d_model
+        weight, bias = self.linear(f"{side}_mix", width, 2 * width)
+        return weight[:, :width], weight[:, width:], bias
 
     def _vocabulary_matrix(self, *names: str) -> Float32:
         # A tied matrix is stored once, under one of its names.

@@ -195,7 +195,9 @@ def main(
     checkpoint = load_checkpoint(model)
     learnt, text = read_parallel(corpus, corpus_target), read_parallel(source, reference)
     words = dictionary(list(zip(learnt.sources, learnt.targets, strict=True)))
-    longest = checkpoint.config.max_positions // 4  # in words, each of which is few tokens
+    config = checkpoint.config
+    # In words, each of which is few tokens.
+    longest = min(config.num_source_positions, config.num_target_positions) // 4
     pairs = [
         pair
         for pair in zip(text.sources, text.targets, strict=True)

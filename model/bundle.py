@@ -49,6 +49,12 @@ _LARGEST = {
     "num_heads": 2**10,
     "ffn_dim": 2**20,
     "max_positions": 2**20,
+    "num_source_positions": 2**20,
+    "num_target_positions": 2**20,
+    "attention_window": 2**20,
+    "attention_buckets": 2**16,
+    "attention_rounds": 2**6,
+    "attention_rank": 2**16,
 }
 _NAME = re.compile(r"[^./\\\s]([^/\\]{0,126}[^/\\\s])?")  # travels in messages and labels
 _LANGUAGE = re.compile(r"[A-Za-z]{1,8}(-[A-Za-z0-9]{1,8}){0,8}")
@@ -193,7 +199,7 @@ class Bundle:
         """Longest source in tokens, end-of-sentence included; the server splits longer texts.
 
         It is the length that one training pair in a thousand reaches (`Checkpoint.trained_length`),
-        or the size of the position table (`config.max_positions`) where that is not known.
+        or the size of the position table (`config.num_source_positions`) where that is not known.
         """
         return int(self.manifest["limits"]["max_source_positions"])
 
@@ -209,6 +215,28 @@ class Bundle:
         By the names of `service.decoding.requests.SearchOptions`; `beam_size` is always there.
         """
         return dict(self.manifest.get("search", {}))
+
+    @property
+    def origin(self) -> str:
+        """Where the weights come from, in words; "" if the manifest does not say."""
+        provenance = self.manifest["provenance"]
+        imported = provenance.get("imported_from")
+        if not isinstance(imported, dict):
+            recipe = _words(provenance.get("recipe"))
+            return f"trained with the recipe {recipe}" if recipe else ""
+        name = _words(imported.get("hub")) or _words(imported.get("directory")) or "files"
+        facts = (
+            _words(imported.get("architecture")),
+            (revision := _words(imported.get("revision"))) and f"revision {revision[:12]}",
+            (licence := _words(imported.get("license"))) and f"licence {licence}",
+        )
+        known = ", ".join(filter(None, facts))
+        return f"imported from {name}" + (f" ({known})" if known else "")
+
+    @property
+    def num_bytes(self) -> int:
+        """Size of its files."""
+        return sum((self.path / name).stat().st_size for name in self.manifest["sha256"])
 
     @property
     def encoder_path(self) -> Path:
@@ -244,6 +272,11 @@ class Bundle:
     def weights_path(self) -> Path | None:
         """The weights that the graphs share; None if each holds its own."""
         return self.path / WEIGHTS_FILE if WEIGHTS_FILE in self.manifest["sha256"] else None
+
+    @property
+    def can_align(self) -> bool:
+        """Whether its attention says which source token a target token comes from."""
+        return self.config.cross_attention == "full"
 
     @property
     def alignment_layer(self) -> int | None:
@@ -309,11 +342,12 @@ class Bundle:
             if getattr(config, f"{name}_id", value) != value:
                 raise broken_manifest(self.path, f"special_ids.{name} contradicts architecture")
         # A source ends with end-of-sentence, so that one position holds no text.
-        for name, least in (("max_source_positions", 2), ("max_target_positions", 1)):
-            if not least <= manifest["limits"][name] <= config.max_positions:
-                raise broken_manifest(
-                    self.path, f"limits.{name} is not between {least} and {config.max_positions}"
-                )
+        for name, least, most in (
+            ("max_source_positions", 2, config.num_source_positions),
+            ("max_target_positions", 1, config.num_target_positions),
+        ):
+            if not least <= manifest["limits"][name] <= most:
+                raise broken_manifest(self.path, f"limits.{name} is not between {least} and {most}")
         if not 1 <= manifest["top_k"] <= config.vocab_size:
             raise broken_manifest(self.path, "top_k is not between 1 and the vocabulary's size")
         if self.is_resident:
@@ -422,6 +456,17 @@ def file_sha256(file: Path) -> str:
         return hashlib.file_digest(reader, "sha256").hexdigest()
 
 
+def manifest_sha256(path: Path) -> str:
+    """The SHA-256 of the manifest in the directory `path`; "" if it can't be read.
+
+    The manifest holds the checksums of all other files, so that it differs where one of them does.
+    """
+    try:
+        return file_sha256(path / MANIFEST_FILE)
+    except OSError:
+        return ""
+
+
 def installed_runtime_version() -> str | None:
     """The installed ONNX Runtime's version, found without importing it; None without one.
 
@@ -501,6 +546,11 @@ def broken_manifest(path: Path, why: str) -> BundleCorruptError:
     return BundleCorruptError(
         f"{path / MANIFEST_FILE} cannot be used: {why}; copy the bundle again, or export it again"
     )
+
+
+def _words(value: Any) -> str:
+    """A text of the provenance, which anything may have written; "" for anything else."""
+    return value[:128] if isinstance(value, str) and value.isprintable() else ""
 
 
 def _is_plain_name(name: str) -> bool:

@@ -12,8 +12,24 @@ from typing import Any, Literal, get_args
 
 Activation = Literal["relu", "gelu", "silu"]
 NormPosition = Literal["post", "pre"]
-PositionKind = Literal["sinusoidal", "learned", "none"]
+PositionKind = Literal["sinusoidal", "learned", "concatenated", "none"]
 EmbeddingTying = Literal["all", "target", "none"]
+EncoderAttention = Literal["full", "local", "strided", "lsh", "linformer"]
+CrossAttention = Literal["full", "linformer"]
+
+
+_LATER_FIELDS = {
+    "embedding_norm",
+    "forbid_pad",
+    "max_source_positions",
+    "max_target_positions",
+    "encoder_attention",
+    "cross_attention",
+    "attention_window",
+    "attention_buckets",
+    "attention_rounds",
+    "attention_rank",
+}
 
 
 class ConfigError(ValueError):
@@ -33,8 +49,21 @@ class ModelConfig:
         activation: its non-linearity ("relu" in the paper).
         norm: "post" normalises after each residual sum, as in the paper; "pre" normalises each
             sublayer's input and once more after each stack (Xiong et al., 2020).
-        positions: "sinusoidal" (section 3.5), "learned", or "none" (for tests of equivariance).
+        positions: "sinusoidal" (section 3.5), "learned", "concatenated" (sinusoidal ones beside the
+            embedding, and one linear map of both), or "none" (for tests of equivariance).
         max_positions: longest sequence, in tokens, that either side can have.
+        max_source_positions, max_target_positions: the same for one side; none for
+            `max_positions`.
+        encoder_attention: which source positions see which (`model.attention`): "full" all; "local"
+            those up to `attention_window` away; "strided" in half of the heads these, in the others
+            every `attention_window`-th; "lsh" those with similar queries; "linformer" all, through
+            `attention_rank` weighted sums of them.
+        cross_attention: what target positions see of the source: "full" each position, or
+            "linformer" `attention_rank` weighted sums, which gives no word alignments.
+        attention_window: reach of "local", reach and stride of "strided", chunk of "lsh".
+        attention_buckets, attention_rounds: of "lsh": values of a hash function (an even number),
+            and how many functions there are.
+        attention_rank: rows that "linformer" keeps of a source.
         embedding_tying: "all" shares one matrix between source embedding, target embedding and
             output projection (section 3.4); "target" the last two; "none" shares nothing.
         scale_embeddings: multiply embeddings by sqrt(d_model) (section 3.4).
@@ -61,6 +90,14 @@ class ModelConfig:
     norm: NormPosition = "post"
     positions: PositionKind = "sinusoidal"
     max_positions: int = 512
+    max_source_positions: int | None = None
+    max_target_positions: int | None = None
+    encoder_attention: EncoderAttention = "full"
+    cross_attention: CrossAttention = "full"
+    attention_window: int = 128
+    attention_buckets: int = 32
+    attention_rounds: int = 2
+    attention_rank: int = 128
     embedding_tying: EmbeddingTying = "all"
     scale_embeddings: bool = True
     embedding_norm: bool = False
@@ -85,6 +122,22 @@ class ModelConfig:
         """The token that is never chosen, if there is one."""
         return self.pad_id if self.forbid_pad else None
 
+    @property
+    def num_source_positions(self) -> int:
+        """Longest source, in tokens: the size of the encoder's position table."""
+        return self.max_source_positions or self.max_positions
+
+    @property
+    def num_target_positions(self) -> int:
+        """Longest target, in tokens: the size of the decoder's position table."""
+        return self.max_target_positions or self.max_positions
+
+    def num_memory_rows(self, num_source_tokens: int) -> int:
+        """Keys and values that the decoder sees of a source, in each head of a layer."""
+        if self.cross_attention == "linformer":
+            return self.attention_rank
+        return num_source_tokens
+
     def __post_init__(self) -> None:
         for name in (
             "vocab_size",
@@ -94,19 +147,35 @@ class ModelConfig:
             "num_heads",
             "ffn_dim",
             "max_positions",
+            "max_source_positions",
+            "max_target_positions",
+            "attention_window",
+            "attention_buckets",
+            "attention_rounds",
+            "attention_rank",
         ):
             value = getattr(self, name)
+            if value is None and name in ("max_source_positions", "max_target_positions"):
+                continue
             if not isinstance(value, int) or isinstance(value, bool) or value < 1:
                 raise ConfigError(f"{name} must be a positive integer, not {value!r}")
         if self.d_model % self.num_heads:
             raise ConfigError(f"num_heads ({self.num_heads}) must divide d_model ({self.d_model})")
-        if self.positions == "sinusoidal" and self.d_model % 2:
-            raise ConfigError(f"d_model must be even with sinusoidal positions, not {self.d_model}")
+        if self.positions in ("sinusoidal", "concatenated") and self.d_model % 2:
+            raise ConfigError(
+                f"d_model must be even with {self.positions} positions, not {self.d_model}"
+            )
+        if self.encoder_attention == "strided" and self.num_heads < 2:
+            raise ConfigError('num_heads must be at least 2 with encoder_attention = "strided"')
+        if self.attention_buckets % 2:
+            raise ConfigError(f"attention_buckets must be even, not {self.attention_buckets}")
         for name, kind in (
             ("activation", Activation),
             ("norm", NormPosition),
             ("positions", PositionKind),
             ("embedding_tying", EmbeddingTying),
+            ("encoder_attention", EncoderAttention),
+            ("cross_attention", CrossAttention),
         ):
             if getattr(self, name) not in get_args(kind):
                 choices = ", ".join(get_args(kind))
@@ -124,11 +193,12 @@ class ModelConfig:
 
     def to_dict(self) -> dict[str, Any]:
         """The fields as plain JSON values; one that came later only where it says something."""
-        fields = dataclasses.asdict(self)
-        for name in ("embedding_norm", "forbid_pad"):
-            if not fields[name]:  # so that older programs read all other models
-                del fields[name]
-        return fields
+        later = _LATER_FIELDS  # so that older programs read all other models
+        return {
+            field.name: getattr(self, field.name)
+            for field in dataclasses.fields(self)
+            if field.name not in later or getattr(self, field.name) != field.default
+        }
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> ModelConfig:

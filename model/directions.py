@@ -67,6 +67,10 @@ class Directions:
         source = "en" if "en" in self.sources else self.sources[0]
         return next((one, other) for one, other in self._pairs([source]) if one == source)
 
+    def of(self, side: Side) -> tuple[str, ...]:
+        """`sources` or `targets`."""
+        return self.sources if side == "source" else self.targets
+
     @property
     def count(self) -> int:
         """How many there are."""

@@ -62,7 +62,7 @@ def translate_sentences(
         on_progress: called after each batch with the number of sentences that it had.
     """
     asked = [index for index, text in enumerate(sentences) if text.strip()]
-    longest = model.config.max_positions - 1
+    longest = model.config.num_source_positions - 1
     sources = [
         [*ids[:longest], model.config.eos_id]
         for ids in tokenizer.encode_batch([sentences[index] for index in asked])
@@ -113,7 +113,7 @@ def translate_ids(
         lengths = torch.tensor([len(sources[index]) for index in batch], device=device)
         mask = torch.arange(width, device=device) < lengths.unsqueeze(1)
         limits = [
-            default_max_new_tokens(len(sources[index]), model.config.max_positions)
+            default_max_new_tokens(len(sources[index]), model.config.num_target_positions)
             for index in batch
         ]
         if options is None:

@@ -12,6 +12,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections import defaultdict
 from collections.abc import Iterable
@@ -89,6 +90,10 @@ class Language:
         return cls(code, frozenset(subtags), own, _written([code, *subtags]))
 
 
+# Of all that a server's models call their languages, and of requests' codes.
+_parsed = functools.lru_cache(4096)(Language.parse)
+
+
 def _written(subtags: Iterable[str]) -> str:
     """A BCP-47 tag in the usual case (RFC 5646, section 2.1.1): zh-Hans, pt-BR."""
     code, *others = subtags
@@ -155,7 +160,7 @@ def find_language(tag: str, names: Iterable[str]) -> str:
     for count in range(len(parts), min(2, len(parts)) - 1, -1):
         if (name := literal.get("-".join(parts[:count]))) is not None:
             return name
-    wanted, languages = Language.parse(tag), {name: Language.parse(name) for name in names}
+    wanted, languages = _parsed(tag), {name: _parsed(name) for name in names}
     codes = (wanted.code, _ALIASES.get(wanted.code, wanted.code))
     same = next(
         (some for code in codes if (some := [n for n in names if languages[n].code == code])), []

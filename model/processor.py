@@ -1,4 +1,4 @@
-"""What this processor can do exactly, and how much of it is ours."""
+"""What this processor can do exactly, and how much of it and of the memory is ours."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path, PurePosixPath
 _CPUINFO = Path("/proc/cpuinfo")
 _CGROUP = Path("/sys/fs/cgroup")
 _MEMBERSHIP = Path("/proc/self/cgroup")
+_UNLIMITED_BYTES = 2**60  # version 1 has no word for it, but a very large number
 _EXACT_FLAGS = {"avx512_vnni", "avx_vnni", "amx_int8"}
 
 
@@ -44,14 +45,29 @@ def num_usable_cores(cgroup: Path = _CGROUP, membership: Path = _MEMBERSHIP) -> 
     """
     has_affinity = hasattr(os, "sched_getaffinity")  # Linux
     cores = len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1
-    groups = {cgroup, cgroup / "cpu"}
-    for controllers, path in _memberships(membership):
-        if controllers == "" or "cpu" in controllers.split(","):
-            root = cgroup / "cpu" if controllers else cgroup
-            # A group is bound by the limits of those that it is in, too.
-            groups |= {root / part for part in (path, *path.parents)}
+    groups = _groups("cpu", cgroup, membership)
     quotas = [quota for group in groups if (quota := _quota(group)) is not None]
     return max(1, min(cores, *map(int, quotas)) if quotas else cores)
+
+
+def usable_memory(cgroup: Path = _CGROUP, membership: Path = _MEMBERSHIP) -> int:
+    """Bytes that this process and its children may use: the machine's, and its groups' limit.
+
+    Others use them too. Arguments as for `num_usable_cores`.
+    """
+    machine = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    groups = _groups("memory", cgroup, membership)
+    return min([machine, *(limit for group in groups if (limit := _memory_limit(group)))])
+
+
+def _groups(controller: str, cgroup: Path, membership: Path) -> set[Path]:
+    """The groups that bind this process: its own, and those that they are in."""
+    groups = {cgroup, cgroup / controller}
+    for controllers, path in _memberships(membership):
+        if controllers == "" or controller in controllers.split(","):
+            root = cgroup / controller if controllers else cgroup
+            groups |= {root / part for part in (path, *path.parents)}
+    return groups
 
 
 def _memberships(file: Path) -> list[tuple[str, PurePosixPath]]:
@@ -62,6 +78,17 @@ def _memberships(file: Path) -> list[tuple[str, PurePosixPath]]:
         return []
     fields = [line.split(":", 2) for line in lines if line.count(":") >= 2]
     return [(names, PurePosixPath(path.lstrip("/"))) for _, names, path in fields]
+
+
+def _memory_limit(group: Path) -> int:
+    """Bytes that a control group allows; 0 without a limit."""
+    for name in ("memory.max", "memory.limit_in_bytes"):
+        try:
+            limit = int((group / name).read_text())
+        except (OSError, ValueError):  # "max" is no number
+            continue
+        return limit if limit < _UNLIMITED_BYTES else 0
+    return 0
 
 
 def _quota(group: Path) -> float | None:

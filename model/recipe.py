@@ -282,12 +282,18 @@ class Recipe(_Section):
         if "vocab_size" in self.model:
             raise ValueError("model.vocab_size is set by vocabulary.vocab_size")
         config = self.model_config_for(self.vocabulary.vocab_size)
-        if self.data.max_tokens > config.max_positions:
+        longest = min(config.num_source_positions, config.num_target_positions)
+        if self.data.max_tokens > longest:
             raise ValueError(
                 f"data.max_tokens ({self.data.max_tokens}) is more than model.max_positions "
-                f"({config.max_positions})"
+                f"({longest})"
             )
         self.alignment_head(config)
+        if self.alignment.weight > 0.0 and config.cross_attention != "full":
+            raise ValueError(
+                'alignment.weight needs model.cross_attention = "full": other kinds do not say '
+                "which source tokens they look at"
+            )
         if self.alignment.weight > 0.0 and self.vocabulary.sampling_alpha > 0.0:
             raise ValueError(
                 "alignment.weight needs vocabulary.sampling_alpha = 0: alignments are of words in "

@@ -326,7 +326,7 @@ def _hypothesis(
 
 
 def _limits(model: Transformer, mask: Tensor, given: int | Sequence[int] | None) -> list[int]:
-    max_positions = model.config.max_positions
+    max_positions = model.config.num_target_positions
     lengths: list[int] = mask.sum(-1).tolist()
     if given is None:
         return [default_max_new_tokens(length, max_positions) for length in lengths]

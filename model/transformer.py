@@ -19,7 +19,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from model.config import ModelConfig
+from model.attention.linformer import project_positions
+from model.attention.local import local_mask
+from model.attention.lsh import draw_rotations, hash_buckets, keys_of, lsh_mask
+from model.attention.strided import strided_mask
+from model.config import EncoderAttention, ModelConfig
 
 # --- 3.2.1 Scaled dot-product attention -----------------------------------------------------------
 
@@ -71,8 +75,11 @@ class MultiHeadAttention(nn.Module):
         self.value = nn.Linear(config.d_model, config.d_model)
         self.output = nn.Linear(config.d_model, config.d_model)
 
-    def keys_values(self, states: Tensor) -> tuple[Tensor, Tensor]:
-        """What can be looked at: keys and values [B, H, S, K] of states [B, S, D]."""
+    def keys_values(self, states: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """What can be looked at: keys and values [B, H, S, K] of states [B, S, D].
+
+        `mask` is that of `forward`; without it, every position counts.
+        """
         return self._split(self.key(states)), self._split(self.value(states))
 
     def forward(
@@ -85,13 +92,24 @@ class MultiHeadAttention(nn.Module):
     ) -> Tensor:
         """Attends from `states`; appends the weights [B, H, T, S] to `record` if there is one."""
         query = self._split(self.query(states))  # [B, H, T, K]
-        key, value = keys_values  # [B, H, S, K]
+        return self.attend(query, *keys_values, mask, causal, record)
+
+    def attend(
+        self,
+        query: Tensor,  # [B, H, T, K]
+        key: Tensor,  # [B, H, S, K]
+        value: Tensor,  # [B, H, S, K]
+        mask: Tensor | None,
+        causal: bool = False,
+        record: list[Tensor] | None = None,
+    ) -> Tensor:
+        """All heads' attention, and the output projection of it: [B, T, D]."""
         dropout = self.dropout if self.training else 0.0
         if record is None:  # the same function, fused: faster, but it keeps its weights to itself
             mixed = F.scaled_dot_product_attention(query, key, value, mask, dropout, causal)
         else:
             if causal:
-                mask = causal_mask(states.size(1), states.device)
+                mask = causal_mask(query.size(2), query.device)
             mixed, weights = scaled_dot_product_attention(query, key, value, mask, dropout)
             record.append(weights)
         joined = mixed.transpose(1, 2).flatten(start_dim=2)  # [B, T, D]
@@ -101,6 +119,104 @@ class MultiHeadAttention(nn.Module):
         batch, length, width = states.shape
         heads = states.view(batch, length, self.num_heads, width // self.num_heads)
         return heads.transpose(1, 2)  # [B, H, S, K]
+
+
+# --- Beyond the paper: attention for long sources, see `model.attention` --------------------------
+
+
+class LocalAttention(MultiHeadAttention):
+    """Self-attention within a distance."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__(config)
+        self.window = config.attention_window
+
+    def attend(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None,
+               causal: bool = False, record: list[Tensor] | None = None) -> Tensor:  # fmt: skip
+        """As of every kind, with a smaller mask."""
+        near = local_mask(query.size(2), self.window, query.device)
+        return super().attend(query, key, value, _both(mask, near), causal, record)
+
+
+class StridedAttention(MultiHeadAttention):
+    """Self-attention within a distance in half of the heads, at regular gaps in the others."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__(config)
+        self.stride = config.attention_window
+
+    def attend(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None,
+               causal: bool = False, record: list[Tensor] | None = None) -> Tensor:  # fmt: skip
+        """As of every kind, with a smaller mask."""
+        seen = strided_mask(query.size(2), self.stride, self.num_heads, query.device)
+        return super().attend(query, key, value, _both(mask, seen), causal, record)
+
+
+class HashedAttention(MultiHeadAttention):
+    """Self-attention among similar queries, which are the keys, too."""
+
+    rotations: Tensor  # [R, H, K, buckets / 2], stored with the weights
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__(config)
+        del self.key
+        self.chunk = config.attention_window
+        rounds, buckets = config.attention_rounds, config.attention_buckets
+        rotations = draw_rotations(rounds, config.num_heads, config.head_dim, buckets)
+        self.register_buffer("rotations", rotations)
+
+    def keys_values(self, states: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Keys and values [B, H, S, K]."""
+        return keys_of(self._split(self.query(states))), self._split(self.value(states))
+
+    def attend(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None,
+               causal: bool = False, record: list[Tensor] | None = None) -> Tensor:  # fmt: skip
+        """As of every kind, with a mask that depends on the queries."""
+        batch, _, length, _ = query.shape
+        valid = query.new_ones(batch, length, dtype=torch.bool)
+        if mask is not None:
+            valid = valid & mask[:, 0, 0]
+        seen = lsh_mask(hash_buckets(query, self.rotations), valid, self.chunk)
+        return super().attend(query, key, value, seen, causal, record)
+
+
+class LowRankAttention(MultiHeadAttention):
+    """Attention to k weighted sums of the source's positions; self- or cross-attention."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__(config)
+        shape = (config.attention_rank, config.num_source_positions)
+        self.key_projection = nn.Parameter(torch.empty(shape))  # E of the paper: [k, longest]
+        self.value_projection = nn.Parameter(torch.empty(shape))  # F
+        for projection in (self.key_projection, self.value_projection):
+            nn.init.xavier_uniform_(projection)
+
+    def keys_values(self, states: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Keys and values [B, H, k, K] of states [B, S, D], without those at padding."""
+        key, value = super().keys_values(states)
+        valid = None if mask is None else mask.transpose(-2, -1)  # [B, 1, S, 1]
+        return (
+            project_positions(key, self.key_projection, valid),
+            project_positions(value, self.value_projection, valid),
+        )
+
+    def attend(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None,
+               causal: bool = False, record: list[Tensor] | None = None) -> Tensor:  # fmt: skip
+        """As of every kind, without a mask: what it forbids is not in the k rows."""
+        return super().attend(query, key, value, None, causal, record)
+
+
+ENCODER_ATTENTION: dict[EncoderAttention, type[MultiHeadAttention]] = {
+    "full": MultiHeadAttention,
+    "local": LocalAttention,
+    "strided": StridedAttention,
+    "lsh": HashedAttention,
+    "linformer": LowRankAttention,
+}
+
+
+def _both(mask: Tensor | None, other: Tensor) -> Tensor:
+    return other if mask is None else mask & other
 
 
 # --- 3.3 Position-wise feed-forward network -------------------------------------------------------
@@ -155,7 +271,7 @@ class EncoderLayer(_Layer):
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__(config)
-        self.self_attention = MultiHeadAttention(config)
+        self.self_attention = ENCODER_ATTENTION[config.encoder_attention](config)
         self.self_attention_norm = _layer_norm(config)
         self.feed_forward = FeedForward(config)
         self.feed_forward_norm = _layer_norm(config)
@@ -163,11 +279,11 @@ class EncoderLayer(_Layer):
     def forward(
         self, states: Tensor, mask: Tensor | None, record: list[Tensor] | None = None
     ) -> Tensor:
-        """[B, S, D] -> [B, S, D]; mask broadcastable to [B, H, S, S]."""
+        """[B, S, D] -> [B, S, D]; mask [B, 1, 1, S]."""
 
         def attend(x: Tensor) -> Tensor:
             attention = self.self_attention
-            return cast(Tensor, attention(x, attention.keys_values(x), mask, record=record))
+            return cast(Tensor, attention(x, attention.keys_values(x, mask), mask, record=record))
 
         states = self.residual(states, self.self_attention_norm, attend)
         return self.residual(states, self.feed_forward_norm, self.feed_forward)
@@ -179,7 +295,7 @@ class LayerCache:
 
     self_key: Tensor  # [B, H, T, K]: grows by one position a step
     self_value: Tensor  # [B, H, T, K]
-    cross_key: Tensor  # [B, H, S, K]: computed once a sentence
+    cross_key: Tensor  # [B, H, S, K]: computed once a sentence (Linformer: [B, H, k, K])
     cross_value: Tensor  # [B, H, S, K]
 
     def extend(self, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
@@ -196,7 +312,8 @@ class DecoderLayer(_Layer):
         super().__init__(config)
         self.self_attention = MultiHeadAttention(config)
         self.self_attention_norm = _layer_norm(config)
-        self.cross_attention = MultiHeadAttention(config)
+        low_rank = config.cross_attention == "linformer"
+        self.cross_attention = (LowRankAttention if low_rank else MultiHeadAttention)(config)
         self.cross_attention_norm = _layer_norm(config)
         self.feed_forward = FeedForward(config)
         self.feed_forward_norm = _layer_norm(config)
@@ -205,7 +322,7 @@ class DecoderLayer(_Layer):
         self,
         states: Tensor,  # [B, T, D]
         memory: Tensor,  # [B, S, D]
-        memory_mask: Tensor | None,  # broadcastable to [B, H, T, S]
+        memory_mask: Tensor | None,  # [B, 1, 1, S]
         record: AttentionWeights | None = None,
     ) -> Tensor:
         """All target positions at once, each blind to those after it: [B, T, D]."""
@@ -220,7 +337,7 @@ class DecoderLayer(_Layer):
         if record is not None:
             self_weights = None if record.only_cross is not None else record.decoder_self
             cross_weights = record.decoder_cross
-        cross = self.cross_attention.keys_values(memory)
+        cross = self.cross_attention.keys_values(memory, memory_mask)
         return self._sublayers(states, attend, cross, memory_mask, cross_weights)
 
     def step(self, states: Tensor, cache: LayerCache, memory_mask: Tensor | None) -> Tensor:
@@ -387,12 +504,18 @@ class Transformer(nn.Module):
         )
         self.source_positions: nn.Embedding | None = None
         self.target_positions: nn.Embedding | None = None
+        lengths = config.num_source_positions, config.num_target_positions
         if config.positions == "learned":
-            self.source_positions = nn.Embedding(config.max_positions, config.d_model)
-            self.target_positions = nn.Embedding(config.max_positions, config.d_model)
-        elif config.positions == "sinusoidal":
-            table = sinusoidal_positions(config.max_positions, config.d_model)
-            self.register_buffer("sinusoid", table, persistent=False)  # [max_positions, D]
+            self.source_positions = nn.Embedding(lengths[0], config.d_model)
+            self.target_positions = nn.Embedding(lengths[1], config.d_model)
+        elif config.positions != "none":
+            table = sinusoidal_positions(max(lengths), config.d_model)
+            self.register_buffer("sinusoid", table, persistent=False)  # [longest, D]
+        self.source_mix: nn.Linear | None = None
+        self.target_mix: nn.Linear | None = None
+        if config.positions == "concatenated":
+            self.source_mix = nn.Linear(2 * config.d_model, config.d_model)
+            self.target_mix = nn.Linear(2 * config.d_model, config.d_model)
         self.source_embedding_norm = _layer_norm(config) if config.embedding_norm else None
         self.target_embedding_norm = _layer_norm(config) if config.embedding_norm else None
         self.encoder = Encoder(config)
@@ -410,7 +533,7 @@ class Transformer(nn.Module):
         taken for padding.
 
         Raises:
-            ValueError: a sequence is longer than `max_positions` (here and in every method below).
+            ValueError: a sequence is longer than its side's limit (here and in every method below).
         """
         mask = self._source_mask(source_ids, source_mask)
         return self.decode(target_ids, self.encode(source_ids, mask), mask)
@@ -446,9 +569,10 @@ class Transformer(nn.Module):
     def start_cache(self, memory: Tensor, source_mask: Tensor) -> DecoderCache:
         """An incremental decode's state before its first token: no positions, all cross-K/V."""
         heads, head_dim = self.config.num_heads, self.config.head_dim
+        mask = _as_attention_mask(source_mask)
         empty = memory.new_empty(memory.size(0), heads, 0, head_dim)
         layers = [
-            LayerCache(empty, empty, *layer.cross_attention.keys_values(memory))
+            LayerCache(empty, empty, *layer.cross_attention.keys_values(memory, mask))
             for layer in self.decoder.each_layer()
         ]
         return DecoderCache(layers, source_mask)
@@ -491,9 +615,13 @@ class Transformer(nn.Module):
     def _embed(
         self, embedding: nn.Embedding, positions: nn.Embedding | None, ids: Tensor, start: int = 0
     ) -> Tensor:
-        length, limit = start + ids.size(1), self.config.max_positions
+        is_source = embedding is self.source_embedding
+        length, config = start + ids.size(1), self.config
+        limit = config.num_source_positions if is_source else config.num_target_positions
         if length > limit:
-            raise ValueError(f"a sequence of {length} tokens exceeds max_positions ({limit})")
+            side = "source" if is_source else "target"
+            given = "max_positions" if limit == config.max_positions else f"max_{side}_positions"
+            raise ValueError(f"a sequence of {length} tokens exceeds {given} ({limit})")
         states = embedding(ids)  # [B, S, D]
         if self.config.scale_embeddings:
             states = states * math.sqrt(self.config.d_model)
@@ -501,11 +629,18 @@ class Transformer(nn.Module):
             states = states + positions.weight[start:length]
         elif self.config.positions == "sinusoidal":
             states = states + cast(Tensor, self.sinusoid)[start:length]
-        is_source = embedding is self.source_embedding
+        elif self.config.positions == "concatenated":
+            mix = self.source_mix if is_source else self.target_mix
+            states = self._concatenate(states, start, cast(nn.Linear, mix))
         norm = self.source_embedding_norm if is_source else self.target_embedding_norm
         if norm is not None:
             states = norm(states)
         return cast(Tensor, self.dropout(states))  # section 5.4: dropout on these sums, too
+
+    def _concatenate(self, states: Tensor, start: int, mix: nn.Linear) -> Tensor:
+        """W [x; p] + b, which is W_x x + W_p p + b: addition with a map of its own for each."""
+        positions = cast(Tensor, self.sinusoid)[start : start + states.size(1)]  # [S, D]
+        return cast(Tensor, mix(torch.cat((states, positions.expand_as(states)), dim=-1)))
 
     def _source_mask(self, source_ids: Tensor, source_mask: Tensor | None) -> Tensor:
         return source_ids != self.config.pad_id if source_mask is None else source_mask

@@ -86,7 +86,7 @@ def validate(model: Transformer, data: TrainingData, *, device: torch.device) ->
 
 
 def _translate(model: Transformer, data: TrainingData, part: ValidationSet) -> list[str]:
-    limit = model.config.max_positions - 1
+    limit = model.config.num_source_positions - 1
     beam_size = data.recipe.validation.beam_size
     outputs = translate_ids(
         model,
@@ -119,7 +119,8 @@ def _samples(data: TrainingData, outputs: Mapping[str, Sequence[str]]) -> list[S
 
 def _loss(model: Transformer, text: EncodedText, device: torch.device) -> tuple[float, int]:
     config = model.config
-    text = text.at(text.not_longer_than(config.max_positions))
+    longest = min(config.num_source_positions, config.num_target_positions)
+    text = text.at(text.not_longer_than(longest))
     total, count = 0.0, 0
     for indices in plan_batches(text.lengths(), _BATCH_TOKENS, None):
         batch = make_batch(

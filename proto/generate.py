@@ -5,7 +5,8 @@
 - The Python stubs, `*_pb2*.py`. The messages' and services' type stubs come from mypy-protobuf,
   which (unlike protoc's own) types the service and repeats the field documentation.
 - `dragoman.binpb`, the contract and all its imports as a descriptor set: for clients that read it
-  instead of .proto files, and for Envoy, which transcodes between JSON and gRPC with it.
+  instead of .proto files, and for Envoy, which transcodes between JSON and gRPC with it. Without
+  admin.proto, which is not public.
 - `third_party/`, the files of Google's that the contract imports (except those that come with
   protoc), for clients that are generated from the .proto files of a clone.
 
@@ -36,6 +37,7 @@ from grpc_tools import protoc
 
 ROOT = Path(__file__).resolve().parent
 CHECK_JSON = ROOT.parent / "docker" / "envoy" / "check_json.lua"
+_PRIVATE = "admin.proto"
 _GOOGLEAPIS = Path(annotations_pb2.__file__).parents[2]
 
 
@@ -67,7 +69,7 @@ def generate_descriptor(output: Path) -> None:
     _protoc(
         "--include_imports",
         f"--descriptor_set_out={output}",
-        *_sources(),
+        *(source for source in _sources() if not source.endswith(_PRIVATE)),
         "google/rpc/error_details.proto",
     )
 

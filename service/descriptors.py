@@ -1,4 +1,4 @@
-"""File descriptors: standard streams, the limit of the process, and a warning near it."""
+"""File descriptors: standard streams, terminal, the limit of the process, a warning near it."""
 
 from __future__ import annotations
 
@@ -29,6 +29,15 @@ def open_standard_streams() -> None:
             os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
     if sys.stderr is None:  # as Python leaves it
         sys.stderr = os.fdopen(2, "w", closefd=False)
+
+
+def has_terminal() -> bool:
+    """Whether there is a terminal that sends SIGHUP when it is closed; not once it is."""
+    try:
+        os.close(os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY))
+    except OSError:
+        return False
+    return True
 
 
 def raise_limit(num_calls: int) -> None:

@@ -10,19 +10,22 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import dragoman
-from model.bundle import Bundle, BundleError, installed_runtime_version
+from model.bundle import Bundle, BundleError, installed_runtime_version, manifest_sha256
 from model.processor import num_usable_cores
 from model.tokenizer import TokenizerError
 from service.api.registry import Registry, ServedModel
+from service.api.routing import RoutingRules
 from service.engine.engine import Engine, EngineConfig
 from service.engine.metrics import ModelMetrics
 from service.errors import StartupError
+from service.lifecycle.metrics import LifecycleMetrics
 from service.observability.metrics import ServerMetrics
 from service.runtime.plan import LanedRunner
 from service.settings import Settings, shipped_models
 from service.translation.default_search import check_rows, default_search
 from service.translation.options import TranslatorLimits
 from service.translation.translator import Translator
+from service.worker.memory import check_memory
 from service.worker.opening import open_model
 from service.worker.process import ModelProcess
 
@@ -40,19 +43,45 @@ def load_models(settings: Settings, metrics: ServerMetrics) -> Registry:
         StartupError: a bundle can't be used; the message says what to do.
     """
     metrics.set_build(dragoman.__version__, installed_runtime_version() or "unknown")
-    paths = settings.model or shipped_models()
-    return Registry([load_model(path, settings, metrics) for path in _distinct(paths)])
+    if settings.idle_seconds and not _has_own_process(settings):
+        raise StartupError(
+            "setting idle_seconds: only a model in a process of its own can be put to sleep, and "
+            "on a GPU, on a single core and with in_process models run in the server's process"
+        )
+    paths = _distinct(settings.model or shipped_models())
+    if settings.device == "cpu":  # a GPU's rows follow from its free memory
+        check_memory(
+            [_manifest(path) for path in paths], settings, own_process=_has_own_process(settings)
+        )
+    models = [load_model(path, settings, metrics) for path in paths]
+    rules = RoutingRules(settings.default, not settings.no_pivot, settings.pivot_languages)
+    return Registry(models, rules, LifecycleMetrics(metrics))
 
 
-def load_model(path: Path, settings: Settings, metrics: ServerMetrics) -> ServedModel:
-    """Load the bundle at `path`. Arguments and errors as for `load_models`."""
+def load_model(
+    given: Path, settings: Settings, metrics: ServerMetrics, replaces: str = ""
+) -> ServedModel:
+    """Load the bundle in a directory. Errors as for `load_models`.
+
+    Args:
+        given: the directory, which may be a symbolic link; it is resolved once, so that all parts
+            are of one bundle.
+        settings: as for `load_models`.
+        metrics: likewise.
+        replaces: the name of the model of which this is to be another version. Its metrics show
+            nothing until it is current.
+    """
+    path = given.resolve()
+    sha256 = manifest_sha256(path)
     try:
         bundle = Bundle.load(path)
         tokenizer = bundle.tokenizer()
         search = default_search(bundle)
     except (BundleError, TokenizerError) as exc:
         raise StartupError(str(exc)) from exc
-    observer = ModelMetrics(metrics, bundle.name)
+    if replaces and bundle.name != replaces:
+        raise StartupError(f"{given} is a bundle of model {bundle.name}, not of {replaces}")
+    observer = ModelMetrics(metrics, bundle.name, is_current=not replaces)
     config = EngineConfig(
         bos_id=bundle.config.bos_id,
         eos_id=bundle.config.eos_id,
@@ -63,12 +92,28 @@ def load_model(path: Path, settings: Settings, metrics: ServerMetrics) -> Served
         engine, facts = _engine_in_own_process(bundle.name, path, settings, config, observer)
     else:
         engine, facts = _engine_in_this_process(path, settings, config, observer)
-    check_rows(bundle.name, search, engine.widest)
+    if replaces and manifest_sha256(path) != sha256:  # the process may have read another bundle
+        engine.abandon()
+        raise StartupError(f"{given} was replaced while it was opened: try again")
+    try:
+        check_rows(bundle.name, search, engine.widest)
+    except StartupError:
+        engine.abandon()
+        raise
     rows = engine.limits.max_rows
     _log.info("loaded", extra={"model": bundle.name, "rows": rows, **facts})
     observer.set_capacity(rows, settings.max_waiting, facts["cache_bytes"])
     directions = bundle.directions
-    model = ServedModel(
+    observer.describe(
+        version=bundle.version,
+        precision=bundle.precision,
+        device=settings.device,
+        # Labels have to be few, so many languages are one.
+        source=_one_or_many(directions.sources),
+        target=_one_or_many(directions.targets),
+    )
+    reopen = functools.partial(load_model, settings=settings, metrics=metrics, replaces=bundle.name)
+    return ServedModel(
         name=bundle.name,
         version=bundle.version,
         directions=directions,
@@ -84,22 +129,26 @@ def load_model(path: Path, settings: Settings, metrics: ServerMetrics) -> Served
                 settings.max_texts, settings.max_characters, settings.max_request_characters
             ),
             default_search=search,
+            can_align=bundle.can_align,
         ),
+        origin=bundle.origin,
+        observer=observer,
+        bundle=given.absolute(),
+        manifest_sha256=sha256,
+        reopen=reopen if _has_own_process(settings) else None,
     )
-    metrics.set_model(
-        model=model.name,
-        version=model.version,
-        precision=model.precision,
-        device=model.device,
-        # Labels have to be few, so many languages are one.
-        source=_one_or_many(directions.sources),
-        target=_one_or_many(directions.targets),
-    )
-    return model
 
 
 def _one_or_many(languages: Sequence[str]) -> str:
     return languages[0] if len(languages) == 1 else "multiple"
+
+
+def _manifest(path: Path) -> Bundle:
+    """The bundle, without a look into its files."""
+    try:
+        return Bundle.load(path, verify=False)
+    except BundleError as exc:
+        raise StartupError(str(exc)) from exc
 
 
 def _has_own_process(settings: Settings) -> bool:
@@ -141,4 +190,8 @@ def _engine_in_this_process(
 
 
 def _distinct(paths: Iterable[Path]) -> list[Path]:
-    return list(dict.fromkeys(path.resolve() for path in paths))
+    """The directories as they were given, without those that another one leads to as well."""
+    distinct: dict[Path, Path] = {}
+    for path in paths:
+        distinct.setdefault(path.resolve(), path)
+    return list(distinct.values())

@@ -3,29 +3,32 @@
 from __future__ import annotations
 
 import asyncio
-import concurrent.futures
 import contextlib
 import logging
 import signal
-import threading
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from dragoman.v1 import translation_pb2_grpc
 from service import descriptors
+from service.api.admin import AdminServer
 from service.api.grpc_server import bind, create_grpc_server
 from service.api.health import HealthService
 from service.api.http_endpoint import HttpEndpoint, Probes
 from service.api.interceptor import Interceptor
 from service.api.reflection import Reflection
-from service.api.registry import Registry
+from service.api.registry import Registry, ServedModel
 from service.api.request_parsing import RequestParser
 from service.api.servicer import SERVICE, TranslationServicer
 from service.decoding.requests import MAX_SUPPRESSED
 from service.engine.watchdog import Watchdog
 from service.errors import InternalError
+from service.lifecycle.idle import IdleMonitor
+from service.lifecycle.opening import in_thread
+from service.lifecycle.reloads import Reloads
 from service.observability.metrics import ServerMetrics
 from service.settings import Settings
 
@@ -56,6 +59,7 @@ class Server:
 
     Attributes:
         port, metrics_port: the bound ports, once started (the settings may say 0: any).
+        admin_port: likewise; -1 if there is none.
         probes: the state that /livez and /readyz report.
     """
 
@@ -64,6 +68,7 @@ class Server:
     ) -> None:
         self.port = 0
         self.metrics_port = 0
+        self.admin_port = -1
         self.probes = Probes()
         self._settings = settings
         self._models = models
@@ -86,65 +91,98 @@ class Server:
         )
         self._grpc: grpc.aio.Server
         self._watchdog: Watchdog
+        self._reloads: Reloads[ServedModel]
+        self._reload_asked = False  # before the models are loaded
+        self._admin: AdminServer | None = None
         self._background: list[asyncio.Task[None]] = []
         self._cut_short = asyncio.Event()
         self._draining = False
 
     async def start(self) -> None:
-        """Bind both ports, load the models, start the engines, then say SERVING.
+        """Bind the ports, load the models, start the engines, then say SERVING.
 
         Until then, calls end with UNAVAILABLE, and health is NOT_SERVING.
 
         Raises:
             StartupError: a port can't be used, or a model can't be served.
         """
-        settings = self._settings
-        self._grpc = create_grpc_server(settings, self._interceptor)
-        translation_pb2_grpc.add_TranslationServiceServicer_to_server(self._servicer, self._grpc)
-        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._grpc)
-        self._reflection.add_to(self._grpc)
+        self._grpc = create_grpc_server(self._settings, self._interceptor)
         registry: Registry | None = None
         try:
-            self.port = bind(self._grpc, settings.host, settings.port)
-            self._endpoint = HttpEndpoint(
-                self._metrics.registry, self.probes, settings.metrics_host, settings.metrics_port
-            )
-            self.metrics_port = self._endpoint.port
-            self.probes.watch(asyncio.get_running_loop())
-            await self._grpc.start()
-            registry = self._registry = await _load(self._models)
-            engines = {model.name: model.engine for model in registry}
-            self._watchdog = Watchdog(
-                engines, settings.stall_seconds, settings.hang_seconds, self._stall_changed
-            )
+            await self._listen()
+            models = self._models
+            registry = models if isinstance(models, Registry) else await in_thread(models)
+            self._registry = registry
             await registry.start()
         except BaseException:
             if registry is not None:
                 await registry.stop()
+            if self._admin is not None:
+                await self._admin.stop()
             await self._grpc.stop(None)
             await self._close_endpoint()
             raise
         self._start_serving(registry)
 
+    async def _listen(self) -> None:
+        """Bind all ports, and answer on them."""
+        settings = self._settings
+        translation_pb2_grpc.add_TranslationServiceServicer_to_server(self._servicer, self._grpc)
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._grpc)
+        self._reflection.add_to(self._grpc)
+        self.port = bind(self._grpc, settings.host, settings.port)
+        self._endpoint = HttpEndpoint(
+            self._metrics.registry, self.probes, settings.metrics_host, settings.metrics_port
+        )
+        self.metrics_port = self._endpoint.port
+        if settings.admin_port >= 0:
+            self._admin = AdminServer(settings.admin_port)
+            self.admin_port = self._admin.port
+            await self._admin.start()
+        self.probes.watch(asyncio.get_running_loop())
+        await self._grpc.start()
+
     def _start_serving(self, registry: Registry) -> None:
+        settings, models = self._settings, registry.lifecycles
+        self._watchdog = Watchdog(
+            models, settings.stall_seconds, settings.hang_seconds, self._stall_changed
+        )
+        self._reloads = Reloads(models, settings.drain_seconds)
+        if self._reload_asked:
+            self._reloads.ask()
+        if self._admin is not None:
+            self._admin.servicer.reloads = self._reloads
         self._servicer.registry = registry
         self._health.start_serving()
         self.probes.set_ready()
         self._metrics.serving.set(1)
-        self._background = [
-            asyncio.create_task(descriptors.watch(), name="descriptors"),
-            asyncio.create_task(self._watchdog.run(), name="watchdog"),
-        ]
-        for task in self._background:
-            task.add_done_callback(self._background_ended)
+        self._run("descriptors", descriptors.watch())
+        self._run("watchdog", self._watchdog.run())
+        self._run("reloads", self._reloads.run())
+        if settings.idle_seconds:
+            monitor = IdleMonitor(models.values(), settings.idle_seconds)
+            self._run("idle monitor", monitor.run())
         _log.info(
             "serving",
             extra={
-                "address": f"{self._settings.host}:{self.port}",
-                "metrics": f"http://{self._settings.metrics_host}:{self.metrics_port}/metrics",
+                "address": f"{settings.host}:{self.port}",
+                "metrics": f"http://{settings.metrics_host}:{self.metrics_port}/metrics",
+                **({"admin": self._admin.address} if self._admin is not None else {}),
                 "models": [model.name for model in registry],
             },
         )
+
+    def _run(self, name: str, work: Coroutine[Any, Any, None]) -> None:
+        """Run something in the background until the drain."""
+        task = asyncio.create_task(work, name=name)
+        task.add_done_callback(self._background_ended)
+        self._background.append(task)
+
+    def reload_changed(self) -> None:
+        """Replace each model whose bundle has changed, in the background; SIGHUP does this."""
+        self._reload_asked = True
+        if self._background:
+            self._reloads.ask()
 
     async def drain(self) -> None:
         """Say NOT_SERVING, finish the calls in progress, within the bound, and stop.
@@ -164,6 +202,7 @@ class Server:
         self.probes.set_not_ready("draining")
         self._metrics.serving.set(0)
         _log.info("draining", extra={"seconds": self._settings.drain_seconds})
+        reloads_stopped = asyncio.ensure_future(self._reloads.stop())
         ending = asyncio.ensure_future(self._end_calls())
         cut_short = asyncio.ensure_future(self._cut_short.wait())
         await asyncio.wait(
@@ -175,6 +214,9 @@ class Server:
             _log.warning("calls were still in progress at the end of the drain and are cut off")
         cut_short.cancel()
         ending.cancel()
+        await reloads_stopped
+        if self._admin is not None:
+            await self._admin.stop()
         await self._registry.stop()  # unfinished calls end with UNAVAILABLE
         await self._grpc.stop(_LAST_ANSWERS_SECONDS)
         await self._close_endpoint()
@@ -192,6 +234,9 @@ class Server:
     async def serve(self) -> None:
         """Serve until SIGTERM or SIGINT, then drain. A second signal cuts the drain short.
 
+        SIGHUP replaces the models whose bundles have changed (`reload_changed`), unless it means
+        that the server's terminal was closed: then it ends the server like SIGTERM.
+
         A signal while the models load abandons the loading thread: the process is to end.
 
         Raises:
@@ -199,16 +244,8 @@ class Server:
             InternalError: an engine failed, or hung and could not be stopped, so its model can't be
                 served. The process should end, for its supervisor to restart it.
         """
-        loop = asyncio.get_running_loop()
         asked = asyncio.Event()
-
-        def on_signal() -> None:
-            if asked.is_set():
-                self._cut_short.set()
-            asked.set()
-
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, on_signal)
+        self._handle_signals(asked)
         stopping = asyncio.ensure_future(asked.wait())
         starting = asyncio.ensure_future(self.start())
         await asyncio.wait({starting, stopping}, return_when=asyncio.FIRST_COMPLETED)
@@ -223,9 +260,29 @@ class Server:
         failing.cancel()
         stopping.cancel()
         await self.drain()
-        for model in self._registry:
-            if model.engine.has_failed:
-                raise InternalError(f"model {model.name} stopped working; the log says why")
+        for name, model in self._registry.lifecycles.items():
+            if model.has_failed:
+                raise InternalError(f"model {name} stopped working; the log says why")
+
+    def _handle_signals(self, asked: asyncio.Event) -> None:
+        """Set `asked` at a signal to stop, cut the drain short at the next, reload at SIGHUP."""
+        had_terminal = descriptors.has_terminal()
+
+        def on_stop() -> None:
+            if asked.is_set():
+                self._cut_short.set()
+            asked.set()
+
+        def on_hangup() -> None:
+            if had_terminal and not descriptors.has_terminal():
+                on_stop()
+            else:
+                self.reload_changed()
+
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, on_stop)
+        loop.add_signal_handler(signal.SIGHUP, on_hangup)
 
     async def __aenter__(self) -> Server:
         """Start."""
@@ -256,21 +313,3 @@ class Server:
         if self._endpoint is not None:
             # In a thread, because it waits for a scrape in progress.
             await asyncio.to_thread(self._endpoint.close)
-
-
-async def _load(models: Registry | Callable[[], Registry]) -> Registry:
-    """Call a function that loads models in a thread, which the process does not wait for."""
-    if isinstance(models, Registry):
-        return models
-    loaded: concurrent.futures.Future[Registry] = concurrent.futures.Future()
-    loaded.set_running_or_notify_cancel()
-
-    def load() -> None:
-        try:
-            loaded.set_result(models())
-        except BaseException as exc:
-            loaded.set_exception(exc)
-
-    # Not a pool's thread: the end of the event loop would wait for it.
-    threading.Thread(target=load, name="load", daemon=True).start()
-    return await asyncio.wrap_future(loaded)

@@ -43,12 +43,33 @@ class Settings:
         f"several by {os.pathsep!r}.",
     )
     host: str = _setting("127.0.0.1", "Address to listen on. 0.0.0.0 listens on every interface.")
+    default: tuple[str, ...] = _setting(
+        (),
+        "The model for a pair of languages, such as en-de=NAME, where several fit; repeatable, or "
+        "several separated by commas. Without one, the first that fits.",
+    )
+    no_pivot: bool = _setting(
+        False,
+        "Don't translate through a third language where no model translates directly.",
+    )
+    pivot_languages: tuple[str, ...] = _setting(
+        (),
+        "The only languages to translate through, such as en,de, the preferred one first. Default: "
+        "any, English before others.",
+    )
     port: int = _setting(50051, "Port for gRPC; 0 chooses a free one.", minimum=0, maximum=65535)
     metrics_host: str = _setting("127.0.0.1", "Address to serve /metrics on.")
     metrics_port: int = _setting(
         9464,
         "Port for Prometheus metrics over HTTP; 0 chooses a free one.",
         minimum=0,
+        maximum=65535,
+    )
+    admin_port: int = _setting(
+        -1,
+        "Port for `dragoman reload`, on loopback only: whoever can reach it can replace models. 0 "
+        "chooses a free one, -1 opens none.",
+        minimum=-1,
         maximum=65535,
     )
     device: str = _setting(
@@ -82,6 +103,13 @@ class Settings:
         "a time. 0: 64 on a CPU; on a GPU, as many as its free memory holds, up to 512.",
         minimum=0,
         maximum=4096,
+    )
+    memory_budget: int = _setting(
+        0,
+        "MiB of memory for the server and all its models. On a CPU, models that need more are "
+        "refused at the start. 0: what the machine has, or the control group allows.",
+        minimum=0,
+        maximum=2**30,
     )
     max_waiting: int = _setting(
         4096,
@@ -153,9 +181,16 @@ class Settings:
         minimum=0.0,
         maximum=86_400.0,
     )
+    idle_seconds: float = _setting(
+        0.0,
+        "A model without a call for this long is put to sleep: its process ends, and the next call "
+        "opens it again, and waits for that. 0: never.",
+        minimum=0.0,
+        maximum=31_536_000.0,
+    )
     drain_seconds: float = _setting(
         30.0,
-        "How long a drain (SIGTERM) waits for calls in progress.",
+        "How long a drain (SIGTERM, or a model that is replaced) waits for calls in progress.",
         minimum=0.0,
         maximum=86_400.0,
     )
@@ -194,9 +229,9 @@ def shipped_models() -> tuple[Path, ...]:
 
 def check(field: dataclasses.Field[Any], value: Any) -> None:
     """Raise ValueError for a value of the wrong type or out of range."""
-    if field.name == "model":
-        return
     kind = type(field.default)
+    if kind is tuple:
+        return
     if type(value) is not kind:
         raise ValueError(f"must be {describe(kind)}, not {value!r}")
     choices, low, high = (field.metadata[key] for key in ("choices", "minimum", "maximum"))

@@ -26,7 +26,7 @@ PREFIX = "DRAGOMAN_"
 _OTHERS = frozenset(
     {
         *("CONFIG", "SERVER", "DATA_ROOT", "REQUIRE_TOOLS", "CONTAINERS_DIR", "STAND_IN"),
-        *("GPU_SENTENCES", "TEST_DEVICE"),
+        *("GPU_SENTENCES", "TEST_DEVICE", "ADMIN"),
     }
 )
 # Kubernetes describes a Service `dragoman` (or `dragoman-...`) to all pods of its namespace:
@@ -55,8 +55,9 @@ def load_settings(
     Args:
         flags: from the command line; None means "not given".
         environment: usually `os.environ`. `DRAGOMAN_CONFIG` names the file if `config` does not.
-            Several models are separated as in PATH. Empty values and Kubernetes' descriptions of
-            Services are ignored. Unknown names with the prefix are logged as warnings.
+            Several models are separated as in PATH, other lists by commas. Empty values and
+            Kubernetes' descriptions of Services are ignored. Unknown names with the prefix are
+            logged as warnings.
         config: a TOML file whose keys are the settings' names.
 
     Raises:
@@ -139,6 +140,13 @@ def _convert(field: dataclasses.Field[Any], raw: Any, *, from_text: bool) -> Any
             raise ValueError(f"must be one or more directories, not {raw!r}")
         return tuple(Path(item) for item in items)
     kind: type = type(field.default)
+    if kind is tuple:
+        texts = [raw] if isinstance(raw, str) else raw
+        if isinstance(texts, (list, tuple)) and all(isinstance(text, str) for text in texts):
+            items = [item.strip() for text in texts for item in text.split(",")]
+            if all(items):
+                return tuple(items)
+        raise ValueError(f"must be one or more texts, separated by commas, not {raw!r}")
     if from_text and kind is bool:
         if raw.lower() not in _TRUTHS:
             raise ValueError(f"must be {describe(kind)}, not {raw!r}")

@@ -77,6 +77,8 @@ def _draw(name: str, parameter: torch.Tensor, config: ModelConfig) -> None:
         parameter[config.eos_id] *= 2.0  # its logit varies more, so that it wins now and then
     elif "feed_forward" in name:
         parameter.normal_(0.0, 0.5 * unit)
+    elif name.endswith(("key_projection", "value_projection")):
+        parameter.normal_(0.0, unit)
     elif "query" in name or "key" in name:
         parameter.normal_(0.0, 4.0 * unit)  # attention that looks somewhere, not everywhere
     else:

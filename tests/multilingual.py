@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -60,11 +61,14 @@ class Multilingual:
                 max_length=None,
                 max_new_tokens=MAX_NEW_TOKENS + len(forced),
                 forced_bos_token_id=forced[0] if forced else None,
-                forced_eos_token_id=None,
-                renormalize_logits=True,
             )
         tokens: list[int] = found[0].tolist()[1 + len(forced) :]
-        return tokens
+        # An EOS that the limit forces is none of our tokens.
+        return tokens[: self.longest(MAX_NEW_TOKENS)]
+
+    def longest(self, limit: int) -> int:
+        """Tokens of a translation that reaches the limit."""
+        return limit - bool(self.bundle.search.get("forced_eos"))
 
     def direction(self, source: str, target: str) -> PieceTokenizer:
         """Our tokenizer of a direction."""
@@ -73,9 +77,8 @@ class Multilingual:
         return ours.between(directions.prefix_ids(source, target), directions.start_ids(target))
 
 
-def make(path: Path, family: str) -> Multilingual:
-    """A model of `family`, imported with three languages."""
-    languages = LANGUAGES
+def make(path: Path, family: str, languages: Sequence[str] | None = LANGUAGES) -> Multilingual:
+    """A model of `family`, imported with some languages, or with all that it has."""
     if family == "marian":
         codes = (">>deu<<", ">>fra<<", ">>spa<<")
         model = foreign_models.marian(path / "model", codes=codes)
@@ -86,9 +89,21 @@ def make(path: Path, family: str) -> Multilingual:
     return Multilingual(model, tokenizer, Bundle.load(path / "bundle"))
 
 
-async def check_translations(made: Multilingual, client: AsyncClient, beam_size: int) -> None:
-    """All directions at once, each alone, and the library agree: tokens, texts, counts, bits."""
-    cases = list(itertools.product(made.directions, TEXTS))
+async def check_translations(
+    made: Multilingual,
+    client: AsyncClient,
+    beam_size: int,
+    pairs: Iterable[tuple[str, str]] | None = None,
+) -> None:
+    """Directions at once, each alone, and the library agree: tokens, texts, counts, bits.
+
+    Args:
+        made: the model.
+        client: of a server of its bundle.
+        beam_size: 1 is greedy search.
+        pairs: the directions; None for all.
+    """
+    cases = list(itertools.product(pairs or made.directions, TEXTS))
 
     async def translate(case: tuple[tuple[str, str], str]) -> Hypothesis:
         (source, target), text = case
@@ -125,7 +140,9 @@ async def check_streams(made: Multilingual, client: AsyncClient) -> None:
     """The pieces of a stream are the text of `translate`, of two sentences too."""
     text = " ".join(TEXTS)
     for source, target in made.directions:
-        [found] = (await client.translate([text], source=source, target=target)).translations
+        greedy = Search(beam_size=1)
+        batch = await client.translate([text], source=source, target=target, search=greedy)
+        [found] = batch.translations
         *pieces, end = [piece async for piece in client.stream(text, source=source, target=target)]
         assert "".join(map(str, pieces)) == found.text
         assert end.num_target_tokens == found.num_target_tokens  # type: ignore[union-attr]
@@ -182,7 +199,7 @@ async def check_limits(made: Multilingual, client: AsyncClient) -> None:
     source, target = made.directions.first
     names: dict[str, Any] = {"source": source, "target": target}
     ours = made.direction(source, target)
-    for limit in (1, 2):
+    for limit in (2, 3):
         search = Search(beam_size=2, min_new_tokens=limit)
         batch = await client.translate(
             [TEXTS[1]],
@@ -193,7 +210,7 @@ async def check_limits(made: Multilingual, client: AsyncClient) -> None:
             **names,
         )
         for hypothesis in batch.translations[0].sentences[0].hypotheses:
-            assert len(hypothesis.tokens) == limit
+            assert len(hypothesis.tokens) == made.longest(limit)
             assert hypothesis.alignment is not None
             assert len(hypothesis.alignment.links) == sum(
                 token.piece != ours.id_to_piece(ours.eos_id) for token in hypothesis.tokens

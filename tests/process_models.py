@@ -72,6 +72,12 @@ def slow_to_open(pipe: Path) -> OpenModel:
     return touchy()
 
 
+def with_its_oom_score() -> OpenModel:
+    """A model whose caches are as large as its process was likely to be killed for memory."""
+    score = int(Path("/proc/self/oom_score_adj").read_text())
+    return OpenModel(FakeRunner(LIMITS), None, cache_bytes=score)
+
+
 def laned() -> OpenModel:
     """A model in two lanes, of two rows each, that can't score."""
     return OpenModel(FakeLanes(LIMITS), None, cache_bytes=1)

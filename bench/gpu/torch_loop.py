@@ -157,7 +157,7 @@ def _measure(
 ) -> dict[str, float]:
     on_gpu = device != "cpu"
     source_ids, mask = batch(model, rows, device)
-    length = min(plan.length, network.config.max_positions)
+    length = min(plan.length, network.config.num_target_positions)
 
     def synchronize() -> None:
         if on_gpu:

@@ -48,6 +48,14 @@ def convert(config: ModelConfig, arrays: Arrays, directory: Path) -> None:
 
     if config.positions == "none":
         raise ConversionError("CTranslate2's Transformer has positions; this model has none")
+    for field, supported in (
+        ("positions", ("sinusoidal", "learned")),
+        ("encoder_attention", ("full",)),
+        ("cross_attention", ("full",)),
+    ):
+        value = getattr(config, field)
+        if value not in supported:
+            raise ConversionError(f"CTranslate2's Transformer has no {field} = {value!r}")
     spec = TransformerSpec.from_config(
         (config.num_encoder_layers, config.num_decoder_layers),
         config.num_heads,
@@ -134,17 +142,19 @@ def _fill_feed_forward(layer: Any, weights: _PeerWeights, name: str) -> None:
 
 
 def _positions(config: ModelConfig, weights: _PeerWeights, name: str) -> Array:
-    """[max_positions, d_model]: what is learned, or the sinusoid with its columns interleaved.
+    """[longest, d_model] of a side: what is learned, or the sinusoid with its columns interleaved.
 
     CTranslate2 can compute a sinusoid itself, but it puts all sines before all cosines.
     """
     if config.positions == "learned":
         return weights[f"{name}.weight"]
-    position = np.arange(config.max_positions, dtype=np.float64)[:, None]
+    is_source = name == "source_positions"
+    length = config.num_source_positions if is_source else config.num_target_positions
+    position = np.arange(length, dtype=np.float64)[:, None]
     column = np.arange(0, config.d_model, 2, dtype=np.float64)
     angle = position / 10_000 ** (column / config.d_model)
     both = np.stack((np.sin(angle), np.cos(angle)), axis=-1)
-    return both.reshape(config.max_positions, config.d_model).astype(np.float32)
+    return both.reshape(length, config.d_model).astype(np.float32)
 
 
 def _configure(spec: Any, config: ModelConfig) -> None:

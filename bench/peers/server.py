@@ -39,8 +39,8 @@ def peer_model(
     config = bundle.config
     limits = RunnerLimits(
         max_rows=policy.max_batch * policy.num_workers,
-        max_source_positions=config.max_positions,
-        max_target_positions=config.max_positions,
+        max_source_positions=config.num_source_positions,
+        max_target_positions=config.num_target_positions,
         top_k=1,
         vocab_size=config.vocab_size,
     )

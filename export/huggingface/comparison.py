@@ -89,7 +89,7 @@ def compare_with_transformers(
                 f"the imported tokenizer differs from transformers': {ids}, not {expected}, for "
                 f"{sentence!r}"
             )
-        cut = [*ids[:-1][: model.config.max_positions - 1], tokenizer.eos_id]
+        cut = [*ids[:-1][: model.config.num_source_positions - 1], tokenizer.eos_id]
         largest = max(largest, _compare(model, theirs, cut, sentence))
     return TransformersComparison(transformers.__version__, len(sentences), largest)
 
@@ -99,7 +99,7 @@ def _compare(model: Transformer, theirs: Any, ids: Sequence[int], sentence: str)
     config = model.config
     source = torch.tensor([ids])
     mask = torch.ones_like(source, dtype=torch.bool)
-    limit = default_max_new_tokens(len(ids), config.max_positions)
+    limit = default_max_new_tokens(len(ids), config.num_target_positions)
     [translation] = greedy_search(model, source, mask, limit)
     target = [*translation.token_ids, *([config.eos_id] if translation.finished else [])]
     fed = torch.tensor([[config.bos_id, *target[:-1]]])

@@ -77,10 +77,13 @@ def _among(
     try:
         sources: tuple[str, ...] = (find_language(source, codes),)
     except LanguageError:  # a group, whose members no file lists
-        sources = tuple(code for code in codes if not _has(code, token_ids)) or tuple(codes)
-    others = [code for code in codes if code not in sources] or codes
+        sources = tuple(code for code in codes if not _has(code, token_ids))
+    others = [code for code in codes if code not in sources]
     targets = tuple(dict.fromkeys(find_language(code, token_ids) for code in others))
-    return Directions(sources, targets, {code: token_ids[code] for code in targets}, "target")
+    if not targets:
+        raise LanguageError(f"it translates into none of {', '.join(codes)}")
+    chosen = {code: token_ids[code] for code in targets}
+    return Directions(sources or targets, targets, chosen, "target")  # both are one group
 
 
 def _has(code: str, token_ids: dict[str, int]) -> bool:

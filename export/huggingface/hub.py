@@ -9,7 +9,7 @@ from typing import Any
 from export.errors import ExportError
 
 _HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
-_FILES = ["*.json", "*.spm", "*.model", "*.txt", "*.safetensors", "pytorch_model*.bin"]
+_FILES = ["*.json", "*.spm", "*.model", "*.txt", "*.safetensors", "pytorch_model*.bin", "README.md"]
 
 
 def locate(source: str, revision: str | None = None) -> tuple[Path, dict[str, Any]]:

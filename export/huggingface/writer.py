@@ -77,6 +77,10 @@ def _check(config: ModelConfig) -> None:
         ("embedding_norm", config.embedding_norm, (False,)),
         ("embedding_tying", config.embedding_tying, ("all",)),
         ("positions", config.positions, ("sinusoidal",)),
+        ("encoder_attention", config.encoder_attention, ("full",)),
+        ("cross_attention", config.cross_attention, ("full",)),
+        ("max_source_positions", config.max_source_positions, (None, config.max_positions)),
+        ("max_target_positions", config.max_target_positions, (None, config.max_positions)),
     ):
         if value not in supported:
             raise ExportError(f"transformers has no network with {name} = {value!r}")

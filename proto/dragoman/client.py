@@ -93,6 +93,7 @@ class Client(BaseClient):
         split_sentences: bool | None = None,
         search: Search | None = None,
         priority: str | None = None,
+        allow_pivot: bool | None = None,
         num_hypotheses: int | None = None,
         return_tokens: bool = False,
         return_alignments: str | None = None,
@@ -113,6 +114,8 @@ class Client(BaseClient):
             split_sentences: False passes each text to the model in one piece.
             search: how to search; by default greedily.
             priority: "low", "normal" or "high": the share of the model while others wait.
+            allow_pivot: False fails the call, with NOT_FOUND, instead of translating through a
+                third language.
             num_hypotheses: number of translations of each sentence to return in `sentences`.
             return_tokens: return their tokens and the tokens' log-probabilities.
             return_alignments: "hard" returns the source token of each token, "soft" the weights
@@ -128,6 +131,7 @@ class Client(BaseClient):
             priority=priority,
             max_new_tokens=max_new_tokens,
             split_sentences=split_sentences,
+            allow_pivot=allow_pivot,
             num_hypotheses=num_hypotheses,
             return_tokens=return_tokens,
             return_alignments=return_alignments,
@@ -146,6 +150,7 @@ class Client(BaseClient):
         split_sentences: bool | None = None,
         search: Search | None = None,
         priority: str | None = None,
+        allow_pivot: bool | None = None,
         timeout: float | None = None,
         request_id: str = "",
     ) -> Generator[str | StreamEnd, None, None]:
@@ -161,6 +166,7 @@ class Client(BaseClient):
             priority=priority,
             max_new_tokens=max_new_tokens,
             split_sentences=split_sentences,
+            allow_pivot=allow_pivot,
         )
         call = self._stream_call(text, (source, target, model), options, timeout, request_id)
         while True:
@@ -276,6 +282,7 @@ class AsyncClient(BaseClient):
         split_sentences: bool | None = None,
         search: Search | None = None,
         priority: str | None = None,
+        allow_pivot: bool | None = None,
         num_hypotheses: int | None = None,
         return_tokens: bool = False,
         return_alignments: str | None = None,
@@ -292,6 +299,7 @@ class AsyncClient(BaseClient):
             priority=priority,
             max_new_tokens=max_new_tokens,
             split_sentences=split_sentences,
+            allow_pivot=allow_pivot,
             num_hypotheses=num_hypotheses,
             return_tokens=return_tokens,
             return_alignments=return_alignments,
@@ -310,6 +318,7 @@ class AsyncClient(BaseClient):
         split_sentences: bool | None = None,
         search: Search | None = None,
         priority: str | None = None,
+        allow_pivot: bool | None = None,
         timeout: float | None = None,
         request_id: str = "",
     ) -> AsyncGenerator[str | StreamEnd, None]:
@@ -323,6 +332,7 @@ class AsyncClient(BaseClient):
             priority=priority,
             max_new_tokens=max_new_tokens,
             split_sentences=split_sentences,
+            allow_pivot=allow_pivot,
         )
         call = self._stream_call(text, (source, target, model), options, timeout, request_id)
         while True:

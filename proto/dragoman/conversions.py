@@ -46,6 +46,11 @@ ENUMS: dict[str, tuple[str, Any]] = {
 }
 _DETAILS = "grpc-status-details-bin"
 _CODES = {code.value[0]: code for code in grpc.StatusCode}
+_STATES: dict[int, str] = {
+    pb.MODEL_STATE_SERVING: "serving",
+    pb.MODEL_STATE_ASLEEP: "asleep",
+    pb.MODEL_STATE_LOADING: "loading",
+}
 
 Metadata = Sequence[tuple[str, str | bytes]]
 # Errors of the texts or pairs that a message can't hold, by index; empty ones were sent.
@@ -175,6 +180,8 @@ def batch(
         model=message.model,
         **_seconds(message.timing),
         request_id=_request_id(trailing),
+        pivot_language=message.pivot_language_code,
+        pivot_model=message.pivot_model,
     )
 
 
@@ -201,6 +208,8 @@ def stream_end(message: pb.StreamSummary) -> StreamEnd:
         was_split=message.was_split,
         model=message.model,
         **_seconds(message.timing),
+        pivot_language=message.pivot_language_code,
+        pivot_model=message.pivot_model,
     )
 
 
@@ -227,6 +236,8 @@ def model_info(message: pb.Model) -> ModelInfo:
         source_languages=tuple(message.source_language_codes),
         target_languages=tuple(message.target_language_codes),
         default_search=_search(message.default_search),
+        origin=message.origin,
+        state=_STATES.get(message.state, ""),
     )
 
 

@@ -156,9 +156,12 @@ class TranslationBatch:
 
     Attributes:
         translations: one for each text, in order.
-        model: the name of the model.
+        model: the name of the model; with a pivot, of the second one.
         queue_seconds, compute_seconds: time spent on the server.
         request_id: identifies the call in the server's log.
+        pivot_language: the third language that the texts were translated through; "" if the model
+            translated directly.
+        pivot_model: the name of the model that translated into that language.
     """
 
     translations: list[Translation]
@@ -166,6 +169,8 @@ class TranslationBatch:
     queue_seconds: float
     compute_seconds: float
     request_id: str
+    pivot_language: str = ""
+    pivot_model: str = ""
 
 
 @dataclass(frozen=True)
@@ -218,6 +223,8 @@ class StreamEnd:
     model: str
     queue_seconds: float
     compute_seconds: float
+    pivot_language: str = ""
+    pivot_model: str = ""
 
 
 @dataclass(frozen=True)
@@ -250,6 +257,9 @@ class ModelInfo:
         target_languages: those that it translates into, each from every other source language.
         default_search: where a request sets no other options; None leaves a field at the contract's
             default.
+        origin: where its weights come from, in words; "" if the server does not know.
+        state: "serving", "asleep" (the next call wakes it) or "loading"; "" if the server doesn't
+            say.
     """
 
     name: str
@@ -262,6 +272,8 @@ class ModelInfo:
     source_languages: tuple[str, ...] = ()
     target_languages: tuple[str, ...] = ()
     default_search: Search = _PLAIN
+    origin: str = ""
+    state: str = ""
 
 
 @dataclass(frozen=True)

@@ -3,23 +3,32 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import dataclasses
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
+from model.bundle import manifest_sha256
 from model.directions import DirectionError, Directions
-from service.engine.interface import ServableEngine
+from service.api.routing import Leg, Route, Router, RoutingRules, listed, shortened
+from service.engine.interface import EngineObserver, ServableEngine
 from service.errors import InvalidArgumentError, NotFoundError, StartupError
+from service.lifecycle.interface import LifecycleObserver
+from service.lifecycle.model_lifecycle import ModelLifecycle
+from service.translation.options import TranslateOptions
 from service.translation.translator import Translator
 
-# Characters of a language code; RFC 5646 has none over 35.
-_LONGEST_CODE = 64
-_MAX_LISTED = 20  # names in a message, which is sent in a header
+# Of several lengths, so that the memory of more than one size of batch is taken.
+_WARM_UP_TEXTS = ("1.", "One, two, three.", "One, two, three, four, five, six, seven, eight, nine.")
+_WARM_UP_TOKENS = 16
+_MAX_LACKING = 20  # directions in a message
 
 
 @dataclass(frozen=True)
 class ServedModel:
-    """A model that is ready to translate.
+    """A version of a model that is ready to translate.
 
     Attributes:
         name: for requests.
@@ -29,6 +38,12 @@ class ServedModel:
         device: "cpu" or "cuda".
         engine: runs the model.
         translator: translates texts with the engine.
+        origin: where its weights come from, in words; "" if unknown.
+        observer: receives the engine's events.
+        bundle: the directory that it was opened from, as it was given; None if there is none.
+        manifest_sha256: of its manifest, which has the checksums of all other files.
+        reopen: opens a directory as another version of the model, in a process of its own; None if
+            it can be neither replaced nor put to sleep. Raises StartupError.
     """
 
     name: str
@@ -38,53 +53,101 @@ class ServedModel:
     device: str
     engine: ServableEngine
     translator: Translator
+    origin: str = ""
+    observer: EngineObserver = dataclasses.field(default_factory=EngineObserver)
+    bundle: Path | None = None
+    manifest_sha256: str = ""
+    reopen: Callable[[Path], ServedModel] | None = None
 
     def fits(self, source: str, target: str) -> bool:
         """Whether it translates from `source` to `target`; "" is any language."""
         return self.directions.fits(source, target)
 
-    def translator_between(self, source: str, target: str) -> Translator:
-        """The translator for a request that `Registry.resolve` gave to this model.
+    def choose(self, source: str, target: str) -> tuple[str, str]:
+        """The direction that is meant, by the model's codes.
+
+        Args:
+            source: a BCP-47 code, which can be longer or shorter than the model's; "" if only one
+                is possible.
+            target: likewise.
 
         Raises:
             InvalidArgumentError: a language is missing, or could be several of the model's; names
                 the field and the choices.
             NotFoundError: the model has no such direction.
         """
-        if self.directions.is_one:
-            return self.translator
         try:
-            return self.translator.between(source, target)
+            return self.directions.choose(source, target)
         except DirectionError as exc:
             if exc.choices:
                 raise InvalidArgumentError(f"{exc.side}_language_code", str(exc)) from exc
             raise NotFoundError(f"model {self.name}: {exc}") from exc
 
+    def is_changed(self) -> bool:
+        """Whether the bundle in its directory is another one by now, or unreadable. Blocks."""
+        return self.bundle is not None and manifest_sha256(self.bundle) != self.manifest_sha256
+
+    def lacks(self, other: ServedModel) -> list[str]:
+        """Directions that `other` translates and this one does not, as "en to de"; the first 20."""
+        lost = (f"{pair[0]} to {pair[1]}" for pair in other.directions if not self.fits(*pair))
+        return list(itertools.islice(lost, _MAX_LACKING))
+
+    async def warm_up(self) -> None:
+        """Translate a few short texts with the started engine.
+
+        Raises:
+            DragomanError: it fails.
+        """
+        translator = self.translator
+        limits = translator.limits
+        options = TranslateOptions(
+            max_new_tokens=min(_WARM_UP_TOKENS, translator.max_target_tokens)
+        )
+        longest = min(limits.max_characters, limits.max_request_characters)
+        calls = [translator.translate([text[:longest]], options) for text in _WARM_UP_TEXTS]
+        for [result] in await asyncio.gather(*calls):
+            if result.error is not None:
+                raise result.error
+
 
 class Registry:
-    """The models of a server, in order of preference.
+    """The models of a server, in order of preference, and the choice of one for a request.
+
+    Args:
+        models: the first version of each.
+        rules: how to choose among them.
+        observer: receives what happens to them.
+
+    Attributes:
+        lifecycles: of each model, by its name.
 
     Raises:
-        StartupError: no model, or two of one name.
+        StartupError: no model, two of one name, or rules that name what there is not.
     """
 
-    def __init__(self, models: Sequence[ServedModel]) -> None:
+    def __init__(
+        self,
+        models: Sequence[ServedModel],
+        rules: RoutingRules | None = None,
+        observer: LifecycleObserver | None = None,
+    ) -> None:
         if not models:
             raise StartupError(
                 "no model to serve: name a bundle directory with --model "
                 "(`dragoman export` makes one)"
             )
-        self._models: dict[str, ServedModel] = {}
+        self.lifecycles: dict[str, ModelLifecycle[ServedModel]] = {}
         for model in models:
-            if model.name in self._models:
+            if model.name in self.lifecycles:
                 raise StartupError(
                     f"two models are called {model.name!r}, and requests choose by name: serve "
                     "only one of them, or export one again with `dragoman export --name`"
                 )
-            self._models[model.name] = model
+            self.lifecycles[model.name] = ModelLifecycle(model, observer)
+        self._router = Router(self, rules or RoutingRules())
 
     def __iter__(self) -> Iterator[ServedModel]:
-        return iter(self._models.values())
+        return iter([lifecycle.current for lifecycle in self.lifecycles.values()])
 
     def get(self, name: str) -> ServedModel:
         """The model called `name`.
@@ -92,100 +155,63 @@ class Registry:
         Raises:
             NotFoundError: there is none; the message lists the models.
         """
-        if name not in self._models:
+        if name not in self.lifecycles:
             raise NotFoundError(
-                f"there is no model {_shorten(name)}; there are: {_listed(list(self._models))}"
+                f"there is no model {shortened(name)}; there are: {listed(list(self.lifecycles))}"
             )
-        return self._models[name]
+        return self.lifecycles[name].current
 
-    def resolve(self, name: str, source: str, target: str) -> ServedModel:
-        """The model for a request: by name, or the first for its languages.
+    def route(
+        self, name: str, source: str, target: str, *, allow_pivot: bool | None = None
+    ) -> Route:
+        """The model for a request, or the two that translate through a pivot language.
 
         Args:
             name: a model's name, or "" for any.
             source: a BCP-47 code, or "" if only one language is possible. If no model fits its
                 region or script, a model for the language itself does ("en" for "en-GB").
             target: likewise.
+            allow_pivot: False for one model only; None for the rules' choice.
 
         Raises:
             InvalidArgumentError: a language is missing and more than one is possible.
             NotFoundError: no such model, or none for these languages; the message lists what there
                 is.
         """
-        candidates = [self.get(name)] if name else list(self)
-        fitting: list[ServedModel] = []
-        for ranges in itertools.product(_ranges(source), _ranges(target)):
-            fitting = [model for model in candidates if model.fits(*ranges)]
-            if fitting:
-                break
-        if not fitting:  # "zh" for a model with zh-Hans alone, or with zh-Hant too
-            fitting = [m for m in candidates if m.directions.may_fit(source, target)]
-        if not fitting:
-            pairs = sorted({_described(model.directions) for model in candidates})
-            raise NotFoundError(
-                f"{'model ' + name if name else 'this server'} does not translate from "
-                f"{_shorten(source) if source else 'any language'} to "
-                f"{_shorten(target) if target else 'any language'}; "
-                f"it translates: {_listed(pairs)}"
-            )
-        for field, given, other, languages in (
-            ("source_language_code", source, target, _codes(m.directions.sources for m in fitting)),
-            ("target_language_code", target, source, _codes(m.directions.targets for m in fitting)),
-        ):
-            if not given and len(languages - {other}) > 1:
-                raise InvalidArgumentError(
-                    field, f"must be given, one of: {_listed(sorted(languages))}"
-                )
-        return fitting[0]
+        if name:
+            return self._router.named(self.get(name), source, target)
+        return self._router.route(source, target, allow_pivot=allow_pivot)
+
+    @contextlib.asynccontextmanager
+    async def lease(self, route: Route) -> AsyncIterator[Route]:
+        """The route through the versions that serve, held for one call.
+
+        Raises:
+            UnavailableError: a model was asleep and can't be opened; the next call tries again.
+            NotFoundError: a version that took over meanwhile lacks the direction.
+        """
+        async with contextlib.AsyncExitStack() as leases:
+            legs = []
+            for leg in route.legs:
+                model = await leases.enter_async_context(self.lifecycles[leg.model.name].lease())
+                is_same = model is leg.model
+                legs.append(leg if is_same else Leg(model, *model.choose(leg.source, leg.target)))
+            yield Route(tuple(legs))
 
     async def start(self) -> None:
-        """Start every engine."""
-        for model in self:
-            await model.engine.start()
+        """Serve with the first version of every model."""
+        for lifecycle in self.lifecycles.values():
+            await lifecycle.start()
 
-    async def wait_until_failed(self) -> ServedModel:
-        """Wait until an engine has failed, and return its model."""
-        ends = {asyncio.ensure_future(m.engine.wait_until_ended()): m for m in self}
+    async def wait_until_failed(self) -> None:
+        """Wait until the engine of a model that serves has ended."""
+        ends = [asyncio.ensure_future(each.wait_until_ended()) for each in self.lifecycles.values()]
         try:
-            done, _ = await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         finally:
             for end in ends:
                 end.cancel()
-        return ends[done.pop()]
 
     async def stop(self) -> None:
-        """Stop every engine at once; unfinished requests fail with UnavailableError.
-
-        Bounded: an engine that hangs is abandoned, and counts as failed.
-        """
-        await asyncio.gather(*(model.engine.stop() for model in self))
-
-
-def _ranges(code: str) -> Iterator[str]:
-    """The code, then shorter and shorter beginnings of it (RFC 4647, section 3.4)."""
-    subtags = code.split("-") if len(code) <= _LONGEST_CODE else [code]
-    for count in range(len(subtags), 0, -1):
-        if count == len(subtags) or len(subtags[count - 1]) > 1:
-            yield "-".join(subtags[:count])
-
-
-def _codes(languages: Iterable[Iterable[str]]) -> set[str]:
-    return set(itertools.chain.from_iterable(languages))
-
-
-def _described(directions: Directions) -> str:
-    if directions.is_one:
-        return " to ".join(directions.first)
-    sources, targets = directions.sources, directions.targets
-    if sources == targets:
-        return f"between {_listed(list(sources))}"
-    return f"from {_listed(list(sources))} to {_listed(list(targets))}"
-
-
-def _listed(names: list[str]) -> str:
-    more = len(names) - _MAX_LISTED
-    return ", ".join(names[:_MAX_LISTED]) + (f" and {more} more" if more > 0 else "")
-
-
-def _shorten(text: str) -> str:
-    return repr(text if len(text) <= 64 else text[:61] + "...")
+        """Stop every model at once, in bounded time; as `ModelLifecycle.stop`."""
+        await asyncio.gather(*(lifecycle.stop() for lifecycle in self.lifecycles.values()))

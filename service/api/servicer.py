@@ -22,19 +22,27 @@ from service.api.conversions import (
     score_options_of,
 )
 from service.api.registry import Registry, ServedModel
+from service.api.routing import Route
 from service.api.status import code_of
 from service.errors import InvalidArgumentError, UnavailableError
+from service.lifecycle.interface import ModelState
 from service.observability.metrics import ServerMetrics
 from service.translation.engine_call import CallArguments
 from service.translation.fairness import CooperativeYield
+from service.translation.options import TranslateOptions
 from service.translation.pair_scorer import PairResult
 from service.translation.results import TextResult
-from service.translation.translator import Translator
 
 SERVICE = pb.DESCRIPTOR.services_by_name["TranslationService"].full_name
 
 MAX_PAIRS = 100
 """Directions that a model is described with one by one; others are listed as languages."""
+
+_STATES = {
+    ModelState.SERVING: pb.MODEL_STATE_SERVING,
+    ModelState.ASLEEP: pb.MODEL_STATE_ASLEEP,
+    ModelState.LOADING: pb.MODEL_STATE_LOADING,
+}
 
 _Result = TextResult | PairResult
 _Response = pb.TranslateResponse | pb.ScoreResponse
@@ -62,13 +70,13 @@ class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
         self, request: pb.TranslateRequest, context: Context
     ) -> pb.TranslateResponse:
         """Translate all texts, in order."""
-        model, translator, call = self._begin(request, "contents", "texts")
-        results = await translator.translate(
-            list(request.contents),
-            options_of(request.options, translator.default_options),
-            **_common(call, context),
-        )
-        response = pb.TranslateResponse(model=model.name)
+        route, call = self._begin(request, "contents", "texts")
+        async with self._registry.lease(route) as served:
+            results = await served.translator.translate(
+                list(request.contents), *_options(request, served), **_common(call, context)
+            )
+        response = pb.TranslateResponse()
+        _set_models(response, route)
         await self._answer(response, results, add_translation, call)
         return response
 
@@ -76,28 +84,28 @@ class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
         self, request: pb.StreamTranslateRequest, context: Context
     ) -> AsyncIterator[pb.StreamTranslateResponse]:
         """Stream the deltas of one text, then the summary."""
-        (model, translator), call = self._resolve(request), current_call()
-        call.facts.update(model=model.name, texts=1)
-        events = translator.stream(
-            request.content,
-            options_of(request.options, translator.stream_options),
-            **_common(call, context),
-        )
-        async for event in events:
-            if isinstance(event, TextResult):
-                self._count([event], call)
-                yield pb.StreamTranslateResponse(summary=_summary(event, model))
-            elif event.text:
-                yield pb.StreamTranslateResponse(delta=pb.TextDelta(text=event.text))
+        route, call = self._route(request), current_call()
+        call.facts["texts"] = 1
+        async with self._registry.lease(route) as served:
+            events = served.translator.stream(
+                request.content, *_options(request, served), **_common(call, context)
+            )
+            async for event in events:
+                if isinstance(event, TextResult):
+                    self._count([event], call)
+                    yield pb.StreamTranslateResponse(summary=_summary(event, route))
+                elif event.text:
+                    yield pb.StreamTranslateResponse(delta=pb.TextDelta(text=event.text))
 
     async def Score(self, request: pb.ScoreRequest, context: Context) -> pb.ScoreResponse:
         """Score all pairs, in order."""
-        model, translator, call = self._begin(request, "pairs", "pairs")
+        route, call = self._begin(request, "pairs", "pairs")
         pairs = [(pair.source_text, pair.translated_text) for pair in request.pairs]
-        results = await translator.scorer.score(
-            pairs, score_options_of(request.options), **_common(call, context)
-        )
-        response = pb.ScoreResponse(model=model.name)
+        async with self._registry.lease(route) as served:
+            results = await served.legs[0].translator.scorer.score(
+                pairs, score_options_of(request.options), **_common(call, context)
+            )
+        response = pb.ScoreResponse(model=route.model.name)
         await self._answer(response, results, add_score, call)
         return response
 
@@ -105,11 +113,12 @@ class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
         self, request: pb.ListModelsRequest, context: Context
     ) -> pb.ListModelsResponse:
         """Describe every model."""
-        return pb.ListModelsResponse(models=[_describe(model) for model in self._registry])
+        registry = self._registry
+        return pb.ListModelsResponse(models=[_describe(model, registry) for model in registry])
 
     async def GetModel(self, request: pb.GetModelRequest, context: Context) -> pb.Model:
         """Describe one model."""
-        return _describe(self._registry.get(request.name))
+        return _describe(self._registry.get(request.name), self._registry)
 
     async def ListLanguages(
         self, request: pb.ListLanguagesRequest, context: Context
@@ -129,20 +138,18 @@ class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
 
     def _begin(
         self, request: pb.TranslateRequest | pb.ScoreRequest, field: str, unit: str
-    ) -> tuple[ServedModel, Translator, CallContext]:
-        """The model for a request with several texts or pairs, its translator, and its call.
-
-        Checks their number.
+    ) -> tuple[Route, CallContext]:
+        """The route of a request with several texts or pairs, and its call; checks their number.
 
         Before they are unpacked: a message of a few megabytes can hold millions of empty ones.
         """
         count = len(getattr(request, field))
         if not count:
             raise InvalidArgumentError(field, f"at least one {unit[:-1]} is needed")
-        (model, translator), call = self._resolve(request), current_call()
-        translator.limits.check_count(field, count, unit)
-        call.facts.update({"model": model.name, unit: count})
-        return model, translator, call
+        route, call = self._route(request), current_call()
+        route.model.translator.limits.check_count(field, count, unit)
+        call.facts[unit] = count
+        return route, call
 
     async def _answer(
         self, response: _Response, results: Sequence[_Result], add: _Add, call: CallContext
@@ -163,16 +170,29 @@ class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
             target_tokens=sum(result.num_target_tokens for result in results),
         )
 
-    def _resolve(
+    def _route(
         self, request: pb.TranslateRequest | pb.StreamTranslateRequest | pb.ScoreRequest
-    ) -> tuple[ServedModel, Translator]:
-        """The model for a request, and its translator for the request's direction."""
-        languages = (request.source_language_code, request.target_language_code)
-        model = self._registry.resolve(request.model, *languages)
-        return model, model.translator_between(*languages)
+    ) -> Route:
+        """The route of a request, for its log line and the metrics too."""
+        allow_pivot: bool | None = False
+        if not isinstance(request, pb.ScoreRequest):  # two models have no common probability
+            options = request.options
+            allow_pivot = options.allow_pivot if options.HasField("allow_pivot") else None
+        route = self._registry.route(
+            request.model,
+            request.source_language_code,
+            request.target_language_code,
+            allow_pivot=allow_pivot,
+        )
+        facts = current_call().facts
+        facts["model"] = route.model.name
+        if route.pivot_model:
+            facts.update(pivot_model=route.pivot_model, pivot_language=route.pivot_language)
+            self._metrics.call_pivoted(route.pivot_model, route.model.name)
+        return route
 
 
-def _describe(model: ServedModel) -> pb.Model:
+def _describe(model: ServedModel, registry: Registry) -> pb.Model:
     limits = model.translator.limits
     return pb.Model(
         name=model.name,
@@ -190,8 +210,10 @@ def _describe(model: ServedModel) -> pb.Model:
             max_rows=model.engine.limits.max_rows,
         ),
         can_score=model.engine.can_score,
+        state=_STATES[registry.lifecycles[model.name].state],
+        origin=model.origin,
         default_search=describe_search(
-            model.translator.default_options.search, model.translator.target_tokenizer
+            model.translator.default_options.search, model.translator.tokenizer.target
         ),
     )
 
@@ -213,14 +235,32 @@ def _common(call: CallContext, context: Context) -> CallArguments:
     return {"deadline": deadline, "request_id": call.request_id, "client": call.client}
 
 
-def _summary(result: TextResult, model: ServedModel) -> pb.StreamSummary:
+def _options(
+    request: pb.TranslateRequest | pb.StreamTranslateRequest, route: Route
+) -> list[TranslateOptions]:
+    """The options for each model of a route."""
+    *before, last = (leg.translator for leg in route.legs)
+    is_stream = isinstance(request, pb.StreamTranslateRequest)  # only the last model streams
+    defaults = [each.default_options for each in before]
+    defaults.append(last.stream_options if is_stream else last.default_options)
+    return [options_of(request.options, default) for default in defaults]
+
+
+def _set_models(answer: pb.TranslateResponse | pb.StreamSummary, route: Route) -> None:
+    """Set the models that translated, and the language between them."""
+    answer.model = route.model.name
+    answer.pivot_language_code = route.pivot_language
+    answer.pivot_model = route.pivot_model
+
+
+def _summary(result: TextResult, route: Route) -> pb.StreamSummary:
     summary = pb.StreamSummary(
         finish_reason=finish_reason_of(result),
         source_token_count=result.num_source_tokens,
         target_token_count=result.num_target_tokens,
         was_split=result.was_split,
-        model=model.name,
     )
+    _set_models(summary, route)
     _set_timing(summary.timing, [result])
     return summary
 

@@ -96,6 +96,12 @@ class EngineObserver:
     Called on the event loop: methods must be quick and must not raise.
     """
 
+    def on_current(self) -> None:
+        """The engine gets its model's new calls from now on."""
+
+    def on_retired(self) -> None:
+        """The engine gets no more calls: another one replaced it, or its model goes to sleep."""
+
     def on_iteration(self, iteration: Iteration) -> None:
         """The step loop reported an iteration."""
 

@@ -49,10 +49,21 @@ class ModelMetrics(EngineObserver):
 
     Labelled metrics are looked up once, since a step of a small model takes well under a
     millisecond.
+
+    A version that is to replace another one counts nothing until it is current. One that was
+    replaced still counts the sentences that it finishes, and leaves the gauges to the other.
+
+    Args:
+        metrics: of the server.
+        model: its name.
+        is_current: whether its engine gets the model's calls; otherwise from `on_current` on.
     """
 
-    def __init__(self, metrics: ServerMetrics, model: str) -> None:
+    def __init__(self, metrics: ServerMetrics, model: str, *, is_current: bool = True) -> None:
         self._model = model
+        self._counts = self._is_current = is_current
+        self._facts: list[Callable[[], None]] = []  # what `on_current` shows
+        self._set_info = functools.partial(metrics.set_model, model=model)
         self._processes = metrics.processes
         self._queue_duration = metrics.queue_duration.labels(model)
         self._first_token = metrics.first_token.labels(model)
@@ -68,7 +79,7 @@ class ModelMetrics(EngineObserver):
         self._rows_used = metrics.rows_used.labels(model)
         self._waiting = metrics.waiting.labels(model)
         self._held_back = metrics.held_back.labels(model)
-        metrics.stalled.labels(model).set(0)
+        self._stalled = metrics.stalled.labels(model)
         self._max_waiting = metrics.max_waiting.labels(model)
         self._cache_bytes = metrics.cache_bytes.labels(model)
         self._source_tokens = metrics.source_tokens.labels(model)
@@ -85,6 +96,12 @@ class ModelMetrics(EngineObserver):
             reason: metrics.finished.labels(model, reason.value) for reason in FinishReason
         }
 
+        self._show(lambda: self._stalled.set(0))
+
+    def describe(self, **labels: str) -> None:
+        """Show the version, with the labels of `dragoman_model_info`."""
+        self._show(functools.partial(self._set_info, **labels))
+
     def set_device(self, device: DeviceFigures) -> None:
         """Show the figures of a runner on a GPU."""
         self._padded_size = device.buckets.size
@@ -98,13 +115,33 @@ class ModelMetrics(EngineObserver):
 
     def set_process(self, pid: int) -> None:
         """Add the figures of the process that the model runs in."""
-        self._processes.add(self._model, pid)
+        self._show(lambda: self._processes.add(self._model, pid))
 
     def set_capacity(self, rows: int, max_waiting: int, cache_bytes: int) -> None:
         """Show what the engine can hold."""
-        self._rows.set(rows)
-        self._max_waiting.set(max_waiting)
-        self._cache_bytes.set(cache_bytes)
+        self._show(lambda: self._rows.set(rows))
+        self._show(lambda: self._max_waiting.set(max_waiting))
+        self._show(lambda: self._cache_bytes.set(cache_bytes))
+
+    def _show(self, fact: Callable[[], None]) -> None:
+        self._facts.append(fact)
+        if self._is_current:
+            fact()
+
+    def on_current(self) -> None:
+        """Show this version's figures."""
+        if self._is_current:
+            return
+        self._counts = self._is_current = True
+        for fact in self._facts:
+            fact()
+
+    def on_retired(self) -> None:
+        """Show that nothing runs, until a version is current again."""
+        self._is_current = False
+        self._processes.remove(self._model)
+        for gauge in (self._rows_used, self._waiting, self._held_back, self._cache_bytes):
+            gauge.set(0)
 
     def on_refused(self, reason: Refusal) -> None:
         """Count a refused call."""
@@ -112,8 +149,11 @@ class ModelMetrics(EngineObserver):
 
     def on_iteration(self, iteration: Iteration) -> None:
         """Observe what was encoded, stepped and scored, and the queue after it."""
-        self._waiting.set(iteration.num_waiting)
-        self._rows_used.set(iteration.num_running)
+        if not self._counts:
+            return
+        if self._is_current:
+            self._waiting.set(iteration.num_waiting)
+            self._rows_used.set(iteration.num_running)
         for seconds in iteration.queue_seconds:
             self._queue_duration.observe(seconds)
         for seconds in iteration.first_token_seconds:
@@ -134,10 +174,13 @@ class ModelMetrics(EngineObserver):
 
     def on_held_back(self, calls: int) -> None:
         """Show how many calls have sentences that are not in the queue yet."""
-        self._held_back.set(calls)
+        if self._is_current:
+            self._held_back.set(calls)
 
     def on_finished(self, result: GenerationResult, request: GenerationRequest) -> None:
         """Count a sentence that has ended, or a score."""
+        if not self._counts:
+            return
         if isinstance(request, ScoringRequest):
             # Scores wait for no row: their wait does not say whether there are too few.
             self._score_queue_duration.observe(result.queue_seconds)

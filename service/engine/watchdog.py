@@ -11,8 +11,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
+from typing import Protocol
 
-from service.engine.interface import EngineProgress, ServableEngine
+from service.engine.interface import EngineProgress
 
 _log = logging.getLogger(__name__)
 
@@ -22,6 +23,23 @@ _MAX_INTERVAL = 1.0
 # A check that comes so many intervals after the last one proves nothing: the server itself did not
 # run, and the model may not have run either (a suspended machine, a stopped process group).
 _LATE = 2.0
+
+
+class Watched(Protocol):
+    """What the watchdog watches: an engine, or a model whose engine may be replaced."""
+
+    @property
+    def has_failed(self) -> bool:
+        """As `ServableEngine.has_failed`."""
+        ...
+
+    def pulse(self) -> EngineProgress | None:
+        """As `ServableEngine.pulse`."""
+        ...
+
+    def abandon(self) -> None:
+        """As `ServableEngine.abandon`."""
+        ...
 
 
 class StallDetector:
@@ -77,7 +95,7 @@ class Watchdog:
     """Watches all models of a server. Belongs to the event loop.
 
     Args:
-        engines: by the name of the model.
+        models: by name.
         stall_seconds, hang_seconds: as for `StallDetector`.
         on_change: called with the name of a model that has stalled (True) or recovered (False).
 
@@ -87,15 +105,15 @@ class Watchdog:
 
     def __init__(
         self,
-        engines: Mapping[str, ServableEngine],
+        models: Mapping[str, Watched],
         stall_seconds: float,
         hang_seconds: float,
         on_change: Callable[[str, bool], None],
     ) -> None:
         self.stalled: set[str] = set()
         self._watched = [
-            (name, engine, StallDetector(stall_seconds, hang_seconds))
-            for name, engine in engines.items()
+            (name, model, StallDetector(stall_seconds, hang_seconds))
+            for name, model in models.items()
         ]
         self._on_change = on_change
 
@@ -109,10 +127,10 @@ class Watchdog:
 
     def check(self, now: float) -> None:
         """Check each model once; abandon those that hang."""
-        for name, engine, detector in self._watched:
-            if engine.has_failed:
+        for name, model, detector in self._watched:
+            if model.has_failed:
                 continue
-            detector.check(engine.pulse(), now)
+            detector.check(model.pulse(), now)
             extra = {"model": name, "silent_seconds": round(detector.silent_seconds, 3)}
             if detector.is_stalled and name not in self.stalled:
                 self.stalled.add(name)
@@ -124,4 +142,4 @@ class Watchdog:
                 self._on_change(name, False)
             if detector.is_hung:
                 _log.error("a model hangs: it is abandoned", extra=extra)
-                engine.abandon()
+                model.abandon()

@@ -66,6 +66,14 @@ class ServerMetrics:
         self._texts = functools.cache(
             self._counter("dragoman_texts", "Texts answered, by status.", "code").labels
         )
+        self._pivoted = functools.cache(
+            self._counter(
+                "dragoman_pivoted_calls",
+                "Calls translated through a third language: by pivot_model into it, by model from "
+                "it.",
+                *("pivot_model", "model"),
+            ).labels
+        )
         self.serving = self._gauge(
             "dragoman_serving",
             "1 while the health service says SERVING; 0 while the server starts or drains, or a "
@@ -84,6 +92,7 @@ class ServerMetrics:
         self._create_sentence_metrics()
         self._create_step_metrics()
         self._create_capacity_metrics()
+        self._create_lifecycle_metrics()
 
     def _create_sentence_metrics(self) -> None:
         """What becomes of sentences, and how long it takes."""
@@ -184,6 +193,35 @@ class ServerMetrics:
             "dragoman_graph_captures", "CUDA graphs captured at the start.", "model"
         )
 
+    def _create_lifecycle_metrics(self) -> None:
+        """Which versions of the models were opened, and which models sleep."""
+        self.model_state = self._gauge(
+            "dragoman_model_state",
+            "1 for the state that a model is in, else 0: serving, asleep or loading (being woken).",
+            *("model", "state"),
+        )
+        self.reloads = self._counter(
+            "dragoman_model_reloads",
+            "Attempts to replace a model in the running server: a new version took over (success), "
+            "or was refused (failure).",
+            *("model", "result"),
+        )
+        self.last_reload_successful = self._gauge(
+            "dragoman_model_last_reload_successful",
+            "0 if the last attempt to replace a model failed, else 1.",
+            "model",
+        )
+        self.last_load = self._gauge(
+            "dragoman_model_last_load_timestamp_seconds",
+            "When a version of a model last took over, at the start or in the running server.",
+            "model",
+        )
+        self.wakes = self._counter(
+            "dragoman_model_wakes",
+            "Attempts to open a sleeping model for a call.",
+            *("model", "result"),
+        )
+
     def _counter(self, name: str, text: str, *labels: str) -> Counter:
         return Counter(name, text, labels or ["model"], registry=self.registry)
 
@@ -200,7 +238,8 @@ class ServerMetrics:
         self._build.labels(version, onnxruntime, platform.python_version()).set(1)
 
     def set_model(self, **labels: str) -> None:
-        """Add a loaded model, with the labels of `dragoman_model_info`."""
+        """Show a version of a model, with the labels of `dragoman_model_info`."""
+        self._model.remove_by_labels({"model": labels["model"]})  # the version before
         self._model.labels(**labels).set(1)
 
     def call_started(self, method: str) -> None:
@@ -213,6 +252,10 @@ class ServerMetrics:
         self._in_flight(method).dec()
         self._requests(method, code).inc()
         self._request_duration(method).observe(seconds)
+
+    def call_pivoted(self, pivot_model: str, model: str) -> None:
+        """A call is translated by two models in sequence."""
+        self._pivoted(pivot_model, model).inc()
 
     def text_finished(self, code: str) -> None:
         """One text was answered with the gRPC status `code`."""

@@ -31,6 +31,10 @@ class ModelProcesses(Collector):
         """Add a model that runs in the child process `pid`."""
         self._pids[model] = pid
 
+    def remove(self, model: str) -> None:
+        """Remove a model whose process ends: its number may soon be another one's."""
+        self._pids.pop(model, None)
+
     def collect(self) -> Iterator[Metric]:
         """CPU time and resident memory, by model."""
         cpu = CounterMetricFamily(
@@ -43,7 +47,7 @@ class ModelProcesses(Collector):
             "Resident memory of a model's own process.",
             labels=["model"],
         )
-        for model, pid in self._pids.items():
+        for model, pid in list(self._pids.items()):
             try:
                 stat = (_PROC / str(pid) / "stat").read_text(encoding="utf-8")
             except OSError:

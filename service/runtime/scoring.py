@@ -86,9 +86,10 @@ class OnnxScorer:
         source_ids, lengths = padded(batch, self._bundle.config.pad_id)
         feeds = {"source_ids": source_ids, "source_lengths": lengths}
         arrays = self._encoder.run(self._keys_values, feeds)
+        kept = self._bundle.config.num_memory_rows
         return [
             {
-                name: np.ascontiguousarray(array[row : row + 1, :, : len(ids)])
+                name: np.ascontiguousarray(array[row : row + 1, :, : kept(len(ids))])
                 for name, array in zip(self._keys_values, arrays, strict=True)
             }
             for row, ids in enumerate(batch)

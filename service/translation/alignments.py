@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from model.tokenizer import Span, Tokenizer
 from service.decoding.requests import Hypothesis
-from service.errors import InvalidArgumentError
+from service.errors import FailedPreconditionError, InvalidArgumentError
 from service.runtime.plan import Float32
 
 # Limit of the soft alignments of one call: at four bytes each, 16 MB.
@@ -64,6 +64,19 @@ class SoftWeights:
                 f"soft alignments of more than {MAX_SOFT_WEIGHTS:,} weights (tokens of a source "
                 f"times tokens of its translation, added up), the limit of one call",
             )
+
+
+def check_can_align(can_align: bool) -> None:
+    """Refuse alignments of a model that has none.
+
+    Raises:
+        FailedPreconditionError: `can_align` is false.
+    """
+    if not can_align:
+        raise FailedPreconditionError(
+            "options.return_alignments: this model's decoder looks at weighted sums of source "
+            'tokens (cross_attention = "linformer"), so that it has no alignments'
+        )
 
 
 def alignment_of(scored: Hypothesis) -> Alignment:

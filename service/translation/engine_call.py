@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, TypedDict, Unpack
 
@@ -18,7 +20,7 @@ from service.engine.generation import Generation
 from service.engine.interface import ServableEngine
 from service.engine.quota import AdmittedCall
 from service.errors import InternalError
-from service.translation.preparation import Piece
+from service.translation.preparation import Piece, PreparedText
 
 
 class CallArguments(TypedDict, total=False):
@@ -91,6 +93,14 @@ class EngineCall:
         self._max_in_flight = max(2, 2 * engine.limits.max_rows // options.beam_size)
         self._admission: AdmittedCall | None = None
 
+    def reserve(self, piece: Piece) -> None:
+        """Ask for admission now, for a first piece about as long as `piece`.
+
+        Raises what `submit` raises.
+        """
+        if (request := self._request(piece, True)) is not None:
+            self._admitted(request)
+
     async def submit(self, piece: Piece, *, opens: bool = False) -> SubmittedPiece:
         """Submit a piece, once the quota allows it.
 
@@ -114,6 +124,22 @@ class EngineCall:
             return SubmittedPiece(piece, None)
         generation = self._admitted(request).try_submit(request)
         return None if generation is None else SubmittedPiece(piece, generation)
+
+    def submit_ahead(self, prepared: PreparedText) -> Iterator[SubmittedPiece]:
+        """Each piece of a text in order, submitted before its turn as far as the quota allows.
+
+        To be advanced when the piece before has ended. Raises what `submit` raises.
+        """
+        waiting, opening = deque(prepared.pieces), prepared.opening
+        in_flight: deque[SubmittedPiece] = deque()
+        while waiting or in_flight:
+            while waiting:
+                submitted = self.try_submit(waiting[0], opens=waiting[0] is opening)
+                if submitted is None:
+                    break
+                in_flight.append(submitted)
+                waiting.popleft()
+            yield in_flight.popleft()
 
     async def score(
         self,

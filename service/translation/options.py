@@ -126,6 +126,28 @@ class TranslateOptions:
         """Whether to return more than the text."""
         return self.num_hypotheses is not None or self.shows_tokens
 
+    def into_pivot(self, language: str) -> TranslateOptions:
+        """These options for the first model, which translates into a pivot language.
+
+        How to search stays; what concerns the translation that is returned is left out.
+
+        Args:
+            language: the pivot language.
+
+        Raises:
+            InvalidArgumentError: an option is not possible with a pivot; names the field.
+        """
+        if self.return_alignments:
+            raise InvalidArgumentError(
+                "options.return_alignments",
+                f"no model translates directly, and through {language!r} there is no alignment",
+            )
+        return TranslateOptions(
+            split_sentences=self.split_sentences,
+            search=replace(self.search, min_new_tokens=0, sampling=None),
+            priority=self.priority,
+        )
+
     def search_options(self, limits: RunnerLimits, tokenizer: Tokenizer) -> SearchOptions:
         """The engine's options for the first sentence of a text.
 

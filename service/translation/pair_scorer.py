@@ -18,6 +18,7 @@ from service.translation.alignments import (
     SourceToken,
     TargetToken,
     alignment_of,
+    check_can_align,
     given_tokens,
     source_tokens,
 )
@@ -81,6 +82,7 @@ class PairScorer:
         tokenizer: the model's.
         preparer: tokenizes texts.
         limits: the largest request that is accepted.
+        can_align: whether the model has alignments.
     """
 
     def __init__(
@@ -89,7 +91,9 @@ class PairScorer:
         tokenizer: Tokenizer,
         preparer: TextPreparer,
         limits: TranslatorLimits,
+        can_align: bool = True,
     ) -> None:
+        self._can_align = can_align
         self._engine = engine
         self._tokenizer = tokenizer
         self._preparer = preparer
@@ -116,12 +120,14 @@ class PairScorer:
         Raises:
             InvalidArgumentError: too many pairs or characters, or soft alignments that are too
                 large together; names the field.
-            FailedPreconditionError: the model can't score.
+            FailedPreconditionError: the model can't score, or not align if that is requested.
             ResourceExhaustedError: the engine is full.
             DeadlineExceededError: the deadline passed first.
             UnavailableError: the engine does not serve.
         """
         options, client = options or ScoreOptions(), shared.get("client", "")
+        if options.return_alignments:
+            check_can_align(self._can_align)
         self._limits.check_count("pairs", len(pairs), "pairs")
         names = [f"pairs[{index}].{side}" for index in range(len(pairs)) for side in _SIDES]
         texts = [text for pair in pairs for text in pair]

@@ -166,6 +166,18 @@ class TextPreparer:
                 was_split = True
         return PreparedText(list(_merged(pieces)), was_split, len(self._tokenizer.prefix_ids))
 
+    def prepare_sentence(self, separator: str, text: str) -> PreparedText:
+        """A sentence in one piece, or in several if it is too long for the model.
+
+        Args:
+            separator: white space and line markers before it.
+            text: the sentence, without NUL.
+        """
+        segment, ids = Segment(separator, text), self._ids(text)
+        if len(ids) <= self._max_tokens:
+            return PreparedText([self._piece(segment, ids)], False)
+        return PreparedText(list(self._split(segment)), True)
+
     def encode_pairs(
         self, texts: Sequence[str], *, client: str = ""
     ) -> AsyncIterator[list[int] | TextError]:

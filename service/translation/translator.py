@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import copy
 import functools
-from collections import deque
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Unpack
@@ -13,10 +12,11 @@ from typing import Unpack
 from model.directions import Directions
 from model.piece_tokenizer import PieceTokenizer
 from model.tokenizer import Tokenizer
-from service.decoding.requests import AlignmentKind, SearchOptions
+from service.decoding.requests import AlignmentKind, GenerationResult, SearchOptions
+from service.engine.generation import Generation
 from service.engine.interface import ServableEngine
 from service.errors import DragomanError, InvalidArgumentError
-from service.translation.alignments import SoftWeights
+from service.translation.alignments import SoftWeights, check_can_align
 from service.translation.detokenizer import Detokenizer
 from service.translation.engine_call import CallArguments, EngineCall, SubmittedPiece, result_of
 from service.translation.fairness import CooperativeYield
@@ -51,12 +51,14 @@ class Translator:
         limits: the largest request that is accepted.
         directions: of a multilingual model; None if it has just this one.
         default_search: of requests that don't choose another.
+        can_align: whether the model has alignments.
 
     Attributes:
         limits: the largest request that is accepted.
         default_options: of requests that choose nothing.
         stream_options: likewise, of streams: greedy, so that tokens can be sent as they are made.
-        target_tokenizer: of the translations.
+        tokenizer: the model's, for this direction.
+        preparer: segments and tokenizes for the model.
         scorer: scores translations with the same model.
     """
 
@@ -69,7 +71,9 @@ class Translator:
         limits: TranslatorLimits | None = None,
         directions: Directions | None = None,
         default_search: SearchOptions | None = None,
+        can_align: bool = True,
     ) -> None:
+        self._can_align = can_align
         self.limits = limits or TranslatorLimits()
         search = default_search or SearchOptions()
         self.default_options = TranslateOptions(search=search)
@@ -77,23 +81,23 @@ class Translator:
         self._engine = engine
         self._directions = directions
         self._detokenizer = Detokenizer(tokenizer.target)
-        self._between = functools.lru_cache(_MAX_DIRECTIONS_KEPT)(self._make_between)
+        if directions is not None:
+            self._between = functools.lru_cache(_MAX_DIRECTIONS_KEPT)(self._make_between)
         self._set_direction(
             tokenizer, TextPreparer(tokenizer, source_language, engine.limits.max_source_positions)
         )
 
     def _set_direction(self, tokenizer: Tokenizer, preparer: TextPreparer) -> None:
         engine = self._engine
-        self._tokenizer = tokenizer
-        self.target_tokenizer = tokenizer.target
-        self._preparer = preparer
+        self.tokenizer = tokenizer
+        self.preparer = preparer
         self._num_hidden = (len(tokenizer.prefix_ids), len(tokenizer.target.start_ids))
         self._search_options = functools.lru_cache(_MAX_OPTIONS_KEPT)(
             functools.partial(
                 TranslateOptions.search_options, limits=engine.widest, tokenizer=tokenizer.target
             )
         )
-        self.scorer = PairScorer(engine, tokenizer, preparer, self.limits)
+        self.scorer = PairScorer(engine, tokenizer, preparer, self.limits, self._can_align)
 
     @property
     def max_source_tokens(self) -> int:
@@ -120,12 +124,12 @@ class Translator:
     def _make_between(self, source: str, target: str) -> Translator:
         assert self._directions is not None
         source, target = self._directions.choose(source, target)
-        assert isinstance(self._tokenizer, PieceTokenizer), "no other knows languages"
-        tokenizer = self._tokenizer.between(
+        assert isinstance(self.tokenizer, PieceTokenizer), "no other knows languages"
+        tokenizer = self.tokenizer.between(
             self._directions.prefix_ids(source, target), self._directions.start_ids(target)
         )
         other = copy.copy(self)
-        other._set_direction(tokenizer, self._preparer.between(tokenizer, source))
+        other._set_direction(tokenizer, self.preparer.between(tokenizer, source))
         return other
 
     async def translate(
@@ -149,25 +153,25 @@ class Translator:
         Raises:
             InvalidArgumentError: too many texts or characters, a bad option, or soft alignments
                 that are too large together; names the field.
-            FailedPreconditionError: alignments are requested, and the model can't score.
+            FailedPreconditionError: alignments are requested, and the model can't score or align.
             ResourceExhaustedError: the engine is full.
             DeadlineExceededError: the deadline passed first.
             UnavailableError: the engine does not serve.
         """
         options, client = options or self.default_options, shared.get("client", "")
-        self.limits.check_count("contents", len(texts), "texts")
-        names = [f"contents[{index}]" for index in range(len(texts))]
-        await self._preparer.check_lengths(self.limits, "contents", names, texts, client)
-        call = self._call(options, shared)
+        await self.check_texts(texts, client)
+        if options.return_alignments:
+            check_can_align(self._can_align)
+        call = self.call(options, shared)
         if options.return_alignments:
             await self._engine.prepare_scoring()
         try:
             pending: list[PendingText | TextError] = []
-            async for prepared in self._preparer.prepare_all(
+            async for prepared in self.preparer.prepare_all(
                 texts, split_sentences=options.split_sentences, client=client
             ):
                 if isinstance(prepared, PreparedText):
-                    pieces = await self._submit(prepared, call)
+                    pieces = await self.submit(prepared, call)
                     pending.append(PendingText(prepared, pieces, call.started_at))
                 else:
                     pending.append(prepared)
@@ -175,7 +179,7 @@ class Translator:
                 await self._submit_alignments(pending, call, options.return_alignments)
             yielder = CooperativeYield()
             return [
-                await self._finish(text, f"contents[{index}]", options, yielder)
+                await self.finish(text, f"contents[{index}]", options, yielder)
                 for index, text in enumerate(pending)
             ]
         finally:
@@ -202,26 +206,37 @@ class Translator:
         """
         options, client = options or self.stream_options, shared.get("client", "")
         options.check_streamable()
-        self.limits.check_length("content", len(text))
-        [length] = await self._preparer.lengths([text], client=client)
-        self.limits.check_length("content", length, NORMALISED)
-        call = self._call(options, shared)
+        await self.check_text(text, client)
+        call = self.call(options, shared)
         try:
-            prepared = await self._preparer.prepare_one(
+            prepared = await self.preparer.prepare_one(
                 text, split_sentences=options.split_sentences, client=client
             )
             pending = PendingText(prepared, [], call.started_at)
             deltas = []
-            async for delta in self._deltas(call, pending):
-                deltas.append(delta)
-                yield StreamDelta(delta)
+            for submitted in call.submit_ahead(prepared):
+                async for delta in self.deltas(submitted, pending):
+                    deltas.append(delta)
+                    yield StreamDelta(delta)
             yield pending.result("".join(deltas))
         except TextError as exc:
             raise InvalidArgumentError("content", str(exc)) from exc
         finally:
             call.close()
 
-    async def _submit(self, prepared: PreparedText, call: EngineCall) -> list[SubmittedPiece]:
+    async def check_texts(self, texts: Sequence[str], client: str) -> None:
+        """Raise InvalidArgumentError for too many texts or characters; names the field."""
+        self.limits.check_count("contents", len(texts), "texts")
+        names = [f"contents[{index}]" for index in range(len(texts))]
+        await self.preparer.check_lengths(self.limits, "contents", names, texts, client)
+
+    async def check_text(self, text: str, client: str) -> None:
+        """The same for a single text, of a stream."""
+        self.limits.check_length("content", len(text))
+        [length] = await self.preparer.lengths([text], client=client)
+        self.limits.check_length("content", length, NORMALISED)
+
+    async def submit(self, prepared: PreparedText, call: EngineCall) -> list[SubmittedPiece]:
         """Submit every piece of a text."""
         submitted: list[SubmittedPiece] = []
         opening = prepared.opening
@@ -244,7 +259,7 @@ class Translator:
                 result = await submitted.generation.result()
                 source_ids = submitted.generation.request.source_ids
                 for hypothesis in result.hypotheses if result.error is None else ():
-                    end = (self._tokenizer.eos_id,) if hypothesis.ended else ()
+                    end = (self.tokenizer.eos_id,) if hypothesis.ended else ()
                     target_ids = (*hypothesis.token_ids, *end)
                     if kind == "soft":
                         weights.add(
@@ -252,40 +267,34 @@ class Translator:
                         )
                     submitted.scorings.append(await call.score(source_ids, target_ids, kind))
 
-    def _call(self, options: TranslateOptions, shared: CallArguments) -> EngineCall:
+    def call(self, options: TranslateOptions, shared: CallArguments) -> EngineCall:
         """The engine call of a request. Raises InvalidArgumentError for bad options."""
         search = self._search_options(options)
-        return EngineCall(self._engine, search, options.priority, self._tokenizer, **shared)
+        return EngineCall(self._engine, search, options.priority, self.tokenizer, **shared)
 
-    async def _deltas(self, call: EngineCall, pending: PendingText) -> AsyncIterator[str]:
-        """Submit the pieces of a text, and yield their translations in order as they are made."""
-        waiting, opening = deque(pending.prepared.pieces), pending.prepared.opening
-        in_flight: deque[SubmittedPiece] = deque()
-        while waiting or in_flight:
-            while waiting:
-                submitted = call.try_submit(waiting[0], opens=waiting[0] is opening)
-                if submitted is None:
-                    break
-                in_flight.append(submitted)
-                waiting.popleft()
-            submitted = in_flight.popleft()
-            if copied := submitted.copied:
-                yield copied
-            generation = submitted.generation
-            if generation is None:
-                continue
-            text = self._detokenizer.stream()
-            async for token_ids in generation:
-                if delta := text.add(token_ids):
-                    yield delta
-            result = (await generation.result()).without(self._num_hidden[1])
-            if result.error is not None:
-                raise result.error
-            pending.generated.append((generation, result))
-            if delta := text.finish():
+    async def deltas(self, submitted: SubmittedPiece, pending: PendingText) -> AsyncIterator[str]:
+        """Yield the translation of a piece of a text as it is made, and add it to the text."""
+        if copied := submitted.copied:
+            yield copied
+        generation = submitted.generation
+        if generation is None:
+            return
+        text = self._detokenizer.stream()
+        async for token_ids in generation:
+            if delta := text.add(token_ids):
                 yield delta
+        result = await self.result_of(generation)
+        if result.error is not None:
+            raise result.error
+        pending.generated.append((generation, result))
+        if delta := text.finish():
+            yield delta
 
-    async def _finish(
+    async def result_of(self, generation: Generation) -> GenerationResult:
+        """The result of a piece, without what every translation begins with; with its error."""
+        return (await result_of(generation)).without(self._num_hidden[1])
+
+    async def finish(
         self,
         pending: PendingText | TextError,
         field: str,
@@ -302,7 +311,7 @@ class Translator:
             texts.append(submitted.copied)
             if submitted.generation is None:
                 continue
-            result = (await result_of(submitted.generation)).without(self._num_hidden[1])
+            result = await self.result_of(submitted.generation)
             pending.generated.append((submitted.generation, result))
             scores = [await result_of(scoring) for scoring in submitted.scorings]
             for failed in (result, *scores):
@@ -310,7 +319,7 @@ class Translator:
             if error is None and options.returns_sentences:
                 scored = [hypothesis for score in scores for hypothesis in score.hypotheses]
                 pending.sentences.append(
-                    sentence_result(submitted.piece, result, self._tokenizer, options, scored)
+                    sentence_result(submitted.piece, result, self.tokenizer, options, scored)
                 )
-            texts.append(self._tokenizer.target.decode(result.token_ids))
+            texts.append(self.tokenizer.target.decode(result.token_ids))
         return pending.result("" if error else "".join(texts), error)

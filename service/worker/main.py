@@ -229,7 +229,7 @@ def main(descriptor: int, log_level: str, log_format: str) -> None:
     """
     # The server decides when to end: Ctrl-C at a terminal goes to both, and calls in progress are
     # to be answered first. Until here, `ModelProcess` has blocked these signals.
-    signals = (signal.SIGINT, signal.SIGTERM)
+    signals = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     for number in signals:
         signal.signal(number, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, signals)

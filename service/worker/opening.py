@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from service.runtime.cpu.runner import OnnxRunner
     from service.runtime.cuda.runner import DeviceRunner
 
-_CPU_ROWS = 64
+CPU_ROWS = 64
+"""Rows of a model on a CPU, unless the settings say otherwise."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +87,7 @@ def _runner(
     if settings.device == "cpu":
         from service.runtime.cpu.lanes import cpu_runner
 
-        return cpu_runner(bundle, settings.max_rows or _CPU_ROWS, sessions)
+        return cpu_runner(bundle, settings.max_rows or CPU_ROWS, sessions)
     from service.runtime.cuda.runner import DeviceOptions, DeviceRunner
 
     options = DeviceOptions(

@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 from service.batching.config import EngineConfig
 from service.batching.events import Listener
@@ -17,6 +18,8 @@ from service.runtime.plan import RunnerLimits
 from service.worker.client import MEMORY_HINT, ProcessLoop, how_it_ended, may_lack_memory
 from service.worker.messages import PIECE_BYTES, Frames, NotOpened, Open, Opened, framed
 from service.worker.opening import OpenModel
+
+_MOST_LIKELY = "1000"  # the largest oom_score_adj: proc_pid_oom_score_adj(5)
 
 
 class ModelProcess:
@@ -46,7 +49,7 @@ class ModelProcess:
     ) -> None:
         self._name = name
         self._connection, theirs = socket.socketpair()
-        with theirs, _blocked(signal.SIGINT, signal.SIGTERM):
+        with theirs, _blocked(signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             arguments = [str(theirs.fileno()), log_level, log_format]
             self._process = subprocess.Popen(
                 # With this process's module path.
@@ -59,7 +62,8 @@ class ModelProcess:
                 pass_fds=[theirs.fileno()],
             )
         self.pid = self._process.pid
-        opened = self._open(Open(open_model))
+        with _killed_first(self.pid):
+            opened = self._open(Open(open_model))
         self.limits: RunnerLimits = opened.limits
         self.widest: RunnerLimits = opened.widest
         self.num_lanes = opened.num_lanes
@@ -106,6 +110,23 @@ class ModelProcess:
         except ConnectionError:  # it ended before it had read what it was sent
             pass
         return None
+
+
+@contextlib.contextmanager
+def _killed_first(pid: int) -> Iterator[None]:
+    """Have the kernel kill this process if memory runs out meanwhile, and not one that serves."""
+    file = Path(f"/proc/{pid}/oom_score_adj")
+    try:
+        before = file.read_text(encoding="ascii")
+        file.write_text(_MOST_LIKELY, encoding="ascii")
+    except OSError:  # it has ended, or this is not Linux
+        yield
+        return
+    try:
+        yield
+    finally:
+        with contextlib.suppress(OSError):
+            file.write_text(before, encoding="ascii")
 
 
 @contextlib.contextmanager

@@ -46,7 +46,7 @@ async def fails_to_start(*arguments: str | Path) -> str:
     assert "Traceback" not in message
     # Before it may stand which models were loaded.
     *logged, last = map(json.loads, message.splitlines())
-    assert {line["message"] for line in logged} <= {"loaded"}
+    assert {line["message"] for line in logged} <= {"loaded", "memory"}
     assert last["level"] == "critical"
     return str(last["message"])
 

@@ -200,6 +200,10 @@ async def test_many_languages_are_listed_in_few_bytes(tokenizer: Tokenizer) -> N
             await made.client.translate(["a"], source="en", target="xx")
         assert caught.value.code is grpc.StatusCode.NOT_FOUND
         assert len(caught.value.message) < 500
+        with pytest.raises(TranslationError, match="must be given, one of: aa") as caught:
+            await made.client.translate(["a"], model="many", source="aa")
+        assert caught.value.field == "target_language_code"
+        assert len(caught.value.message) < 500
 
 
 async def test_a_model_tells_its_limits(real: Running) -> None:

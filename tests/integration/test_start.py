@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import signal
 import socket
 import threading
 import urllib.error
@@ -154,3 +155,24 @@ async def test_connections_beyond_the_open_files_are_refused_and_told_of(bundle_
             writer.close()
         async with AsyncClient(server.address, timeout=60) as client:
             assert (await client.translate(["A dog."])).translations[0].error is None
+
+
+async def test_a_server_whose_terminal_is_closed_ends(bundle_path: Path) -> None:
+    """SIGHUP replaces models otherwise, of a server in a terminal too."""
+    terminal, its_end = os.openpty()
+    process = await dragoman(
+        *("serve", "--port", "0", "--metrics-port", "0", "--in-process", "--model", bundle_path),
+        *("--log-format", "json"),
+        preexec_fn=lambda: os.login_tty(its_end),
+    )
+    os.close(its_end)
+    with os.fdopen(terminal, "rb") as screen:
+
+        def read_until(message: str) -> None:
+            while json.loads(screen.readline())["message"] != message:
+                pass
+
+        await asyncio.to_thread(read_until, "serving")
+        process.send_signal(signal.SIGHUP)
+        await asyncio.to_thread(read_until, "not reloaded: its bundle is unchanged")
+    assert await process.wait() == 0

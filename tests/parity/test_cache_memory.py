@@ -10,7 +10,8 @@ import pytest
 from model.bundle import Bundle
 from service.batching.scheduler import Scheduler
 from service.decoding.requests import FinishReason, SearchOptions
-from service.runtime.cpu.runner import OnnxRunner, cache_shape
+from service.runtime.cpu.kv_cache import cache_shape
+from service.runtime.cpu.runner import OnnxRunner
 from service.runtime.plan import RunnerLimits
 from tests.factories import tiny_bundle
 from tests.searches import run_all, search

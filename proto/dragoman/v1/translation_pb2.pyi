@@ -198,6 +198,38 @@ FINISH_REASON_ERROR: FinishReason.ValueType  # 5
 """An error ended it; see the status."""
 Global___FinishReason: _TypeAlias = FinishReason  # noqa: Y015
 
+class _ModelState:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _ModelStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ModelState.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    MODEL_STATE_UNSPECIFIED: _ModelState.ValueType  # 0
+    """Unknown: an older server."""
+    MODEL_STATE_SERVING: _ModelState.ValueType  # 1
+    """It translates."""
+    MODEL_STATE_ASLEEP: _ModelState.ValueType  # 2
+    """It had no calls for some time (`dragoman serve --idle-seconds`). The next call wakes it and waits
+    for that.
+    """
+    MODEL_STATE_LOADING: _ModelState.ValueType  # 3
+    """It is being woken."""
+
+class ModelState(_ModelState, metaclass=_ModelStateEnumTypeWrapper):
+    """The state of a model. Calls are accepted in each."""
+
+MODEL_STATE_UNSPECIFIED: ModelState.ValueType  # 0
+"""Unknown: an older server."""
+MODEL_STATE_SERVING: ModelState.ValueType  # 1
+"""It translates."""
+MODEL_STATE_ASLEEP: ModelState.ValueType  # 2
+"""It had no calls for some time (`dragoman serve --idle-seconds`). The next call wakes it and waits
+for that.
+"""
+MODEL_STATE_LOADING: ModelState.ValueType  # 3
+"""It is being woken."""
+Global___ModelState: _TypeAlias = ModelState  # noqa: Y015
+
 @_typing.final
 class TranslateRequest(_message.Message):
     """A request to translate texts."""
@@ -221,8 +253,10 @@ class TranslateRequest(_message.Message):
     `source_language_code` leave only one choice.
     """
     model: _builtins.str
-    """The name of a model of ListModels. If empty, the server uses its first model, in the configured
-    order, that translates between the two languages.
+    """The name of a model of ListModels. If empty, the server uses its default for the two languages or,
+    without one, its first model, in the configured order, that translates between them. If there is
+    none, it translates through a third language (`TranslateOptions.allow_pivot`). A named model
+    translates alone.
     """
     @_builtins.property
     def contents(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
@@ -307,6 +341,7 @@ class TranslateOptions(_message.Message):
     SPLIT_SENTENCES_FIELD_NUMBER: _builtins.int
     SEARCH_FIELD_NUMBER: _builtins.int
     PRIORITY_FIELD_NUMBER: _builtins.int
+    ALLOW_PIVOT_FIELD_NUMBER: _builtins.int
     NUM_HYPOTHESES_FIELD_NUMBER: _builtins.int
     RETURN_TOKENS_FIELD_NUMBER: _builtins.int
     RETURN_ALIGNMENTS_FIELD_NUMBER: _builtins.int
@@ -329,6 +364,17 @@ class TranslateOptions(_message.Message):
     """
     priority: Global___Priority.ValueType
     """The request's share of the model while others wait. Not set: NORMAL."""
+    allow_pivot: _builtins.bool
+    """Whether the texts may be translated through a third language, the pivot, if no model translates
+    between the two directly: each sentence by one model into the pivot language, and its translation
+    by a second model. Not set: true, unless the server is configured otherwise, which the request
+    can't change. The answer names the pivot.
+
+    Both searches have the request's `beam_size`, `length_penalty`, `length_penalty_kind`,
+    `early_stopping`, `repetition_penalty` and `no_repeat_ngram_size`. All other options apply to the
+    second, the only one whose translations, tokens and scores are returned. `return_alignments` is
+    refused with INVALID_ARGUMENT.
+    """
     num_hypotheses: _builtins.int
     """The number of translations to return for each sentence, best first, in Translation.sentences:
     from 1 to `search.beam_size`. Not set: only the text.
@@ -350,20 +396,25 @@ class TranslateOptions(_message.Message):
         split_sentences: _builtins.bool | None = ...,
         search: Global___SearchOptions | None = ...,
         priority: Global___Priority.ValueType = ...,
+        allow_pivot: _builtins.bool | None = ...,
         num_hypotheses: _builtins.int | None = ...,
         return_tokens: _builtins.bool = ...,
         return_alignments: Global___AlignmentKind.ValueType = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_max_new_tokens", b"_max_new_tokens", "_num_hypotheses", b"_num_hypotheses", "_split_sentences", b"_split_sentences", "max_new_tokens", b"max_new_tokens", "num_hypotheses", b"num_hypotheses", "search", b"search", "split_sentences", b"split_sentences"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_allow_pivot", b"_allow_pivot", "_max_new_tokens", b"_max_new_tokens", "_num_hypotheses", b"_num_hypotheses", "_split_sentences", b"_split_sentences", "allow_pivot", b"allow_pivot", "max_new_tokens", b"max_new_tokens", "num_hypotheses", b"num_hypotheses", "search", b"search", "split_sentences", b"split_sentences"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_new_tokens", b"_max_new_tokens", "_num_hypotheses", b"_num_hypotheses", "_split_sentences", b"_split_sentences", "max_new_tokens", b"max_new_tokens", "num_hypotheses", b"num_hypotheses", "priority", b"priority", "return_alignments", b"return_alignments", "return_tokens", b"return_tokens", "search", b"search", "split_sentences", b"split_sentences"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_allow_pivot", b"_allow_pivot", "_max_new_tokens", b"_max_new_tokens", "_num_hypotheses", b"_num_hypotheses", "_split_sentences", b"_split_sentences", "allow_pivot", b"allow_pivot", "max_new_tokens", b"max_new_tokens", "num_hypotheses", b"num_hypotheses", "priority", b"priority", "return_alignments", b"return_alignments", "return_tokens", b"return_tokens", "search", b"search", "split_sentences", b"split_sentences"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__allow_pivot: _TypeAlias = _typing.Literal["allow_pivot"]  # noqa: Y015
+    _WhichOneofArgType__allow_pivot: _TypeAlias = _typing.Literal["_allow_pivot", b"_allow_pivot"]  # noqa: Y015
     _WhichOneofReturnType__max_new_tokens: _TypeAlias = _typing.Literal["max_new_tokens"]  # noqa: Y015
     _WhichOneofArgType__max_new_tokens: _TypeAlias = _typing.Literal["_max_new_tokens", b"_max_new_tokens"]  # noqa: Y015
     _WhichOneofReturnType__num_hypotheses: _TypeAlias = _typing.Literal["num_hypotheses"]  # noqa: Y015
     _WhichOneofArgType__num_hypotheses: _TypeAlias = _typing.Literal["_num_hypotheses", b"_num_hypotheses"]  # noqa: Y015
     _WhichOneofReturnType__split_sentences: _TypeAlias = _typing.Literal["split_sentences"]  # noqa: Y015
     _WhichOneofArgType__split_sentences: _TypeAlias = _typing.Literal["_split_sentences", b"_split_sentences"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__allow_pivot) -> _WhichOneofReturnType__allow_pivot | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__max_new_tokens) -> _WhichOneofReturnType__max_new_tokens | None: ...
     @_typing.overload
@@ -551,9 +602,11 @@ class Translation(_message.Message):
     finish_reason: Global___FinishReason.ValueType
     """Why its generation ended."""
     source_token_count: _builtins.int
-    """Number of source tokens that the model read, without end-of-sentence tokens."""
+    """Number of source tokens that the model read (with a pivot: the first model), without
+    end-of-sentence tokens.
+    """
     target_token_count: _builtins.int
-    """Number of tokens that the model generated, without end-of-sentence tokens."""
+    """Number of tokens that the model generated (with a pivot: the second model), without end-of-sentence tokens."""
     was_split: _builtins.bool
     """Whether a sentence was longer than the model can read and had to be split."""
     @_builtins.property
@@ -868,8 +921,18 @@ class TranslateResponse(_message.Message):
     TRANSLATIONS_FIELD_NUMBER: _builtins.int
     MODEL_FIELD_NUMBER: _builtins.int
     TIMING_FIELD_NUMBER: _builtins.int
+    PIVOT_LANGUAGE_CODE_FIELD_NUMBER: _builtins.int
+    PIVOT_MODEL_FIELD_NUMBER: _builtins.int
     model: _builtins.str
-    """The name of the model that translated."""
+    """The name of the model that translated; with a pivot, of the second model."""
+    pivot_language_code: _builtins.str
+    """The third language that the texts were translated through, as a BCP-47 code; empty if the model
+    translated directly.
+    """
+    pivot_model: _builtins.str
+    """The name of the first model, which translated into the pivot language; empty without a pivot. It
+    can be the same as `model`.
+    """
     @_builtins.property
     def translations(self) -> _containers.RepeatedCompositeFieldContainer[Global___Translation]:
         """One for each of `contents`, in the same order."""
@@ -884,10 +947,12 @@ class TranslateResponse(_message.Message):
         translations: _abc.Iterable[Global___Translation] | None = ...,
         model: _builtins.str = ...,
         timing: Global___Timing | None = ...,
+        pivot_language_code: _builtins.str = ...,
+        pivot_model: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["timing", b"timing"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["model", b"model", "timing", b"timing", "translations", b"translations"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["model", b"model", "pivot_language_code", b"pivot_language_code", "pivot_model", b"pivot_model", "timing", b"timing", "translations", b"translations"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -959,6 +1024,8 @@ class StreamSummary(_message.Message):
     WAS_SPLIT_FIELD_NUMBER: _builtins.int
     MODEL_FIELD_NUMBER: _builtins.int
     TIMING_FIELD_NUMBER: _builtins.int
+    PIVOT_LANGUAGE_CODE_FIELD_NUMBER: _builtins.int
+    PIVOT_MODEL_FIELD_NUMBER: _builtins.int
     finish_reason: Global___FinishReason.ValueType
     """As in Translation."""
     source_token_count: _builtins.int
@@ -968,7 +1035,11 @@ class StreamSummary(_message.Message):
     was_split: _builtins.bool
     """As in Translation."""
     model: _builtins.str
-    """The name of the model that translated."""
+    """As in TranslateResponse."""
+    pivot_language_code: _builtins.str
+    """As in TranslateResponse."""
+    pivot_model: _builtins.str
+    """As in TranslateResponse."""
     @_builtins.property
     def timing(self) -> Global___Timing:
         """Time spent."""
@@ -982,10 +1053,12 @@ class StreamSummary(_message.Message):
         was_split: _builtins.bool = ...,
         model: _builtins.str = ...,
         timing: Global___Timing | None = ...,
+        pivot_language_code: _builtins.str = ...,
+        pivot_model: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["timing", b"timing"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["finish_reason", b"finish_reason", "model", b"model", "source_token_count", b"source_token_count", "target_token_count", b"target_token_count", "timing", b"timing", "was_split", b"was_split"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["finish_reason", b"finish_reason", "model", b"model", "pivot_language_code", b"pivot_language_code", "pivot_model", b"pivot_model", "source_token_count", b"source_token_count", "target_token_count", b"target_token_count", "timing", b"timing", "was_split", b"was_split"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -993,7 +1066,7 @@ Global___StreamSummary: _TypeAlias = StreamSummary  # noqa: Y015
 
 @_typing.final
 class ScoreRequest(_message.Message):
-    """A request to score translations."""
+    """A request to score translations. A model scores them directly: there is no pivot."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1368,6 +1441,8 @@ class Model(_message.Message):
     DEVICE_FIELD_NUMBER: _builtins.int
     LIMITS_FIELD_NUMBER: _builtins.int
     CAN_SCORE_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
+    ORIGIN_FIELD_NUMBER: _builtins.int
     DEFAULT_SEARCH_FIELD_NUMBER: _builtins.int
     SOURCE_LANGUAGE_CODES_FIELD_NUMBER: _builtins.int
     TARGET_LANGUAGE_CODES_FIELD_NUMBER: _builtins.int
@@ -1381,6 +1456,12 @@ class Model(_message.Message):
     """The device that it runs on: "cpu" or "cuda"."""
     can_score: _builtins.bool
     """Whether it supports Score and `return_alignments`. Bundles without a scoring graph don't."""
+    state: Global___ModelState.ValueType
+    """Its state."""
+    origin: _builtins.str
+    """Where its weights come from, in words, such as "imported from Helsinki-NLP/opus-mt-en-de
+    (MarianMT), revision ..."; empty if the bundle does not say.
+    """
     @_builtins.property
     def language_pairs(self) -> _containers.RepeatedCompositeFieldContainer[Global___LanguagePair]:
         """The directions that it translates, if they are at most 100. Otherwise empty: then it translates from
@@ -1418,13 +1499,15 @@ class Model(_message.Message):
         device: _builtins.str = ...,
         limits: Global___ModelLimits | None = ...,
         can_score: _builtins.bool = ...,
+        state: Global___ModelState.ValueType = ...,
+        origin: _builtins.str = ...,
         default_search: Global___SearchOptions | None = ...,
         source_language_codes: _abc.Iterable[_builtins.str] | None = ...,
         target_language_codes: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["default_search", b"default_search", "limits", b"limits"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["can_score", b"can_score", "default_search", b"default_search", "device", b"device", "language_pairs", b"language_pairs", "limits", b"limits", "name", b"name", "precision", b"precision", "source_language_codes", b"source_language_codes", "target_language_codes", b"target_language_codes", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["can_score", b"can_score", "default_search", b"default_search", "device", b"device", "language_pairs", b"language_pairs", "limits", b"limits", "name", b"name", "origin", b"origin", "precision", b"precision", "source_language_codes", b"source_language_codes", "state", b"state", "target_language_codes", b"target_language_codes", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

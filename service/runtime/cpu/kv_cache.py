@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from service.runtime.plan import EncodedSource, RowCopy
+from model.bundle import Bundle
+from service.runtime.plan import EncodedSource, RowCopy, RunnerLimits
 
 Array = npt.NDArray[Any]
 
@@ -29,7 +30,8 @@ class CacheShape:
         num_layers: decoder layers.
         num_heads, head_dim: of attention; their product is the model's width D.
         max_rows: hypotheses.
-        max_source, max_target: positions of a row on either side.
+        max_source, max_target: positions of a row on either side; of the source, those that the
+            decoder sees (`ModelConfig.num_memory_rows`).
         dtype: "float32" or "float16".
     """
 
@@ -53,6 +55,30 @@ class CacheShape:
         width = self.num_heads * self.head_dim
         elements = 2 * self.num_layers * self.max_rows * positions * width
         return elements * self.item_size + 4 * self.max_rows
+
+
+def limits_of(bundle: Bundle, max_rows: int) -> RunnerLimits:
+    """What a runner of the bundle can hold."""
+    return RunnerLimits(
+        max_rows=max_rows,
+        max_source_positions=bundle.max_source_positions,
+        max_target_positions=bundle.max_target_positions,
+        top_k=bundle.top_k,
+        vocab_size=bundle.config.vocab_size,
+    )
+
+
+def cache_shape(bundle: Bundle, limits: RunnerLimits) -> CacheShape:
+    """The shape of a runner's caches, known before anything is allocated."""
+    return CacheShape(
+        num_layers=bundle.config.num_decoder_layers,
+        num_heads=bundle.config.num_heads,
+        head_dim=bundle.config.head_dim,
+        max_rows=limits.max_rows,
+        max_source=bundle.config.num_memory_rows(limits.max_source_positions),
+        max_target=limits.max_target_positions,
+        dtype="float16" if bundle.precision == "fp16" else "float32",
+    )
 
 
 def cache_names(num_layers: int) -> list[str]:
@@ -88,7 +114,7 @@ class KVCache:
         Args:
             rows: to store it in; several for a beam.
             encoded: the source.
-            length: its tokens; positions after them are padding and are left out.
+            length: its positions; those after them are padding and are left out.
         """
         arrays = zip(self.cross_attention, self.cross_last, encoded.keys_values, strict=True)
         for cross, last, batch in arrays:

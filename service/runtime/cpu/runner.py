@@ -14,7 +14,13 @@ import onnxruntime as ort
 from model.bundle import Bundle, BundleError
 from model.sessions import SessionSettings, open_session
 from service.errors import StartupError
-from service.runtime.cpu.kv_cache import CacheShape, KVCache, cache_names
+from service.runtime.cpu.kv_cache import (
+    CacheShape,
+    KVCache,
+    cache_names,
+    cache_shape,
+    limits_of,
+)
 from service.runtime.cpu.step import DecoderStep
 from service.runtime.plan import (
     EncodedBatch,
@@ -132,30 +138,6 @@ class OnnxRunner:
         del self._encoder, self._step, self._graphs, self.cache
 
 
-def limits_of(bundle: Bundle, max_rows: int) -> RunnerLimits:
-    """What a runner of the bundle can hold."""
-    return RunnerLimits(
-        max_rows=max_rows,
-        max_source_positions=bundle.max_source_positions,
-        max_target_positions=bundle.max_target_positions,
-        top_k=bundle.top_k,
-        vocab_size=bundle.config.vocab_size,
-    )
-
-
-def cache_shape(bundle: Bundle, limits: RunnerLimits) -> CacheShape:
-    """The shape of a runner's caches, known before anything is allocated."""
-    return CacheShape(
-        num_layers=bundle.config.num_decoder_layers,
-        num_heads=bundle.config.num_heads,
-        head_dim=bundle.config.head_dim,
-        max_rows=limits.max_rows,
-        max_source=limits.max_source_positions,
-        max_target=limits.max_target_positions,
-        dtype="float16" if bundle.precision == "fp16" else "float32",
-    )
-
-
 def allocate(shape: CacheShape, rows: Sequence[int]) -> list[KVCache]:
     """Allocate caches that together have this shape, with `rows` rows each.
 
@@ -178,16 +160,17 @@ class _Encoder:
         self._session = session
         self._outputs = [f"cross_{name}" for name in cache_names(bundle.config.num_decoder_layers)]
         self._pad_id = bundle.config.pad_id
+        self._kept = bundle.config.num_memory_rows
 
     def store(self, items: Sequence[EncodeItem], cache: KVCache) -> int:
         """Encode what is not encoded yet, and store all; the number of padding positions."""
         missing = [item for item in items if item.encoded is None]
         encoded = self.encode([item.source_ids for item in missing])
         for item, source in zip(missing, encoded.sources, strict=True):
-            cache.write_source(item.rows, source, len(item.source_ids))
+            cache.write_source(item.rows, source, self._kept(len(item.source_ids)))
         for item in items:
             if item.encoded is not None:
-                cache.write_source(item.rows, item.encoded, len(item.source_ids))
+                cache.write_source(item.rows, item.encoded, self._kept(len(item.source_ids)))
         return encoded.num_padding
 
     def encode(self, sources: Sequence[tuple[int, ...]]) -> EncodedBatch:

@@ -65,7 +65,7 @@ class DecoderStep:
         if bundle.is_resident:  # made for a GPU; run on a CPU to check it
             self._inputs["running"] = np.ones(rows, np.int32)
             self._constants["source_buffer_length"] = np.array(
-                limits.max_source_positions, np.int32
+                cache.cross_attention[0].shape[2], np.int32
             )
         # Kept for each (rows, k): binding all arrays of a large model takes longer than a step of a
         # small one. A binding holds pointers, no data.

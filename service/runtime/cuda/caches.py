@@ -67,6 +67,7 @@ class DeviceCaches:
 
     def __init__(self, bundle: Bundle, settings: SessionSettings, shape: CacheShape) -> None:
         self.shape = shape
+        self._kept = bundle.config.num_memory_rows
         self._device = Device.parse(settings.device)
 
         def graph(name: str) -> ort.InferenceSession:
@@ -131,7 +132,7 @@ class DeviceCaches:
         heads, batch = self.shape.num_heads, len(items)
         sources, targets, last_sources, last_targets = [], [], [], []
         for number, item in enumerate(items):
-            length = len(item.source_ids)
+            length = self._kept(len(item.source_ids))
             for row in item.rows:
                 positions = np.arange(length)
                 sources.append(number * heads * width + positions)

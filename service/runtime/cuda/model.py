@@ -17,7 +17,7 @@ from model.out_of_memory import is_out_of_memory
 from model.sessions import Device, SessionSettings, check_device, load_cuda_libraries
 from service.errors import StartupError
 from service.runtime.batch_sizes import BatchSizeBuckets, largest_batch_size
-from service.runtime.cpu.runner import cache_shape
+from service.runtime.cpu.kv_cache import cache_shape
 from service.runtime.cuda.caches import DeviceCaches, max_cache_rows
 from service.runtime.cuda.encoder import DeviceEncoder
 from service.runtime.cuda.in_flight_steps import InFlightStep
@@ -178,7 +178,10 @@ class DeviceModel:
         self._caches = DeviceCaches(self._bundle, self._settings, shape)
         self.cache_bytes = self._caches.num_bytes
         self._row_states = DeviceRowStates(
-            self.buckets.largest, self.limits.max_target_positions, self._bundle.config.eos_id
+            self.buckets.largest,
+            self.limits.max_target_positions,
+            self._bundle.config.eos_id,
+            self._bundle.config.num_memory_rows,
         )
         # One more than there may be in flight: it is filled while the first is being read.
         self.ring = StagingRing(self.stream, self.device, self._options.depth + 1)

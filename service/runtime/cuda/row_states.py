@@ -27,12 +27,20 @@ class DeviceRowStates:
         num_rows: of the device.
         max_positions: of a row's cache.
         eos_id: ends a row.
+        kept: positions that the decoder sees of a source, given its tokens.
 
     Attributes:
-        source_lengths: int32 [num_rows], of the sources in the rows.
+        source_lengths: int32 [num_rows], of the sources in the rows, as the decoder sees them.
     """
 
-    def __init__(self, num_rows: int, max_positions: int, eos_id: int) -> None:
+    def __init__(
+        self,
+        num_rows: int,
+        max_positions: int,
+        eos_id: int,
+        kept: Callable[[int], int] = lambda length: length,
+    ) -> None:
+        self._kept = kept
         self._max_positions = max_positions
         self._eos_id = eos_id
         self.source_lengths: Int32 = np.ones(num_rows, np.int32)
@@ -59,7 +67,7 @@ class DeviceRowStates:
     def stored(self, items: Sequence[EncodeItem]) -> None:
         """Sources were stored in rows."""
         for item in items:
-            self.source_lengths[list(item.rows)] = len(item.source_ids)
+            self.source_lengths[list(item.rows)] = self._kept(len(item.source_ids))
 
     def is_up_to_date(self, plan: StepPlan) -> bool:
         """Whether `plan` needs no update: all rows of the last step continue, with room to.

@@ -24,7 +24,7 @@ from typing import Any, TypeVar
 from model.bundle import Bundle
 from model.sessions import Device, SessionSettings
 from service.runtime.batch_sizes import BatchSizeBuckets
-from service.runtime.cpu.runner import limits_of
+from service.runtime.cpu.kv_cache import limits_of
 from service.runtime.cuda.in_flight_steps import InFlightStep, InFlightSteps
 from service.runtime.cuda.memory import DeviceMemory, read_memory
 from service.runtime.cuda.model import DeviceModel, DeviceOptions

@@ -104,3 +104,37 @@ def test_dropped_weights_keep_their_expectation() -> None:
     assert (weights == 1).all()  # reported before dropout
     assert set(attended.flatten().tolist()) == {0.0, 2.0}
     assert attended.mean().item() == pytest.approx(1.0, abs=0.05)
+
+
+def test_the_scores_are_scaled_dot_products() -> None:
+    """[2, 3] . [1, 4] = 2 * 1 + 3 * 4 = 14, and 14 / sqrt(2) is what softmax sees."""
+    query, keys = torch.tensor([[2.0, 3.0]]), torch.tensor([[1.0, 4.0], [0.0, 0.0]])
+    assert (query @ keys.T).tolist() == [[14.0, 0.0]]
+    _, weights = scaled_dot_product_attention(query.double(), keys.double(), keys.double())
+    scores = weights.log()
+    assert (scores[0, 0] - scores[0, 1]).item() == pytest.approx(14 / 2**0.5)
+
+
+@given(seed=st.integers(0, 2**16), wanted=st.integers(0, 5))
+def test_attention_is_a_soft_lookup(seed: int, wanted: int) -> None:
+    """A query that is a key finds its value as in a dictionary; a query of zeros finds the mean."""
+    torch.manual_seed(seed)
+    keys, values = torch.eye(6), torch.randn(6, 4)
+    found, weights = scaled_dot_product_attention(100.0 * keys[wanted : wanted + 1], keys, values)
+    assert weights.argmax() == wanted
+    torch.testing.assert_close(found[0], values[wanted])
+    found, _ = scaled_dot_product_attention(torch.zeros(1, 6), keys, values)
+    torch.testing.assert_close(found[0], values.mean(0))
+
+
+@settings(deadline=None)
+@given(seed=st.integers(0, 2**16), length=st.integers(1, 8))
+def test_without_projections_a_position_looks_at_itself_most(seed: int, length: int) -> None:
+    """Why there are W_Q, W_K and W_V: X X^T is symmetric, and no vector is more like x than x."""
+    torch.manual_seed(seed)
+    states = F.normalize(torch.randn(length, 5), dim=-1)
+    mixed, weights = scaled_dot_product_attention(states, states, states)
+    assert (weights.argmax(-1) == torch.arange(length)).all()
+    ratio = weights / weights.diagonal().unsqueeze(-1)  # undoes the rows' different sums
+    torch.testing.assert_close(ratio, ratio.T)
+    assert (mixed.norm(dim=-1) <= 1 + 1e-6).all()  # weighted means of the same vectors

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.metadata
 import json
 import shutil
@@ -334,3 +335,34 @@ def test_what_is_said_of_scoring_has_to_make_sense(
     (directory / "bundle.json").write_text(json.dumps(manifest))
     with pytest.raises(BundleCorruptError, match=message):
         Bundle.load(directory)
+
+
+@pytest.mark.parametrize(
+    ("provenance", "origin"),
+    [
+        ({}, ""),
+        ({"recipe": "small"}, "trained with the recipe small"),
+        ({"recipe": 7, "imported_from": "x"}, ""),
+        ({"imported_from": {}}, "imported from files"),
+        ({"imported_from": {"directory": "opus", "hub": 3}}, "imported from opus"),
+        (
+            {
+                "imported_from": {
+                    "hub": "a/b",
+                    "directory": "c",
+                    "architecture": "MarianMT",
+                    "revision": "0123456789abcdef",
+                    "license": "apache-2.0",
+                }
+            },
+            "imported from a/b (MarianMT, revision 0123456789ab, licence apache-2.0)",
+        ),
+        ({"imported_from": {"hub": "a\nb", "directory": "\x1b[1m"}}, "imported from files"),
+    ],
+)
+def test_the_origin_is_what_the_provenance_says_in_words(
+    pristine: Path, provenance: dict[str, Any], origin: str
+) -> None:
+    bundle = Bundle.load(pristine)
+    manifest = {**bundle.manifest, "provenance": provenance}
+    assert dataclasses.replace(bundle, manifest=manifest).origin == origin

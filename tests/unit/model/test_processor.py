@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from model.processor import multiplies_int8_exactly, num_usable_cores
+from model.processor import multiplies_int8_exactly, num_usable_cores, usable_memory
 
 CPUINFO = "processor\t: 0\nmodel name\t: Some Processor\nflags\t\t: fpu sse4_2 {}\nbugs\t\t:\n"
 
@@ -78,3 +78,35 @@ def test_a_control_group_s_quota_is_kept(
     without = num_usable_cores(tmp_path / "nowhere", tmp_path / "nowhere")
     assert without == len(os.sched_getaffinity(0))
     assert num_usable_cores(cgroup, listed) == (without if expected is None else expected)
+
+
+MIB = 2**20
+
+
+@pytest.mark.parametrize(
+    ("files", "membership", "expected"),
+    [
+        ({"memory.max": f"{64 * MIB}\n"}, "0::/\n", 64),
+        ({"memory.max": "max\n"}, "0::/\n", None),
+        ({"memory.max": "nonsense"}, "nonsense", None),
+        # Less than the machine has is what counts.
+        ({"memory.max": f"{2**59}\n"}, "0::/\n", None),
+        ({"a/memory.max": f"{96 * MIB}", "a/b/memory.max": f"{128 * MIB}"}, "0::/a/b\n", 96),
+        ({"other/memory.max": f"{64 * MIB}"}, "0::/own\n", None),
+        # Version 1, which has a large number where there is no limit.
+        ({"memory/memory.limit_in_bytes": f"{64 * MIB}"}, "9:memory:/docker/1", 64),
+        ({"memory/memory.limit_in_bytes": "9223372036854771712"}, "9:memory:/", None),
+        ({"memory/a/memory.limit_in_bytes": f"{64 * MIB}"}, "9:memory:/a\n4:cpu:/", 64),
+    ],
+)
+def test_a_control_group_s_memory_limit_is_kept(
+    tmp_path: Path, files: dict[str, str], membership: str, expected: int | None
+) -> None:
+    cgroup, listed = tmp_path / "cgroup", tmp_path / "listed"
+    listed.write_text(membership)
+    for name, text in files.items():
+        (cgroup / name).parent.mkdir(parents=True, exist_ok=True)
+        (cgroup / name).write_text(text)
+    machine = usable_memory(tmp_path / "nowhere", tmp_path / "nowhere")
+    assert machine > 128 * MIB
+    assert usable_memory(cgroup, listed) == (machine if expected is None else expected * MIB)

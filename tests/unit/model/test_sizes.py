@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 import torch
 
 from model.config import ModelConfig, preset
 from model.limits import default_max_new_tokens
+from model.position_picture import position_picture
 from model.transformer import Transformer, sinusoidal_positions
 
 
@@ -101,6 +104,23 @@ def test_sinusoid_is_the_formula() -> None:
             angle = position / 10_000 ** (2 * i / 16)
             assert table[position, 2 * i].item() == pytest.approx(math.sin(angle), abs=1e-6)
             assert table[position, 2 * i + 1].item() == pytest.approx(math.cos(angle), abs=1e-6)
+
+
+def test_one_sine_repeats_but_no_position_does() -> None:
+    """After 355 = 113 * 3.14159 positions the first sine is back; the slower ones are not."""
+    table = sinusoidal_positions(2_048, 64).double()
+    assert abs(table[355, 0] - table[0, 0]) < 1e-4
+    assert (table[355] - table[0]).norm() > 2.0
+    distances = torch.cdist(table, table) + 10.0 * torch.eye(2_048)
+    assert distances.amin() > 0.5
+
+
+def test_the_picture_has_a_cell_for_every_number() -> None:
+    picture = position_picture(sinusoidal_positions(50, 64))
+    paths = [path.get("d", "") for path in ElementTree.fromstring(picture) if "path" in path.tag]
+    assert sum(path.count("M") for path in paths) == 50 * 64
+    committed = Path("model/pictures/positions.svg").read_text(encoding="utf-8")
+    assert committed == picture  # python -m model.position_picture --output that
 
 
 @pytest.mark.parametrize("offset", [1, 5, 64])

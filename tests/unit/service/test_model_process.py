@@ -401,7 +401,7 @@ async def test_a_step_that_hangs_is_killed_with_its_process() -> None:
 async def test_signals_that_mean_the_server_do_not_end_the_process() -> None:
     async with serving() as (engine, process):
         asked = request(10, 11)
-        for number in (signal.SIGINT, signal.SIGTERM):
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             os.kill(process.pid, number)
             assert (await submit(engine, asked).result()).token_ids == predicted(asked)[0]
 
@@ -444,6 +444,14 @@ def test_a_process_that_ends_before_it_is_told_what_to_open(
     monkeypatch.setattr(sys, "executable", "/bin/false")
     with pytest.raises(StartupError, match="a-model ended with status 1 while it was opened"):
         ModelProcess("a-model", process_models.touchy)
+
+
+async def test_while_it_is_opened_a_process_is_the_first_to_be_killed_for_memory() -> None:
+    process = ModelProcess("a-model", process_models.with_its_oom_score)
+    score = Path("/proc/self/oom_score_adj").read_text()
+    assert process.cache_bytes == 1000
+    assert Path(f"/proc/{process.pid}/oom_score_adj").read_text() == score
+    await Engine(process).stop()
 
 
 async def test_an_engine_that_never_started_leaves_no_process() -> None:

@@ -10,7 +10,8 @@ import pytest
 from model.config import preset
 from model.sessions import SessionSettings
 from service.errors import StartupError
-from service.runtime.cpu.lanes import OnnxLanes, best_lanes, cpu_runner
+from service.runtime.cpu.lane_count import best_lanes
+from service.runtime.cpu.lanes import OnnxLanes, cpu_runner
 from service.runtime.cpu.runner import OnnxRunner
 from service.runtime.plan import ModelRunner, RunnerLimits, StepOutput, StepPlan
 from tests.factories import random_sources, tiny_bundle

@@ -1,0 +1,129 @@
+"""Time and memory of an encoder at one length, measured in a process of its own."""
+
+from __future__ import annotations
+
+import os
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+# Read by onnxruntime when it is imported.
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
+
+if TYPE_CHECKING:
+    from model.transformer import Transformer
+
+ENGINES = ("onnxruntime", "pytorch")
+KINDS = ("full", "local", "strided", "lsh", "linformer")
+
+
+@dataclass(frozen=True)
+class LengthCase:
+    """What is measured.
+
+    Attributes:
+        engine: one of `ENGINES`: the exported graph, or PyTorch's reference.
+        kind: `ModelConfig.encoder_attention`.
+        length: tokens of the source.
+        preset: sizes of the network.
+        window, rank: `ModelConfig.attention_window` and `attention_rank`.
+        threads: of the engine.
+        repeats: encodes, after one that is not counted.
+    """
+
+    engine: str
+    kind: str
+    length: int
+    preset: str = "small"
+    window: int = 128
+    rank: int = 128
+    threads: int = 1
+    repeats: int = 3
+
+
+@dataclass(frozen=True)
+class LengthCost:
+    """What it took.
+
+    Attributes:
+        case: what was measured.
+        seconds: the median of its encodes.
+        peak_bytes: memory beyond that of the loaded network, at its peak.
+    """
+
+    case: LengthCase
+    seconds: float
+    peak_bytes: int
+
+
+def measure(case: LengthCase) -> LengthCost:
+    """Encode a random source of the length; in this process, whose memory counts."""
+    import numpy as np
+    import torch
+
+    from model.config import preset
+    from model.transformer import Transformer
+
+    torch.manual_seed(0)
+    torch.set_num_threads(case.threads)
+    config = preset(
+        case.preset,
+        8_000,
+        encoder_attention=case.kind,
+        attention_window=case.window,
+        attention_rank=case.rank,
+        max_source_positions=case.length,
+    )
+    model = Transformer(config).eval()
+    source_ids = np.random.default_rng(0).integers(4, config.vocab_size, (1, case.length))
+    prepare = _onnx_encode if case.engine == "onnxruntime" else _torch_encode
+    encode = prepare(model, source_ids, case.threads)
+    resident = _memory("VmRSS")
+    # Sets VmHWM, the peak, to the present value.
+    Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
+    seconds = []
+    for _ in range(1 + case.repeats):
+        started = time.perf_counter()
+        encode()
+        seconds.append(time.perf_counter() - started)
+    return LengthCost(case, statistics.median(seconds[1:]), max(0, _memory("VmHWM") - resident))
+
+
+def _torch_encode(model: Transformer, source_ids: object, threads: int) -> Callable[[], object]:
+    import torch
+
+    ids = torch.as_tensor(source_ids)
+
+    def encode() -> object:
+        with torch.inference_mode():
+            return model.encode(ids)
+
+    return encode
+
+
+def _onnx_encode(model: Transformer, source_ids: object, threads: int) -> Callable[[], object]:
+    import numpy as np
+    import onnxruntime as ort
+
+    from export.encoder_graph import build_encoder
+    from export.weights import Weights
+
+    arrays = {name: tensor.numpy() for name, tensor in model.state_dict().items()}
+    graph = build_encoder(model.config, Weights(arrays, model.config), "fp32")
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = threads
+    session = ort.InferenceSession(graph.SerializeToString(), options, ["CPUExecutionProvider"])
+    ids = np.asarray(source_ids)
+    feeds = {"source_ids": ids, "source_lengths": np.array([ids.shape[1]], np.int32)}
+    return lambda: session.run(None, feeds)
+
+
+def _memory(name: str) -> int:
+    """Bytes that /proc/self/status gives under this name."""
+    for line in Path("/proc/self/status").read_text(encoding="ascii").splitlines():
+        if line.startswith(f"{name}:"):
+            return int(line.split()[1]) * 1024
+    raise RuntimeError(f"/proc/self/status has no {name}")

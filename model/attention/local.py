@@ -1,0 +1,18 @@
+"""Local attention: a position sees its neighbours, up to a fixed distance.
+
+"Blockwise Self-Attention for Long Document Understanding" (Qiu et al., 2020, section 3.1) lets a
+block of positions see a block. The form here, a band around the diagonal ("sliding window":
+"Longformer", Beltagy et al., 2020, section 3.1), has no seams between blocks. A layer sees `window`
+positions to each side, L layers see L * window.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def local_mask(length: int, window: int, device: torch.device | None = None) -> Tensor:
+    """Which position (row) sees which (column): boolean [length, length], |i - j| <= window."""
+    position = torch.arange(length, device=device)
+    return (position[:, None] - position).abs() <= window

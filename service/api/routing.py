@@ -1,0 +1,279 @@
+"""Chooses models for a pair of languages: one, or two through a pivot language."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from model.directions import Directions, Side
+from service.errors import InvalidArgumentError, NotFoundError, StartupError
+from service.translation.pivot import PivotTranslator
+
+if TYPE_CHECKING:
+    from service.api.registry import ServedModel
+    from service.translation.translator import Translator
+
+# Characters of a language code; RFC 5646 has none over 35.
+_LONGEST_CODE = 64
+_MAX_LISTED = 20  # names in a message, which is sent in a header
+_MAX_CODES = 8  # of a model among them
+# Preferred as a pivot unless the rules name others: most models translate from or into it.
+_USUAL_PIVOT = "en"
+
+
+@dataclass(frozen=True)
+class RoutingRules:
+    """How to choose among models that could answer a request.
+
+    Attributes:
+        defaults: the model of a pair of languages, as "en-de=NAME". A pair without one has the
+            first model that fits.
+        pivots: whether a pair without a model may be translated by two, through a third language.
+        pivot_languages: the only languages to translate through, the preferred one first. Empty:
+            any, English before others.
+    """
+
+    defaults: tuple[str, ...] = ()
+    pivots: bool = True
+    pivot_languages: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Leg:
+    """A part of a route: a model and the languages that it translates between."""
+
+    model: ServedModel
+    source: str
+    target: str
+
+    @property
+    def translator(self) -> Translator:
+        """The model's translator between the two."""
+        return self.model.translator.between(self.source, self.target)
+
+
+@dataclass(frozen=True)
+class Route:
+    """How a request is translated.
+
+    Attributes:
+        legs: one, or two through a pivot language.
+    """
+
+    legs: tuple[Leg, ...]
+
+    @property
+    def model(self) -> ServedModel:
+        """The model whose translations are returned."""
+        return self.legs[-1].model
+
+    @property
+    def pivot_language(self) -> str:
+        """The language between two legs; "" for one leg."""
+        return self.legs[0].target if len(self.legs) > 1 else ""
+
+    @property
+    def pivot_model(self) -> str:
+        """The name of the model that translates into that language; "" for one leg."""
+        return self.legs[0].model.name if len(self.legs) > 1 else ""
+
+    @property
+    def translator(self) -> Translator | PivotTranslator:
+        """Translates texts along the route."""
+        first, *others = (leg.translator for leg in self.legs)
+        return PivotTranslator(first, others[0], self.pivot_language) if others else first
+
+
+class Router:
+    """Finds routes through the models of a server.
+
+    Args:
+        models: in order of preference; read anew for each request, since they may change.
+        rules: how to choose among them.
+
+    Raises:
+        StartupError: the rules name a model or a language that there is not.
+    """
+
+    def __init__(self, models: Iterable[ServedModel], rules: RoutingRules) -> None:
+        self._models = models
+        self._rules = rules
+        self._defaults: dict[tuple[str, str], str] = {}  # by languages in lower case
+        for text in rules.defaults:
+            pair, name = self._default(text)
+            if self._defaults.setdefault(pair, name) != name:
+                raise StartupError(
+                    f"setting default: {'-'.join(pair)} has two models, "
+                    f"{self._defaults[pair]!r} and {name!r}"
+                )
+        self._pivots_of: list[ServedModel] = []  # what `_pivots` was computed from
+        self._pivots: list[str] = []
+        self._allowed = [self._pivot_language(code) for code in rules.pivot_languages]
+
+    def named(self, model: ServedModel, source: str, target: str) -> Route:
+        """The route through one model. Raises what `route` raises."""
+        leg = self._leg([model], source, target)
+        if leg is None:
+            raise _not_found(f"model {model.name}", [model], source, target)
+        return Route((leg,))
+
+    def route(self, source: str, target: str, *, allow_pivot: bool | None = None) -> Route:
+        """The route between two languages: the shortest, by the models that are preferred.
+
+        Args:
+            source: a BCP-47 code, or "" if only one language is possible.
+            target: likewise.
+            allow_pivot: False for a single model only; None for the rules' choice.
+
+        Raises:
+            InvalidArgumentError: a language is missing and more than one is possible.
+            NotFoundError: there is none; the message lists the directions.
+        """
+        models = list(self._models)
+        if (leg := self._leg(models, source, target)) is not None:
+            return Route((leg,))
+        pivot = self._pivot(models, source, target)
+        if pivot is not None and self._rules.pivots and allow_pivot is not False:
+            return pivot
+        missing = _not_found("this server", models, source, target)
+        if pivot is None:
+            raise missing
+        why = "this request does not allow" if self._rules.pivots else "--no-pivot does not allow"
+        raise NotFoundError(f"{missing}. Through {pivot.pivot_language!r} it could, but {why} that")
+
+    def _leg(self, models: Sequence[ServedModel], source: str, target: str) -> Leg | None:
+        """The preferred one of `models` for these languages; None if none fits."""
+        for ranges in itertools.product(_ranges(source), _ranges(target)):
+            if fitting := [model for model in models if model.fits(*ranges)]:
+                return self._preferred(fitting, *ranges)
+        # "zh", say, for a model with zh-Hans alone; with zh-Hant too, it is refused.
+        fitting = [model for model in models if model.directions.may_fit(source, target)]
+        return self._preferred(fitting, source, target) if fitting else None
+
+    def _preferred(self, models: Sequence[ServedModel], source: str, target: str) -> Leg:
+        _check_one_language("source", source, target, models)
+        _check_one_language("target", target, source, models)
+        pair = models[0].choose(source, target)
+        name = self._defaults.get((pair[0].lower(), pair[1].lower()))
+        chosen = next((model for model in models if model.name == name), models[0])
+        return Leg(chosen, *chosen.choose(source, target))
+
+    def _pivot(self, models: Sequence[ServedModel], source: str, target: str) -> Route | None:
+        """The preferred route through a third language."""
+        if not source or not target:
+            return None
+        for language in self._allowed or self._pivot_languages():
+            first = self._leg(models, source, language)
+            second = first and self._leg(models, language, target)
+            # Not there and back again: "en-GB" to "en-US", say, with models for "en".
+            if first and second and first.source.lower() != second.target.lower():
+                return Route((first, second))
+        return None
+
+    def _pivot_languages(self) -> Sequence[str]:
+        """Languages that models translate into and from, in order of preference."""
+        models = list(self._models)
+        if not _are_same(models, self._pivots_of):
+            sources = {code.lower() for model in models for code in model.directions.sources}
+            targets = dict.fromkeys(code for model in models for code in model.directions.targets)
+            found = [t for t in targets if any(r.lower() in sources for r in _ranges(t))]
+            self._pivots = sorted(found, key=lambda language: language.lower() != _USUAL_PIVOT)
+            self._pivots_of = models
+        return self._pivots
+
+    def _pivot_language(self, code: str) -> str:
+        """A language of the rules, as the models write it."""
+        possible = {language.lower(): language for language in self._pivot_languages()}
+        if code.lower() not in possible:
+            raise StartupError(
+                f"setting pivot_languages: nothing can be translated through {code!r}: no model "
+                f"translates into it, or none from it; there are: "
+                f"{listed(sorted(possible)) or 'none'}"
+            )
+        return possible[code.lower()]
+
+    def _default(self, text: str) -> tuple[tuple[str, str], str]:
+        """The languages, in lower case, and the model's name of "en-de=NAME".
+
+        Codes have hyphens too ("pt-BR-en"): they are split where the model has such a direction.
+        """
+        codes, equals, name = text.partition("=")
+        if not equals or "-" not in codes or not name:
+            raise StartupError(f"setting default: must be like en-de=NAME, not {text!r}")
+        models = {model.name: model for model in self._models}
+        if name not in models:
+            raise StartupError(
+                f"setting default: {text}: there is no model {shortened(name)}; "
+                f"there are: {listed(list(models))}"
+            )
+        parts, model = codes.split("-"), models[name]
+        splits = [("-".join(parts[:n]), "-".join(parts[n:])) for n in range(1, len(parts))]
+        pairs = [pair for pair in splits if model.fits(*pair)]
+        if not pairs:
+            raise StartupError(
+                f"setting default: {text}: {name} does not translate {codes}; "
+                f"it translates: {listed(_pairs([model]))}"
+            )
+        [(source, target), *_] = pairs
+        return (source.lower(), target.lower()), name
+
+
+def _are_same(models: Sequence[ServedModel], others: Sequence[ServedModel]) -> bool:
+    return len(models) == len(others) and all(
+        model is other for model, other in zip(models, others, strict=True)
+    )
+
+
+def _check_one_language(side: Side, code: str, other: str, models: Iterable[ServedModel]) -> None:
+    """Raise InvalidArgumentError if a language is missing, and `models` have several there."""
+    if code:
+        return
+    found = {language for model in models for language in model.directions.of(side)}
+    if len([language for language in found if language.lower() != other.lower()]) > 1:
+        field = f"{side}_language_code"
+        raise InvalidArgumentError(field, f"must be given, one of: {listed(sorted(found))}")
+
+
+def _not_found(
+    subject: str, models: Sequence[ServedModel], source: str, target: str
+) -> NotFoundError:
+    return NotFoundError(
+        f"{subject} does not translate from "
+        f"{shortened(source) if source else 'any language'} to "
+        f"{shortened(target) if target else 'any language'}; "
+        f"it translates: {listed(_pairs(models))}"
+    )
+
+
+def _pairs(models: Iterable[ServedModel]) -> list[str]:
+    return sorted({_described(model.directions) for model in models})
+
+
+def _described(directions: Directions) -> str:
+    if directions.is_one:
+        return " to ".join(directions.first)
+    sources, targets = directions.sources, directions.targets
+    if sources == targets:
+        return f"between {listed(sources, _MAX_CODES)}"
+    return f"from {listed(sources, _MAX_CODES)} to {listed(targets, _MAX_CODES)}"
+
+
+def _ranges(code: str) -> Iterator[str]:
+    """The code, then shorter and shorter beginnings of it (RFC 4647, section 3.4)."""
+    subtags = code.split("-") if len(code) <= _LONGEST_CODE else [code]
+    for count in range(len(subtags), 0, -1):
+        if count == len(subtags) or len(subtags[count - 1]) > 1:
+            yield "-".join(subtags[:count])
+
+
+def listed(names: Sequence[str], most: int = _MAX_LISTED) -> str:
+    """Names for a message, the first ones of many."""
+    more = len(names) - most
+    return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
+
+
+def shortened(text: str) -> str:
+    """A client's text for a message."""
+    return repr(text if len(text) <= 64 else text[:61] + "...")

@@ -1,0 +1,274 @@
+"""Translates through a third language, the pivot, with two models: sentence by sentence."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, field
+from typing import Unpack
+
+from service.decoding.requests import FinishReason
+from service.errors import DragomanError, InvalidArgumentError
+from service.translation.engine_call import CallArguments, EngineCall, SubmittedPiece
+from service.translation.fairness import CooperativeYield
+from service.translation.options import TranslateOptions
+from service.translation.preparation import Piece, PreparedText, TextError
+from service.translation.results import PendingText, TextResult
+from service.translation.translator import StreamDelta, Translator
+
+
+class PivotTranslator:
+    """Two translators in sequence, with the methods of one.
+
+    A text is segmented once, for the first model. The translation of each sentence is the second
+    model's source. White space, line markers and copied sentences go around both models.
+
+    Both parts of a call have its deadline, client and priority, and each model admits it or refuses
+    it before anything is computed. The second one estimates by the length of the original sentence.
+
+    Args:
+        first: translates into the pivot language.
+        second: translates from it.
+        language: the pivot language, for messages.
+
+    Attributes:
+        limits: the largest request that is accepted.
+    """
+
+    def __init__(self, first: Translator, second: Translator, language: str) -> None:
+        self.limits = first.limits
+        self._first = first
+        self._second = second
+        self._language = language
+
+    async def translate(
+        self,
+        texts: Sequence[str],
+        first_options: TranslateOptions,
+        options: TranslateOptions,
+        **shared: Unpack[CallArguments],
+    ) -> list[TextResult]:
+        """Translate all texts; results and errors as of `Translator.translate`.
+
+        Args:
+            texts: the texts.
+            first_options: the request's options with the first model's defaults. Only how to search
+                is taken of them (`TranslateOptions.into_pivot`).
+            options: with the second model's defaults.
+            shared: deadline, request id and client.
+
+        Raises:
+            InvalidArgumentError: also for alignments.
+        """
+        client = shared.get("client", "")
+        legs = self._legs(first_options, options, shared)
+        await self._first.check_texts(texts, client)
+        try:
+            firsts: list[PendingText | TextError] = []
+            async for prepared in self._first.preparer.prepare_all(
+                texts, split_sentences=options.split_sentences, client=client
+            ):
+                if isinstance(prepared, PreparedText):
+                    legs.reserve(prepared)
+                    pieces = await self._first.submit(prepared, legs.first)
+                    firsts.append(PendingText(prepared, pieces, legs.first.started_at))
+                else:
+                    firsts.append(prepared)
+            continued = [
+                first if isinstance(first, TextError) else await self._continue(first, legs)
+                for first in firsts
+            ]
+            legs.first.close()  # other calls get its room while the second model works
+            yielder = CooperativeYield()
+            return [
+                await self._finish(text, f"contents[{index}]", options, yielder)
+                for index, text in enumerate(continued)
+            ]
+        finally:
+            legs.close()
+
+    async def stream(
+        self,
+        text: str,
+        first_options: TranslateOptions,
+        options: TranslateOptions,
+        **shared: Unpack[CallArguments],
+    ) -> AsyncIterator[StreamDelta | TextResult]:
+        """Translate one text as a stream; items and errors as of `Translator.stream`.
+
+        A sentence's deltas begin when its translation into the pivot language is complete.
+        Arguments as of `translate`.
+        """
+        client = shared.get("client", "")
+        options.check_streamable()
+        legs = self._legs(first_options, options, shared)
+        await self._first.check_text(text, client)
+        feeding: asyncio.Task[None] | None = None
+        try:
+            prepared = await self._first.preparer.prepare_one(
+                text, split_sentences=options.split_sentences, client=client
+            )
+            legs.reserve(prepared)
+            pivoted = _PivotedText(PendingText(prepared, [], legs.first.started_at))
+            pieces: asyncio.Queue[SubmittedPiece | None] = asyncio.Queue()
+            feeding = asyncio.create_task(self._feed(pivoted, legs, pieces), name="pivot")
+            second = pivoted.second()
+            deltas = []
+            while (submitted := await pieces.get()) is not None:
+                async for delta in self._second.deltas(submitted, second):
+                    deltas.append(delta)
+                    yield StreamDelta(delta)
+            await feeding
+            yield pivoted.joined(second.result("".join(deltas)))
+        except TextError as exc:
+            raise InvalidArgumentError("content", str(exc)) from exc
+        finally:
+            try:
+                if feeding is not None:
+                    feeding.cancel()
+                    await asyncio.gather(feeding, return_exceptions=True)
+            finally:
+                legs.close()
+
+    def _legs(
+        self, first_options: TranslateOptions, options: TranslateOptions, shared: CallArguments
+    ) -> _Legs:
+        """The calls to both engines. Raises InvalidArgumentError for bad options."""
+        into_pivot = first_options.into_pivot(self._language)
+        second = self._second.call(options, shared)
+        return _Legs(self._first.call(into_pivot, shared), second)
+
+    async def _continue(self, first: PendingText, legs: _Legs) -> _PivotedText:
+        """Submit the sentences of a text to the second model, as the first one finishes them."""
+        text = _PivotedText(first)
+        yielder = CooperativeYield()
+        for submitted in first.pieces:
+            await yielder.checkpoint()
+            await self._continue_piece(submitted, text, legs)
+            if text.error is not None:
+                break
+        return text
+
+    async def _feed(
+        self, text: _PivotedText, legs: _Legs, pieces: asyncio.Queue[SubmittedPiece | None]
+    ) -> None:
+        """Do so for a stream, with the first model ahead by no more than its quota."""
+        try:
+            for submitted in legs.first.submit_ahead(text.first.prepared):
+                for piece in await self._continue_piece(submitted, text, legs):
+                    pieces.put_nowait(piece)
+                if text.error is not None:
+                    raise text.error
+        finally:
+            pieces.put_nowait(None)
+
+    async def _continue_piece(
+        self, submitted: SubmittedPiece, text: _PivotedText, legs: _Legs
+    ) -> Sequence[SubmittedPiece]:
+        """Wait for the first model, and submit its translation to the second one."""
+        piece, generation = submitted.piece, submitted.generation
+        continued: Sequence[Piece] = (piece,)
+        if generation is not None:
+            result = await self._first.result_of(generation)
+            text.first.generated.append((generation, result))
+            if result.error is not None:
+                text.error = result.error
+                return ()
+            # A model with byte pieces can write NUL, which tokenizers don't read.
+            sentence = self._first.tokenizer.target.decode(result.token_ids).replace("\0", " ")
+            prepared = self._second.preparer.prepare_sentence(piece.separator, sentence.strip())
+            text.was_split |= prepared.was_split
+            continued = _with_source(prepared.pieces, piece.text)
+        opened = []
+        for each in continued:
+            opens = each.source_ids is not None and not text.has_opened
+            text.has_opened |= opens
+            opened.append(await legs.second.submit(each, opens=opens))
+        text.pieces += opened
+        return opened
+
+    async def _finish(
+        self,
+        text: _PivotedText | TextError,
+        field: str,
+        options: TranslateOptions,
+        yielder: CooperativeYield,
+    ) -> TextResult:
+        """Wait for the second model, and join the pieces of a text."""
+        if isinstance(text, TextError):
+            return await self._second.finish(text, field, options, yielder)
+        if text.error is not None:
+            return text.first.result("", text.error)
+        return text.joined(await self._second.finish(text.second(), field, options, yielder))
+
+
+@dataclass(frozen=True)
+class _Legs:
+    """The calls to both engines."""
+
+    first: EngineCall
+    second: EngineCall
+
+    def reserve(self, prepared: PreparedText) -> None:
+        """Ask the second engine for admission, before the first one computes anything."""
+        if prepared.opening is not None:
+            self.second.reserve(prepared.opening)
+
+    def close(self) -> None:
+        """Cancel unfinished pieces, and release both admissions."""
+        self.first.close()
+        self.second.close()
+
+
+@dataclass
+class _PivotedText:
+    """A text between the two models.
+
+    Attributes:
+        first: its translation into the pivot language.
+        pieces: those that were submitted to the second model.
+        was_split: whether a sentence was too long for that model.
+        has_opened: whether a piece was submitted that it translates.
+        error: of a sentence that the first model failed to translate.
+    """
+
+    first: PendingText
+    pieces: list[SubmittedPiece] = field(default_factory=list)
+    was_split: bool = False
+    has_opened: bool = False
+    error: DragomanError | None = None
+
+    def second(self) -> PendingText:
+        """Its translation from the pivot language."""
+        prepared = PreparedText([submitted.piece for submitted in self.pieces], self.was_split)
+        return PendingText(prepared, self.pieces, self.first.started_at)
+
+    def joined(self, second: TextResult) -> TextResult:
+        """The result of both: the text of the second one, and the time of both."""
+        first = self.first.result("")
+        ended = max(result.queue_seconds + result.compute_seconds for result in (first, second))
+        reasons = {first.finish_reason, second.finish_reason}
+        order = (FinishReason.ERROR, FinishReason.LENGTH)
+        return dataclasses.replace(
+            second,
+            finish_reason=next((reason for reason in order if reason in reasons), FinishReason.EOS),
+            num_source_tokens=first.num_source_tokens,
+            was_split=first.was_split or self.was_split,
+            queue_seconds=first.queue_seconds,
+            compute_seconds=ended - first.queue_seconds,
+        )
+
+
+def _with_source(pieces: Sequence[Piece], source: str) -> Sequence[Piece]:
+    """Pieces of a translated sentence, the first translated one with the original sentence.
+
+    That is the source of its translations in the answer; further ones have an empty source.
+    """
+    translated = [index for index, piece in enumerate(pieces) if piece.source_ids is not None]
+    return [
+        dataclasses.replace(piece, text=source if index == translated[0] else "")
+        if piece.source_ids is not None
+        else piece
+        for index, piece in enumerate(pieces)
+    ]

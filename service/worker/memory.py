@@ -1,0 +1,153 @@
+"""How much memory models need, computed from their bundles before any is opened.
+
+Two figures. What a model needs *typically* holds all rows with sentences of usual length. It is
+what has to fit. *At most* holds the longest texts in all rows, whose pages the kernel commits when
+a row first holds one (`service.runtime.cpu.kv_cache`), and the scoring graph.
+
+The constants were measured with the shipped model and with random ones of Transformer base's size
+on two cores; the sums were between 1.0 and 1.6 times the resident memory under load.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from model.bundle import Bundle
+from model.processor import num_usable_cores, usable_memory
+from service.errors import StartupError
+from service.runtime.cpu.kv_cache import cache_shape, limits_of
+from service.runtime.cpu.lane_count import best_lanes
+from service.settings import Settings
+from service.worker.opening import CPU_ROWS
+
+MIB = 2**20
+# Python, gRPC, tokenizers; and where models run, their own processes or the server's, ONNX Runtime.
+SERVER_BYTES = 80 * MIB
+PROCESS_BYTES = 60 * MIB
+# Tokens of a long sentence.
+_USUAL_TOKENS = 128
+# Activations that ONNX Runtime keeps: those of the widest batch, and of the encoder.
+_LOGITS_COPIES = 2
+_ENCODED_TOKENS = 2048
+# Encoder outputs that wait for a row, as a share of the caches.
+_WAITING_SHARE = 0.2
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class MemoryNeed:
+    """What one model needs, in bytes.
+
+    Attributes:
+        model: its name.
+        rows: of its batch.
+        process: of its own process, without a model.
+        weights: of all sessions that hold them.
+        caches: of all rows with usual texts.
+        work: activations.
+        most: everything, with the longest texts in all rows, and scores.
+    """
+
+    model: str
+    rows: int
+    process: int
+    weights: int
+    caches: int
+    work: int
+    most: int
+
+    @property
+    def typical(self) -> int:
+        """Everything, with texts of usual length."""
+        return self.process + self.weights + self.caches + self.work
+
+    def __str__(self) -> str:
+        """The sum, in MiB."""
+        return (
+            f"{self.model} {_mib(self.typical)} (process {_mib(self.process)}, weights "
+            f"{_mib(self.weights)}, caches of {self.rows} rows {_mib(self.caches)}, "
+            f"work {_mib(self.work)})"
+        )
+
+
+def memory_need(bundle: Bundle, settings: Settings, *, own_process: bool) -> MemoryNeed:
+    """What the bundle needs on a CPU with these settings.
+
+    Args:
+        bundle: the model.
+        settings: rows and threads.
+        own_process: whether it runs in a process of its own.
+    """
+    config, rows = bundle.config, settings.max_rows or CPU_ROWS
+    shape = cache_shape(bundle, limits_of(bundle, rows))
+    usual = dataclasses.replace(
+        shape,
+        max_source=min(shape.max_source, _USUAL_TOKENS),
+        max_target=min(shape.max_target, _USUAL_TOKENS),
+    )
+    # Lanes share a session beside the one in which they step alone, and each packs the weights.
+    has_lanes = best_lanes(config, rows, settings.threads or num_usable_cores()) > 0
+    graphs = [bundle.weights_path, bundle.encoder_path, bundle.decoder_step_path]
+    weights = sum(path.stat().st_size for path in graphs if path is not None)
+    work = shape.item_size * (
+        _LOGITS_COPIES * rows * config.vocab_size
+        + _ENCODED_TOKENS * (6 * config.d_model + config.ffn_dim)
+    )
+    process = PROCESS_BYTES if own_process else 0
+    need = MemoryNeed(
+        model=bundle.name,
+        rows=rows,
+        process=process,
+        weights=(1 + has_lanes) * weights,
+        caches=usual.num_bytes,
+        work=work,
+        most=0,
+    )
+    most = need.typical - need.caches + int((1 + _WAITING_SHARE) * shape.num_bytes) + weights
+    return dataclasses.replace(need, most=most)
+
+
+def check_memory(
+    bundles: Sequence[Bundle], settings: Settings, *, own_process: bool, usable: int | None = None
+) -> None:
+    """Log what the bundles need, a line each, and compare the sum with what there is.
+
+    Args:
+        bundles: all models of the server.
+        settings: rows, threads and the budget.
+        own_process: whether each model runs in a process of its own.
+        usable: bytes of this machine; None to ask it.
+
+    Raises:
+        StartupError: they need more; the message has the sum.
+    """
+    usable = usable_memory() if usable is None else usable
+    budget = settings.memory_budget * MIB or usable
+    needs = [memory_need(bundle, settings, own_process=own_process) for bundle in bundles]
+    for need in needs:
+        mib = {"typical_mib": _mib(need.typical), "most_mib": _mib(need.most)}
+        _log.info("memory", extra={"model": need.model, "rows": need.rows, **mib})
+    server = SERVER_BYTES + (0 if own_process else PROCESS_BYTES)
+    typical = server + sum(need.typical for need in needs)
+    most = server + sum(need.most for need in needs)
+    of = "--memory-budget" if settings.memory_budget else "this machine or its control group has"
+    if typical > budget:
+        raise StartupError(
+            f"the models need about {_mib(typical)} MiB of memory, and {of} {_mib(budget)}: server "
+            f"{_mib(server)} + {' + '.join(map(str, needs))}. Serve fewer models or rows "
+            f"(--max-rows), or raise --memory-budget if that is wrong"
+        )
+    if most > budget:
+        _log.warning(
+            "with the longest texts in all rows, the models need %s MiB of memory, and %s %s: "
+            "with fewer rows (--max-rows) that can't happen",
+            *(_mib(most), of, _mib(budget)),
+        )
+
+
+def _mib(count: int) -> int:
+    return -(-count // MIB)

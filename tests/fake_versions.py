@@ -1,0 +1,119 @@
+"""Versions of a model without bundles: scripted engines, opened from named places."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from service.engine.engine import Engine
+from service.engine.interface import EngineObserver
+from service.errors import DragomanError
+from service.lifecycle.model_lifecycle import ModelLifecycle
+from tests.fake_runner import FakeRunner
+
+
+@dataclass
+class Place:
+    """A directory that a version can be opened from.
+
+    Attributes:
+        version: what lies there.
+        error: why it can't be opened.
+        defect: of the warm-up.
+        dies: whether its engine ends in the warm-up.
+        lost: directions that it lacks.
+        may_open: unset while opening is to block.
+        is_opening: set once it is being opened.
+    """
+
+    version: str
+    error: Exception | None = None
+    defect: DragomanError | None = None
+    dies: bool = False
+    lost: list[str] = field(default_factory=list)
+    may_open: threading.Event = field(default_factory=threading.Event)
+    is_opening: threading.Event = field(default_factory=threading.Event)
+
+    def __post_init__(self) -> None:
+        self.may_open.set()
+
+
+@dataclass(eq=False)
+class FakeVersion:
+    """A `ModelVersion` whose engine runs a `FakeRunner`."""
+
+    place: Place
+    bundle: Path | None
+    reopen: Callable[[Path], FakeVersion] | None
+    name: str = "fake"
+    observer: EngineObserver = field(default_factory=EngineObserver)
+    runner: FakeRunner = field(default_factory=FakeRunner)
+
+    def __post_init__(self) -> None:
+        self.version = self.place.version
+        self.engine = Engine(self.runner)
+
+    @property
+    def is_running(self) -> bool:
+        """Whether its engine holds what it needs to run."""
+        return not self.runner.closed
+
+    def is_changed(self) -> bool:
+        """Whether another version lies in its place."""
+        return self.place.version != self.version
+
+    def lacks(self, other: FakeVersion) -> list[str]:
+        """What its place says."""
+        return self.place.lost
+
+    async def warm_up(self) -> None:
+        """Succeed, or not, as its place says."""
+        if self.place.dies:
+            self.engine.abandon()
+            self.runner.closed = True  # a process would be gone
+            self.engine.admit(1)  # as any call then
+        if self.place.defect is not None:
+            raise self.place.defect
+
+
+class Places:
+    """Places by path, and all versions that were opened from them.
+
+    Attributes:
+        opened: in order.
+    """
+
+    def __init__(self, *places: Place, name: str = "fake") -> None:
+        self.places = {Path(f"/{number}"): place for number, place in enumerate(places)}
+        self.opened: list[FakeVersion] = []
+        self._name = name
+
+    def __getitem__(self, number: int) -> Place:
+        return self.places[Path(f"/{number}")]
+
+    def open(self, path: Path) -> FakeVersion:
+        """Open what lies at `path`, once it may be opened."""
+        place = self.places[path]
+        place.is_opening.set()
+        assert place.may_open.wait(30)
+        if place.error is not None:
+            raise place.error
+        made = FakeVersion(place, path, self.open, self._name)
+        self.opened.append(made)
+        return made
+
+    def first(self) -> FakeVersion:
+        """The version of the first place."""
+        return self.open(Path("/0"))
+
+    @property
+    def running(self) -> list[FakeVersion]:
+        """Versions whose engines have not been closed."""
+        return [version for version in self.opened if version.is_running]
+
+
+def state_of(model: ModelLifecycle[FakeVersion]) -> str:
+    """The state by name, which a type checker does not take for constant."""
+    return model.state.value

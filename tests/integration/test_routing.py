@@ -1,0 +1,141 @@
+"""Several models in one server: directions, defaults and a pivot, as a client sees them."""
+
+import asyncio
+import dataclasses
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from dragoman.client import Search, StreamEnd, TranslationError
+from export.bundle_writer import ExportOptions, write_bundle
+from model.bundle import Bundle
+from service.loading import load_models
+from service.observability.metrics import ServerMetrics
+from service.settings import shipped_models
+from tests.factories import export_source, random_model, tiny_config
+from tests.integration.servers import (
+    Running,
+    any_ports,
+    dragoman,
+    needs_two_cores,
+    running,
+    server_process,
+)
+
+TEXTS = [
+    "She is reading a book. Two men are playing chess.",
+    "",
+    "A dog is running.\n\n  - I am tired.\n  - https://example.org\n",
+]
+
+
+@pytest.fixture(scope="session")
+def german_french(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A bundle of a random model, German to French."""
+    folder = tmp_path_factory.mktemp("french")
+    source = export_source(random_model(tiny_config(), seed=1), folder / "source")
+    source = dataclasses.replace(
+        source,
+        source_language="de",
+        target_language="fr",
+        provenance={"imported_from": {"hub": "example/opus-mt-de-fr", "revision": "0123abc"}},
+    )
+    (folder / "de-fr").mkdir()
+    write_bundle(source, ExportOptions(precision="fp32", top_k=8), folder / "de-fr")
+    return folder / "de-fr"
+
+
+@pytest.fixture
+async def both(german_french: Path) -> AsyncIterator[Running]:
+    """A server of the shipped model, English to German, and of that one."""
+    async with serving(*shipped_models(), german_french) as made:
+        yield made
+
+
+def serving(*models: Path, **settings: Any) -> Any:
+    metrics, chosen = ServerMetrics(), any_ports(model=models, in_process=True, **settings)
+    return running(chosen, metrics, load_models(chosen, metrics))
+
+
+async def test_a_text_goes_through_both_models_if_none_translates_directly(both: Running) -> None:
+    client = both.client
+    pivoted = await client.translate(TEXTS, source="en", target="fr")
+    assert (pivoted.model, pivoted.pivot_model, pivoted.pivot_language) == ("de-fr", "en-de", "de")
+    german = await client.translate(TEXTS, source="en", target="de")
+    assert (german.model, german.pivot_model, german.pivot_language) == ("en-de", "", "")
+    for text, middle, result in zip(TEXTS, german.translations, pivoted.translations, strict=True):
+        french = await client.translate([middle.text], source="de", target="fr")
+        assert result.text == french.translations[0].text
+        assert result.num_source_tokens == middle.num_source_tokens
+        *pieces, end = [e async for e in client.stream(text, source="en", target="fr")]
+        assert "".join(map(str, pieces)) == result.text
+        assert isinstance(end, StreamEnd)
+        assert (end.model, end.pivot_model, end.pivot_language) == ("de-fr", "en-de", "de")
+    assert pivoted.translations[2].text.count("\n") == TEXTS[2].count("\n")
+    assert "https://example.org" in pivoted.translations[2].text
+    pair = {"pivot_model": "en-de", "model": "de-fr"}
+    assert both.metric("dragoman_pivoted_calls_total", **pair) == 1 + len(TEXTS)
+
+
+async def test_what_a_pivot_can_do_and_what_it_refuses(both: Running) -> None:
+    client = both.client
+    pair: dict[str, Any] = {"source": "en", "target": "fr"}
+    batch = await client.translate(
+        TEXTS[:1], **pair, search=Search(beam_size=2), num_hypotheses=2, return_tokens=True
+    )
+    sentences = batch.translations[0].sentences
+    assert [s.source_text for s in sentences] == [
+        "She is reading a book.",
+        "Two men are playing chess.",
+    ]
+    assert all(len(s.hypotheses) == 2 and s.hypotheses[0].tokens for s in sentences)
+    with pytest.raises(TranslationError) as caught:
+        await client.translate(TEXTS, **pair, return_alignments="hard")
+    assert caught.value.field == "options.return_alignments"
+    with pytest.raises(TranslationError, match="it translates: de to fr, en to de") as caught:
+        await client.translate(TEXTS, **pair, allow_pivot=False)
+    assert caught.value.code is grpc.StatusCode.NOT_FOUND
+    with pytest.raises(TranslationError) as caught:
+        await client.score([("A dog.", "Un chien.")], **pair)
+    assert caught.value.code is grpc.StatusCode.NOT_FOUND
+    with pytest.raises(TranslationError, match=r"it translates: de to fr, en to de$"):
+        await client.translate(TEXTS, source="fr", target="en")
+
+
+async def test_a_model_says_where_it_is_from(both: Running) -> None:
+    shipped, french = await both.client.list_models()
+    assert shipped.origin == "trained with the recipe en-de-small"
+    assert french.origin == "imported from example/opus-mt-de-fr (revision 0123abc)"
+
+
+async def test_the_server_may_choose_defaults_and_switch_the_pivot_off(
+    german_french: Path, bundle: Bundle
+) -> None:
+    models = (*shipped_models(), german_french, bundle.path)
+    async with serving(*models, default=("en-de=tiny",), no_pivot=True) as made:
+        batch = await made.client.translate(["A dog."], source="en", target="de")
+        assert batch.model == "tiny"
+        with pytest.raises(TranslationError, match="--no-pivot"):
+            await made.client.translate(["A dog."], source="en", target="fr", allow_pivot=True)
+
+
+@needs_two_cores
+async def test_two_models_with_a_process_each_serve_a_pivot_from_the_command_line(
+    german_french: Path,
+) -> None:
+    models = [
+        argument for path in (*shipped_models(), german_french) for argument in ("--model", path)
+    ]
+    pipe = asyncio.subprocess.PIPE
+    async with server_process(*models, "--pivot-languages", "de") as server:
+        pair = ("--server", server.address, "--from", "en", "--to", "fr")
+        command = await dragoman("translate", *pair, "A dog is running.", stdout=pipe)
+        output, _ = await command.communicate()
+        assert (command.returncode, output.count(b"\n")) == (0, 1)
+        server.terminate()
+        assert await server.end() == 0
+    (done,) = (entry for entry in server.log if entry["message"] == "call")
+    assert (done["model"], done["pivot_model"], done["pivot_language"]) == ("de-fr", "en-de", "de")

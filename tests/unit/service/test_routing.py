@@ -1,0 +1,165 @@
+"""Which models translate a pair of languages: one, or two through a third language."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, cast
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from model.directions import Directions
+from service.api.registry import Registry, ServedModel
+from service.api.routing import Route, RoutingRules
+from service.errors import InvalidArgumentError, NotFoundError, StartupError
+
+CODES = ("en", "de", "fr", "es")
+
+
+def model(name: str, source: str, target: str) -> ServedModel:
+    """A model that is only chosen."""
+    nothing = cast(Any, None)
+    directions = Directions.one(source, target)
+    return ServedModel(name, "1", directions, "int8", "cpu", nothing, nothing)
+
+
+def registry(*pairs: str, **rules: Any) -> Registry:
+    """Models "a", "b" ... for pairs such as "en-de"."""
+    models = [
+        model(name, *pair.rsplit("-", 1)) for name, pair in zip("abcdefgh", pairs, strict=False)
+    ]
+    return Registry(models, RoutingRules(**rules))
+
+
+def names(route: Route) -> list[str]:
+    return [leg.model.name for leg in route.legs]
+
+
+@given(
+    pairs=st.lists(st.tuples(st.sampled_from(CODES), st.sampled_from(CODES)), max_size=6),
+    source=st.sampled_from(CODES),
+    target=st.sampled_from(CODES),
+)
+def test_a_route_is_direct_if_it_can_be_and_has_at_most_one_pivot(
+    pairs: Sequence[tuple[str, str]], source: str, target: str
+) -> None:
+    pairs = [("xx", "yy"), *(pair for pair in pairs if pair[0] != pair[1])]
+    made = Registry([model(str(number), *pair) for number, pair in enumerate(pairs)])
+    through = [code for code in CODES if (source, code) in pairs and (code, target) in pairs]
+    if (source, target) in pairs:
+        route = made.route("", source, target)
+        assert (route.model.name, route.pivot_language) == (str(pairs.index((source, target))), "")
+    elif through and source != target:
+        route = made.route("", source, target)
+        assert route.pivot_language in through
+        assert route.pivot_language == "en" or "en" not in through
+        assert [(leg.source, leg.target) for leg in route.legs] == [
+            (source, route.pivot_language),
+            (route.pivot_language, target),
+        ]
+        assert all(leg.model.fits(leg.source, leg.target) for leg in route.legs)
+        with pytest.raises(NotFoundError, match="Through"):
+            made.route("", source, target, allow_pivot=False)
+    else:
+        with pytest.raises(NotFoundError, match="xx to yy"):
+            made.route("", source, target)
+
+
+def test_the_default_of_a_pair_is_preferred_to_the_first_that_fits() -> None:
+    pairs = ("en-de", "en-de", "de-fr", "de-fr")
+    assert names(registry(*pairs).route("", "en", "de")) == ["a"]
+    made = registry(*pairs, defaults=("en-de=b", "DE-fr=d"))
+    assert names(made.route("", "en", "de")) == ["b"]
+    assert names(made.route("", "EN-GB", "de-AT")) == ["b"]
+    assert names(made.route("", "", "de")) == ["b"]
+    assert names(made.route("a", "en", "de")) == ["a"]
+    assert names(made.route("", "en", "fr")) == ["b", "d"]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("en-de", "must be like en-de=NAME, not 'en-de'"),
+        ("en=b", "must be like en-de=NAME"),
+        ("en-de=", "must be like en-de=NAME"),
+        ("en-de=z", "there is no model 'z'; there are: a, b"),
+        ("en-fr=b", "b does not translate en-fr; it translates: en to de"),
+    ],
+)
+def test_a_default_that_makes_no_sense_is_named(text: str, message: str) -> None:
+    with pytest.raises(StartupError, match=f"setting default: .*{message}"):
+        registry("en-de", "en-de", defaults=(text,))
+
+
+def test_a_pair_has_one_default() -> None:
+    with pytest.raises(StartupError, match="en-de has two models, 'a' and 'b'"):
+        registry("en-de", "en-de", defaults=("en-de=a", "en-de=b"))
+    registry("en-de", "en-de", defaults=("en-de=a", "en-de=a"))
+
+
+def test_the_codes_of_a_default_are_cut_where_the_model_has_such_a_direction() -> None:
+    models = [model("a", "pt", "en"), model("b", "pt-BR", "zh-Hant"), model("c", "pt", "en")]
+    made = Registry(models, RoutingRules(("pt-BR-zh-Hant=b", "pt-en=c")))
+    assert names(made.route("", "pt-BR", "zh-Hant")) == ["b"]
+    assert names(made.route("", "pt", "en")) == ["c"]
+
+
+def test_english_is_the_usual_pivot_and_the_rules_may_name_others() -> None:
+    pairs = ("de-fr", "fr-es", "de-en", "en-es", "de-it", "it-es")
+    assert names(registry(*pairs).route("", "de", "es")) == ["c", "d"]
+    french = registry(*pairs, pivot_languages=("FR", "en")).route("", "de", "es")
+    assert (names(french), french.pivot_language, french.pivot_model) == (["a", "b"], "fr", "a")
+    with pytest.raises(NotFoundError, match=r"it translates: .*de to fr"):
+        registry(*pairs[:4], pivot_languages=("en",)).route("", "fr", "de")
+
+
+@pytest.mark.parametrize("code", ["pl", "de", "es"])
+def test_a_pivot_that_does_not_exist_is_refused_at_the_start(code: str) -> None:
+    with pytest.raises(StartupError, match=f"pivot_languages: .*through '{code}'.* there are: en"):
+        registry("de-en", "en-es", pivot_languages=(code,))
+
+
+def test_a_pivot_can_be_switched_off_by_the_server_and_by_the_request() -> None:
+    pairs = ("de-en", "en-fr")
+    made = registry(*pairs)
+    assert names(made.route("", "de", "fr", allow_pivot=True)) == ["a", "b"]
+    with pytest.raises(
+        NotFoundError, match=r"'de' to 'fr'; it translates: de to en, en to fr. Thr"
+    ):
+        made.route("", "de", "fr", allow_pivot=False)
+    off = registry(*pairs, pivots=False)
+    for wish in (None, True):
+        with pytest.raises(NotFoundError, match="--no-pivot"):
+            off.route("", "de", "fr", allow_pivot=wish)
+
+
+def test_a_region_is_served_by_its_language_on_both_legs() -> None:
+    made = registry("de-en", "en-fr")
+    assert names(made.route("", "de-AT", "fr-CA")) == ["a", "b"]
+    american = Registry([model("a", "de", "en-US"), model("b", "en", "fr")])
+    route = american.route("", "de", "fr")
+    assert (names(route), route.pivot_language) == (["a", "b"], "en-US")
+    assert names(american.route("", "de", "en-US")) == ["a"]
+
+
+def test_there_is_no_route_there_and_back_again() -> None:
+    made = registry("en-de", "de-en")
+    for target in ("en", "EN", "en-US"):
+        with pytest.raises(NotFoundError):
+            made.route("", "en-GB", target)
+
+
+def test_a_named_model_translates_alone() -> None:
+    made = registry("de-en", "en-fr")
+    with pytest.raises(NotFoundError, match="model a does not translate from 'de' to 'fr'"):
+        made.route("a", "de", "fr", allow_pivot=True)
+
+
+def test_without_both_languages_there_is_no_pivot() -> None:
+    made = registry("de-en", "en-fr", "en-es")
+    assert names(made.route("", "de", "")) == ["a"]
+    with pytest.raises(InvalidArgumentError, match="one of: es, fr"):
+        made.route("", "en", "")
+    with pytest.raises(NotFoundError, match="'fr' to any language"):
+        made.route("", "fr", "")
