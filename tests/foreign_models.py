@@ -143,17 +143,26 @@ def sizes(*, width: int, layers: int, heads: int) -> dict[str, int]:
     return found
 
 
+# The first ones belong to no network's configuration.
+SEARCH_FIELDS = (
+    *("num_beams", "max_length", "bad_words_ids", "forced_eos_token_id"),
+    *("bos_token_id", "eos_token_id", "pad_token_id", "decoder_start_token_id"),
+)
+
+
 def marian_of(published: Path, directory: Path, *, max_length: int, **changes: Any) -> Any:
     """A MarianMT model with the files of a published one but for its weights and sizes."""
     directory.mkdir(parents=True, exist_ok=True)
     for file in published.iterdir():
         (directory / file.name).write_bytes(file.read_bytes())
-    fields = {**json.loads((published / "config.json").read_text(encoding="utf-8")), **changes}
-    (directory / "config.json").write_text(json.dumps(fields), encoding="utf-8")
-    config = transformers.AutoConfig.from_pretrained(directory)
-    model: Any = transformers.MarianMTModel(config)
-    model.generation_config = transformers.GenerationConfig.from_pretrained(directory)
-    model.generation_config.update(max_length=max_length)
+    fields = json.loads((published / "config.json").read_text(encoding="utf-8"))
+    newer = published / "generation_config.json"
+    searched = json.loads(newer.read_text(encoding="utf-8")) if newer.exists() else fields
+    found = {name: searched[name] for name in SEARCH_FIELDS if name in searched}
+    kept = {name: value for name, value in fields.items() if name not in SEARCH_FIELDS[:4]}
+    model: Any = transformers.MarianMTModel(transformers.MarianConfig(**{**kept, **changes}))
+    generation: Any = transformers.GenerationConfig
+    model.generation_config = generation(**{**found, "max_length": max_length})
     return save(model, directory)
 
 

@@ -271,7 +271,7 @@ async def test_served_tokens_are_those_of_generate(case: Case, kind: str) -> Non
     search, key = chosen[kind]
     found = await serve(case, case.bundle, search)
     different = compare(case, found, *key)
-    assert len({tuple(tokens) for tokens in case.generate(*key)}) > len(found) / 2
+    assert len({tuple(tokens) for tokens in case.generate(*key)}) > len(found) / 4
     check_near_ties(case, found, different, key)
 
 
