@@ -92,28 +92,22 @@ class MultiHeadAttention(nn.Module):
     ) -> Tensor:
         """Attends from `states`; appends the weights [B, H, T, S] to `record` if there is one."""
         query = self._split(self.query(states))  # [B, H, T, K]
-        return self.attend(query, *keys_values, mask, causal, record)
-
-    def attend(
-        self,
-        query: Tensor,  # [B, H, T, K]
-        key: Tensor,  # [B, H, S, K]
-        value: Tensor,  # [B, H, S, K]
-        mask: Tensor | None,
-        causal: bool = False,
-        record: list[Tensor] | None = None,
-    ) -> Tensor:
-        """All heads' attention, and the output projection of it: [B, T, D]."""
+        key, value = keys_values  # [B, H, S, K]
+        mask = self.visible(query, mask)
         dropout = self.dropout if self.training else 0.0
         if record is None:  # the same function, fused: faster, but it keeps its weights to itself
             mixed = F.scaled_dot_product_attention(query, key, value, mask, dropout, causal)
         else:
             if causal:
-                mask = causal_mask(query.size(2), query.device)
+                mask = causal_mask(states.size(1), states.device)
             mixed, weights = scaled_dot_product_attention(query, key, value, mask, dropout)
             record.append(weights)
         joined = mixed.transpose(1, 2).flatten(start_dim=2)  # [B, T, D]
         return cast(Tensor, self.output(joined))
+
+    def visible(self, query: Tensor, mask: Tensor | None) -> Tensor | None:
+        """What each query [B, H, T, K] sees, given which positions are tokens: here, all tokens."""
+        return mask
 
     def _split(self, states: Tensor) -> Tensor:
         batch, length, width = states.shape
@@ -131,11 +125,10 @@ class LocalAttention(MultiHeadAttention):
         super().__init__(config)
         self.window = config.attention_window
 
-    def attend(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None,
-               causal: bool = False, record: list[Tensor] | None = None) -> Tensor:  # fmt: skip
-        """As of every kind, with a smaller mask."""
+    def visible(self, query: Tensor, mask: Tensor | None) -> Tensor | None:
+        """Tokens within the distance: [B, 1, S, S]."""
         near = local_mask(query.size(2), self.window, query.device)
-        return super().attend(query, key, value, _both(mask, near), causal, record)
+        return near if mask is None else mask & near
 
 
 class StridedAttention(MultiHeadAttention):
@@ -145,11 +138,10 @@ class StridedAttention(MultiHeadAttention):
         super().__init__(config)
         self.stride = config.attention_window
 
-    def attend(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None,
-               causal: bool = False, record: list[Tensor] | None = None) -> Tensor:  # fmt: skip
-        """As of every kind, with a smaller mask."""
+    def visible(self, query: Tensor, mask: Tensor | None) -> Tensor | None:
+        """Tokens within the distance, or at the gaps: [B, H, S, S]."""
         seen = strided_mask(query.size(2), self.stride, self.num_heads, query.device)
-        return super().attend(query, key, value, _both(mask, seen), causal, record)
+        return seen if mask is None else mask & seen
 
 
 class HashedAttention(MultiHeadAttention):
@@ -169,15 +161,13 @@ class HashedAttention(MultiHeadAttention):
         """Keys and values [B, H, S, K]."""
         return keys_of(self._split(self.query(states))), self._split(self.value(states))
 
-    def attend(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None,
-               causal: bool = False, record: list[Tensor] | None = None) -> Tensor:  # fmt: skip
-        """As of every kind, with a mask that depends on the queries."""
+    def visible(self, query: Tensor, mask: Tensor | None) -> Tensor | None:
+        """Tokens of its bucket, in its chunk or beside it: [B, H, S, S]."""
         batch, _, length, _ = query.shape
         valid = query.new_ones(batch, length, dtype=torch.bool)
         if mask is not None:
             valid = valid & mask[:, 0, 0]
-        seen = lsh_mask(hash_buckets(query, self.rotations), valid, self.chunk)
-        return super().attend(query, key, value, seen, causal, record)
+        return lsh_mask(hash_buckets(query, self.rotations), valid, self.chunk)
 
 
 class LowRankAttention(MultiHeadAttention):
@@ -200,10 +190,9 @@ class LowRankAttention(MultiHeadAttention):
             project_positions(value, self.value_projection, valid),
         )
 
-    def attend(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None,
-               causal: bool = False, record: list[Tensor] | None = None) -> Tensor:  # fmt: skip
-        """As of every kind, without a mask: what it forbids is not in the k rows."""
-        return super().attend(query, key, value, None, causal, record)
+    def visible(self, query: Tensor, mask: Tensor | None) -> Tensor | None:
+        """All of the k rows: what the mask forbids is not in them."""
+        return None
 
 
 ENCODER_ATTENTION: dict[EncoderAttention, type[MultiHeadAttention]] = {
@@ -213,10 +202,6 @@ ENCODER_ATTENTION: dict[EncoderAttention, type[MultiHeadAttention]] = {
     "lsh": HashedAttention,
     "linformer": LowRankAttention,
 }
-
-
-def _both(mask: Tensor | None, other: Tensor) -> Tensor:
-    return other if mask is None else mask & other
 
 
 # --- 3.3 Position-wise feed-forward network -------------------------------------------------------

@@ -68,6 +68,7 @@ def test_each_layer_reaches_one_window_further() -> None:
     assert [i for i in range(30) if moved[i]] == list(range(12 - 2 * 3, 12 + 2 * 3 + 1))
 
 
+@settings(max_examples=25, deadline=None)
 @given(length=lengths, stride=windows, num_heads=st.integers(2, 5))
 def test_strided_attention_sees_neighbours_or_every_nth(
     length: int, stride: int, num_heads: int
@@ -108,6 +109,7 @@ def hashed(seed: int, length: int, *, rounds: int = 2, buckets: int = 4) -> tupl
     return query, hash_buckets(query, draw_rotations(rounds, 3, 8, buckets))
 
 
+@settings(max_examples=25, deadline=None)
 @given(seed=seeds, scale=st.floats(0.1, 10.0))
 def test_a_bucket_follows_from_the_direction_alone(seed: int, scale: float) -> None:
     torch.manual_seed(seed)
@@ -212,6 +214,7 @@ def test_an_identity_makes_linformer_full_attention() -> None:
     torch.testing.assert_close(attention(states, attention.keys_values(states)), expected)
 
 
+@settings(max_examples=25, deadline=None)
 @given(seed=seeds, length=lengths, padding=st.integers(0, 5))
 def test_projected_positions_are_weighted_sums_of_tokens(
     seed: int, length: int, padding: int
