@@ -103,7 +103,7 @@ def export(
 def describe_agreement(agreement: TransformersComparison | None) -> str:
     """How a network and that of `transformers` agree, in words."""
     if agreement is None:
-        return "not compared with transformers, which is not installed"
+        return "not compared with transformers"
     return (
         f"tokens and logits are those of transformers {agreement.transformers} (which differ by at "
         f"most {agreement.largest_difference:.2g})"

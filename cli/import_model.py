@@ -16,7 +16,7 @@ def import_model(
     source: Annotated[
         str,
         typer.Argument(
-            help="A Hugging Face model: its directory, or its name on the hub "
+            help="A model's directory, or its name on the Hugging Face hub "
             "(Helsinki-NLP/opus-mt-en-de)."
         ),
     ],
@@ -55,12 +55,12 @@ def import_model(
         typer.Option(help="CPU threads; 0 measures how many are fastest on this machine.", min=0),
     ] = 0,
 ) -> None:
-    """Make a bundle of a Hugging Face model, and prove that it translates like it.
+    """Make a bundle of a Hugging Face or Marian model, and prove that it translates like it.
 
-    MarianMT (OPUS-MT), M2M-100, NLLB-200 (dense) and mBART-50, from their files as they were
-    downloaded. A bundle has one direction: of a model with many, --languages chooses it. Writes
-    nothing unless the proof succeeds. Where transformers is installed, the proof includes its own
-    tokenizer and network.
+    MarianMT (OPUS-MT), M2M-100, NLLB-200 (dense) and mBART-50, or a native Marian .npz with its
+    decoder.yml, from their files as they were downloaded. A bundle has one direction: of a model
+    with many, --languages chooses it. Writes nothing unless the proof succeeds. Where transformers
+    is installed, the proof includes its own tokenizer and network.
     """
     try:
         from export.bundle_writer import ExportOptions

@@ -22,8 +22,10 @@ from export.huggingface.comparison import (
 from export.huggingface.directory import ModelDirectory
 from export.huggingface.generation import default_search
 from export.huggingface.vocabularies import read_vocabularies
+from export.marian.configuration import is_marian, refuse_binary
+from export.marian.directory import MarianDirectory
 from export.parity import SENTENCES, OnProgress, ParityReport, check_parity
-from model.bundle import MANIFEST_FILE, Bundle, BundleError, file_sha256
+from model.bundle import MANIFEST_FILE, Bundle, BundleError
 
 _OPUS_NAME = re.compile(r"opus-mt-(?:tc-(?:base|big|bible-big)-)?([a-z]{2,3})-([a-z]{2,3})")
 
@@ -52,7 +54,7 @@ def import_directory(
     on_progress: OnProgress | None = None,
     origin: Mapping[str, Any] | None = None,
 ) -> Imported:
-    """Make a bundle of a Hugging Face directory and prove that it translates alike.
+    """Make a bundle of a Hugging Face or Marian directory and prove that it translates alike.
 
     `output` appears whole and proven, or not at all; see `export.exporter.export_checkpoint`.
 
@@ -70,7 +72,7 @@ def import_directory(
         ExportError: the model can't be read or isn't supported, `output` is something else than a
             bundle, or the bundle or the network differs from the model.
     """
-    directory = ModelDirectory.read(path)
+    directory = _read_directory(path)
     family = family_of(directory)
     source, target = languages or _languages(directory)
     vocabularies = read_vocabularies(directory, source, target)
@@ -80,11 +82,11 @@ def import_directory(
     model = read_model(directory, config)
     sentences = sentences or SENTENCES
     agreement = None
-    if can_compare():
+    if can_compare() and not isinstance(directory, MarianDirectory):
         agreement = compare_with_transformers(path, model, tokenizer, sentences)
     provenance: dict[str, Any] = {
         "imported_from": {"architecture": family.name, "directory": path.resolve().name}
-        | {"config_sha256": file_sha256(path / "config.json"), **(origin or {})},
+        | {**directory.checksums(), **(origin or {})},
         "agreement": agreement and dataclasses.asdict(agreement),
     }
     arrays = {name: tensor.numpy() for name, tensor in model.state_dict().items()}
@@ -100,6 +102,12 @@ def import_directory(
         proof = check_parity(bundle, model, sentences, threads=threads, on_progress=on_progress)
         _record(temporary / MANIFEST_FILE, proof)
     return Imported(proof, agreement)
+
+
+def _read_directory(path: Path) -> ModelDirectory:
+    """The model's files, in whichever format they are."""
+    refuse_binary(path)
+    return MarianDirectory.read(path) if is_marian(path) else ModelDirectory.read(path)
 
 
 def _record(manifest: Path, proof: ParityReport) -> None:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 import sentencepiece
 
 from export.errors import ExportError
-from export.huggingface.directory import ModelDirectory, read_json
+from export.huggingface.directory import ModelDirectory, parse_json, read_json
 from model.config import ModelConfig
 from model.languages import LanguageError, find_language
 from model.piece_tokenizer import PieceTokenizer, PieceVocabulary
@@ -79,7 +78,7 @@ def read_vocabularies(directory: ModelDirectory, source: str, target: str) -> Vo
     """
     kind = directory.config.get("model_type")
     try:
-        if (directory.path / "source.spm").is_file() or kind == "marian":
+        if (directory.path / "source.spm").is_file() or str(kind).startswith("marian"):
             return _read_marian(directory, target)
         if kind == "m2m_100" and (directory.path / "vocab.json").is_file():
             return _read_m2m(directory, source, target)
@@ -95,18 +94,18 @@ def _read_marian(directory: ModelDirectory, target: str) -> Vocabularies:
 
     A model with several target languages has a token for each, such as >>deu<<, before the text.
     """
-    source_ids = _read_ids(directory.file("vocab.json"))
+    source_ids = _read_ids(directory, "vocab.json")
     target_ids = source_ids
     if directory.tokenizer.get("separate_vocabs"):
-        target_ids = _read_ids(directory.file("target_vocab.json"))
+        target_ids = _read_ids(directory, "target_vocab.json")
     special = ("</s>", "<unk>", "<pad>")
     for piece in special:
         if source_ids.get(piece) != target_ids.get(piece):
             raise ExportError(f"{directory.path}: {piece!r} has other ids in its two vocabularies")
     if "<unk>" not in source_ids:
         raise ExportError(f"{directory.path / 'vocab.json'} has no '<unk>'")
-    source_model = directory.file("source.spm").read_bytes()
-    target_model = directory.file("target.spm").read_bytes()
+    source_model = directory.content("source.spm")
+    target_model = directory.content("target.spm")
     names = [piece for piece in source_ids if piece.startswith(">>") and piece.endswith("<<")]
     prefix = (source_ids[find_language(target, names)],) if names else ()
     special_ids = [source_ids[name] for name in names]
@@ -119,7 +118,7 @@ def _read_marian(directory: ModelDirectory, target: str) -> Vocabularies:
 
 def _read_m2m(directory: ModelDirectory, source: str, target: str) -> Vocabularies:
     """One SentencePiece model and a list of pieces, which the languages' tokens follow."""
-    ids = _read_ids(directory.file("vocab.json"))
+    ids = _read_ids(directory, "vocab.json")
     codes = _M2M_LANGUAGES[str(directory.tokenizer.get("language_codes", "m2m100"))].split()
     languages = {f"__{code}__": len(ids) + number for number, code in enumerate(codes)}
     names = ("<s>", "<pad>", "</s>", "<unk>")
@@ -160,7 +159,7 @@ def _multilingual(
     target: str,
 ) -> Vocabularies:
     """[source language] text: and [target language] opens the translation."""
-    model, pieces = directory.file(_SENTENCEPIECE).read_bytes(), _by_id(ids)
+    model, pieces = directory.content(_SENTENCEPIECE), _by_id(ids)
     special_ids = sorted({*special.values(), *languages.values()})
     prefix = (languages[find_language(source, languages)],)
     start = (languages[find_language(target, languages)],)
@@ -191,10 +190,10 @@ def _added_tokens(directory: ModelDirectory, first: int) -> dict[str, int]:
     return {text: first + number for number, text in enumerate([*texts, "<mask>"])}
 
 
-def _read_ids(file: Path) -> dict[str, int]:
-    ids = read_json(file)
+def _read_ids(directory: ModelDirectory, name: str) -> dict[str, int]:
+    ids = parse_json(directory.content(name), directory.path / name)
     if any(type(i) is not int or i < 0 for i in ids.values()):
-        raise ExportError(f"{file} does not give every piece an id")
+        raise ExportError(f"{directory.path / name} does not give every piece an id")
     return ids
 
 
