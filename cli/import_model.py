@@ -57,10 +57,10 @@ def import_model(
 ) -> None:
     """Make a bundle of a Hugging Face or Marian model, and prove that it translates like it.
 
-    MarianMT (OPUS-MT), M2M-100, NLLB-200 (dense) and mBART-50, or a native Marian .npz with its
-    decoder.yml, from their files as they were downloaded. A bundle has one direction: of a model
-    with many, --languages chooses it. Writes nothing unless the proof succeeds. Where transformers
-    is installed, the proof includes its own tokenizer and network.
+    MarianMT (OPUS-MT), M2M-100, NLLB-200 (dense), mBART-50 and BART, or a native Marian .npz with
+    its decoder.yml, from their files as they were downloaded. A bundle has one direction: of a
+    model with many, --languages chooses it. Writes nothing unless the proof succeeds. Where
+    transformers is installed, the proof includes its own tokenizer and network.
     """
     try:
         from export.bundle_writer import ExportOptions

@@ -20,6 +20,7 @@ from export.shared_weights import SharedWeights
 from export.token_choice import token_groups
 from export.weights import Weights
 from model.bundle import (
+    JSON_PIECES,
     PIECES,
     RESIDENT_GRAPHS,
     SENTENCEPIECE,
@@ -28,7 +29,7 @@ from model.bundle import (
     write_manifest,
 )
 from model.config import AlignmentHead, ModelConfig, default_alignment_layer
-from model.piece_tokenizer import TOKENIZER_FILES, PieceTokenizer
+from model.piece_tokenizer import PieceTokenizer
 from model.tokenizer import TOKENIZER_FILE
 
 DEFAULT_TOP_K = 8
@@ -123,12 +124,13 @@ def _write_tokenizer(tokenizer: Path | PieceTokenizer, directory: Path) -> dict[
     if isinstance(tokenizer, Path):
         shutil.copyfile(tokenizer, directory / TOKENIZER_FILE)
         return {"kind": SENTENCEPIECE, "files": [TOKENIZER_FILE]}
-    for name, content in tokenizer.files().items():
+    files = tokenizer.files()
+    for name, content in files.items():
         (directory / name).write_bytes(content)
     vocabulary = tokenizer.vocabulary
     return {
-        "kind": PIECES,
-        "files": list(TOKENIZER_FILES),
+        "kind": JSON_PIECES if tokenizer.is_json else PIECES,
+        "files": list(files),
         "prefix_ids": list(vocabulary.prefix_ids),
         "start_ids": list(tokenizer.target.start_ids),
         "special_ids": sorted(vocabulary.special_ids),

@@ -66,6 +66,8 @@ def compare_with_transformers(
     theirs.eval()
     their_tokenizer: Any = transformers.AutoTokenizer.from_pretrained(path, local_files_only=True)
     opening = "".join(map(tokenizer.id_to_piece, tokenizer.vocabulary.prefix_ids))
+    if opening == "<s>":  # which their tokenizer adds by itself
+        opening = ""
     if hasattr(their_tokenizer, "src_lang"):
         their_tokenizer.src_lang, opening = opening.strip("_"), ""
     largest = 0.0

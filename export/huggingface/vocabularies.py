@@ -9,6 +9,7 @@ import sentencepiece
 
 from export.errors import ExportError
 from export.huggingface.directory import ModelDirectory, parse_json, read_json
+from export.huggingface.json_tokenizer import read_json_tokenizer
 from model.config import ModelConfig
 from model.languages import LanguageError, find_language
 from model.piece_tokenizer import PieceTokenizer, PieceVocabulary
@@ -82,6 +83,10 @@ def read_vocabularies(directory: ModelDirectory, source: str, target: str) -> Vo
             return _read_marian(directory, target)
         if kind == "m2m_100" and (directory.path / "vocab.json").is_file():
             return _read_m2m(directory, source, target)
+        if kind == "bart" or (
+            kind in ("m2m_100", "mbart") and not (directory.path / _SENTENCEPIECE).is_file()
+        ):
+            return _read_json_tokenizer(directory, source, target)
         if kind in ("m2m_100", "mbart"):
             return _read_fairseq(directory, source, target)
     except LanguageError as exc:
@@ -128,10 +133,7 @@ def _read_m2m(directory: ModelDirectory, source: str, target: str) -> Vocabulari
 
 def _read_fairseq(directory: ModelDirectory, source: str, target: str) -> Vocabularies:
     """One SentencePiece model whose pieces fairseq numbers anew, then languages: NLLB, mBART-50."""
-    if directory.tokenizer.get("tokenizer_class") in ("MBartTokenizer", "MBartTokenizerFast"):
-        raise ExportError(
-            f"{directory.path}: mBART-25 (MBartTokenizer) is not supported, mBART-50 is"
-        )
+    _refuse_mbart_25(directory)
     file = directory.file(_SENTENCEPIECE)
     processor = sentencepiece.SentencePieceProcessor()
     try:
@@ -168,6 +170,39 @@ def _multilingual(
         PieceVocabulary(model, pieces, start_ids=start, special_ids=special_ids),
         ids["<unk>"],
     )
+
+
+def _read_json_tokenizer(directory: ModelDirectory, source: str, target: str) -> Vocabularies:
+    """A tokenizer.json alone: BART, and what `transformers` 5 saves of NLLB and mBART-50."""
+    _refuse_mbart_25(directory)
+    tokenizer = read_json_tokenizer(directory)
+    ids, special_ids = tokenizer.ids, sorted(tokenizer.special_ids)
+    prefix: tuple[int, ...] = ()
+    start: tuple[int, ...] = ()
+    if directory.config.get("model_type") == "bart":
+        prefix = (ids["<s>"],)  # before every text; and before every translation, where it says so
+        forced = directory.generation.get("forced_bos_token_id")
+        start = () if forced is None else (int(forced),)
+    else:
+        known = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")
+        languages = {
+            name: i for name, i in ids.items() if i in tokenizer.special_ids and name not in known
+        }
+        prefix = (languages[find_language(source, languages)],)
+        start = (languages[find_language(target, languages)],)
+    pieces = _by_id(ids)
+    return Vocabularies(
+        PieceVocabulary(tokenizer.content, pieces, prefix, special_ids=special_ids),
+        PieceVocabulary(tokenizer.content, pieces, start_ids=start, special_ids=special_ids),
+        ids["<unk>"],
+    )
+
+
+def _refuse_mbart_25(directory: ModelDirectory) -> None:
+    if directory.tokenizer.get("tokenizer_class") in ("MBartTokenizer", "MBartTokenizerFast"):
+        raise ExportError(
+            f"{directory.path}: mBART-25 (MBartTokenizer) is not supported, mBART-50 is"
+        )
 
 
 def _added_tokens(directory: ModelDirectory, first: int) -> dict[str, int]:

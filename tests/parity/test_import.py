@@ -40,6 +40,9 @@ FAMILIES = {
     "m2m": "M2M-100 or NLLB",
     "nllb": "M2M-100 or NLLB",
     "mbart": "mBART",
+    "bart": "BART",
+    "nllb-json": "M2M-100 or NLLB",
+    "mbart-json": "mBART",
 }
 
 
@@ -74,10 +77,14 @@ class Case:
 @pytest.fixture(scope="module", params=FAMILIES)
 def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Case:
     family, path = str(request.param), tmp_path_factory.mktemp("import")
-    if family == "marian":
-        model, languages = foreign_models.marian(path / "model"), None
+    model: Any
+    if family in ("marian", "bart"):
+        model, languages = getattr(foreign_models, family)(path / "model"), None
     else:
-        model, languages = foreign_models.multilingual(path / "model", family), ("en", "de")
+        name, _, kind = family.partition("-")
+        model, languages = foreign_models.multilingual(path / "model", name), ("en", "de")
+        if kind:
+            foreign_models.without_sentencepiece(path / "model")
     options = ExportOptions("fp32")
     imported = import_directory(path / "model", path / "bundle", options, languages, threads=1)
     tokenizer = transformers.AutoTokenizer.from_pretrained(path / "model")
