@@ -24,7 +24,7 @@ from model.tokenizer import TokenizerError
 from service.translation.detokenizer import Detokenizer
 from tests import foreign_models
 
-IDS = dict(pad_id=1, unk_id=3, bos_id=2, eos_id=2)
+IDS: Any = dict(pad_id=1, unk_id=3, bos_id=2, eos_id=2)
 
 
 @pytest.fixture(scope="module")
