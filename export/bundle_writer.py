@@ -109,8 +109,7 @@ def write_bundle(source: ExportSource, options: ExportOptions, directory: Path) 
     """
     _check_exportable(source.config, options)
     with SharedWeights(directory / WEIGHTS_FILE) as shared:
-        for name, model in _graphs(source, options):
-            shared.take_from(model)
+        for name, model in _graphs(source, options, shared):
             (directory / name).write_bytes(model.SerializeToString(deterministic=True))
             del model  # before the next one is made
     tokenizer = _write_tokenizer(source.tokenizer, directory)
@@ -137,10 +136,12 @@ def _write_tokenizer(tokenizer: Path | PieceTokenizer, directory: Path) -> dict[
     }
 
 
-def _graphs(source: ExportSource, options: ExportOptions) -> Iterator[tuple[str, onnx.ModelProto]]:
+def _graphs(
+    source: ExportSource, options: ExportOptions, shared: SharedWeights
+) -> Iterator[tuple[str, onnx.ModelProto]]:
     """Build one graph after another: a large model's graphs need not fit into memory together."""
     config, precision, resident = source.config, options.precision, options.is_resident
-    weights = Weights(source.arrays, config)
+    weights = Weights(source.arrays, config, shared)
     yield ENCODER_FILE, build_encoder(config, weights, precision, resident=resident)
     yield DECODER_STEP_FILE, build_decoder_step(config, weights, precision, resident=resident)
     layer, head = _alignment(source, options)

@@ -60,7 +60,7 @@ def build_encoder(
     Raises:
         ExportError: a weight is missing or has the wrong shape.
     """
-    graph = GraphBuilder("encoder")
+    graph = GraphBuilder("encoder", weights.shared)
     ids = graph.input("source_ids", "int64", ["batch", "source"])
     lengths = graph.input("source_lengths", "int32", ["batch"])
     pack = _leave_padded if resident else _pack

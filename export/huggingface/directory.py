@@ -138,7 +138,8 @@ def _read_safetensors(file: Path) -> Iterator[tuple[str, Tensor]]:
     try:
         with safe_open(file, framework="pt") as tensors:
             for name in tensors.keys():  # noqa: SIM118  (it is no dictionary)
-                yield name, tensors.get_tensor(name)
+                # A copy: the mapped file's pages would count beside it where the tensor is changed.
+                yield name, tensors.get_tensor(name).clone()
     except (SafetensorError, OSError) as exc:
         raise ExportError(f"{file} is damaged: {exc}") from exc
 
