@@ -133,6 +133,7 @@ def _write_tokenizer(tokenizer: Path | PieceTokenizer, directory: Path) -> dict[
         "prefix_ids": list(vocabulary.prefix_ids),
         "start_ids": list(tokenizer.target.start_ids),
         "special_ids": sorted(vocabulary.special_ids),
+        **({"cleans_up": True} if tokenizer.target.vocabulary.cleans_up else {}),
     }
 
 

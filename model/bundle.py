@@ -260,7 +260,8 @@ class Bundle:
         try:
             if entry["kind"] != SENTENCEPIECE:
                 ids = {name: entry[name] for name in _TOKEN_LISTS}
-                return PieceTokenizer.load_files(files, self.config, **ids)
+                cleans_up = bool(entry.get("cleans_up", False))
+                return PieceTokenizer.load_files(files, self.config, cleans_up=cleans_up, **ids)
             tokenizer = Tokenizer.load(file)
         except MissingPackageError as exc:
             raise MissingPackageError(f"{self.path}: {exc}") from exc

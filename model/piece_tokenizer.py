@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from model.config import ModelConfig
-from model.segmenters import open_segmenter
+from model.segmenters import CleaningSegmenter, open_segmenter
 from model.tokenizer import MissingPackageError, Span, Tokenizer, TokenizerError, text_spans
 
 TOKENIZER_FILES = ("source.spm", "target.spm", "source_vocabulary.json", "target_vocabulary.json")
@@ -30,6 +30,7 @@ class PieceVocabulary:
         prefix_ids: put before every text that is translated; tokens that name languages, say.
         start_ids: every translation into this language begins with these.
         special_ids: tokens that stand for no text, beside those of `ModelConfig`.
+        cleans_up: whether texts lose spaces before punctuation (`CleaningSegmenter`).
     """
 
     model: bytes
@@ -37,6 +38,7 @@ class PieceVocabulary:
     prefix_ids: tuple[int, ...] = ()
     start_ids: tuple[int, ...] = ()
     special_ids: Collection[int] = ()
+    cleans_up: bool = False
 
 
 class PieceTokenizer(Tokenizer):
@@ -62,7 +64,8 @@ class PieceTokenizer(Tokenizer):
             raise TokenizerError(
                 f"{len(vocabulary.pieces)} pieces, but the model has {config.vocab_size}"
             )
-        self._segmenter = open_segmenter(vocabulary.model)
+        segmenter = open_segmenter(vocabulary.model)
+        self._segmenter = CleaningSegmenter(segmenter) if vocabulary.cleans_up else segmenter
         self.vocabulary = vocabulary
         self.vocab_size = config.vocab_size
         self.pad_id, self.unk_id = config.pad_id, config.unk_id
@@ -130,6 +133,7 @@ class PieceTokenizer(Tokenizer):
         prefix_ids: Sequence[int] = (),
         start_ids: Sequence[int] = (),
         special_ids: Collection[int] = (),
+        cleans_up: bool = False,
     ) -> PieceTokenizer:
         """The source language's tokenizer, from what `files()` gave, in that order.
 
@@ -142,6 +146,7 @@ class PieceTokenizer(Tokenizer):
             _read_pieces(target_pieces),
             start_ids=tuple(start_ids),
             special_ids=special_ids,
+            cleans_up=cleans_up,
         )
         source = PieceVocabulary(
             _read(source_model),
@@ -165,11 +170,11 @@ class PieceTokenizer(Tokenizer):
         """The text of `token_ids` without white space at its beginning."""
         return self._segmenter.text(self._visible_pieces(token_ids)).lstrip()
 
-    def ends_inside_character(self, token_ids: Sequence[int]) -> bool:
-        """Whether the last token's character has bytes in the tokens to come."""
-        if super().ends_inside_character(token_ids):
+    def is_unfinished(self, token_ids: Sequence[int]) -> bool:
+        """Whether tokens to come can change the text of these."""
+        if super().is_unfinished(token_ids):
             return True
-        return self._segmenter.ends_inside_character(self._visible_pieces(token_ids))
+        return self._segmenter.is_unfinished(self._visible_pieces(token_ids))
 
     def _decoded_offsets(self, token_ids: Iterable[int]) -> tuple[str, list[tuple[int, int]]]:
         pieces = self._visible_pieces(token_ids)

@@ -7,9 +7,11 @@ an extra, since it brings a dozen packages with it. Free of torch.
 
 from __future__ import annotations
 
+import bisect
 import codecs
 import itertools
 import json
+import re
 from collections.abc import Sequence
 from typing import Any, Protocol
 
@@ -43,8 +45,8 @@ class Segmenter(Protocol):
         """Where each piece stands in `text(pieces)`."""
         ...
 
-    def ends_inside_character(self, pieces: Sequence[str]) -> bool:
-        """Whether the last of these pieces, byte pieces apart, is the beginning of a character."""
+    def is_unfinished(self, pieces: Sequence[str]) -> bool:
+        """Whether pieces to come can change the text of these; pieces of a byte apart."""
         ...
 
 
@@ -78,7 +80,7 @@ class SentencePieceSegmenter:
         """See `Segmenter`."""
         return list(self._processor.decode(list(pieces), return_type="offset_mapping")["offsets"])
 
-    def ends_inside_character(self, pieces: Sequence[str]) -> bool:
+    def is_unfinished(self, pieces: Sequence[str]) -> bool:
         """Never: `Tokenizer` looks after pieces such as <0xC3>."""
         return False
 
@@ -133,7 +135,7 @@ class JsonSegmenter:
         ends = [0, *itertools.accumulate(map(len, self._parts(pieces)))]
         return list(itertools.pairwise(ends))
 
-    def ends_inside_character(self, pieces: Sequence[str]) -> bool:
+    def is_unfinished(self, pieces: Sequence[str]) -> bool:
         """See `Segmenter`."""
         if not self._is_byte_level:
             return False
@@ -150,6 +152,68 @@ class JsonSegmenter:
         if parts:
             parts[-1] += decoder.decode(b"", final=True)
         return parts
+
+
+# What `transformers` replaces, in this order, and which characters of it remain.
+_CLEANED = (
+    *((f" {sign}", sign) for sign in ".?!,"),
+    (" ' ", "'"),
+    *((f" {word}", word) for word in ("n't", "'m", "'s", "'ve", "'re")),
+)
+# Texts that end in the beginning of one of these are unfinished; behind " ' " a sign can follow.
+_OPEN = (" ", " n", " n'", " '", " 'v", " 'r")
+
+
+class CleaningSegmenter:
+    """Drops spaces before punctuation and English contractions, as `transformers` does.
+
+    Models with `clean_up_tokenization_spaces` were trained on "Test ." and show "Test.".
+
+    Args:
+        segmenter: cuts and joins.
+    """
+
+    def __init__(self, segmenter: Segmenter) -> None:
+        self._segmenter = segmenter
+
+    def pieces(self, text: str) -> list[str]:
+        """See `Segmenter`."""
+        return self._segmenter.pieces(text)
+
+    def offsets(self, text: str) -> Offsets:
+        """See `Segmenter`."""
+        return self._segmenter.offsets(text)
+
+    def text(self, pieces: Sequence[str]) -> str:
+        """See `Segmenter`; without white space at its beginning."""
+        text = self._segmenter.text(pieces).lstrip()
+        for given, cleaned in _CLEANED:
+            text = text.replace(given, cleaned)
+        return text
+
+    def places(self, pieces: Sequence[str]) -> Offsets:
+        """See `Segmenter`."""
+        text = self._segmenter.text(pieces)
+        kept = list(range(len(text) - len(text.lstrip()), len(text)))  # characters that are left
+        text = text.lstrip()
+        for given, cleaned in _CLEANED:
+            dropped = set()
+            for found in re.finditer(re.escape(given), text):
+                dropped.add(found.start())
+                if len(given) - len(cleaned) == 2:
+                    dropped.add(found.end() - 1)
+            kept = [place for number, place in enumerate(kept) if number not in dropped]
+            text = text.replace(given, cleaned)
+        return [
+            (bisect.bisect_left(kept, start), bisect.bisect_left(kept, end))
+            for start, end in self._segmenter.places(pieces)
+        ]
+
+    def is_unfinished(self, pieces: Sequence[str]) -> bool:
+        """See `Segmenter`."""
+        # Not `text`, which drops a space at the beginning.
+        shown = "".join(pieces).replace(_SPACE, " ")
+        return self._segmenter.is_unfinished(pieces) or shown.endswith(_OPEN)
 
 
 def open_segmenter(model: bytes) -> Segmenter:

@@ -138,10 +138,10 @@ class Tokenizer:
         """The text of `token_ids`; padding, BOS and EOS are skipped."""
         return str(self._processor.decode(self._visible(token_ids)))
 
-    def ends_inside_character(self, token_ids: Sequence[int]) -> bool:
-        """Whether the last token's character has bytes in the tokens to come.
+    def is_unfinished(self, token_ids: Sequence[int]) -> bool:
+        """Whether tokens to come can change the text of these.
 
-        It is spelt in pieces such as <0xC3>, a byte each.
+        They can where a character, spelt in pieces such as <0xC3>, lacks bytes.
         """
         run = []
         for token_id in reversed(token_ids):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -77,20 +78,36 @@ def read_vocabularies(directory: ModelDirectory, source: str, target: str) -> Vo
         ExportError: a file is missing or can't be read, or the model has no such language; names
             it.
     """
-    kind = directory.config.get("model_type")
     try:
-        if (directory.path / "source.spm").is_file() or str(kind).startswith("marian"):
-            return _read_marian(directory, target)
-        if kind == "m2m_100" and (directory.path / "vocab.json").is_file():
-            return _read_m2m(directory, source, target)
-        if kind == "bart" or (
-            kind in ("m2m_100", "mbart") and not (directory.path / _SENTENCEPIECE).is_file()
-        ):
-            return _read_json_tokenizer(directory, source, target)
-        if kind in ("m2m_100", "mbart"):
-            return _read_fairseq(directory, source, target)
+        found = _read_vocabularies(directory, source, target)
     except LanguageError as exc:
         raise ExportError(f"{directory.path}: {exc}; give --languages") from exc
+    if _cleans_up(directory):
+        return dataclasses.replace(found, target=dataclasses.replace(found.target, cleans_up=True))
+    return found
+
+
+def _cleans_up(directory: ModelDirectory) -> bool:
+    """Whether the library's tokenizer drops spaces before punctuation; those of BPE never do."""
+    kind = directory.config.get("model_type")
+    has_bpe = kind == "bart" or (
+        kind == "m2m_100" and not (directory.path / "vocab.json").is_file()
+    )
+    return bool(directory.tokenizer.get("clean_up_tokenization_spaces")) and not has_bpe
+
+
+def _read_vocabularies(directory: ModelDirectory, source: str, target: str) -> Vocabularies:
+    kind = directory.config.get("model_type")
+    if (directory.path / "source.spm").is_file() or str(kind).startswith("marian"):
+        return _read_marian(directory, target)
+    if kind == "m2m_100" and (directory.path / "vocab.json").is_file():
+        return _read_m2m(directory, source, target)
+    if kind == "bart" or (
+        kind in ("m2m_100", "mbart") and not (directory.path / _SENTENCEPIECE).is_file()
+    ):
+        return _read_json_tokenizer(directory, source, target)
+    if kind in ("m2m_100", "mbart"):
+        return _read_fairseq(directory, source, target)
     raise ExportError(f"{directory.path}: tokenizers of {kind} are not supported yet")
 
 

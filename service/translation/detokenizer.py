@@ -43,7 +43,7 @@ class TextStream:
     def add(self, token_ids: Sequence[int]) -> str:
         """The text that is final after these tokens; often "" or several words."""
         self._pending += token_ids
-        if self._tokenizer.ends_inside_character(self._pending):
+        if self._tokenizer.is_unfinished(self._pending):
             return ""
         return self._flush()
 

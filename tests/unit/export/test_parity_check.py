@@ -155,7 +155,7 @@ def test_large_weights_are_rounded_more_but_noise_still_fails(tmp_path: Path) ->
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if "query" in name or "key" in name or "feed_forward" in name:
-                parameter *= 2.0
+                parameter.mul_(2.0)
     bundle = tiny_bundle(tmp_path / "bundle", model=model, precision="int8")
     with pytest.raises(ExportError):
         check_parity(bundle, model, tolerance=TOLERANCES["int8"], threads=1)
@@ -166,6 +166,6 @@ def test_large_weights_are_rounded_more_but_noise_still_fails(tmp_path: Path) ->
     with torch.no_grad():
         for parameter in model.parameters():
             if parameter.dim() == 2:
-                parameter += 0.1 * parameter.std() * torch.randn_like(parameter)
+                parameter.add_(0.1 * parameter.std() * torch.randn_like(parameter))
     with pytest.raises(ExportError, match="int8 bundle"):
         check_parity(bundle, model, threads=1)
