@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from cli.exits import fail, fail_without
+from cli.exits import ended_by_sigterm, fail, fail_without
 from cli.export import describe, describe_agreement, read_lines
 from cli.progress import log_to_standard_error, stages
 
@@ -75,7 +75,7 @@ def import_model(
         lines = None if sentences is None else read_lines(sentences)
         directory, origin = locate(source, revision)
         log_to_standard_error("%(message)s")
-        with stages("sentences") as show:
+        with ended_by_sigterm(), stages("sentences") as show:
             imported = import_directory(
                 directory,
                 output,
@@ -89,7 +89,7 @@ def import_model(
     except ExportError as exc:
         fail(str(exc))
     except OSError as exc:
-        fail(f"{exc.filename}: {exc.strerror}")
+        fail(f"{exc.filename or output}: {exc.strerror}")
     compared = describe_agreement(imported.agreement)
     typer.echo(f"{output}: {precision}; {compared}; {describe(imported.proof)}")
 

@@ -430,10 +430,11 @@ def _read_manifest(path: Path) -> dict[str, Any]:
     try:
         manifest = json.loads(file.read_text(encoding="utf-8"))
     except FileNotFoundError as exc:
-        if (path / "config.json").is_file():
+        if (path / "config.json").is_file() or any(path.glob("*.npz")):
             raise BundleMissingError(
-                f"{path} is not a bundle: make one of a Hugging Face model with `dragoman import "
-                f"{path} --output DIR`, of a checkpoint with `dragoman export`, and serve that"
+                f"{path} is not a bundle: make one of a Hugging Face or Marian model with "
+                f"`dragoman import {path} --output DIR`, of a checkpoint with `dragoman export`, and "
+                f"serve that"
             ) from exc
         raise BundleMissingError(
             f"{file} is missing: is {path} a bundle? Make one with `dragoman export`"

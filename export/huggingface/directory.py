@@ -99,7 +99,10 @@ class ModelDirectory:
                 parts = read_json(index).get("weight_map")
                 if not isinstance(parts, dict):
                     raise ExportError(f"{index} has no weight_map: download it again")
-                return [self.file(str(part)) for part in sorted(set(parts.values()))]
+                for part in parts.values():
+                    if not isinstance(part, str) or Path(part).name != part:
+                        raise ExportError(f"{index}: {part!r} is not a file of this directory")
+                return [self.file(part) for part in sorted(set(parts.values()))]
         raise ExportError(f"{self.path} has neither {_SAFETENSORS} nor {_PICKLED}")
 
 

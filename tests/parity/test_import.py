@@ -41,8 +41,6 @@ FAMILIES = {
     "nllb": "M2M-100 or NLLB",
     "mbart": "mBART",
     "bart": "BART",
-    "nllb-json": "M2M-100 or NLLB",
-    "mbart-json": "mBART",
 }
 
 
@@ -81,10 +79,7 @@ def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     if family in ("marian", "bart"):
         model, languages = getattr(foreign_models, family)(path / "model"), None
     else:
-        name, _, kind = family.partition("-")
-        model, languages = foreign_models.multilingual(path / "model", name), ("en", "de")
-        if kind:
-            foreign_models.without_sentencepiece(path / "model")
+        model, languages = foreign_models.multilingual(path / "model", family), ("en", "de")
     options = ExportOptions("fp32")
     imported = import_directory(path / "model", path / "bundle", options, languages, threads=1)
     tokenizer = transformers.AutoTokenizer.from_pretrained(path / "model")
