@@ -2,13 +2,30 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
+import signal
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, NoReturn
 
 import typer
 
 if TYPE_CHECKING:
     from dragoman.client import TranslationError
+
+
+@contextlib.contextmanager
+def ended_by_sigterm() -> Iterator[None]:
+    """SIGTERM ends the block with an exception, so that it removes what it has half-written."""
+
+    def end(number: int, _: object) -> NoReturn:
+        raise SystemExit(128 + number)
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def fail(message: str, code: int = 1) -> NoReturn:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cli.exits import fail, fail_without
+from cli.exits import ended_by_sigterm, fail, fail_without
 from cli.progress import log_to_standard_error, stages
 
 if TYPE_CHECKING:
@@ -89,21 +89,21 @@ def export(
             typer.echo(f"{output}: {describe_agreement(agreement)}")
             return
         log_to_standard_error("%(message)s")
-        with stages("sentences") as show:
+        with ended_by_sigterm(), stages("sentences") as show:
             proof = export_checkpoint(
                 checkpoint, output, options, lines, threads=threads, on_progress=show
             )
     except (ExportError, CheckpointError, TokenizerError) as exc:
         fail(str(exc))
     except OSError as exc:
-        fail(f"{exc.filename}: {exc.strerror}")
+        fail(f"{exc.filename or output}: {exc.strerror}")
     typer.echo(f"{output}: {precision}; {describe(proof)}")
 
 
 def describe_agreement(agreement: TransformersComparison | None) -> str:
     """How a network and that of `transformers` agree, in words."""
     if agreement is None:
-        return "not compared with transformers, which is not installed"
+        return "not compared with transformers"
     return (
         f"tokens and logits are those of transformers {agreement.transformers} (which differ by at "
         f"most {agreement.largest_difference:.2g})"

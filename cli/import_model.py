@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from cli.exits import fail, fail_without
+from cli.exits import ended_by_sigterm, fail, fail_without
 from cli.export import describe, describe_agreement, read_lines
 from cli.progress import log_to_standard_error, stages
 
@@ -16,7 +16,7 @@ def import_model(
     source: Annotated[
         str,
         typer.Argument(
-            help="A Hugging Face model: its directory, or its name on the hub "
+            help="A model's directory, or its name on the Hugging Face hub "
             "(Helsinki-NLP/opus-mt-en-de)."
         ),
     ],
@@ -57,12 +57,12 @@ def import_model(
         typer.Option(help="CPU threads; 0 measures how many are fastest on this machine.", min=0),
     ] = 0,
 ) -> None:
-    """Make a bundle of a Hugging Face model, and prove that it translates like it.
+    """Make a bundle of a Hugging Face or Marian model, and prove that it translates like it.
 
-    MarianMT (OPUS-MT), M2M-100, NLLB-200 (dense) and mBART-50, from their files as they were
-    downloaded. A multilingual model keeps all its directions, unless --languages chooses some.
-    Writes nothing unless the proof succeeds. Where transformers is installed, the proof includes
-    its own tokenizer and network.
+    MarianMT (OPUS-MT), M2M-100, NLLB-200 (dense), mBART-50 and BART, or a native Marian .npz with
+    its decoder.yml, from their files as they were downloaded. A multilingual model keeps all its
+    directions, unless --languages chooses some. Writes nothing unless the proof succeeds. Where
+    transformers is installed, the proof includes its own tokenizer and network.
     """
     try:
         from export.bundle_writer import ExportOptions
@@ -77,7 +77,7 @@ def import_model(
         lines = None if sentences is None else read_lines(sentences)
         directory, origin = locate(source, revision)
         log_to_standard_error("%(message)s")
-        with stages("sentences") as show:
+        with ended_by_sigterm(), stages("sentences") as show:
             imported = import_directory(
                 directory,
                 output,
@@ -91,7 +91,7 @@ def import_model(
     except ExportError as exc:
         fail(str(exc))
     except OSError as exc:
-        fail(f"{exc.filename}: {exc.strerror}")
+        fail(f"{exc.filename or output}: {exc.strerror}")
     compared = describe_agreement(imported.agreement)
     directions = imported.directions
     source, target = directions.first

@@ -20,6 +20,7 @@ from export.shared_weights import SharedWeights
 from export.token_choice import token_groups
 from export.weights import Weights
 from model.bundle import (
+    JSON_PIECES,
     PIECES,
     RESIDENT_GRAPHS,
     SENTENCEPIECE,
@@ -29,7 +30,7 @@ from model.bundle import (
 )
 from model.config import AlignmentHead, ModelConfig, default_alignment_layer
 from model.directions import Directions
-from model.piece_tokenizer import TOKENIZER_FILES, PieceTokenizer
+from model.piece_tokenizer import PieceTokenizer
 from model.tokenizer import TOKENIZER_FILE
 
 DEFAULT_TOP_K = 8
@@ -112,8 +113,7 @@ def write_bundle(source: ExportSource, options: ExportOptions, directory: Path) 
     """
     _check_exportable(source.config, options)
     with SharedWeights(directory / WEIGHTS_FILE) as shared:
-        for name, model in _graphs(source, options):
-            shared.take_from(model)
+        for name, model in _graphs(source, options, shared):
             (directory / name).write_bytes(model.SerializeToString(deterministic=True))
             del model  # before the next one is made
     tokenizer = _write_tokenizer(source.tokenizer, directory)
@@ -127,22 +127,26 @@ def _write_tokenizer(tokenizer: Path | PieceTokenizer, directory: Path) -> dict[
     if isinstance(tokenizer, Path):
         shutil.copyfile(tokenizer, directory / TOKENIZER_FILE)
         return {"kind": SENTENCEPIECE, "files": [TOKENIZER_FILE]}
-    for name, content in tokenizer.files().items():
+    files = tokenizer.files()
+    for name, content in files.items():
         (directory / name).write_bytes(content)
     vocabulary = tokenizer.vocabulary
     return {
-        "kind": PIECES,
-        "files": list(TOKENIZER_FILES),
+        "kind": JSON_PIECES if tokenizer.is_json else PIECES,
+        "files": list(files),
         "prefix_ids": list(vocabulary.prefix_ids),
         "start_ids": list(tokenizer.target.start_ids),
         "special_ids": sorted(vocabulary.special_ids),
+        **({"cleans_up": True} if tokenizer.target.vocabulary.cleans_up else {}),
     }
 
 
-def _graphs(source: ExportSource, options: ExportOptions) -> Iterator[tuple[str, onnx.ModelProto]]:
+def _graphs(
+    source: ExportSource, options: ExportOptions, shared: SharedWeights
+) -> Iterator[tuple[str, onnx.ModelProto]]:
     """Build one graph after another: a large model's graphs need not fit into memory together."""
     config, precision, resident = source.config, options.precision, options.is_resident
-    weights = Weights(source.arrays, config)
+    weights = Weights(source.arrays, config, shared)
     yield ENCODER_FILE, build_encoder(config, weights, precision, resident=resident)
     yield DECODER_STEP_FILE, build_decoder_step(config, weights, precision, resident=resident)
     layer, head = _alignment(source, options)

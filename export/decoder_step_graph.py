@@ -50,7 +50,7 @@ def build_decoder_step(
     Raises:
         ExportError: a weight is missing or has the wrong shape.
     """
-    graph = GraphBuilder("decoder_step")
+    graph = GraphBuilder("decoder_step", weights.shared)
     column = graph.constant([1], np.int64)
     # Unsqueeze, not Reshape: it keeps the dimension's name, by which the runtime sees that two
     # values have the same shape and can share a buffer.

@@ -28,7 +28,7 @@ def build_encoder(
     Raises:
         ExportError: a weight is missing or has the wrong shape.
     """
-    graph = GraphBuilder("encoder")
+    graph = GraphBuilder("encoder", weights.shared)
     ids = graph.input("source_ids", "int64", ["batch", "source"])
     lengths = graph.input("source_lengths", "int32", ["batch"])
     pack = leave_padded if resident else pack_tokens

@@ -12,6 +12,8 @@ import numpy.typing as npt
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
+from export.shared_weights import SharedWeights
+
 MICROSOFT = "com.microsoft"
 # The newest opset whose operators below all have CPU and CUDA kernels in ONNX Runtime 1.31.
 ONNX_OPSET = 21
@@ -35,14 +37,19 @@ class GraphBuilder:
 
     A value is identified by its name; every method that adds a value returns the name. Names are
     numbered in order of creation, so that equal calls give equal bytes.
+
+    Args:
+        name: of the graph.
+        shared: takes the large constants; None keeps them in the graph.
     """
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, shared: SharedWeights | None = None) -> None:
         self._name = name
+        self._shared = shared
         self._scope: list[str] = []
         self._num_values = 0
         self._nodes: list[onnx.NodeProto] = []
-        self._constants: dict[str, onnx.TensorProto] = {}
+        self._constants: dict[str, Array] = {}
         self._constant_names: dict[bytes, str] = {}
         self._inputs: list[onnx.ValueInfoProto] = []
         self._outputs: list[onnx.ValueInfoProto] = []
@@ -77,11 +84,13 @@ class GraphBuilder:
 
     def constant(self, value: npt.ArrayLike, dtype: npt.DTypeLike | None = None) -> str:
         """Adds a constant; equal constants are stored once."""
-        array = np.asarray(value, dtype=dtype, order="C")
-        key = hashlib.sha256(f"{array.dtype}{array.shape}".encode() + array.tobytes()).digest()
+        array = np.asarray(value, dtype=dtype)
+        digest = hashlib.sha256(f"{array.dtype}{array.shape}".encode())
+        digest.update(np.ascontiguousarray(array).data.cast("B") if array.size else b"")
+        key = digest.digest()
         if key not in self._constant_names:
             name = f"constant_{len(self._constants)}"
-            self._constants[name] = numpy_helper.from_array(array, name)
+            self._constants[name] = array  # a view of a weight, mostly: a copy of all is too much
             self._constant_names[key] = name
         return self._constant_names[key]
 
@@ -119,10 +128,12 @@ class GraphBuilder:
     def build(self) -> onnx.ModelProto:
         """The checked model. It takes the constants with it: nothing can be added any more."""
         # The checker copies a model twice. Large constants are inputs to it, and join afterwards.
-        large = {n for n, c in self._constants.items() if len(c.raw_data) >= _LARGE_BYTES}
+        large = {name for name, array in self._constants.items() if array.nbytes >= _LARGE_BYTES}
         stand_ins = [
-            helper.make_tensor_value_info(name, constant.data_type, constant.dims)
-            for name, constant in self._constants.items()
+            helper.make_tensor_value_info(
+                name, helper.np_dtype_to_tensor_dtype(array.dtype), array.shape
+            )
+            for name, array in self._constants.items()
             if name in large
         ]
         graph = helper.make_graph(
@@ -130,7 +141,11 @@ class GraphBuilder:
             self._name,
             [*self._inputs, *stand_ins],
             self._outputs,
-            [constant for name, constant in self._constants.items() if name not in large],
+            [
+                numpy_helper.from_array(np.ascontiguousarray(array).reshape(array.shape), name)
+                for name, array in self._constants.items()
+                if name not in large
+            ],
             value_info=self._described,
         )
         model = helper.make_model(
@@ -143,8 +158,15 @@ class GraphBuilder:
         del model.graph.input[len(self._inputs) :]
         del model.graph.initializer[:]
         for name in list(self._constants):
-            model.graph.initializer.append(self._constants.pop(name))
+            model.graph.initializer.append(self._initializer(name, self._constants.pop(name)))
         return model
+
+    def _initializer(self, name: str, array: Array) -> onnx.TensorProto:
+        # `ascontiguousarray` makes vectors of numbers.
+        array = np.ascontiguousarray(array).reshape(array.shape)
+        if self._shared is not None and self._shared.takes(array):
+            return self._shared.reference(name, array)
+        return numpy_helper.from_array(array, name)
 
     def _fresh(self, path: str) -> str:
         self._num_values += 1

@@ -23,8 +23,10 @@ from export.huggingface.directory import ModelDirectory
 from export.huggingface.generation import default_search
 from export.huggingface.model_card import licence_of
 from export.huggingface.vocabularies import read_all_vocabularies, read_vocabularies
+from export.marian.configuration import is_marian, refuse_binary
+from export.marian.directory import MarianDirectory
 from export.parity import SENTENCES, OnProgress, ParityReport, check_parity
-from model.bundle import MANIFEST_FILE, Bundle, BundleError, file_sha256
+from model.bundle import MANIFEST_FILE, Bundle, BundleError
 from model.directions import Directions
 
 
@@ -54,7 +56,7 @@ def import_directory(
     on_progress: OnProgress | None = None,
     origin: Mapping[str, Any] | None = None,
 ) -> Imported:
-    """Make a bundle of a Hugging Face directory and prove that it translates alike.
+    """Make a bundle of a Hugging Face or Marian directory and prove that it translates alike.
 
     `output` appears whole and proven, or not at all; see `export.exporter.export_checkpoint`.
 
@@ -73,7 +75,7 @@ def import_directory(
         ExportError: the model can't be read or isn't supported, `output` is something else than a
             bundle, or the bundle or the network differs from the model.
     """
-    directory = ModelDirectory.read(path)
+    directory = _read_directory(path)
     family = family_of(directory)
     vocabularies = read_all_vocabularies(directory)
     directions = read_directions(directory, vocabularies, languages)
@@ -90,13 +92,13 @@ def import_directory(
     model = read_model(directory, config)
     sentences = sentences or SENTENCES
     agreement = None
-    if can_compare():
+    if can_compare() and not isinstance(directory, MarianDirectory):
         agreement = compare_with_transformers(
             path, model, tokenizer, sentences, vocabularies.language_ids
         )
     provenance: dict[str, Any] = {
         "imported_from": {"architecture": family.name, "directory": path.resolve().name}
-        | {"config_sha256": file_sha256(path / "config.json"), **(origin or {})}
+        | {**directory.checksums(), **(origin or {})}
         | licence_of(path),
         "agreement": agreement and dataclasses.asdict(agreement),
     }
@@ -123,6 +125,12 @@ def _named(
     """With the model's own name, where no two languages make one."""
     own = str((origin or {}).get("hub", directory.path.resolve().name))
     return dataclasses.replace(options, name=options.name or own.rpartition("/")[2])
+
+
+def _read_directory(path: Path) -> ModelDirectory:
+    """The model's files, in whichever format they are."""
+    refuse_binary(path)
+    return MarianDirectory.read(path) if is_marian(path) else ModelDirectory.read(path)
 
 
 def _record(manifest: Path, proof: ParityReport) -> None:

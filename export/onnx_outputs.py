@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -38,18 +39,18 @@ class OnnxOutputs:
 class OnnxGraphs:
     """A bundle's graphs on the CPU.
 
+    Sessions hold packed copies of the weights. That of the decoder step and that of the scoring
+    graph hold the same ones, so they are opened one after the other.
+
     Args:
         bundle: has a scoring graph.
         threads: intra-operator threads.
     """
 
     def __init__(self, bundle: Bundle, threads: int) -> None:
-        assert bundle.scoring_path is not None
         self._bundle = bundle
-        settings = SessionSettings(intra_op_threads=threads)
-        self._encoder = open_session(bundle, bundle.encoder_path, settings)
-        self._step = open_session(bundle, bundle.decoder_step_path, settings)
-        self._scoring = open_session(bundle, bundle.scoring_path, settings)
+        self._settings = SessionSettings(intra_op_threads=threads)
+        self._encoder = self._open(bundle.encoder_path)
         self._dtype = np.float16 if bundle.precision == "fp16" else np.float32
         self._names = [
             f"{kind}_{layer}"
@@ -57,21 +58,44 @@ class OnnxGraphs:
             for kind in ("key", "value")
         ]
 
-    def run(self, batch: Sequence[ForcedTranslation]) -> Iterator[OnnxOutputs]:
-        """Outputs for each translation of a batch."""
-        crosses = self._encode(batch)
-        top_ids, log_probabilities = self._steps(batch, crosses)
-        for row, forced in enumerate(batch):
-            length = len(forced.target_ids)
-            # The scoring graph takes a single sentence without padding.
-            kept = self._bundle.config.num_memory_rows(len(forced.source_ids))
-            own = slice(row, row + 1), slice(None), slice(kept)
-            feeds = {f"cross_{name}": crosses[name][own] for name in self._names}
-            feeds["target_ids"] = np.array(forced.target_ids, np.int64)
-            scores, attention = self._scoring.run(["log_probabilities", "attention"], feeds)
-            yield OnnxOutputs(
-                top_ids[row, :length], log_probabilities[row, :length], scores, attention
-            )
+    def run(
+        self, batches: Sequence[Sequence[ForcedTranslation]], on_progress: Callable[[int], None]
+    ) -> Iterator[list[OnnxOutputs]]:
+        """Outputs for each translation of each batch.
+
+        Args:
+            batches: all of them are decoded before the first one is scored.
+            on_progress: called after each decoded batch with the number of its sentences.
+        """
+        steps = self._decode(batches, on_progress)
+        assert self._bundle.scoring_path is not None
+        scoring = self._open(self._bundle.scoring_path)
+        for batch, (top_ids, log_probabilities) in zip(batches, steps, strict=True):
+            crosses, outputs = self._encode(batch), []
+            for row, forced in enumerate(batch):
+                length = len(forced.target_ids)
+                # The scoring graph takes a single sentence without padding.
+                kept = self._bundle.config.num_memory_rows(len(forced.source_ids))
+                own = slice(row, row + 1), slice(None), slice(kept)
+                feeds = {f"cross_{name}": crosses[name][own] for name in self._names}
+                feeds["target_ids"] = np.array(forced.target_ids, np.int64)
+                scores, attention = scoring.run(["log_probabilities", "attention"], feeds)
+                best = top_ids[row, :length], log_probabilities[row, :length]
+                outputs.append(OnnxOutputs(*best, scores, attention))
+            yield outputs
+
+    def _open(self, graph: Path) -> ort.InferenceSession:
+        return open_session(self._bundle, graph, self._settings)
+
+    def _decode(
+        self, batches: Sequence[Sequence[ForcedTranslation]], on_progress: Callable[[int], None]
+    ) -> list[tuple[Array, Array]]:
+        """The best tokens of each batch, and their log-probabilities."""
+        step, found = self._open(self._bundle.decoder_step_path), []
+        for batch in batches:
+            found.append(self._steps(step, batch, self._encode(batch)))
+            on_progress(len(batch))
+        return found
 
     def _encode(self, batch: Sequence[ForcedTranslation]) -> dict[str, Array]:
         """Keys and values [B, H, S, Dh] by name."""
@@ -84,7 +108,10 @@ class OnnxGraphs:
         return dict(zip(self._names, outputs, strict=True))
 
     def _steps(
-        self, batch: Sequence[ForcedTranslation], crosses: dict[str, Array]
+        self,
+        step: ort.InferenceSession,
+        batch: Sequence[ForcedTranslation],
+        crosses: dict[str, Array],
     ) -> tuple[Array, Array]:
         """The best k tokens [B, T, k] after each prefix, and their log-probabilities."""
         config = self._bundle.config
@@ -111,29 +138,33 @@ class OnnxGraphs:
             feeds["source_buffer_length"] = np.array(int(lengths.max()), np.int32)
             if groups := self._bundle.token_groups:
                 feeds["top_groups"] = np.array([min(self._bundle.top_k, groups)])
-        return self._step_by_step(feeds, caches, fed)
+        return _step_by_step(step, feeds, caches, fed)
 
-    def _step_by_step(
-        self, feeds: dict[str, Any], caches: dict[str, Any], fed: npt.NDArray[np.int64]
-    ) -> tuple[Array, Array]:
-        binding = self._step.io_binding()
-        for name, array in caches.items():
-            value = ort.OrtValue.ortvalue_from_numpy(array)
-            binding.bind_ortvalue_input(name, value)
-            present = name.replace("past_", "present_").replace("cross_", "present_cross_")
-            binding.bind_ortvalue_output(present, value)
-        for name, array in feeds.items():
-            binding.bind_cpu_input(name, array)
-        outputs = ("top_ids", "top_logits", "log_sum_exp")
-        for name in outputs:
-            binding.bind_output(name)
-        ids, log_probabilities = [], []
-        for position, token_ids in enumerate(fed.T):
-            binding.bind_cpu_input("token_ids", np.ascontiguousarray(token_ids))
-            binding.bind_cpu_input("positions", np.full(len(token_ids), position, np.int32))
-            self._step.run_with_iobinding(binding)
-            # Copied, since the next run overwrites them. The caches come first and are left out.
-            found = [value.numpy().copy() for value in binding.get_outputs()[-len(outputs) :]]
-            ids.append(found[0])
-            log_probabilities.append(found[1].astype(np.float64) - found[2][:, None])
-        return np.stack(ids, axis=1), np.stack(log_probabilities, axis=1)
+
+def _step_by_step(
+    step: ort.InferenceSession,
+    feeds: dict[str, Any],
+    caches: dict[str, Any],
+    fed: npt.NDArray[np.int64],
+) -> tuple[Array, Array]:
+    binding = step.io_binding()
+    for name, array in caches.items():
+        value = ort.OrtValue.ortvalue_from_numpy(array)
+        binding.bind_ortvalue_input(name, value)
+        present = name.replace("past_", "present_").replace("cross_", "present_cross_")
+        binding.bind_ortvalue_output(present, value)
+    for name, array in feeds.items():
+        binding.bind_cpu_input(name, array)
+    outputs = ("top_ids", "top_logits", "log_sum_exp")
+    for name in outputs:
+        binding.bind_output(name)
+    ids, log_probabilities = [], []
+    for position, token_ids in enumerate(fed.T):
+        binding.bind_cpu_input("token_ids", np.ascontiguousarray(token_ids))
+        binding.bind_cpu_input("positions", np.full(len(token_ids), position, np.int32))
+        step.run_with_iobinding(binding)
+        # Copied, since the next run overwrites them. The caches come first and are left out.
+        found = [value.numpy().copy() for value in binding.get_outputs()[-len(outputs) :]]
+        ids.append(found[0])
+        log_probabilities.append(found[1].astype(np.float64) - found[2][:, None])
+    return np.stack(ids, axis=1), np.stack(log_probabilities, axis=1)

@@ -9,10 +9,20 @@ translation. The scoring graph must give the checkpoint's log-probabilities and 
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
 
+from export.errors import ExportError
 from export.onnx_outputs import OnnxGraphs
-from export.parity_check import TOLERANCES, ParityCheck, ParityReport, Tolerance, compare
+from export.parity_check import (
+    TOLERANCES,
+    ParityCheck,
+    ParityReport,
+    SentenceDifferences,
+    Tolerance,
+    compare,
+)
+from export.rounding import rounding_differences
 from export.torch_outputs import in_batches, torch_outputs, translate
 from model.bundle import Bundle
 from model.evaluation import choose_search_threads
@@ -55,7 +65,8 @@ def check_parity(
         bundle: runs on the CPU, whatever device it is meant for.
         model: in evaluation mode.
         sentences: in the source language.
-        tolerance: by default that of the bundle's precision.
+        tolerance: by default that of the bundle's precision; for int8, if it is exceeded, the one
+            that follows from what rounding the weights alone changes (`export.rounding`).
         threads: of PyTorch and of ONNX Runtime; 0 measures how many are fastest.
         on_progress: called with a stage, the number of finished sentences and of all sentences.
 
@@ -82,14 +93,32 @@ def check_parity(
         return advance
 
     forced = translate(model, sources, counter("translating with the checkpoint"))
-    tolerance = tolerance or TOLERANCES[bundle.precision]
-    check = ParityCheck(tolerance, bundle.precision, len(sources))
     graphs, layer = OnnxGraphs(bundle, threads), bundle.alignment_layer
     assert layer is not None
+    batches = list(in_batches(forced))
+    outputs = graphs.run(batches, counter("translating with the bundle"))
     advance = counter("comparing with the bundle")
-    for batch in in_batches(forced):
+    compared: list[tuple[str, SentenceDifferences]] = []
+    for batch, outcome in zip(batches, outputs, strict=True):
         expected = torch_outputs(model, batch, layer, bundle.alignment_head)
-        for translation, wanted, found in zip(batch, expected, graphs.run(batch), strict=True):
-            check.add(sentences[translation.index], compare(translation, wanted, found))
+        for translation, wanted, found in zip(batch, expected, outcome, strict=True):
+            compared.append((sentences[translation.index], compare(translation, wanted, found)))
         advance(len(batch))
+    limits = tolerance or TOLERANCES[bundle.precision]
+    try:
+        return _judge(compared, limits, bundle.precision)
+    except ExportError:
+        if bundle.precision != "int8" or tolerance is not None:
+            raise
+        rounding = rounding_differences(model, batches, bundle.top_k)
+        report = _judge(compared, rounding.widened(limits), bundle.precision)
+        return dataclasses.replace(report, rounding_difference=rounding.mean)
+
+
+def _judge(
+    compared: Sequence[tuple[str, SentenceDifferences]], tolerance: Tolerance, precision: str
+) -> ParityReport:
+    check = ParityCheck(tolerance, precision, len(compared))
+    for sentence, differences in compared:
+        check.add(sentence, differences)
     return check.report()

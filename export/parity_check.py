@@ -70,6 +70,8 @@ class ParityReport:
         num_unsure: positions at which the checkpoint's two best tokens are within the noise.
         largest_difference, mean_difference: of log-probabilities.
         noise: of the precision, in nats, see `Tolerance`.
+        rounding_difference: the mean difference that rounding the weights alone makes; None where
+            the usual tolerance was enough.
     """
 
     num_sentences: int
@@ -81,6 +83,7 @@ class ParityReport:
     largest_difference: float
     mean_difference: float
     noise: float
+    rounding_difference: float | None = None
 
 
 @dataclass(frozen=True)

@@ -40,7 +40,7 @@ def build_scoring(
     Raises:
         ExportError: a weight is missing or has the wrong shape.
     """
-    graph = GraphBuilder("scoring")
+    graph = GraphBuilder("scoring", weights.shared)
     target_ids = graph.input("target_ids", "int64", ["target"])
     fed = _shifted(graph, target_ids, config.bos_id)
     arithmetic = arithmetic_for(precision, graph, fed, static_scales=True)

@@ -10,8 +10,12 @@ from __future__ import annotations
 
 import hashlib
 from pathlib import Path
+from typing import Any
 
+import numpy.typing as npt
 import onnx
+
+Array = npt.NDArray[Any]
 
 # Smaller constants stay in their graph: shape inference and constant folding read some of them.
 _MIN_BYTES = 1024
@@ -20,7 +24,7 @@ _ALIGNMENT = 64
 
 
 class SharedWeights:
-    """Writes the large constants of graphs as they come: a context manager.
+    """Writes the large constants of graphs as these are built: a context manager.
 
     Args:
         file: to write; the graphs must be in the same directory.
@@ -37,21 +41,27 @@ class SharedWeights:
     def __exit__(self, *_: object) -> None:
         self._writer.close()
 
-    def take_from(self, model: onnx.ModelProto) -> None:
-        """Replace the model's large constants with references to the file."""
-        for tensor in model.graph.initializer:
-            if len(tensor.raw_data) >= _MIN_BYTES:
-                self._refer(tensor)
+    def takes(self, array: Array) -> bool:
+        """Whether a constant is large enough to be stored here."""
+        return array.nbytes >= _MIN_BYTES
 
-    def _refer(self, tensor: onnx.TensorProto) -> None:
-        raw = tensor.raw_data
-        entries = {"location": self._file.name, "offset": self._offset(raw), "length": len(raw)}
-        tensor.ClearField("raw_data")
-        tensor.data_location = onnx.TensorProto.EXTERNAL
-        for key, value in entries.items():
+    def reference(self, name: str, array: Array) -> onnx.TensorProto:
+        """A tensor that refers to the array in the file; it is contiguous, in C's order.
+
+        The array never goes through protobuf, which copies, and takes no tensor of 2 GiB.
+        """
+        tensor = onnx.TensorProto(
+            name=name,
+            data_type=onnx.helper.np_dtype_to_tensor_dtype(array.dtype),
+            dims=array.shape,
+            data_location=onnx.TensorProto.EXTERNAL,
+        )
+        entries = {"location": self._file.name, "offset": self._offset(array.data.cast("B"))}
+        for key, value in {**entries, "length": array.nbytes}.items():
             tensor.external_data.add(key=key, value=str(value))
+        return tensor
 
-    def _offset(self, raw: bytes) -> int:
+    def _offset(self, raw: memoryview) -> int:
         key = hashlib.sha256(raw).digest()
         if key not in self._offsets:
             self._writer.write(bytes(-self._writer.tell() % _ALIGNMENT))

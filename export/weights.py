@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from export.errors import ExportError
+from export.shared_weights import SharedWeights
 from model.config import ModelConfig
 
 Array = npt.NDArray[Any]
@@ -20,11 +21,23 @@ class Weights:
 
     Linear weights are [out, in], as PyTorch keeps them.
 
+    Args:
+        arrays: a state dict.
+        config: of the model.
+        shared: where graphs that are built from them leave their large constants, if not in
+            themselves.
+
     Raises:
         ExportError: from every method, for an array that is missing, misshapen or not finite.
     """
 
-    def __init__(self, arrays: Mapping[str, Array], config: ModelConfig) -> None:
+    def __init__(
+        self,
+        arrays: Mapping[str, Array],
+        config: ModelConfig,
+        shared: SharedWeights | None = None,
+    ) -> None:
+        self.shared = shared
         self._arrays = arrays
         self._config = config
 

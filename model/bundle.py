@@ -29,15 +29,16 @@ from typing import Any
 from model.config import ConfigError, ModelConfig
 from model.directions import Directions
 from model.piece_tokenizer import TOKENIZER_FILES, PieceTokenizer
-from model.tokenizer import Tokenizer, TokenizerError
+from model.tokenizer import MissingPackageError, Tokenizer, TokenizerError
 
 FORMAT_VERSION = 1
 MANIFEST_FILE = "bundle.json"
 WEIGHTS_FILE = "weights.bin"
 RESIDENT_GRAPHS = ("blank", "copy_rows", "set_rows", "store_sources")
 """The graphs, by their names in the manifest, that only a bundle for GPUs has."""
-SENTENCEPIECE, PIECES = "sentencepiece", "pieces"
-"""Kinds of tokenizers: `model.tokenizer.Tokenizer` and `model.piece_tokenizer.PieceTokenizer`."""
+SENTENCEPIECE, PIECES, JSON_PIECES = "sentencepiece", "pieces", "json-pieces"
+"""Kinds of tokenizers: `model.tokenizer.Tokenizer`, and `model.piece_tokenizer.PieceTokenizer` with
+SentencePiece models or with a tokenizer.json."""
 _TOKEN_LISTS = ("prefix_ids", "start_ids", "special_ids")  # of a tokenizer of pieces
 _PRECISIONS = ("fp32", "fp16", "int8")
 # Beyond these a size is a mistake, whose consequences would be hard to understand.
@@ -299,10 +300,13 @@ class Bundle:
         files = [self.path / name for name in entry["files"]]
         file = files[0]
         try:
-            if entry["kind"] == PIECES:
+            if entry["kind"] != SENTENCEPIECE:
                 ids = {name: entry[name] for name in _TOKEN_LISTS}
-                return PieceTokenizer.load_files(files, self.config, **ids)
+                cleans_up = bool(entry.get("cleans_up", False))
+                return PieceTokenizer.load_files(files, self.config, cleans_up=cleans_up, **ids)
             tokenizer = Tokenizer.load(file)
+        except MissingPackageError as exc:
+            raise MissingPackageError(f"{self.path}: {exc}") from exc
         except TokenizerError as exc:
             raise TokenizerError(f"{exc}: copy the bundle again, or export it again") from exc
         if tokenizer.vocab_size != self.config.vocab_size:
@@ -376,11 +380,12 @@ class Bundle:
 
     def _check_tokenizer(self) -> None:
         entry = self.manifest["tokenizer"]
-        if entry["kind"] not in (SENTENCEPIECE, PIECES):
+        kinds = (SENTENCEPIECE, PIECES, JSON_PIECES)
+        if entry["kind"] not in kinds:
             raise broken_manifest(
-                self.path, f"tokenizer.kind is neither {SENTENCEPIECE} nor {PIECES}"
+                self.path, f"tokenizer.kind is neither {', '.join(kinds[:-1])} nor {kinds[-1]}"
             )
-        num_files = len(TOKENIZER_FILES) if entry["kind"] == PIECES else 1
+        num_files = 1 if entry["kind"] == SENTENCEPIECE else len(TOKENIZER_FILES)
         if len(entry["files"]) < num_files:
             raise broken_manifest(self.path, f"tokenizer.files does not hold {num_files} names")
         if entry["kind"] == SENTENCEPIECE:
@@ -493,10 +498,11 @@ def _read_manifest(path: Path) -> dict[str, Any]:
     try:
         manifest = json.loads(file.read_text(encoding="utf-8"))
     except FileNotFoundError as exc:
-        if (path / "config.json").is_file():
+        if (path / "config.json").is_file() or any(path.glob("*.npz")):
             raise BundleMissingError(
-                f"{path} is not a bundle: make one of a Hugging Face model with `dragoman import "
-                f"{path} --output DIR`, of a checkpoint with `dragoman export`, and serve that"
+                f"{path} is not a bundle: make one of a Hugging Face or Marian model with "
+                f"`dragoman import {path} --output DIR`, of a checkpoint with "
+                f"`dragoman export`, and serve that"
             ) from exc
         raise BundleMissingError(
             f"{file} is missing: is {path} a bundle? Make one with `dragoman export`"

@@ -1,4 +1,4 @@
-"""Tokenizers of imported models: SentencePiece cuts a text, a vocabulary of its own numbers it.
+"""Tokenizers of imported models: a segmenter cuts a text, a vocabulary of its own numbers it.
 
 MarianMT, M2M-100, NLLB and mBART-50 number the pieces otherwise than their SentencePiece models do,
 and the two languages can have a model, and a vocabulary, each. Free of torch.
@@ -12,16 +12,13 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import sentencepiece
-
 from model.config import ModelConfig
-from model.tokenizer import Span, Tokenizer, TokenizerError, text_spans
-
-# SentencePiece decodes it as a space only in pieces of its own model, of which the vocabulary has
-# others too.
-_SPACE = "\u2581"
+from model.segmenters import CleaningSegmenter, open_segmenter
+from model.tokenizer import MissingPackageError, Span, Tokenizer, TokenizerError, text_spans
 
 TOKENIZER_FILES = ("source.spm", "target.spm", "source_vocabulary.json", "target_vocabulary.json")
+JSON_TOKENIZER_FILES = ("source.json", "target.json", *TOKENIZER_FILES[2:])
+"""The same where segmenters are a tokenizer.json."""
 
 
 @dataclass(frozen=True)
@@ -29,11 +26,12 @@ class PieceVocabulary:
     """One language's side of a tokenizer.
 
     Attributes:
-        model: a serialized SentencePiece model.
+        model: a serialized SentencePiece model, or a tokenizer.json (`model.segmenters`).
         pieces: by token id.
         prefix_ids: put before every text that is translated; tokens that name languages, say.
         start_ids: every translation into this language begins with these.
         special_ids: tokens that stand for no text, beside those of `ModelConfig`.
+        cleans_up: whether texts lose spaces before punctuation (`CleaningSegmenter`).
     """
 
     model: bytes
@@ -41,6 +39,7 @@ class PieceVocabulary:
     prefix_ids: tuple[int, ...] = ()
     start_ids: tuple[int, ...] = ()
     special_ids: Collection[int] = ()
+    cleans_up: bool = False
 
 
 class PieceTokenizer(Tokenizer):
@@ -56,7 +55,7 @@ class PieceTokenizer(Tokenizer):
         target: of the target language; None if this is it.
 
     Raises:
-        TokenizerError: the SentencePiece model can't be read, or there are too many pieces.
+        TokenizerError: the vocabulary's model can't be read, or there are too many pieces.
     """
 
     def __init__(
@@ -66,11 +65,8 @@ class PieceTokenizer(Tokenizer):
             raise TokenizerError(
                 f"{len(vocabulary.pieces)} pieces, but the model has {config.vocab_size}"
             )
-        self._processor = sentencepiece.SentencePieceProcessor()
-        try:
-            self._processor.LoadFromSerializedProto(vocabulary.model)
-        except RuntimeError as exc:
-            raise TokenizerError("not a SentencePiece model") from exc
+        segmenter = open_segmenter(vocabulary.model)
+        self._segmenter = CleaningSegmenter(segmenter) if vocabulary.cleans_up else segmenter
         self.vocabulary = vocabulary
         self.vocab_size = config.vocab_size
         self.pad_id, self.unk_id = config.pad_id, config.unk_id
@@ -115,16 +111,15 @@ class PieceTokenizer(Tokenizer):
 
     def encode(self, text: str) -> list[int]:
         """Token ids of `text`, the prefix included, without BOS and EOS."""
-        return self._with_prefix(self._processor.encode(text, out_type=str))
+        return self._with_prefix(self._segmenter.pieces(text))
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         """`encode` of every text, on one thread."""
-        return [self._with_prefix(p) for p in self._processor.encode(list(texts), out_type=str)]
+        return [self.encode(text) for text in texts]
 
     def encoded_spans(self, text: str) -> list[Span]:
         """Where each token of `encode(text)` stands in `text`; the spans of a prefix are empty."""
-        found = self._processor.encode(text, return_type="offset_mapping")
-        spans = text_spans(text, found["offsets"])
+        spans = text_spans(text, self._segmenter.offsets(text))
         return [*[Span(0, 0)] * len(self.prefix_ids), *spans] if spans else []
 
     def id_to_piece(self, token_id: int) -> str:
@@ -136,11 +131,17 @@ class PieceTokenizer(Tokenizer):
         """The id of a piece, `unk_id` when there is no such piece or it is a special one."""
         return self._ids.get(piece, self.unk_id)
 
+    @property
+    def is_json(self) -> bool:
+        """Whether texts are cut by a tokenizer.json."""
+        return self.vocabulary.model.startswith(b"{")
+
     def files(self) -> dict[str, bytes]:
-        """The contents of `TOKENIZER_FILES`, by name."""
+        """The contents of `TOKENIZER_FILES` or `JSON_TOKENIZER_FILES`, by name."""
         source, target = self.vocabulary, self.target.vocabulary
         contents = (source.model, target.model, _json(source.pieces), _json(target.pieces))
-        return dict(zip(TOKENIZER_FILES, contents, strict=True))
+        names = JSON_TOKENIZER_FILES if self.is_json else TOKENIZER_FILES
+        return dict(zip(names, contents, strict=True))
 
     @classmethod
     def load_files(
@@ -151,6 +152,7 @@ class PieceTokenizer(Tokenizer):
         prefix_ids: Sequence[int] = (),
         start_ids: Sequence[int] = (),
         special_ids: Collection[int] = (),
+        cleans_up: bool = False,
     ) -> PieceTokenizer:
         """The source language's tokenizer, from what `files()` gave, in that order.
 
@@ -163,6 +165,7 @@ class PieceTokenizer(Tokenizer):
             _read_pieces(target_pieces),
             start_ids=tuple(start_ids),
             special_ids=special_ids,
+            cleans_up=cleans_up,
         )
         source = PieceVocabulary(
             _read(source_model),
@@ -172,6 +175,8 @@ class PieceTokenizer(Tokenizer):
         )
         try:
             return cls(source, config, cls(target, config))
+        except MissingPackageError:
+            raise
         except TokenizerError as exc:
             raise TokenizerError(f"one of {', '.join(map(str, files))}: {exc}") from exc
 
@@ -182,15 +187,19 @@ class PieceTokenizer(Tokenizer):
 
     def decode(self, token_ids: Iterable[int]) -> str:
         """The text of `token_ids` without white space at its beginning."""
-        text = self._processor.decode(self._visible_pieces(token_ids))
-        return str(text).replace(_SPACE, " ").lstrip()
+        return self._segmenter.text(self._visible_pieces(token_ids)).lstrip()
+
+    def is_unfinished(self, token_ids: Sequence[int]) -> bool:
+        """Whether tokens to come can change the text of these."""
+        if super().is_unfinished(token_ids):
+            return True
+        return self._segmenter.is_unfinished(self._visible_pieces(token_ids))
 
     def _decoded_offsets(self, token_ids: Iterable[int]) -> tuple[str, list[tuple[int, int]]]:
         pieces = self._visible_pieces(token_ids)
-        found = self._processor.decode(pieces, return_type="offset_mapping")
-        text = found["text"].replace(_SPACE, " ")
+        text, offsets = self._segmenter.text(pieces), self._segmenter.places(pieces)
         shift = len(text) - len(text.lstrip())
-        moved = [(max(start - shift, 0), max(end - shift, 0)) for start, end in found["offsets"]]
+        moved = [(max(start - shift, 0), max(end - shift, 0)) for start, end in offsets]
         return text[shift:], moved
 
     def _visible_pieces(self, token_ids: Iterable[int]) -> list[str]:

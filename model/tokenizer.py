@@ -6,6 +6,7 @@ Regularization". Every byte is a piece of last resort, so no input is unknown. F
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -27,6 +28,10 @@ class Span(NamedTuple):
 
 class TokenizerError(ValueError):
     """A tokenizer file cannot be read, or a vocabulary cannot be trained. Names the file."""
+
+
+class MissingPackageError(TokenizerError):
+    """A tokenizer needs a package that is not installed; the message names it."""
 
 
 class Tokenizer:
@@ -137,6 +142,28 @@ class Tokenizer:
     def decode(self, token_ids: Iterable[int]) -> str:
         """The text of `token_ids`; padding, BOS and EOS are skipped."""
         return str(self._processor.decode(self._visible(token_ids)))
+
+    def is_unfinished(self, token_ids: Sequence[int]) -> bool:
+        """Whether tokens to come can change the text of these.
+
+        They can where a character, spelt in pieces such as <0xC3>, lacks bytes.
+        """
+        run = []
+        for token_id in reversed(token_ids):
+            if token_id not in self._bytes_of_ids:
+                break
+            run.append(self._bytes_of_ids[token_id])
+        try:
+            bytes(reversed(run)).decode("utf-8")
+        except UnicodeDecodeError:
+            return True
+        return False
+
+    @functools.cached_property
+    def _bytes_of_ids(self) -> dict[int, int]:
+        ids = {self.piece_to_id(f"<0x{byte:02X}>"): byte for byte in range(256)}
+        ids.pop(self.unk_id, None)  # a vocabulary without byte pieces
+        return ids
 
     def id_to_piece(self, token_id: int) -> str:
         """The piece with this id, "\u2581" standing for a space."""

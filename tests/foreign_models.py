@@ -240,6 +240,60 @@ def multilingual(directory: Path, family: str, **changes: Any) -> Any:
     return save(made, directory)
 
 
+def write_bart_vocabulary(directory: Path, merges: bool = False) -> int:
+    """The tokenizer's files of BART, byte-level BPE; the number of tokens."""
+    import tokenizers
+
+    special = ["<s>", "<pad>", "</s>", "<unk>"]
+    trained = tokenizers.ByteLevelBPETokenizer()
+    trained.train_from_iterator(TEXTS, vocab_size=450, special_tokens=special, show_progress=False)
+    trained.save_model(str(directory))
+    ids = json.loads((directory / "vocab.json").read_bytes())
+    ids["<mask>"] = len(ids)
+    (directory / "vocab.json").write_text(json.dumps(ids), encoding="utf-8")
+    config = {"tokenizer_class": "BartTokenizer", "source_lang": "en", "target_lang": "de"}
+    (directory / "tokenizer_config.json").write_text(json.dumps(config), encoding="utf-8")
+    if not merges:  # tokenizer.json alone, as newer programs save it
+        theirs = transformers.AutoTokenizer.from_pretrained(directory)
+        for name in ("vocab.json", "merges.txt"):
+            (directory / name).unlink()
+        theirs.save_pretrained(directory)
+        saved = json.loads((directory / "tokenizer_config.json").read_bytes())
+        (directory / "tokenizer_config.json").write_text(json.dumps({**saved, **config}))
+    return len(ids)
+
+
+def bart(directory: Path, *, merges: bool = False, **changes: Any) -> Any:
+    """A BART model with its vocabulary, saved into `directory`; `merges` for the older files."""
+    directory.mkdir(parents=True, exist_ok=True)
+    num_tokens = write_bart_vocabulary(directory, merges)
+    fields: dict[str, Any] = {
+        "vocab_size": num_tokens,
+        "d_model": 32,
+        "encoder_layers": 2,
+        "decoder_layers": 2,
+        "encoder_attention_heads": 4,
+        "decoder_attention_heads": 4,
+        "encoder_ffn_dim": 48,
+        "decoder_ffn_dim": 48,
+        "max_position_embeddings": 128,
+        "forced_bos_token_id": 0,
+        "forced_eos_token_id": None,
+        **changes,
+    }
+    forced = fields.pop("forced_bos_token_id")
+    model: Any = transformers.BartForConditionalGeneration(transformers.BartConfig(**fields))
+    model.generation_config.update(forced_bos_token_id=forced)
+    return save(model, directory)
+
+
+def without_sentencepiece(directory: Path) -> None:
+    """Leaves a multilingual model the tokenizer.json that `transformers` 5 saves."""
+    transformers.AutoTokenizer.from_pretrained(directory).save_pretrained(directory)
+    for name in ("sentencepiece.bpe.model", "special_tokens_map.json"):
+        (directory / name).unlink(missing_ok=True)
+
+
 def save(model: Any, directory: Path) -> Any:
     """Draws all weights so that greedy outputs vary and end now and then, and saves the model."""
     draw_weights(model)

@@ -208,8 +208,8 @@ def digest(files: Sequence[Path] = ()) -> str:
     """A checksum of the code that makes the models, and of `files`, to detect stale models."""
     code = [Path(speed_model.__file__), Path(opus_model.__file__)]
     code.append(_ROOT / "bench" / "peers" / "conversion.py")
-    for package in ("export", "export/huggingface", "model"):
-        code += sorted((_ROOT / package).glob("*.py"))
+    for package in ("export", "model"):
+        code += sorted((_ROOT / package).rglob("*.py"))
     made = hashlib.sha256()
     for file in [*code, *files]:
         made.update(hashlib.sha256(file.read_bytes()).digest())

@@ -56,6 +56,8 @@ FAMILIES: Mapping[str, Family] = {
     "m2m_100": Family("M2M-100 or NLLB", "pre", position_offset=2),
     "mbart": Family("mBART", "pre", embedding_norm=True, position_offset=2),
     "bart": Family("BART", "post", embedding_norm=True, position_offset=2),
+    "marian_npz_post": Family("Marian", "post"),
+    "marian_npz_pre": Family("Marian", "pre"),
 }
 
 RENAMED = {
@@ -85,7 +87,7 @@ def family_of(directory: ModelDirectory) -> Family:
     """
     kind = str(directory.config.get("model_type"))
     if kind not in FAMILIES:
-        known = ", ".join(family.name for family in FAMILIES.values())
+        known = ", ".join(dict.fromkeys(family.name for family in FAMILIES.values()))
         raise ExportError(
             f"{directory.path / CONFIG_FILE}: models of the type {kind!r} are not supported; "
             f"supported are {known}"
@@ -132,6 +134,7 @@ def read_config(directory: ModelDirectory, num_pieces: int, unk_id: int) -> Mode
             embedding_norm=family.embedding_norm,
             output_bias=True,
             forbid_pad=forbids_pad(directory),
+            layer_norm_eps=float(fields.get("layer_norm_eps", 1e-5)),
             dropout=float(fields.get("dropout", 0.0)),
             pad_id=fields["pad_token_id"],
             unk_id=unk_id,

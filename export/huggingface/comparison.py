@@ -78,6 +78,8 @@ def compare_with_transformers(
                 f"{expected_id}"
             )
     opening = "".join(map(tokenizer.id_to_piece, tokenizer.vocabulary.prefix_ids))
+    if opening == "<s>":  # which their tokenizer adds by itself
+        opening = ""
     if hasattr(their_tokenizer, "src_lang"):
         their_tokenizer.src_lang, opening = opening.strip("_"), ""
     largest = 0.0

@@ -14,6 +14,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from export.errors import ExportError
+from model.bundle import file_sha256
 
 CONFIG_FILE = "config.json"
 _SAFETENSORS, _PICKLED = "model.safetensors", "pytorch_model.bin"
@@ -62,6 +63,22 @@ class ModelDirectory:
             raise ExportError(f"{file} is missing: download it to the model's other files")
         return file
 
+    def content(self, name: str) -> bytes:
+        """The bytes of a file that the model needs.
+
+        Raises:
+            ExportError: it is missing or can't be read.
+        """
+        file = self.file(name)
+        try:
+            return file.read_bytes()
+        except OSError as exc:
+            raise ExportError(f"{file}: {exc.strerror}") from exc
+
+    def checksums(self) -> dict[str, str]:
+        """What the model can be recognised by."""
+        return {"config_sha256": file_sha256(self.path / CONFIG_FILE)}
+
     def tensors(self) -> Iterator[tuple[str, Tensor]]:
         """All weights by name, in float32.
 
@@ -82,7 +99,10 @@ class ModelDirectory:
                 parts = read_json(index).get("weight_map")
                 if not isinstance(parts, dict):
                     raise ExportError(f"{index} has no weight_map: download it again")
-                return [self.file(str(part)) for part in sorted(set(parts.values()))]
+                for part in parts.values():
+                    if not isinstance(part, str) or Path(part).name != part:
+                        raise ExportError(f"{index}: {part!r} is not a file of this directory")
+                return [self.file(part) for part in sorted(set(parts.values()))]
         raise ExportError(f"{self.path} has neither {_SAFETENSORS} nor {_PICKLED}")
 
 
@@ -93,9 +113,19 @@ def read_json(file: Path) -> dict[str, Any]:
         ExportError: the file can't be read or is something else; names it.
     """
     try:
-        value = json.loads(file.read_bytes())
+        return parse_json(file.read_bytes(), file)
     except OSError as exc:
         raise ExportError(f"{file}: {exc.strerror}") from exc
+
+
+def parse_json(content: bytes, file: Path) -> dict[str, Any]:
+    """A JSON object, from the bytes of a file.
+
+    Raises:
+        ExportError: they are something else; names the file.
+    """
+    try:
+        value = json.loads(content)
     except (ValueError, RecursionError) as exc:
         raise ExportError(f"{file} is not JSON: {exc}") from exc
     if not isinstance(value, dict):
@@ -111,7 +141,8 @@ def _read_safetensors(file: Path) -> Iterator[tuple[str, Tensor]]:
     try:
         with safe_open(file, framework="pt") as tensors:
             for name in tensors.keys():  # noqa: SIM118  (it is no dictionary)
-                yield name, tensors.get_tensor(name)
+                # A copy: the mapped file's pages would count beside it where the tensor is changed.
+                yield name, tensors.get_tensor(name).clone()
     except (SafetensorError, OSError) as exc:
         raise ExportError(f"{file} is damaged: {exc}") from exc
 

@@ -10,6 +10,7 @@ from export.errors import ExportError
 
 _HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
 _FILES = ["*.json", "*.spm", "*.model", "*.txt", "*.safetensors", "pytorch_model*.bin", "README.md"]
+_FILES += ["*.npz", "*.yml"]  # native Marian
 
 
 def locate(source: str, revision: str | None = None) -> tuple[Path, dict[str, Any]]:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
 import sentencepiece
 
 from export.errors import ExportError
-from export.huggingface.directory import ModelDirectory, read_json
+from export.huggingface.directory import ModelDirectory, parse_json, read_json
+from export.huggingface.json_tokenizer import read_json_tokenizer
 from model.config import ModelConfig
 from model.languages import LanguageError, find_language
 from model.piece_tokenizer import PieceTokenizer, PieceVocabulary
@@ -114,11 +114,31 @@ def read_all_vocabularies(directory: ModelDirectory) -> Vocabularies:
     Raises:
         ExportError: a file is missing or can't be read; names it.
     """
+    found = _read_vocabularies(directory)
+    if _cleans_up(directory):
+        return replace(found, target=replace(found.target, cleans_up=True))
+    return found
+
+
+def _cleans_up(directory: ModelDirectory) -> bool:
+    """Whether the library's tokenizer drops spaces before punctuation; those of BPE never do."""
     kind = directory.config.get("model_type")
-    if (directory.path / "source.spm").is_file() or kind == "marian":
+    has_bpe = kind == "bart" or (
+        kind == "m2m_100" and not (directory.path / "vocab.json").is_file()
+    )
+    return bool(directory.tokenizer.get("clean_up_tokenization_spaces")) and not has_bpe
+
+
+def _read_vocabularies(directory: ModelDirectory) -> Vocabularies:
+    kind = directory.config.get("model_type")
+    if (directory.path / "source.spm").is_file() or str(kind).startswith("marian"):
         return _read_marian(directory)
     if kind == "m2m_100" and (directory.path / "vocab.json").is_file():
         return _read_m2m(directory)
+    if kind == "bart" or (
+        kind in ("m2m_100", "mbart") and not (directory.path / _SENTENCEPIECE).is_file()
+    ):
+        return _read_json_tokenizer(directory)
     if kind in ("m2m_100", "mbart"):
         return _read_fairseq(directory)
     raise ExportError(f"{directory.path}: tokenizers of {kind} are not supported yet")
@@ -129,18 +149,18 @@ def _read_marian(directory: ModelDirectory) -> Vocabularies:
 
     A model with several target languages has a token for each, such as >>deu<<, before the text.
     """
-    source_ids = _read_ids(directory.file("vocab.json"))
+    source_ids = _read_ids(directory, "vocab.json")
     target_ids = source_ids
     if directory.tokenizer.get("separate_vocabs"):
-        target_ids = _read_ids(directory.file("target_vocab.json"))
+        target_ids = _read_ids(directory, "target_vocab.json")
     special = ("</s>", "<unk>", "<pad>")
     for piece in special:
         if source_ids.get(piece) != target_ids.get(piece):
             raise ExportError(f"{directory.path}: {piece!r} has other ids in its two vocabularies")
     if "<unk>" not in source_ids:
         raise ExportError(f"{directory.path / 'vocab.json'} has no '<unk>'")
-    source_model = directory.file("source.spm").read_bytes()
-    target_model = directory.file("target.spm").read_bytes()
+    source_model = directory.content("source.spm")
+    target_model = directory.content("target.spm")
     names = [piece for piece in source_ids if piece.startswith(">>") and piece.endswith("<<")]
     special_ids = [source_ids[name] for name in names]
     return Vocabularies(
@@ -153,7 +173,7 @@ def _read_marian(directory: ModelDirectory) -> Vocabularies:
 
 def _read_m2m(directory: ModelDirectory) -> Vocabularies:
     """One SentencePiece model and a list of pieces, which the languages' tokens follow."""
-    ids = _read_ids(directory.file("vocab.json"))
+    ids = _read_ids(directory, "vocab.json")
     codes = _M2M_LANGUAGES[str(directory.tokenizer.get("language_codes", "m2m100"))].split()
     languages = {f"__{code}__": len(ids) + number for number, code in enumerate(codes)}
     names = ("<s>", "<pad>", "</s>", "<unk>")
@@ -163,10 +183,7 @@ def _read_m2m(directory: ModelDirectory) -> Vocabularies:
 
 def _read_fairseq(directory: ModelDirectory) -> Vocabularies:
     """One SentencePiece model whose pieces fairseq numbers anew, then languages: NLLB, mBART-50."""
-    if directory.tokenizer.get("tokenizer_class") in ("MBartTokenizer", "MBartTokenizerFast"):
-        raise ExportError(
-            f"{directory.path}: mBART-25 (MBartTokenizer) is not supported, mBART-50 is"
-        )
+    _refuse_mbart_25(directory)
     file = directory.file(_SENTENCEPIECE)
     processor = sentencepiece.SentencePieceProcessor()
     try:
@@ -190,10 +207,38 @@ def _multilingual(
     special: Mapping[str, int],
 ) -> Vocabularies:
     """[source language] text: and [target language] opens the translation."""
-    model, pieces = directory.file(_SENTENCEPIECE).read_bytes(), _by_id(ids)
+    model, pieces = directory.content(_SENTENCEPIECE), _by_id(ids)
     special_ids = sorted({*special.values(), *languages.values()})
     vocabulary = PieceVocabulary(model, pieces, special_ids=special_ids)
     return Vocabularies(vocabulary, vocabulary, ids["<unk>"], languages, opens_target=True)
+
+
+def _read_json_tokenizer(directory: ModelDirectory) -> Vocabularies:
+    """A tokenizer.json alone: BART, and what `transformers` 5 saves of NLLB and mBART-50."""
+    _refuse_mbart_25(directory)
+    tokenizer = read_json_tokenizer(directory)
+    ids = tokenizer.ids
+    vocabulary = PieceVocabulary(
+        tokenizer.content, _by_id(ids), special_ids=sorted(tokenizer.special_ids)
+    )
+    if directory.config.get("model_type") == "bart":
+        # <s> is before every text, and before every translation where the model says so.
+        forced = directory.generation.get("forced_bos_token_id")
+        start = () if forced is None else (int(forced),)
+        source = replace(vocabulary, prefix_ids=(ids["<s>"],))
+        return Vocabularies(source, replace(vocabulary, start_ids=start), ids["<unk>"])
+    known = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")
+    languages = {
+        name: i for name, i in ids.items() if i in tokenizer.special_ids and name not in known
+    }
+    return Vocabularies(vocabulary, vocabulary, ids["<unk>"], languages, opens_target=True)
+
+
+def _refuse_mbart_25(directory: ModelDirectory) -> None:
+    if directory.tokenizer.get("tokenizer_class") in ("MBartTokenizer", "MBartTokenizerFast"):
+        raise ExportError(
+            f"{directory.path}: mBART-25 (MBartTokenizer) is not supported, mBART-50 is"
+        )
 
 
 def _added_tokens(directory: ModelDirectory, first: int) -> dict[str, int]:
@@ -216,10 +261,10 @@ def _added_tokens(directory: ModelDirectory, first: int) -> dict[str, int]:
     return {text: first + number for number, text in enumerate([*texts, "<mask>"])}
 
 
-def _read_ids(file: Path) -> dict[str, int]:
-    ids = read_json(file)
+def _read_ids(directory: ModelDirectory, name: str) -> dict[str, int]:
+    ids = parse_json(directory.content(name), directory.path / name)
     if any(type(i) is not int or i < 0 for i in ids.values()):
-        raise ExportError(f"{file} does not give every piece an id")
+        raise ExportError(f"{directory.path / name} does not give every piece an id")
     return ids
 
 

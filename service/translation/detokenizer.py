@@ -20,13 +20,10 @@ class Detokenizer:
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
-        pieces = {tokenizer.piece_to_id(f"<0x{byte:02X}>"): byte for byte in range(256)}
-        pieces.pop(tokenizer.unk_id, None)  # a vocabulary without byte pieces
-        self._bytes = pieces
 
     def stream(self) -> TextStream:
         """A stream for the tokens of one text."""
-        return TextStream(self._tokenizer, self._bytes)
+        return TextStream(self._tokenizer)
 
 
 class TextStream:
@@ -35,9 +32,8 @@ class TextStream:
     The results of `add` and `finish`, joined, are `tokenizer.decode` of all token ids.
     """
 
-    def __init__(self, tokenizer: Tokenizer, bytes_of_ids: dict[int, int]) -> None:
+    def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
-        self._bytes_of_ids = bytes_of_ids
         # The tokens returned last. They are decoded again before new tokens, which would otherwise
         # look like the beginning of a text.
         self._context: list[int] = []
@@ -47,25 +43,13 @@ class TextStream:
     def add(self, token_ids: Sequence[int]) -> str:
         """The text that is final after these tokens; often "" or several words."""
         self._pending += token_ids
-        if self._ends_inside_character():
+        if self._tokenizer.is_unfinished(self._pending):
             return ""
         return self._flush()
 
     def finish(self) -> str:
         """The rest of the text, which was incomplete so far."""
         return self._flush()
-
-    def _ends_inside_character(self) -> bool:
-        run = []
-        for token_id in reversed(self._pending):
-            if token_id not in self._bytes_of_ids:
-                break
-            run.append(self._bytes_of_ids[token_id])
-        try:
-            bytes(reversed(run)).decode("utf-8")
-        except UnicodeDecodeError:
-            return True
-        return False
 
     def _flush(self) -> str:
         text = self._tokenizer.decode([*self._context, *self._pending])

@@ -46,6 +46,7 @@ FAMILIES = {
     "m2m": "M2M-100 or NLLB",
     "nllb": "M2M-100 or NLLB",
     "mbart": "mBART",
+    "bart": "BART",
 }
 
 
@@ -77,8 +78,9 @@ class Case:
 @pytest.fixture(scope="module", params=FAMILIES)
 def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Case:
     family, path = str(request.param), tmp_path_factory.mktemp("import")
-    if family == "marian":
-        model, languages = foreign_models.marian(path / "model"), None
+    model: Any
+    if family in ("marian", "bart"):
+        model, languages = getattr(foreign_models, family)(path / "model"), None
     else:
         model, languages = foreign_models.multilingual(path / "model", family), ("en", "de")
     options = ExportOptions("fp32")

@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 from cli.main import app
 from export.bundle_writer import ExportOptions
 from export.errors import ExportError
+from export.huggingface.directory import ModelDirectory
 from export.huggingface.hub import locate
 from export.importer import import_directory
 from model.bundle import Bundle, BundleMissingError
@@ -46,9 +47,25 @@ class Malicious:
         return (print, ("code of a pickle was run",))
 
 
-def only_pickled(path: Path, content: Any) -> None:
+def only_pickled(path: Path, content: Any) -> Path:
     (path / "model.safetensors").unlink()
     torch.save(content, path / "pytorch_model.bin", pickle_module=pickle)
+    return path / "pytorch_model.bin"
+
+
+def truncate(file: Path) -> None:
+    file.write_bytes(file.read_bytes()[:-100])
+
+
+def shards(path: Path, name: str) -> None:
+    (path / "model.safetensors").unlink()
+    index = {"weight_map": {"model.shared.weight": name}}
+    (path / "model.safetensors.index.json").write_text(json.dumps(index))
+
+
+def link(file: Path, target: Path) -> None:
+    file.unlink()
+    file.symlink_to(target)
 
 
 NORM = "model.encoder.layers.0.final_layer_norm.weight"
@@ -84,6 +101,13 @@ BAD: list[tuple[str, Callable[[Path], object]]] = [
     ("early_stopping 'soon'", lambda p: edit(
         p / "generation_config.json", early_stopping="soon")),
     ("which languages", lambda p: edit(p / "tokenizer_config.json", source_lang=None)),
+    ("type 'mt5' are not supported", lambda p: edit(p / "config.json", model_type="mt5")),
+    ("bin is damaged|nothing of it was run", lambda p: truncate(
+        only_pickled(p, {"weight": torch.zeros(99)}))),
+    ("is damaged", lambda p: (p / "model.safetensors").write_bytes(b"")),
+    ("not a file of this directory", lambda p: shards(p, "../secret.safetensors")),
+    ("part.safetensors is missing", lambda p: shards(p, "part.safetensors")),
+    ("source.spm is missing", lambda p: link(p / "source.spm", p / "nowhere")),
 ]  # fmt: skip
 
 
@@ -146,6 +170,40 @@ def test_old_weights_of_pytorch(model: Path, tmp_path: Path) -> None:
         "zh-Hant",
     )
     assert bundle.config.vocab_size % 128 == 0
+
+
+def test_a_snapshot_of_the_hub_is_links_into_its_cache(model: Path, tmp_path: Path) -> None:
+    """And weights in several files are those in one."""
+    snapshot = tmp_path / "snapshots" / "c0ffee"
+    snapshot.mkdir(parents=True)
+    for file in model.iterdir():
+        (snapshot / file.name).symlink_to(file)
+    tensors = safetensors.torch.load_file(model / "model.safetensors")
+    (snapshot / "model.safetensors").unlink()
+    names: dict[str, str] = {}
+    for number, name in enumerate(sorted(tensors)):
+        names[name] = f"model-{number % 2}.safetensors"
+    for part in set(names.values()):
+        chosen = {name: tensor for name, tensor in tensors.items() if names[name] == part}
+        safetensors.torch.save_file(chosen, tmp_path / part)
+        (snapshot / part).symlink_to(tmp_path / part)
+    (snapshot / "model.safetensors.index.json").write_text(json.dumps({"weight_map": names}))
+    one, other = (dict(ModelDirectory.read(path).tensors()) for path in (model, snapshot))
+    assert one.keys() == other.keys()
+    assert all(torch.equal(one[name], other[name]) for name in one)
+
+
+def test_a_bundle_in_the_way_is_replaced_and_other_files_are_not(
+    model: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "notes.txt").write_text("mine")
+    for output in (tmp_path / "out", tmp_path / "out" / "notes.txt"):
+        with pytest.raises(ExportError, match="is in the way"):
+            import_directory(model, output, ExportOptions())
+    assert (tmp_path / "out" / "notes.txt").read_text() == "mine"
+    with pytest.raises(ExportError, match="is not a directory"):
+        import_directory(model / "config.json", tmp_path / "bundle", ExportOptions())
 
 
 def test_the_command_refuses_in_one_line(model: Path, tmp_path: Path) -> None:

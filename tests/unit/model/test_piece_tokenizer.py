@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+import transformers
+from hypothesis import given
+from hypothesis import strategies as st
 
 from model.config import ModelConfig
 from model.piece_tokenizer import TOKENIZER_FILES, PieceTokenizer, PieceVocabulary
@@ -14,6 +18,7 @@ from service.translation.detokenizer import Detokenizer
 from tests.foreign_models import TEXTS, sentencepiece_model
 
 PAD, UNK, EOS, GERMAN = 3, 1, 0, 2
+CLEANED_MODEL = sentencepiece_model(list(TEXTS), 200)
 
 
 @pytest.fixture(scope="module")
@@ -82,3 +87,22 @@ def test_damaged_files_are_named(tokenizer: PieceTokenizer, tmp_path: Path, name
     (tmp_path / name).unlink()
     with pytest.raises(TokenizerError, match=f"cannot read.*{name}"):
         PieceTokenizer.load_files(files, config)
+
+
+@given(data=st.data())
+def test_spaces_before_punctuation_are_cleaned_up_in_texts_streams_and_spans(data: Any) -> None:
+    pieces = ["</s>", "<unk>", "x", "<pad>", "\u2581", "\u2581.", "\u2581'", "'", "\u2581n", "'t"]
+    pieces += ["s", ".", "\u2581,", "\u2581've", "re", "\u2581!", "t", "\u2581x", "\u2581'r"]
+    config = ModelConfig(len(pieces), 8, 1, 1, 1, 8, pad_id=PAD, bos_id=PAD, eos_id=EOS, unk_id=UNK)
+    tokenizer = PieceTokenizer(PieceVocabulary(CLEANED_MODEL, pieces, cleans_up=True), config)
+    plain = PieceTokenizer(PieceVocabulary(CLEANED_MODEL, pieces), config)
+    ids = data.draw(st.lists(st.integers(0, len(pieces) - 1), max_size=12))
+    text = tokenizer.decode(ids)
+    cleaned = transformers.PreTrainedTokenizerBase.clean_up_tokenization
+    assert text == cleaned(None, plain.decode(ids))  # type: ignore[arg-type]
+    stream = Detokenizer(tokenizer).stream()
+    assert "".join([*(stream.add([i]) for i in ids), stream.finish()]) == text
+    spans = tokenizer.decoded_spans(ids)
+    assert len(spans) == len(ids)
+    shown = "".join(text[span.start : span.end] for span in spans)
+    assert shown.replace(" ", "") == text.replace(" ", "")

@@ -45,7 +45,7 @@ def declared(file: Path, *extras: str) -> set[str]:
     ("folder", "extras"),
     [
         ("service", ["cpu"]),
-        ("model", ["cpu", "train", "evaluate"]),
+        ("model", ["cpu", "train", "evaluate", "tokenizers"]),
         ("export", ["cpu", "train", "import"]),
         ("cli", ["cpu", "train", "evaluate", "bench"]),
         ("bench", ["cpu", "train", "evaluate", "bench", "peers"]),

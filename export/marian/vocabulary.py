@@ -1,0 +1,102 @@
+"""Marian's vocabularies: the pieces of a SentencePiece model, or lines of a .yml or .json."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import sentencepiece
+
+from export.errors import ExportError
+from export.huggingface.directory import read_json
+
+_LINE = re.compile(r"""("(?:[^"\\]|\\.)*"|'(?:[^']|'')*'|.+?)\s*:\s+([0-9]+)\s*""", re.DOTALL)
+_ESCAPE = re.compile(r"\\(x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|.)", re.DOTALL)
+# YAML 1.2, section 5.7.
+_ESCAPES = {
+    "0": "\0",
+    "a": "\a",
+    "b": "\b",
+    "t": "\t",
+    "n": "\n",
+    "v": "\v",
+    "f": "\f",
+    "r": "\r",
+    "e": "\x1b",
+    "N": "\u0085",
+    "_": "\u00a0",
+    "L": "\u2028",
+    "P": "\u2029",
+}
+
+
+def read_pieces(file: Path) -> dict[str, int]:
+    """The ids of all pieces of a vocabulary.
+
+    Raises:
+        ExportError: it can't be read; names the line.
+    """
+    if file.suffix == ".spm":
+        ids = _of_sentencepiece(file)
+    else:
+        ids = read_json(file) if file.suffix == ".json" else _of_yaml(file)
+    if any(type(i) is not int or i < 0 for i in ids.values()):
+        raise ExportError(f"{file} does not give every piece an id")
+    for piece in ("</s>", "<unk>"):
+        if piece not in ids:
+            raise ExportError(f"{file} has no {piece!r}")
+    return ids
+
+
+def _of_sentencepiece(file: Path) -> dict[str, int]:
+    processor = sentencepiece.SentencePieceProcessor()
+    try:
+        processor.LoadFromSerializedProto(file.read_bytes())
+    except RuntimeError as exc:
+        raise ExportError(f"{file} is not a SentencePiece model") from exc
+    return {processor.id_to_piece(i): i for i in range(processor.get_piece_size())}
+
+
+def _of_yaml(file: Path) -> dict[str, int]:
+    """Line by line, and only line feeds end one.
+
+    To a YAML parser U+0085 is a line break too, and `null` no text: both are pieces here.
+    """
+    try:
+        text = file.read_bytes().decode("utf-8")
+    except UnicodeDecodeError as exc:
+        raise ExportError(f"{file} is not UTF-8: {exc}") from exc
+    ids: dict[str, int] = {}
+    for number, line in enumerate(text.split("\n"), start=1):
+        line = line.removesuffix("\r")
+        if not line.strip() or line in ("---", "..."):
+            continue
+        found = _LINE.fullmatch(line)
+        if found is None:
+            raise ExportError(f"{file}, line {number}: {line[:80]!r} is not a piece and its id")
+        try:
+            ids[_unquoted(found[1])] = int(found[2])
+        except (KeyError, ValueError) as exc:
+            raise ExportError(f"{file}, line {number}: {line[:80]!r} has a bad escape") from exc
+    return ids
+
+
+def _unquoted(text: str) -> str:
+    if text[0] == "'" == text[-1] and len(text) > 1:
+        return text[1:-1].replace("''", "'")
+    if not (text[0] == '"' == text[-1] and len(text) > 1):
+        return text
+    if "\\u" in text:  # as JSON: a character beyond the first plane is two of these
+        try:
+            return str(json.loads(text))
+        except ValueError:
+            pass
+    return _ESCAPE.sub(_unescaped, text[1:-1])
+
+
+def _unescaped(match: re.Match[str]) -> str:
+    code = match[1]
+    if len(code) > 1:
+        return chr(int(code[1:], 16))
+    return code if code in '"/\\ ' else _ESCAPES[code]

@@ -1,0 +1,136 @@
+"""Native Marian files: what is read, and what is refused by name."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+
+from export.bundle_writer import ExportOptions
+from export.errors import ExportError
+from export.importer import import_directory
+from export.marian.configuration import MarianFiles, is_marian
+from export.marian.directory import MarianDirectory
+from export.marian.vocabulary import read_pieces
+from tests.native_marian import save_npz, write_native_marian
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("marian") / "model"
+    write_native_marian(path)
+    return path
+
+
+def edit(file: Path, **fields: Any) -> None:
+    file.write_text(yaml.safe_dump({**yaml.safe_load(file.read_text()), **fields}))
+
+
+def change(path: Path, arrays: Any = None, **options: Any) -> None:
+    """Change options and arrays of the model; an array that is None is left out."""
+    with np.load(path / "opus.npz") as given:
+        old = {name: given[name] for name in given.files}
+    fields = yaml.safe_load(old.pop("special:model.yml").tobytes().rstrip(b"\0"))
+    new = {name: array for name, array in {**old, **(arrays or {})}.items() if array is not None}
+    save_npz(path / "opus.npz", {**fields, **options}, new)
+
+
+def cut(file: Path) -> None:
+    file.write_bytes(file.read_bytes()[:-500])
+
+
+WQ = "encoder_l1_self_Wq"
+BAD: list[tuple[str, Callable[[Path], object]]] = [
+    ("SSRU students", lambda p: change(p, **{"transformer-decoder-autoreg": "rnn"})),
+    ("average attention", lambda p: change(
+        p, **{"transformer-decoder-autoreg": "average-attention"})),
+    ("type is 's2s'", lambda p: change(p, type="s2s")),
+    ("approximation of GELU", lambda p: change(p, **{"transformer-ffn-activation": "gelu"})),
+    ("ffn-depth is 3", lambda p: change(p, **{"transformer-ffn-depth": 3})),
+    ("transformer-tied-layers is", lambda p: change(p, **{"transformer-tied-layers": [1, 1]})),
+    ("-preprocess, -postprocess", lambda p: change(p, **{"transformer-postprocess": "dhn"})),
+    ("dim-emb is 'wide'", lambda p: change(p, **{"dim-emb": "wide"})),
+    ("has shape", lambda p: change(p, **{"transformer-dim-ffn": 40})),
+    ("layers.2.*missing", lambda p: change(p, **{"enc-depth": 3})),
+    ("is unknown", lambda p: change(p, {"encoder_l1_extra_W": np.zeros((2, 2), np.float32)})),
+    ("is missing", lambda p: change(p, {WQ: None})),
+    ("has numbers of type int8", lambda p: change(p, {WQ: np.zeros((32, 32), np.int8)})),
+    ("no array of numbers", lambda p: change(p, {WQ: np.array([{}], object)})),
+    ("is damaged", lambda p: cut(p / "opus.npz")),
+    ("no special:model.yml", lambda p: np.savez(p / "opus.npz", Wemb=np.zeros(1))),
+    ("is not YAML", lambda p: (p / "decoder.yml").write_text("a: [")),
+    ("a word-penalty", lambda p: edit(p / "decoder.yml", **{"word-penalty": 0.5})),
+    ("decoder.yml: .*invalid literal", lambda p: edit(p / "decoder.yml", **{"beam-size": "six"})),
+    ("not an ensemble", lambda p: edit(p / "decoder.yml", models=["a.npz", "b.npz"])),
+    ("opus.vocab.yml is missing", lambda p: (p / "opus.vocab.yml").unlink()),
+    ("source.spm is missing", lambda p: (p / "source.spm").unlink()),
+    ("line 3: '\"a\": b' is not a piece", lambda p: (p / "opus.vocab.yml").write_text(
+        '"</s>": 0\n"<unk>": 1\n"a": b\n')),
+    ("has no '<unk>'", lambda p: (p / "opus.vocab.yml").write_text('"</s>": 0\n')),
+    ("which languages", lambda p: None),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("message", "spoil"), BAD, ids=[message for message, _ in BAD])
+def test_bad_models(
+    model: Path, tmp_path: Path, message: str, spoil: Callable[[Path], object]
+) -> None:
+    path = tmp_path / "bad"
+    shutil.copytree(model, path)
+    spoil(path)
+    languages = None if "languages" in message else ("en", "de")
+    with pytest.raises(ExportError, match=message):
+        import_directory(path, tmp_path / "bundle", ExportOptions(), languages)
+    assert [file.name for file in tmp_path.iterdir()] == ["bad"]
+
+
+def test_binary_models_are_refused_by_name(tmp_path: Path) -> None:
+    (tmp_path / "model.ende.intgemm.alphas.bin").write_bytes(b"")
+    with pytest.raises(ExportError, match=r"intgemm.alphas.bin: .*Bergamot"):
+        import_directory(tmp_path, tmp_path / "bundle", ExportOptions(), ("en", "de"))
+
+
+def test_files_are_found_without_decoder_yml(model: Path, tmp_path: Path) -> None:
+    path = tmp_path / "model"
+    shutil.copytree(model, path)
+    (path / "decoder.yml").unlink()
+    (path / "opus.optimizer.npz").write_bytes(b"")
+    assert is_marian(path)
+    files = MarianFiles.find(path)
+    assert (files.weights.name, files.vocabularies[1].name) == ("opus.npz", "opus.vocab.yml")
+    shutil.copyfile(path / "opus.vocab.yml", path / "other.vocab.yml")
+    with pytest.raises(ExportError, match="several vocabularies"):
+        MarianFiles.find(path)
+    edit_names = {"models": ["/elsewhere/opus.npz"], "vocabs": ["../opus.vocab.yml"]}
+    (path / "decoder.yml").write_text(yaml.safe_dump(edit_names))  # only names count
+    assert MarianFiles.find(path).vocabularies == (path / "opus.vocab.yml",) * 2
+
+
+def test_a_sentencepiece_model_is_a_vocabulary(model: Path, tmp_path: Path) -> None:
+    """Two of them: the rows of the shorter one are filled up."""
+    path = tmp_path / "model"
+    options: dict[str, Any] = {"tied-embeddings-all": False, "tied-embeddings": True}
+    write_native_marian(path, **options)
+    edit(path / "decoder.yml", vocabs=["source.spm", "target.spm"])
+    directory = MarianDirectory.read(path)
+    assert directory.sizes == tuple(
+        len(read_pieces(path / f"{s}.spm")) for s in ("source", "target")
+    )
+    assert directory.tokenizer == {"separate_vocabs": True}
+
+
+def test_pieces_that_a_yaml_parser_would_lose(tmp_path: Path) -> None:
+    lines = ['"</s>": 0', "<unk>: 1", "null: 2", '"\u0085": 3', "'it''s': 4", '"\\"\\\\": 5']
+    lines += ['"\\x85x": 6', '"\\U0001F600": 7', "a: b: 8", ": : 9", '"\u2028": 10', '"\\t\\_": 11']
+    lines += ['"\\ud83d\\ude01": 12', '": 13']
+    (tmp_path / "vocab.yml").write_text("---\n" + "\n".join(lines) + "\n", encoding="utf-8")
+    found = list(read_pieces(tmp_path / "vocab.yml"))
+    assert found == [
+        "</s>", "<unk>", "null", "\u0085", "it's", '"\\', "\u0085x", "\U0001f600", "a: b", ":",
+        "\u2028", "\t\u00a0", "\U0001f601", '"',
+    ]  # fmt: skip
