@@ -433,8 +433,8 @@ def _read_manifest(path: Path) -> dict[str, Any]:
         if (path / "config.json").is_file() or any(path.glob("*.npz")):
             raise BundleMissingError(
                 f"{path} is not a bundle: make one of a Hugging Face or Marian model with "
-                f"`dragoman import {path} --output DIR`, of a checkpoint with `dragoman export`, and "
-                f"serve that"
+                f"`dragoman import {path} --output DIR`, of a checkpoint with `dragoman export`, "
+                f"and serve that"
             ) from exc
         raise BundleMissingError(
             f"{file} is missing: is {path} a bundle? Make one with `dragoman export`"
