@@ -111,6 +111,8 @@ def check_parity(
         if bundle.precision != "int8" or tolerance is not None:
             raise
         rounding = rounding_differences(model, batches, bundle.top_k)
+        if not rounding.is_bearable:
+            raise
         report = _judge(compared, rounding.widened(limits), bundle.precision)
         return dataclasses.replace(report, rounding_difference=rounding.mean)
 

@@ -18,6 +18,9 @@ from model.transformer import Transformer
 # An int8 bundle differs by 1.2 to 1.8 times as much on average: it rounds activations, too. So the
 # included model and random ones of five architectures, whose differences span 0.03 to 0.5.
 _FACTOR = 2.25
+# Beyond this mean difference, of rounding the weights alone, int8 is no precision for a network:
+# twelve times that of the included model.
+_MOST = 0.2
 
 
 @dataclass(frozen=True)
@@ -34,6 +37,11 @@ class RoundingDifferences:
     largest: float
     gap: float
     identical: float
+
+    @property
+    def is_bearable(self) -> bool:
+        """Whether 8 bits are enough for the network at all."""
+        return self.mean <= _MOST
 
     def widened(self, tolerance: Tolerance) -> Tolerance:
         """The tolerance for a network of which rounding changes more than usual."""

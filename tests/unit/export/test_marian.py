@@ -9,14 +9,18 @@ from typing import Any
 
 import numpy as np
 import pytest
+import sentencepiece
 import yaml
 
 from export.bundle_writer import ExportOptions
 from export.errors import ExportError
+from export.huggingface.vocabularies import read_vocabularies
 from export.importer import import_directory
 from export.marian.configuration import MarianFiles, is_marian
 from export.marian.directory import MarianDirectory
 from export.marian.vocabulary import read_pieces
+from model.config import ModelConfig
+from tests import foreign_models
 from tests.native_marian import save_npz, write_native_marian
 
 
@@ -122,6 +126,16 @@ def test_a_sentencepiece_model_is_a_vocabulary(model: Path, tmp_path: Path) -> N
         len(read_pieces(path / f"{s}.spm")) for s in ("source", "target")
     )
     assert directory.tokenizer == {"separate_vocabs": True}
+    vocabularies = read_vocabularies(directory, "en", "de")
+    start, unk_id = max(directory.sizes), vocabularies.unk_id
+    config = ModelConfig(
+        start + 1, 8, 1, 1, 1, 8, pad_id=start, bos_id=start, unk_id=unk_id, eos_id=0
+    )
+    tokenizer = vocabularies.tokenizer(config)
+    for each, side in ((tokenizer, "source"), (tokenizer.target, "target")):
+        own = sentencepiece.SentencePieceProcessor(str(path / f"{side}.spm"))
+        for text in foreign_models.lines(50):
+            assert each.encode(text) == own.encode(text)
 
 
 def test_pieces_that_a_yaml_parser_would_lose(tmp_path: Path) -> None:
