@@ -27,6 +27,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from model.config import ConfigError, ModelConfig
+from model.directions import Directions
 from model.piece_tokenizer import TOKENIZER_FILES, PieceTokenizer
 from model.tokenizer import MissingPackageError, Tokenizer, TokenizerError
 
@@ -49,6 +50,12 @@ _LARGEST = {
     "num_heads": 2**10,
     "ffn_dim": 2**20,
     "max_positions": 2**20,
+    "num_source_positions": 2**20,
+    "num_target_positions": 2**20,
+    "attention_window": 2**20,
+    "attention_buckets": 2**16,
+    "attention_rounds": 2**6,
+    "attention_rank": 2**16,
 }
 _NAME = re.compile(r"[^./\\\s]([^/\\]{0,126}[^/\\\s])?")  # travels in messages and labels
 _LANGUAGE = re.compile(r"[A-Za-z]{1,8}(-[A-Za-z0-9]{1,8}){0,8}")
@@ -72,6 +79,7 @@ _FIELDS: dict[str, type] = {
 # Fields that came later: bundles from before have none of them.
 _OPTIONAL_ENTRIES: dict[str, dict[str, type]] = {
     "scoring": {"alignment_layer": int},
+    "directions": {"sources": list, "targets": list, "token_ids": dict},
     "search": {"beam_size": int},
 }
 _ENTRIES: dict[str, dict[str, type]] = {
@@ -162,13 +170,20 @@ class Bundle:
 
     @property
     def source_language(self) -> str:
-        """BCP-47 code of the language that is translated from."""
+        """BCP-47 code of the language that is translated from; with several, of one of them."""
         return str(self.manifest["languages"]["source"])
 
     @property
     def target_language(self) -> str:
-        """BCP-47 code of the language that is translated to."""
+        """BCP-47 code of the language that is translated to; with several, of one of them."""
         return str(self.manifest["languages"]["target"])
+
+    @property
+    def directions(self) -> Directions:
+        """All directions; `languages` names one of them, which the tokenizer is for."""
+        if (entry := self.manifest.get("directions")) is not None:
+            return Directions.from_dict(entry, self.config.vocab_size)
+        return Directions.one(self.source_language, self.target_language)
 
     @property
     def precision(self) -> str:
@@ -185,7 +200,7 @@ class Bundle:
         """Longest source in tokens, end-of-sentence included; the server splits longer texts.
 
         It is the length that one training pair in a thousand reaches (`Checkpoint.trained_length`),
-        or the size of the position table (`config.max_positions`) where that is not known.
+        or the size of the position table (`config.num_source_positions`) where that is not known.
         """
         return int(self.manifest["limits"]["max_source_positions"])
 
@@ -201,6 +216,28 @@ class Bundle:
         By the names of `service.decoding.requests.SearchOptions`; `beam_size` is always there.
         """
         return dict(self.manifest.get("search", {}))
+
+    @property
+    def origin(self) -> str:
+        """Where the weights come from, in words; "" if the manifest does not say."""
+        provenance = self.manifest["provenance"]
+        imported = provenance.get("imported_from")
+        if not isinstance(imported, dict):
+            recipe = _words(provenance.get("recipe"))
+            return f"trained with the recipe {recipe}" if recipe else ""
+        name = _words(imported.get("hub")) or _words(imported.get("directory")) or "files"
+        facts = (
+            _words(imported.get("architecture")),
+            (revision := _words(imported.get("revision"))) and f"revision {revision[:12]}",
+            (licence := _words(imported.get("license"))) and f"licence {licence}",
+        )
+        known = ", ".join(filter(None, facts))
+        return f"imported from {name}" + (f" ({known})" if known else "")
+
+    @property
+    def num_bytes(self) -> int:
+        """Size of its files."""
+        return sum((self.path / name).stat().st_size for name in self.manifest["sha256"])
 
     @property
     def encoder_path(self) -> Path:
@@ -236,6 +273,11 @@ class Bundle:
     def weights_path(self) -> Path | None:
         """The weights that the graphs share; None if each holds its own."""
         return self.path / WEIGHTS_FILE if WEIGHTS_FILE in self.manifest["sha256"] else None
+
+    @property
+    def can_align(self) -> bool:
+        """Whether its attention says which source token a target token comes from."""
+        return self.config.cross_attention == "full"
 
     @property
     def alignment_layer(self) -> int | None:
@@ -299,15 +341,17 @@ class Bundle:
                 right = code.replace("_", "-")
                 hint = f", {code!r}: write {right}" if _LANGUAGE.fullmatch(right) else ""
                 raise broken_manifest(self.path, f"languages.{name} is no BCP-47 code{hint}")
+        self._check_directions()
         for name, value in manifest["special_ids"].items():
             if getattr(config, f"{name}_id", value) != value:
                 raise broken_manifest(self.path, f"special_ids.{name} contradicts architecture")
         # A source ends with end-of-sentence, so that one position holds no text.
-        for name, least in (("max_source_positions", 2), ("max_target_positions", 1)):
-            if not least <= manifest["limits"][name] <= config.max_positions:
-                raise broken_manifest(
-                    self.path, f"limits.{name} is not between {least} and {config.max_positions}"
-                )
+        for name, least, most in (
+            ("max_source_positions", 2, config.num_source_positions),
+            ("max_target_positions", 1, config.num_target_positions),
+        ):
+            if not least <= manifest["limits"][name] <= most:
+                raise broken_manifest(self.path, f"limits.{name} is not between {least} and {most}")
         if not 1 <= manifest["top_k"] <= config.vocab_size:
             raise broken_manifest(self.path, "top_k is not between 1 and the vocabulary's size")
         if self.is_resident:
@@ -352,6 +396,19 @@ class Bundle:
                 type(i) is not int or not 0 <= i < self.config.vocab_size for i in ids
             ):
                 raise broken_manifest(self.path, f"tokenizer.{name} is not a list of token ids")
+
+    def _check_directions(self) -> None:
+        try:
+            directions = self.directions
+        except ValueError as exc:
+            raise broken_manifest(self.path, f"directions.{exc}") from exc
+        for code in (*directions.sources, *directions.targets):
+            if not _LANGUAGE.fullmatch(code):
+                raise broken_manifest(self.path, f"directions: {code!r:.100} is no BCP-47 code")
+        if not directions.fits(self.source_language, self.target_language):
+            raise broken_manifest(self.path, "languages is none of directions")
+        if not directions.is_one and self.manifest["tokenizer"]["kind"] != PIECES:
+            raise broken_manifest(self.path, f"directions need a tokenizer.kind of {PIECES}")
 
     def _check_runtime(self) -> None:
         installed = installed_runtime_version()
@@ -402,6 +459,17 @@ def file_sha256(file: Path) -> str:
     """The SHA-256 of a file's bytes, in hexadecimal."""
     with file.open("rb") as reader:
         return hashlib.file_digest(reader, "sha256").hexdigest()
+
+
+def manifest_sha256(path: Path) -> str:
+    """The SHA-256 of the manifest in the directory `path`; "" if it can't be read.
+
+    The manifest holds the checksums of all other files, so that it differs where one of them does.
+    """
+    try:
+        return file_sha256(path / MANIFEST_FILE)
+    except OSError:
+        return ""
 
 
 def installed_runtime_version() -> str | None:
@@ -484,6 +552,11 @@ def broken_manifest(path: Path, why: str) -> BundleCorruptError:
     return BundleCorruptError(
         f"{path / MANIFEST_FILE} cannot be used: {why}; copy the bundle again, or export it again"
     )
+
+
+def _words(value: Any) -> str:
+    """A text of the provenance, which anything may have written; "" for anything else."""
+    return value[:128] if isinstance(value, str) and value.isprintable() else ""
 
 
 def _is_plain_name(name: str) -> bool:
