@@ -32,10 +32,11 @@ EXAMPLES = re.findall(r"^```python\n(.*?)^```", README + CLIENTS, re.MULTILINE |
     [
         (EXAMPLES[0], r"^\d+ tokens in \d+\.\d+ s$"),
         (EXAMPLES[1], r"\A.+\n.+\n"),
-        (EXAMPLES[2], r"^-\d+\.\d+ .*Token\(piece='</s>', log_probability=-\d"),
-        (EXAMPLES[3], r"^-\d+\.\d\d nats a token\n-\d+\.\d\d nats a token\n\w+ \w+"),
+        (EXAMPLES[2], r"^de with \w+$"),
+        (EXAMPLES[3], r"^-\d+\.\d+ .*Token\(piece='</s>', log_probability=-\d"),
+        (EXAMPLES[4], r"^-\d+\.\d\d nats a token\n-\d+\.\d\d nats a token\n\w+ \w+"),
     ],
-    ids=["translate and stream", "the client's page", "search", "score and align"],
+    ids=["translate and stream", "the client's page", "languages", "search", "score and align"],
 )
 async def test_the_python_examples_run(bundle_path: Path, example: str, printed: str) -> None:
     assert SERVER in example
@@ -51,7 +52,7 @@ async def test_the_python_examples_run(bundle_path: Path, example: str, printed:
 
 
 def test_every_python_example_is_run() -> None:
-    assert len(EXAMPLES) == 4
+    assert len(EXAMPLES) == 5
 
 
 async def test_the_grpcurl_examples_are_answered(bundle_path: Path) -> None:
