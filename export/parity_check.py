@@ -48,7 +48,7 @@ TOLERANCES = {
     # Measured on trained models of the preset `small`: correct bundles differ by up to 0.026 on
     # average and 0.23 at most, prefer no token that is 0.04 worse, and 9 to 11 of 12 sentences are
     # identical. Noise of 3 % on every weight matrix changes that to 0.05 to 0.068, up to 0.9, 0.12
-    # to 0.35, and 6 to 9. Over 300 sentences of 17 tokens the included model differs by 0.026 on
+    # to 0.35, and 6 to 9. Over 300 sentences of 17 tokens a model of width 256 differs by 0.026 on
     # average and 0.47 at most; 76 % are identical, and 69 of the 71 others begin to differ where
     # the checkpoint's margin is below 0.1. In one, the bundle prefers a token that is 0.25 worse:
     # too many for the built-in sentences, but not for a hundred.
