@@ -107,7 +107,7 @@ async def test_what_a_pivot_can_do_and_what_it_refuses(both: Running) -> None:
 
 async def test_a_model_says_where_it_is_from(both: Running) -> None:
     shipped, french = await both.client.list_models()
-    assert shipped.origin == "trained with the recipe en-de-small"
+    assert shipped.origin == "trained with the recipe en-de"
     assert french.origin == "imported from example/opus-mt-de-fr (revision 0123abc)"
 
 
