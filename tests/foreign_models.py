@@ -283,7 +283,7 @@ def bart(directory: Path, *, merges: bool = False, **changes: Any) -> Any:
     }
     forced = fields.pop("forced_bos_token_id")
     model: Any = transformers.BartForConditionalGeneration(transformers.BartConfig(**fields))
-    model.generation_config.update(forced_bos_token_id=forced)
+    model.generation_config.update(forced_bos_token_id=forced, max_length=100)
     return save(model, directory)
 
 
