@@ -92,7 +92,9 @@ def check_parity(
         advance(0)
         return advance
 
-    forced = translate(model, sources, counter("translating with the checkpoint"))
+    # Without the token of its language, a multilingual model's translation may end at once.
+    start_ids = tokenizer.target.start_ids
+    forced = translate(model, sources, counter("translating with the checkpoint"), start_ids)
     graphs, layer = OnnxGraphs(bundle, threads), bundle.alignment_layer
     assert layer is not None
     batches = list(in_batches(forced))

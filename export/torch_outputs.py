@@ -48,7 +48,10 @@ class TorchOutputs:
 
 
 def translate(
-    model: Transformer, sources: Sequence[Sequence[int]], on_progress: Callable[[int], None]
+    model: Transformer,
+    sources: Sequence[Sequence[int]],
+    on_progress: Callable[[int], None],
+    start_ids: Sequence[int] = (),
 ) -> list[ForcedTranslation]:
     """Translate every source greedily.
 
@@ -56,9 +59,10 @@ def translate(
         model: in evaluation mode.
         sources: token ids, each ending with EOS.
         on_progress: called after each batch with the number of its sentences.
+        start_ids: every translation begins with these: the token of its language.
     """
     config = model.config
-    outputs = translate_ids(model, sources, on_progress=on_progress)
+    outputs = translate_ids(model, sources, on_progress=on_progress, start_ids=start_ids)
     found = []
     for index, (source, ids) in enumerate(zip(sources, outputs, strict=True)):
         limit = default_max_new_tokens(len(source), config.num_target_positions)

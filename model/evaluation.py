@@ -87,6 +87,7 @@ def translate_ids(
     options: BeamOptions | None = None,
     batch_tokens: int = DEFAULT_BATCH_TOKENS,
     on_progress: Callable[[int], None] | None = None,
+    start_ids: Sequence[int] = (),
 ) -> list[tuple[int, ...]]:
     """The best translation of every source, as token ids without BOS and EOS.
 
@@ -96,6 +97,7 @@ def translate_ids(
         options: a beam search; None is greedy.
         batch_tokens: source tokens in a batch, hypotheses and padding counted.
         on_progress: called after each batch with the number of sentences that it had.
+        start_ids: of a greedy search, as in `greedy_search`.
 
     Raises:
         ValueError: a source is longer than the model's positions.
@@ -117,7 +119,7 @@ def translate_ids(
             for index in batch
         ]
         if options is None:
-            found = greedy_search(model, source_ids, mask, limits)
+            found = greedy_search(model, source_ids, mask, limits, start_ids)
         else:
             found = [best[0] for best in beam_search(model, source_ids, mask, options, limits)]
         for index, hypothesis in zip(batch, found, strict=True):

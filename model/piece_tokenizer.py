@@ -167,14 +167,24 @@ class PieceTokenizer(Tokenizer):
             special_ids=special_ids,
             cleans_up=cleans_up,
         )
-        source = PieceVocabulary(
-            _read(source_model),
-            _read_pieces(source_pieces),
-            tuple(prefix_ids),
-            special_ids=special_ids,
+        # M2M-100, NLLB and mBART-50 have one vocabulary, which is large: it is loaded once.
+        is_shared = not cleans_up and (
+            _read(source_model) == target.model and _read(source_pieces) == _read(target_pieces)
         )
         try:
-            return cls(source, config, cls(target, config))
+            loaded = cls(target, config)
+            if is_shared:
+                tokenizer = copy.copy(loaded)
+                tokenizer.vocabulary = replace(target, prefix_ids=tuple(prefix_ids), start_ids=())
+                tokenizer._target = loaded
+                return tokenizer
+            source = PieceVocabulary(
+                _read(source_model),
+                _read_pieces(source_pieces),
+                tuple(prefix_ids),
+                special_ids=special_ids,
+            )
+            return cls(source, config, loaded)
         except MissingPackageError:
             raise
         except TokenizerError as exc:

@@ -17,6 +17,7 @@ What is defined here, since outputs have to agree to the last token:
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -106,6 +107,7 @@ def greedy_search(
     source_ids: Tensor,
     source_mask: Tensor | None = None,
     max_new_tokens: int | Sequence[int] | None = None,
+    start_ids: Sequence[int] = (),
 ) -> list[ReferenceHypothesis]:
     """The most probable token, again and again.
 
@@ -115,6 +117,7 @@ def greedy_search(
         source_mask: [B, S], True at tokens; by default everything but `pad_id`.
         max_new_tokens: limit for all rows or one a row, EOS included; by default
             `default_max_new_tokens`.
+        start_ids: every translation begins with these, whose log-probabilities then are 0.
 
     Returns:
         One hypothesis a row, its score the bare total log-probability.
@@ -129,10 +132,14 @@ def greedy_search(
     cache = model.start_cache(model.encode(source_ids, mask), mask)
     live = list(range(len(limits)))  # the sentence of each row that still steps
     last = source_ids.new_full((len(live),), model.config.bos_id)
-    while live:
+    for step in itertools.count():
+        if not live:
+            break
         best_ids, best_log_probs = best_tokens(
             model.step(last, cache), 1, model.config.forbidden_id
         )
+        if step < len(start_ids):
+            best_ids, best_log_probs = [[start_ids[step]]] * len(live), [[0.0]] * len(live)
         going = []
         for row, sentence in enumerate(live):
             tokens[sentence].append(best_ids[row][0])

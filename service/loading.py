@@ -14,7 +14,7 @@ from model.bundle import Bundle, BundleError, installed_runtime_version, manifes
 from model.processor import num_usable_cores
 from model.tokenizer import TokenizerError
 from service.api.registry import Registry, ServedModel
-from service.api.routing import RoutingRules
+from service.api.routing_rules import RoutingRules, check_names
 from service.engine.engine import Engine, EngineConfig
 from service.engine.metrics import ModelMetrics
 from service.errors import StartupError
@@ -25,9 +25,12 @@ from service.settings import Settings, shipped_models
 from service.translation.default_search import check_rows, default_search
 from service.translation.options import TranslatorLimits
 from service.translation.translator import Translator
-from service.worker.memory import check_memory
+from service.worker.memory import MemoryBudget, check_memory
 from service.worker.opening import open_model
 from service.worker.process import ModelProcess
+
+# For a model that replaces another or wakes: far more than large weights on a slow disk need.
+_OPEN_SECONDS = 600.0
 
 _log = logging.getLogger(__name__)
 
@@ -49,17 +52,23 @@ def load_models(settings: Settings, metrics: ServerMetrics) -> Registry:
             "on a GPU, on a single core and with in_process models run in the server's process"
         )
     paths = _distinct(settings.model or shipped_models())
-    if settings.device == "cpu":  # a GPU's rows follow from its free memory
-        check_memory(
-            [_manifest(path) for path in paths], settings, own_process=_has_own_process(settings)
-        )
-    models = [load_model(path, settings, metrics) for path in paths]
     rules = RoutingRules(settings.default, not settings.no_pivot, settings.pivot_languages)
+    bundles = [_manifest(path) for path in paths]
+    check_names(bundles)  # and the rules, before any model takes its time to load
+    rules.resolved(bundles)
+    if settings.device == "cpu":  # a GPU's rows follow from its free memory
+        check_memory(bundles, settings, own_process=_has_own_process(settings))
+    budget = MemoryBudget(settings)
+    models = [load_model(path, settings, metrics, budget) for path in paths]
     return Registry(models, rules, LifecycleMetrics(metrics))
 
 
 def load_model(
-    given: Path, settings: Settings, metrics: ServerMetrics, replaces: str = ""
+    given: Path,
+    settings: Settings,
+    metrics: ServerMetrics,
+    budget: MemoryBudget | None = None,
+    replaces: str = "",
 ) -> ServedModel:
     """Load the bundle in a directory. Errors as for `load_models`.
 
@@ -68,6 +77,7 @@ def load_model(
             are of one bundle.
         settings: as for `load_models`.
         metrics: likewise.
+        budget: of the memory of all models, if others share it.
         replaces: the name of the model of which this is to be another version. Its metrics show
             nothing until it is current.
     """
@@ -89,7 +99,11 @@ def load_model(
         max_queue_seconds=settings.max_queue_seconds or None,
     )
     if _has_own_process(settings):
-        engine, facts = _engine_in_own_process(bundle.name, path, settings, config, observer)
+        budget = budget or MemoryBudget(settings)
+        with budget.opening(bundle) as started:
+            process = _opened(bundle.name, path, settings, is_reload=bool(replaces))
+            started(lambda: process.exit_status is None)
+        engine, facts = _engine_in_own_process(process, config, observer)
     else:
         engine, facts = _engine_in_this_process(path, settings, config, observer)
     if replaces and manifest_sha256(path) != sha256:  # the process may have read another bundle
@@ -112,7 +126,9 @@ def load_model(
         source=_one_or_many(directions.sources),
         target=_one_or_many(directions.targets),
     )
-    reopen = functools.partial(load_model, settings=settings, metrics=metrics, replaces=bundle.name)
+    reopen = functools.partial(
+        load_model, settings=settings, metrics=metrics, budget=budget, replaces=bundle.name
+    )
     return ServedModel(
         name=bundle.name,
         version=bundle.version,
@@ -159,15 +175,20 @@ def _has_own_process(settings: Settings) -> bool:
     return settings.device == "cpu" and not settings.in_process and num_usable_cores() > 1
 
 
-def _engine_in_own_process(
-    name: str, path: Path, settings: Settings, config: EngineConfig, observer: ModelMetrics
-) -> tuple[Engine, dict[str, int]]:
-    process = ModelProcess(
+def _opened(name: str, path: Path, settings: Settings, *, is_reload: bool) -> ModelProcess:
+    return ModelProcess(
         name,
         functools.partial(open_model, path, settings),
         log_level=settings.log_level,
         log_format=settings.log_format,
+        # At the start, the supervisor of the server decides.
+        open_seconds=_OPEN_SECONDS if is_reload else None,
     )
+
+
+def _engine_in_own_process(
+    process: ModelProcess, config: EngineConfig, observer: ModelMetrics
+) -> tuple[Engine, dict[str, int]]:
     observer.set_process(process.pid)
     config = dataclasses.replace(config, step_seconds=process.step_seconds)
     facts = {"lanes": process.num_lanes, "cache_bytes": process.cache_bytes, "pid": process.pid}

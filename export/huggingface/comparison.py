@@ -82,7 +82,7 @@ def compare_with_transformers(
         opening = ""
     if hasattr(their_tokenizer, "src_lang"):
         their_tokenizer.src_lang, opening = opening.strip("_"), ""
-    largest = 0.0
+    largest, start_ids = 0.0, tokenizer.target.start_ids
     for sentence in sentences:
         ids = [*tokenizer.encode(sentence), tokenizer.eos_id]
         expected = list(their_tokenizer(opening + sentence)["input_ids"])
@@ -92,17 +92,19 @@ def compare_with_transformers(
                 f"{sentence!r}"
             )
         cut = [*ids[:-1][: model.config.num_source_positions - 1], tokenizer.eos_id]
-        largest = max(largest, _compare(model, theirs, cut, sentence))
+        largest = max(largest, _compare(model, theirs, cut, start_ids, sentence))
     return TransformersComparison(transformers.__version__, len(sentences), largest)
 
 
-def _compare(model: Transformer, theirs: Any, ids: Sequence[int], sentence: str) -> float:
+def _compare(
+    model: Transformer, theirs: Any, ids: Sequence[int], start_ids: Sequence[int], sentence: str
+) -> float:
     """The largest difference of a logit, along our greedy translation of one sentence."""
     config = model.config
     source = torch.tensor([ids])
     mask = torch.ones_like(source, dtype=torch.bool)
     limit = default_max_new_tokens(len(ids), config.num_target_positions)
-    [translation] = greedy_search(model, source, mask, limit)
+    [translation] = greedy_search(model, source, mask, limit, start_ids)
     target = [*translation.token_ids, *([config.eos_id] if translation.finished else [])]
     fed = torch.tensor([[config.bos_id, *target[:-1]]])
     with _recorded(model) as own, _recorded(theirs.model) as other:
@@ -123,7 +125,9 @@ def _compare(model: Transformer, theirs: Any, ids: Sequence[int], sentence: str)
                 f"the imported network differs from transformers': it begins in {stage}, by "
                 f"{difference:.3g}, for {sentence!r}. Nothing was written"
             )
-    _check_choices(torch.tensor(target), expected[0].masked_fill(~possible, -torch.inf), sentence)
+    chosen = slice(len(start_ids), None)
+    choices = expected[0].masked_fill(~possible, -torch.inf)[chosen]
+    _check_choices(torch.tensor(target[chosen]), choices, sentence)
     return float((own["output"] - other["output"]).abs().max())
 
 

@@ -12,9 +12,10 @@ from pathlib import Path
 
 from model.bundle import manifest_sha256
 from model.directions import DirectionError, Directions
-from service.api.routing import Leg, Route, Router, RoutingRules, listed, shortened
+from service.api.routing import Leg, Route, Router
+from service.api.routing_rules import RoutingRules, check_names, listed, shortened
 from service.engine.interface import EngineObserver, ServableEngine
-from service.errors import InvalidArgumentError, NotFoundError, StartupError
+from service.errors import InvalidArgumentError, NotFoundError
 from service.lifecycle.interface import LifecycleObserver
 from service.lifecycle.model_lifecycle import ModelLifecycle
 from service.translation.options import TranslateOptions
@@ -131,19 +132,10 @@ class Registry:
         rules: RoutingRules | None = None,
         observer: LifecycleObserver | None = None,
     ) -> None:
-        if not models:
-            raise StartupError(
-                "no model to serve: name a bundle directory with --model "
-                "(`dragoman export` makes one)"
-            )
-        self.lifecycles: dict[str, ModelLifecycle[ServedModel]] = {}
-        for model in models:
-            if model.name in self.lifecycles:
-                raise StartupError(
-                    f"two models are called {model.name!r}, and requests choose by name: serve "
-                    "only one of them, or export one again with `dragoman export --name`"
-                )
-            self.lifecycles[model.name] = ModelLifecycle(model, observer)
+        check_names(models)
+        self.lifecycles: dict[str, ModelLifecycle[ServedModel]] = {
+            model.name: ModelLifecycle(model, observer) for model in models
+        }
         self._router = Router(self, rules or RoutingRules())
 
     def __iter__(self) -> Iterator[ServedModel]:

@@ -3,41 +3,25 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from model.directions import Directions, Side
-from service.errors import InvalidArgumentError, NotFoundError, StartupError
+from model.directions import Side
+from service.api.routing_rules import (
+    RoutingRules,
+    language_ranges,
+    listed,
+    pairs_of,
+    pivot_languages,
+    shortened,
+)
+from service.errors import InvalidArgumentError, NotFoundError
 from service.translation.pivot import PivotTranslator
 
 if TYPE_CHECKING:
     from service.api.registry import ServedModel
     from service.translation.translator import Translator
-
-# Characters of a language code; RFC 5646 has none over 35.
-_LONGEST_CODE = 64
-_MAX_LISTED = 20  # names in a message, which is sent in a header
-_MAX_CODES = 8  # of a model among them
-# Preferred as a pivot unless the rules name others: most models translate from or into it.
-_USUAL_PIVOT = "en"
-
-
-@dataclass(frozen=True)
-class RoutingRules:
-    """How to choose among models that could answer a request.
-
-    Attributes:
-        defaults: the model of a pair of languages, as "en-de=NAME". A pair without one has the
-            first model that fits.
-        pivots: whether a pair without a model may be translated by two, through a third language.
-        pivot_languages: the only languages to translate through, the preferred one first. Empty:
-            any, English before others.
-    """
-
-    defaults: tuple[str, ...] = ()
-    pivots: bool = True
-    pivot_languages: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -100,17 +84,10 @@ class Router:
     def __init__(self, models: Iterable[ServedModel], rules: RoutingRules) -> None:
         self._models = models
         self._rules = rules
-        self._defaults: dict[tuple[str, str], str] = {}  # by languages in lower case
-        for text in rules.defaults:
-            pair, name = self._default(text)
-            if self._defaults.setdefault(pair, name) != name:
-                raise StartupError(
-                    f"setting default: {'-'.join(pair)} has two models, "
-                    f"{self._defaults[pair]!r} and {name!r}"
-                )
+        resolved = rules.resolved(list(models))
+        self._defaults, self._allowed = resolved.defaults, resolved.pivot_languages
         self._pivots_of: list[ServedModel] = []  # what `_pivots` was computed from
         self._pivots: list[str] = []
-        self._allowed = [self._pivot_language(code) for code in rules.pivot_languages]
 
     def named(self, model: ServedModel, source: str, target: str) -> Route:
         """The route through one model. Raises what `route` raises."""
@@ -145,7 +122,7 @@ class Router:
 
     def _leg(self, models: Sequence[ServedModel], source: str, target: str) -> Leg | None:
         """The preferred one of `models` for these languages; None if none fits."""
-        for ranges in itertools.product(_ranges(source), _ranges(target)):
+        for ranges in itertools.product(language_ranges(source), language_ranges(target)):
             if fitting := [model for model in models if model.fits(*ranges)]:
                 return self._preferred(fitting, *ranges)
         # "zh", say, for a model with zh-Hans alone; with zh-Hant too, it is refused.
@@ -176,48 +153,9 @@ class Router:
         """Languages that models translate into and from, in order of preference."""
         models = list(self._models)
         if not _are_same(models, self._pivots_of):
-            sources = {code.lower() for model in models for code in model.directions.sources}
-            targets = dict.fromkeys(code for model in models for code in model.directions.targets)
-            found = [t for t in targets if any(r.lower() in sources for r in _ranges(t))]
-            self._pivots = sorted(found, key=lambda language: language.lower() != _USUAL_PIVOT)
+            self._pivots = pivot_languages(models)
             self._pivots_of = models
         return self._pivots
-
-    def _pivot_language(self, code: str) -> str:
-        """A language of the rules, as the models write it."""
-        possible = {language.lower(): language for language in self._pivot_languages()}
-        if code.lower() not in possible:
-            raise StartupError(
-                f"setting pivot_languages: nothing can be translated through {code!r}: no model "
-                f"translates into it, or none from it; there are: "
-                f"{listed(sorted(possible)) or 'none'}"
-            )
-        return possible[code.lower()]
-
-    def _default(self, text: str) -> tuple[tuple[str, str], str]:
-        """The languages, in lower case, and the model's name of "en-de=NAME".
-
-        Codes have hyphens too ("pt-BR-en"): they are split where the model has such a direction.
-        """
-        codes, equals, name = text.partition("=")
-        if not equals or "-" not in codes or not name:
-            raise StartupError(f"setting default: must be like en-de=NAME, not {text!r}")
-        models = {model.name: model for model in self._models}
-        if name not in models:
-            raise StartupError(
-                f"setting default: {text}: there is no model {shortened(name)}; "
-                f"there are: {listed(list(models))}"
-            )
-        parts, model = codes.split("-"), models[name]
-        splits = [("-".join(parts[:n]), "-".join(parts[n:])) for n in range(1, len(parts))]
-        pairs = [pair for pair in splits if model.fits(*pair)]
-        if not pairs:
-            raise StartupError(
-                f"setting default: {text}: {name} does not translate {codes}; "
-                f"it translates: {listed(_pairs([model]))}"
-            )
-        [(source, target), *_] = pairs
-        return (source.lower(), target.lower()), name
 
 
 def _are_same(models: Sequence[ServedModel], others: Sequence[ServedModel]) -> bool:
@@ -243,37 +181,5 @@ def _not_found(
         f"{subject} does not translate from "
         f"{shortened(source) if source else 'any language'} to "
         f"{shortened(target) if target else 'any language'}; "
-        f"it translates: {listed(_pairs(models))}"
+        f"it translates: {listed(pairs_of(models))}"
     )
-
-
-def _pairs(models: Iterable[ServedModel]) -> list[str]:
-    return sorted({_described(model.directions) for model in models})
-
-
-def _described(directions: Directions) -> str:
-    if directions.is_one:
-        return " to ".join(directions.first)
-    sources, targets = directions.sources, directions.targets
-    if sources == targets:
-        return f"between {listed(sources, _MAX_CODES)}"
-    return f"from {listed(sources, _MAX_CODES)} to {listed(targets, _MAX_CODES)}"
-
-
-def _ranges(code: str) -> Iterator[str]:
-    """The code, then shorter and shorter beginnings of it (RFC 4647, section 3.4)."""
-    subtags = code.split("-") if len(code) <= _LONGEST_CODE else [code]
-    for count in range(len(subtags), 0, -1):
-        if count == len(subtags) or len(subtags[count - 1]) > 1:
-            yield "-".join(subtags[:count])
-
-
-def listed(names: Sequence[str], most: int = _MAX_LISTED) -> str:
-    """Names for a message, the first ones of many."""
-    more = len(names) - most
-    return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
-
-
-def shortened(text: str) -> str:
-    """A client's text for a message."""
-    return repr(text if len(text) <= 64 else text[:61] + "...")

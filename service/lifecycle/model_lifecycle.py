@@ -26,6 +26,9 @@ from service.lifecycle.opening import open_version
 
 V = TypeVar("V", bound=ModelVersion)
 
+# A model's process has a shorter limit of its own. This one is for what comes before it, such as
+# reading files from a disk that does not answer.
+_OPEN_SECONDS = 900.0
 # The warm-up is a few short sentences: a model that takes longer hangs.
 _WARM_UP_SECONDS = 60.0
 
@@ -57,16 +60,23 @@ class ModelLifecycle(Generic[V]):
     Args:
         first: the version to serve first; its engine has not started.
         observer: receives what happens.
+        open_seconds: limit for opening a version; one that is opened later is closed at once.
 
     Attributes:
         current: the version that serves; while the model is asleep, the one that served last.
         num_leases: leases so far.
     """
 
-    def __init__(self, first: V, observer: LifecycleObserver | None = None) -> None:
+    def __init__(
+        self,
+        first: V,
+        observer: LifecycleObserver | None = None,
+        open_seconds: float = _OPEN_SECONDS,
+    ) -> None:
         self.current: V = first
         self.num_leases = 0
         self._observer = observer or LifecycleObserver()
+        self._open_seconds = open_seconds
         self._serving: _Leased[V] | None = None
         self._replaced: V | None = None
         self._draining: asyncio.Task[None] | None = None  # of `_replaced`
@@ -211,7 +221,11 @@ class ModelLifecycle(Generic[V]):
                 "it runs in the server's own process (on a GPU, on a single core, or with "
                 "--in-process): restart the server to change it"
             )
-        new = await open_version(functools.partial(present.reopen, path))
+        try:
+            async with asyncio.timeout(self._open_seconds):
+                new = await open_version(functools.partial(present.reopen, path))
+        except TimeoutError as exc:
+            raise StartupError(f"it was not open after {self._open_seconds:.0f} s") from exc
         try:
             if not allow_fewer_languages and (lost := new.lacks(present)):
                 raise StartupError(

@@ -1,4 +1,4 @@
-"""How much memory models need, computed from their bundles before any is opened.
+"""How much memory models need, computed from their bundles before one is opened.
 
 Two figures. What a model needs *typically* holds all rows with sentences of usual length. It is
 what has to fit. *At most* holds the longest texts in all rows, whose pages the kernel commits when
@@ -10,9 +10,11 @@ on two cores; the sums were between 1.0 and 1.6 times the resident memory under 
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import logging
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from model.bundle import Bundle
@@ -34,6 +36,8 @@ _LOGITS_COPIES = 2
 _ENCODED_TOKENS = 2048
 # Encoder outputs that wait for a row, as a share of the caches.
 _WAITING_SHARE = 0.2
+
+IsRunning = Callable[[], bool]
 
 _log = logging.getLogger(__name__)
 
@@ -134,7 +138,7 @@ def check_memory(
     server = SERVER_BYTES + (0 if own_process else PROCESS_BYTES)
     typical = server + sum(need.typical for need in needs)
     most = server + sum(need.most for need in needs)
-    of = "--memory-budget" if settings.memory_budget else "this machine or its control group has"
+    of = _budget_of(settings)
     if typical > budget:
         raise StartupError(
             f"the models need about {_mib(typical)} MiB of memory, and {of} {_mib(budget)}: server "
@@ -147,6 +151,79 @@ def check_memory(
             "with fewer rows (--max-rows) that can't happen",
             *(_mib(most), of, _mib(budget)),
         )
+
+
+class MemoryBudget:
+    """The memory of models in processes of their own, while versions are opened and end.
+
+    A version counts from before it is opened until its process has ended. A model that sleeps
+    counts as when it is awake, since its next call wakes it. Called from several threads.
+
+    Args:
+        settings: rows, threads and the budget.
+        usable: bytes of this machine; None to ask it.
+    """
+
+    def __init__(self, settings: Settings, usable: int | None = None) -> None:
+        self._settings = settings
+        self._usable = usable_memory() if usable is None else usable
+        self._holdings: dict[str, list[_Holding]] = {}  # by model, in the order of opening
+        self._lock = threading.Lock()
+
+    @contextlib.contextmanager
+    def opening(self, bundle: Bundle) -> Iterator[Callable[[IsRunning], None]]:
+        """Count a version, unless the block that opens it raises.
+
+        Returns:
+            A function to be called with one that says whether the version's process still runs.
+
+        Raises:
+            StartupError: it does not fit beside what runs and sleeps; the message has the sum.
+        """
+        holding = _Holding(memory_need(bundle, self._settings, own_process=True))
+        with self._lock:
+            self._check(holding.need)
+            versions = self._holdings.setdefault(bundle.name, [])
+            versions.append(holding)
+        try:
+            yield holding.started
+        except BaseException:
+            with self._lock:
+                versions.remove(holding)
+            raise
+
+    def _check(self, new: MemoryNeed) -> None:
+        terms, total = [f"server {_mib(SERVER_BYTES)}"], SERVER_BYTES + new.typical
+        for name, versions in self._holdings.items():
+            running = [holding for holding in versions if holding.is_running()]
+            counted, why = running, "runs"
+            if not running and name != new.model:
+                counted, why = versions[-1:], "sleeps"
+            versions[:] = running or versions[-1:]  # the others have ended
+            terms += [f"{holding.need}, which {why}" for holding in counted]
+            total += sum(holding.need.typical for holding in counted)
+        budget = self._settings.memory_budget * MIB or self._usable
+        if total > budget:
+            raise StartupError(
+                f"there is no memory to open it: about {_mib(total)} MiB would be needed, and "
+                f"{_budget_of(self._settings)} {_mib(budget)}: {' + '.join(terms)} + the new "
+                f"{new}. Restart the server instead, or raise --memory-budget if that is wrong"
+            )
+
+
+class _Holding:
+    """What a version needs, and whether it still does."""
+
+    def __init__(self, need: MemoryNeed) -> None:
+        self.need = need
+        self.is_running: IsRunning = lambda: True  # while it is opened
+
+    def started(self, is_running: IsRunning) -> None:
+        self.is_running = is_running
+
+
+def _budget_of(settings: Settings) -> str:
+    return "--memory-budget" if settings.memory_budget else "this machine or its control group has"
 
 
 def _mib(count: int) -> int:

@@ -29,6 +29,8 @@ class ModelProcess:
         name: of the model, for messages.
         open_model: opens it, there: a function of a module, or a `functools.partial` of one.
         log_level, log_format: for `service.observability.logs.configure` there.
+        open_seconds: after this time, the process is killed if the model is not open; None for no
+            limit.
 
     Attributes:
         limits, widest, num_lanes, cache_bytes, can_score, step_seconds: as in
@@ -46,6 +48,7 @@ class ModelProcess:
         *,
         log_level: str = "info",
         log_format: str = "auto",
+        open_seconds: float | None = None,
     ) -> None:
         self._name = name
         self._connection, theirs = socket.socketpair()
@@ -62,6 +65,7 @@ class ModelProcess:
                 pass_fds=[theirs.fileno()],
             )
         self.pid = self._process.pid
+        self._connection.settimeout(open_seconds)  # the answer comes in one go, at the end
         with _killed_first(self.pid):
             opened = self._open(Open(open_model))
         self.limits: RunnerLimits = opened.limits
@@ -109,6 +113,11 @@ class ModelProcess:
                     return answer
         except ConnectionError:  # it ended before it had read what it was sent
             pass
+        except TimeoutError as exc:
+            raise StartupError(
+                f"the process of model {self._name} had not opened it after "
+                f"{self._connection.gettimeout():.0f} s: killed"
+            ) from exc
         return None
 
 

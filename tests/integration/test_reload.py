@@ -232,7 +232,7 @@ async def test_calls_wait_for_a_model_that_wakes_until_their_deadline(
 
     def reopen(path: Path) -> ServedModel:
         is_opening.set()
-        assert may_open.wait(60)
+        assert may_open.wait(250)
         if errors:
             raise errors.pop()
         return model()
@@ -244,10 +244,12 @@ async def test_calls_wait_for_a_model_that_wakes_until_their_deadline(
         impatient = pb.TranslateRequest(contents=["A dog."])
         async with grpc.aio.insecure_channel(server.address) as channel:
             stub: Any = TranslationServiceStub(channel)
-            while not is_opening.is_set():  # the connection may take as long
-                with pytest.raises(grpc.aio.AioRpcError) as caught:
-                    await stub.Translate(impatient, timeout=0.2)
-                assert caught.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+            waking = asyncio.ensure_future(stub.Translate(impatient, timeout=250))
+            await asyncio.to_thread(is_opening.wait)
+            waking.cancel()
+            with pytest.raises(grpc.aio.AioRpcError) as caught:
+                await stub.Translate(impatient, timeout=0.2)  # nothing opens before it has passed
+            assert caught.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
             assert (await server.client.get_model("fake")).state == "loading"
 
             async def until_in_flight(num_calls: int) -> None:
@@ -255,7 +257,7 @@ async def test_calls_wait_for_a_model_that_wakes_until_their_deadline(
                     await asyncio.sleep(0)
 
             await until_in_flight(0)
-            waiting = asyncio.ensure_future(stub.Translate(impatient, timeout=60))
+            waiting = asyncio.ensure_future(stub.Translate(impatient, timeout=250))
             await until_in_flight(1)
             may_open.set()
             with pytest.raises(grpc.aio.AioRpcError) as caught:

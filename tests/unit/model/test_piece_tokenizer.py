@@ -89,6 +89,29 @@ def test_damaged_files_are_named(tokenizer: PieceTokenizer, tmp_path: Path, name
         PieceTokenizer.load_files(files, config)
 
 
+@pytest.mark.parametrize("is_same", [True, False])
+def test_one_vocabulary_of_two_languages_is_loaded_once(
+    tokenizer: PieceTokenizer, tmp_path: Path, is_same: bool
+) -> None:
+    files = [tmp_path / name for name in TOKENIZER_FILES]
+    for file, content in zip(files, tokenizer.files().values(), strict=True):
+        file.write_bytes(content)
+    if not is_same:
+        files[2].write_bytes(files[2].read_bytes().replace(b"zzz", b"yyy"))
+    size = tokenizer.vocab_size
+    config = ModelConfig(size, 8, 1, 1, 1, 8, pad_id=PAD, bos_id=PAD, eos_id=EOS, unk_id=UNK)
+    ids: dict[str, Any] = {"prefix_ids": [GERMAN], "start_ids": [GERMAN], "special_ids": [GERMAN]}
+    loaded = PieceTokenizer.load_files(files, config, **ids)
+    assert (loaded.vocabulary.pieces is loaded.target.vocabulary.pieces) == is_same
+    assert (loaded.prefix_ids, loaded.start_ids) == ((GERMAN,), ())
+    assert (loaded.target.prefix_ids, loaded.target.start_ids) == ((), (GERMAN,))
+    for text in (*TEXTS, "", " zzz"):
+        assert loaded.target.encode(text) == tokenizer.target.encode(text)
+        if is_same:
+            assert loaded.encode(text) == tokenizer.encode(text)
+            assert loaded.encoded_spans(text) == tokenizer.encoded_spans(text)
+
+
 @given(data=st.data())
 def test_spaces_before_punctuation_are_cleaned_up_in_texts_streams_and_spans(data: Any) -> None:
     pieces = ["</s>", "<unk>", "x", "<pad>", "\u2581", "\u2581.", "\u2581'", "'", "\u2581n", "'t"]

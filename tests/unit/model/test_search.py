@@ -96,6 +96,21 @@ def test_greedy_takes_the_most_probable_token_each_time(seed: int) -> None:
         assert hypothesis.score == sum(hypothesis.log_probs)
 
 
+def test_a_greedy_search_goes_on_from_the_tokens_that_it_has_to_begin_with() -> None:
+    model = make(30, 1, sharpness=4.0)
+    source, mask = random_batch(4, 6, 30, 1)
+    limits, start = [12, 12, 2, 1], (7, 11)
+    for row, found in enumerate(greedy_search(model, source, mask, limits, start)):
+        tokens = [*found.token_ids, *([EOS] if found.finished else [])]
+        assert tuple(tokens[:2]) == start[: limits[row]]
+        assert found.finished or len(tokens) == limits[row]
+        assert set(found.log_probs[:2]) == {0.0}
+        target = torch.tensor([[model.config.bos_id, *tokens[:-1]]])
+        with torch.no_grad():
+            logits = model(source[row : row + 1], target, mask[row : row + 1])[0]
+        assert logits.argmax(-1).tolist()[2:] == tokens[2:]
+
+
 @pytest.mark.parametrize("early_stopping", ["first", "heuristic"])
 @pytest.mark.parametrize("length_penalty", [0.0, 1.0])
 @pytest.mark.parametrize("sharpness", [1.0, 6.0])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import logging
 import re
@@ -11,7 +12,14 @@ import pytest
 from model.bundle import Bundle
 from service.errors import StartupError
 from service.settings import Settings, shipped_models
-from service.worker.memory import MIB, PROCESS_BYTES, SERVER_BYTES, check_memory, memory_need
+from service.worker.memory import (
+    MIB,
+    PROCESS_BYTES,
+    SERVER_BYTES,
+    MemoryBudget,
+    check_memory,
+    memory_need,
+)
 
 
 @pytest.fixture
@@ -86,3 +94,71 @@ def test_each_model_is_logged_and_a_bound_that_does_not_fit_is_a_warning(
     caplog.clear()
     check_memory([bundle], Settings(memory_budget=2**20), own_process=True)
     assert [record.levelname for record in caplog.records] == ["INFO"]
+
+
+# --- while a server runs -------------------------------------------------------------------------
+
+
+def named(bundle: Bundle, name: str) -> Bundle:
+    return dataclasses.replace(bundle, manifest={**bundle.manifest, "name": name})
+
+
+def budget_for(bundle: Bundle, versions: int) -> MemoryBudget:
+    """Room for so many versions of the bundle's size, and no more."""
+    need = memory_need(bundle, Settings(), own_process=True)
+    return MemoryBudget(Settings(), usable=SERVER_BYTES + versions * need.typical)
+
+
+class Process:
+    """Of a version."""
+
+    def __init__(self, budget: MemoryBudget, bundle: Bundle) -> None:
+        self.runs = True
+        with budget.opening(bundle) as started:
+            started(lambda: self.runs)
+
+
+def test_a_second_version_needs_room_beside_the_first_and_all_other_models(bundle: Bundle) -> None:
+    other = named(bundle, "other")
+    budget = budget_for(bundle, versions=2)
+    first = Process(budget, bundle)
+    Process(budget, other)
+    with pytest.raises(StartupError) as caught:
+        Process(budget, bundle)
+    message = str(caught.value)
+    assert "this machine or its control group has" in message
+    assert (message.count("which runs"), message.count("the new en-de")) == (2, 1)
+    need, *terms = _sum(message)
+    assert len(terms) == 4
+    assert abs(need - sum(terms)) <= len(terms)
+    first.runs = False
+    Process(budget, bundle)
+
+
+def test_a_sleeping_model_keeps_its_room(bundle: Bundle) -> None:
+    other = named(bundle, "other")
+    budget = budget_for(bundle, versions=2)
+    Process(budget, bundle)
+    Process(budget, other).runs = False
+    with pytest.raises(StartupError, match="which sleeps"):
+        Process(budget, bundle)
+    Process(budget, other)  # it wakes
+
+
+def test_a_version_counts_while_it_is_opened_and_no_longer_if_that_fails(bundle: Bundle) -> None:
+    budget = budget_for(bundle, versions=1)
+    with contextlib.suppress(ValueError), budget.opening(bundle):
+        with pytest.raises(StartupError, match="which runs"):
+            Process(budget, bundle)
+        raise ValueError
+    Process(budget, bundle)
+
+
+def test_versions_that_have_ended_are_forgotten(bundle: Bundle) -> None:
+    budget = budget_for(bundle, versions=2)
+    versions = [Process(budget, bundle)]
+    for _ in range(5):
+        versions.append(Process(budget, bundle))
+        with pytest.raises(StartupError):
+            Process(budget, bundle)
+        versions[-2].runs = False

@@ -62,6 +62,7 @@ from service.worker.process import ModelProcess
 from tests import process_models
 from tests.fake_runner import FakeRunner
 from tests.fake_scorer import FakeScorer
+from tests.integration.replacing import model_processes
 from tests.process_models import FAILING, HANGING, KILLING, LIMITS
 from tests.searches import entries_of, ids, submitted
 
@@ -458,6 +459,17 @@ async def test_an_engine_that_never_started_leaves_no_process() -> None:
     process = ModelProcess("a-model", process_models.touchy)
     await Engine(process).stop()
     assert process.exit_status == 0
+
+
+def test_a_process_that_does_not_open_its_model_in_time_is_killed(pipe: Path) -> None:
+    opening = functools.partial(process_models.slow_to_open, pipe)
+    before = signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # sent if it gets so far
+    try:
+        with pytest.raises(StartupError, match="a-model had not opened it after 0 s: killed"):
+            ModelProcess("a-model", opening, open_seconds=0.1)
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert model_processes(os.getpid()) == []
 
 
 def test_a_server_that_dies_while_a_model_is_opened_takes_its_process_along(pipe: Path) -> None:

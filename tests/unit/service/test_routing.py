@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from model.directions import Directions
 from service.api.registry import Registry, ServedModel
-from service.api.routing import Route, RoutingRules
+from service.api.routing import Route
+from service.api.routing_rules import RoutingRules
 from service.errors import InvalidArgumentError, NotFoundError, StartupError
 
 CODES = ("en", "de", "fr", "es")

@@ -29,10 +29,10 @@ A, B = Path("/0"), Path("/1")
 
 @contextlib.asynccontextmanager
 async def serving(
-    places: Places, observer: LifecycleObserver | None = None
+    places: Places, observer: LifecycleObserver | None = None, open_seconds: float = 600
 ) -> AsyncIterator[Lifecycle]:
     """A model that serves the first place; in the end, none of its engines may be left."""
-    lifecycle = Lifecycle(places.first(), observer)
+    lifecycle = Lifecycle(places.first(), observer, open_seconds)
     await lifecycle.start()
     try:
         yield lifecycle
@@ -191,6 +191,26 @@ async def test_a_version_that_is_opened_too_late_is_closed() -> None:
         assert await version_of_a_call(lifecycle) == "1"
         places[1].may_open.set()
         while len(places.opened) < 2 or places.opened[1].is_running:
+            await asyncio.sleep(0)
+
+
+async def test_the_time_to_open_a_version_is_bounded() -> None:
+    """`serving` checks that nothing is left of those that open later."""
+    places, seen = Places(Place("1"), Place("2")), Seen()
+    places[1].may_open.clear()
+    async with serving(places, seen, open_seconds=0) as lifecycle:
+        with pytest.raises(FailedPreconditionError, match="it was not open after 0 s"):
+            await lifecycle.replace(B, 60)
+        assert await version_of_a_call(lifecycle) == "1"
+        assert await lifecycle.sleep()
+        places[0].may_open.clear()
+        with pytest.raises(UnavailableError, match="could not be opened again: it was not open"):
+            await version_of_a_call(lifecycle)
+        assert state_of(lifecycle) == "asleep"
+        assert (seen.reloads, seen.wakes) == ([False], [False])
+        for place in (places[0], places[1]):
+            place.may_open.set()
+        while len(places.opened) < 3 or places.running:
             await asyncio.sleep(0)
 
 
