@@ -18,6 +18,7 @@ from model.limits import default_max_new_tokens
 from service.batching.events import Iteration
 from service.batching.records import EngineRequest
 from service.decoding.requests import FinishReason, GenerationRequest, GenerationResult
+from service.engine.admission import CompletionEstimate
 from service.engine.generation import Generation
 from service.engine.interface import EngineObserver
 from service.engine.quota import AdmittedCall, Quota
@@ -197,7 +198,15 @@ class BatchEngine:
         await self._ended.wait()
         return False
 
-    def admit(self, max_in_flight: int, first: GenerationRequest | None = None) -> AdmittedCall:
+    def estimate(self, request: GenerationRequest) -> None:
+        """Nothing: it refuses nothing for time."""
+
+    def admit(
+        self,
+        max_in_flight: int,
+        first: GenerationRequest | None = None,
+        before: CompletionEstimate | None = None,
+    ) -> AdmittedCall:
         """Let a call in, as `Engine.admit`.
 
         Raises:

@@ -28,6 +28,7 @@ import enum
 import math
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from model.limits import default_max_new_tokens
 from service.batching.events import Iteration
@@ -57,6 +58,27 @@ class Refusal(enum.Enum):
     WAIT = "wait"
     OVERLOAD = "overload"
     DEADLINE = "deadline"
+
+
+@dataclass(frozen=True)
+class CompletionEstimate:
+    """How long a busy engine takes for a request, in seconds.
+
+    Attributes:
+        least: of an idle engine.
+        wait: at least, for its rows.
+        steps: of the batch that it would join.
+    """
+
+    least: float
+    wait: float
+    steps: float
+
+    def after(self, other: CompletionEstimate) -> CompletionEstimate:
+        """Of both, one after the other."""
+        return CompletionEstimate(
+            self.least + other.least, self.wait + other.wait, self.steps + other.steps
+        )
 
 
 class AdmissionController:
@@ -98,7 +120,11 @@ class AdmissionController:
     # --- decisions -------------------------------------------------------------------------------
 
     def admit(
-        self, first: GenerationRequest | None, max_in_flight: int, enqueue: Enqueue
+        self,
+        first: GenerationRequest | None,
+        max_in_flight: int,
+        enqueue: Enqueue,
+        before: CompletionEstimate | None = None,
     ) -> AdmittedCall:
         """Admit a call that has one sequence to submit or many.
 
@@ -107,15 +133,18 @@ class AdmissionController:
                 only.
             max_in_flight: as for `AdmittedCall`.
             enqueue: likewise.
+            before: of what another engine has to do first; None if that is idle, or there is none.
 
         Raises:
             ResourceExhaustedError: not now; says when to come back.
             DeadlineExceededError: the deadline has passed, or no idle server could meet it.
         """
-        num_rows, client = self.enter(first)
+        num_rows, client = self.enter(first, before)
         return AdmittedCall(self._quota, max_in_flight, enqueue, num_rows=num_rows, client=client)
 
-    def enter(self, first: GenerationRequest | None) -> tuple[int, str]:
+    def enter(
+        self, first: GenerationRequest | None, before: CompletionEstimate | None = None
+    ) -> tuple[int, str]:
         """Take the quota of a call's first request; how much, and on whose account.
 
         Raises:
@@ -124,7 +153,7 @@ class AdmissionController:
         # A score needs no row, but counts.
         num_rows, client = (1, "") if first is None else (max(1, first.num_rows), first.client)
         if first is not None:
-            self._check_deadline(first)
+            self._check_deadline(first, before)
             self._check_wait(first)
         if not self._quota.take(num_rows, client):
             taken, capacity = self._quota.num_taken, self._quota.capacity
@@ -136,37 +165,32 @@ class AdmissionController:
             )
         return num_rows, client
 
-    def _check_deadline(self, request: GenerationRequest) -> None:
+    def _check_deadline(
+        self, request: GenerationRequest, before: CompletionEstimate | None
+    ) -> None:
         if request.deadline is None:
             return
         left = request.deadline - self._clock()
         if left <= 0.0:
             self._on_refused(Refusal.DEADLINE)
             raise DeadlineExceededError("the deadline had passed on arrival")
-        num_rows, num_rows_inside = request.num_rows, self._queue.num_rows_inside
-        # A score takes one pass and no steps. An idle engine tries whatever the estimate is.
-        if not num_rows or not num_rows_inside:
+        # An idle engine tries whatever the estimate is.
+        if (estimate := self.estimate(request)) is None:
             return
-        latency = self._latency
-        steps = max(latency.least_steps(len(request.source_ids)), request.least_steps)
-        if request.options.max_new_tokens is not None:
-            steps = min(steps, request.options.max_new_tokens)
-        least = steps * latency.least_step_seconds(num_rows)
-        if least > left:
+        if before is not None:
+            estimate = estimate.after(before)
+        if estimate.least > left:
             self._on_refused(Refusal.DEADLINE)
             raise DeadlineExceededError(
                 f"the deadline is {left:.3f} s away, "
-                f"and an idle server takes {least:.3f} s at least"
+                f"and an idle server takes {estimate.least:.3f} s at least"
             )
-        # An estimate over n sequences is off by some 1/sqrt(n) of itself, as their lengths vary.
-        certainty = 1.0 - 1.0 / math.sqrt(self._queue.num_waiting + 1)
-        wait = self.wait_seconds(request) * certainty
-        width = min(self._max_rows, num_rows_inside + num_rows)
-        late = wait + steps * latency.step_seconds(width) - left
-        if wait > 0.0 and late > 0.0:
+        late = estimate.wait + estimate.steps - left
+        if estimate.wait > 0.0 and late > 0.0:
             raise self._refusal(
                 Refusal.DEADLINE,
-                f"the deadline is {left:.3f} s away, and the queue is {wait:.3f} s long at least",
+                f"the deadline is {left:.3f} s away, and the queue is {estimate.wait:.3f} s long "
+                "at least",
                 late,
             )
 
@@ -298,6 +322,27 @@ class AdmissionController:
         ahead = queue.ahead(request.client, request.priority) - free * latency.mean_steps
         # In a full batch, a sequence's own rows come free in the time that as many take.
         return (max(0.0, ahead) + num_rows * latency.mean_steps) / latency.rows_per_second()
+
+    def estimate(self, request: GenerationRequest) -> CompletionEstimate | None:
+        """How long a request would take if it came now; None while the engine is idle.
+
+        None for a score, too: that takes one pass and no steps.
+        """
+        num_rows, num_rows_inside = request.num_rows, self._queue.num_rows_inside
+        if not num_rows or not num_rows_inside:
+            return None
+        latency = self._latency
+        steps = max(latency.least_steps(len(request.source_ids)), request.least_steps)
+        if request.options.max_new_tokens is not None:
+            steps = min(steps, request.options.max_new_tokens)
+        # An estimate over n sequences is off by some 1/sqrt(n) of itself, as their lengths vary.
+        certainty = 1.0 - 1.0 / math.sqrt(self._queue.num_waiting + 1)
+        width = min(self._max_rows, num_rows_inside + num_rows)
+        return CompletionEstimate(
+            steps * latency.least_step_seconds(num_rows),
+            self.wait_seconds(request) * certainty,
+            steps * latency.step_seconds(width),
+        )
 
     def expected_seconds(
         self, num_steps: int, num_positions: int, least_step_seconds: float

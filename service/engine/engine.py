@@ -26,7 +26,7 @@ from service.decoding.requests import (
     GenerationResult,
     ScoringRequest,
 )
-from service.engine.admission import AdmissionController
+from service.engine.admission import AdmissionController, CompletionEstimate
 from service.engine.generation import Generation
 from service.engine.interface import EngineObserver, EngineProgress
 from service.engine.quota import AdmittedCall
@@ -227,13 +227,23 @@ class Engine:
 
     # --- requests --------------------------------------------------------------------------------
 
-    def admit(self, max_in_flight: int, first: GenerationRequest | None = None) -> AdmittedCall:
+    def estimate(self, request: GenerationRequest) -> CompletionEstimate | None:
+        """How long a request would take if it came now; None while the engine is idle."""
+        return self._admission.estimate(request)
+
+    def admit(
+        self,
+        max_in_flight: int,
+        first: GenerationRequest | None = None,
+        before: CompletionEstimate | None = None,
+    ) -> AdmittedCall:
         """Admit a call that has many sequences to submit; close what is returned.
 
         Args:
             max_in_flight: most of its sequences inside at a time.
             first: its first request; all are of one client and as many rows. None admits any call
                 for which there is quota.
+            before: of what another engine has to do first.
 
         Raises:
             ResourceExhaustedError: the queue is full, or the wait would be too long.
@@ -241,7 +251,7 @@ class Engine:
             UnavailableError: the engine does not serve.
         """
         self._check_serving()
-        return self._admission.admit(first, max_in_flight, self._submit_admitted)
+        return self._admission.admit(first, max_in_flight, self._submit_admitted, before)
 
     def _submit_admitted(
         self, request: GenerationRequest, on_end: Callable[[Generation], None]

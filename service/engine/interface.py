@@ -7,7 +7,7 @@ from typing import Protocol
 
 from service.batching.events import Iteration
 from service.decoding.requests import GenerationRequest, GenerationResult
-from service.engine.admission import Refusal
+from service.engine.admission import CompletionEstimate, Refusal
 from service.engine.quota import AdmittedCall
 from service.runtime.plan import RunnerLimits
 
@@ -64,12 +64,22 @@ class ServableEngine(Protocol):
         """Begin to serve."""
         ...
 
-    def admit(self, max_in_flight: int, first: GenerationRequest | None = None) -> AdmittedCall:
+    def estimate(self, request: GenerationRequest) -> CompletionEstimate | None:
+        """How long a request would take if it came now; None while the engine is idle."""
+        ...
+
+    def admit(
+        self,
+        max_in_flight: int,
+        first: GenerationRequest | None = None,
+        before: CompletionEstimate | None = None,
+    ) -> AdmittedCall:
         """Admit a call with many sequences, or refuse it.
 
         Args:
             max_in_flight: most of its sequences inside at a time.
             first: its first request.
+            before: of what another engine has to do first.
         """
         ...
 

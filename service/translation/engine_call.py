@@ -16,6 +16,7 @@ from service.decoding.requests import (
     ScoringRequest,
     SearchOptions,
 )
+from service.engine.admission import CompletionEstimate
 from service.engine.generation import Generation
 from service.engine.interface import ServableEngine
 from service.engine.quota import AdmittedCall
@@ -93,13 +94,23 @@ class EngineCall:
         self._max_in_flight = max(2, 2 * engine.limits.max_rows // options.beam_size)
         self._admission: AdmittedCall | None = None
 
-    def reserve(self, piece: Piece) -> None:
+    def reserve(self, piece: Piece, after: EngineCall) -> None:
         """Ask for admission now, for a first piece about as long as `piece`.
+
+        Args:
+            piece: translated by the model of another call.
+            after: this call, which the deadline has to leave time for.
 
         Raises what `submit` raises.
         """
-        if (request := self._request(piece, True)) is not None:
-            self._admitted(request)
+        if self._admission is None and (request := self._request(piece, True)) is not None:
+            before = after.estimate(piece)
+            self._admission = self._engine.admit(self._max_in_flight, request, before)
+
+    def estimate(self, piece: Piece) -> CompletionEstimate | None:
+        """How long the engine would take for a piece; None while it is idle."""
+        request = self._request(piece, True)
+        return None if request is None else self._engine.estimate(request)
 
     async def submit(self, piece: Piece, *, opens: bool = False) -> SubmittedPiece:
         """Submit a piece, once the quota allows it.

@@ -25,7 +25,8 @@ class PivotTranslator:
     model's source. White space, line markers and copied sentences go around both models.
 
     Both parts of a call have its deadline, client and priority, and each model admits it or refuses
-    it before anything is computed. The second one estimates by the length of the original sentence.
+    it before anything is computed. The second one estimates by the length of the original sentence,
+    and adds what a busy first one takes to what the deadline has to leave.
 
     Args:
         first: translates into the pivot language.
@@ -213,7 +214,7 @@ class _Legs:
     def reserve(self, prepared: PreparedText) -> None:
         """Ask the second engine for admission, before the first one computes anything."""
         if prepared.opening is not None:
-            self.second.reserve(prepared.opening)
+            self.second.reserve(prepared.opening, self.first)
 
     def close(self) -> None:
         """Cancel unfinished pieces, and release both admissions."""

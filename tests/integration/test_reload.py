@@ -20,6 +20,7 @@ from dragoman.client import AsyncClient
 from dragoman.v1 import admin_pb2, admin_pb2_grpc
 from dragoman.v1 import translation_pb2 as pb
 from dragoman.v1.translation_pb2_grpc import TranslationServiceStub
+from model.bundle import Bundle
 from model.tokenizer import Tokenizer
 from service.api.admin import AdminServer
 from service.api.registry import Registry, ServedModel
@@ -28,6 +29,7 @@ from service.lifecycle.metrics import LifecycleMetrics
 from service.loading import load_models
 from service.observability.metrics import ServerMetrics
 from service.server import Server
+from service.worker.memory import MIB, SERVER_BYTES, memory_need
 from tests.factories import SENTENCES, tiny_bundle
 from tests.integration.replacing import SteadyLoad, change, model_processes, put, texts_of
 from tests.integration.servers import (
@@ -133,6 +135,23 @@ async def test_a_version_that_can_t_serve_leaves_the_old_one_serving(
         assert await reload(server, *path) == (0, "tiny: version 1 -> 2")
         [model] = await server.client.list_models()
         assert (model.language_pairs, model.version) == ((("en", "fr"),), "2")
+
+
+async def test_a_version_without_room_beside_the_old_one_is_refused_with_the_sum(
+    bundle: Bundle,
+) -> None:
+    need = memory_need(bundle, any_ports(), own_process=True).typical
+    mib = (SERVER_BYTES + need * 3 // 2) // MIB
+    async with running_bundle(bundle.path, admin_port=0, memory_budget=mib) as server:
+        status, said = await reload(server, "tiny")
+        assert status == 1
+        assert f"--memory-budget {mib}: server" in said
+        assert "which runs + the new tiny" in said
+        assert len(model_processes(os.getpid())) == 1
+        assert (await server.client.translate(["A dog."])).translations[0].error is None
+        # Asleep, it needs room for one.
+        assert await server.registry.lifecycles["tiny"].sleep()
+        assert (await server.client.translate(["A dog."])).translations[0].error is None
 
 
 async def test_the_command_reloads_what_changed_and_follows_a_symbolic_link(

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from service.batching.events import Iteration
 from service.batching.records import EngineRequest
 from service.decoding.requests import FinishReason, GenerationResult, ScoringRequest, SearchOptions
-from service.engine.admission import AdmissionController
+from service.engine.admission import AdmissionController, CompletionEstimate
 from service.engine.quota import Quota
 from service.errors import DeadlineExceededError, DragomanError, ResourceExhaustedError
 from tests.searches import search, submitted
@@ -217,3 +217,36 @@ def test_tokens_that_are_asked_for_take_their_time() -> None:
     request = search([10], SearchOptions(min_new_tokens=300), 512, deadline=2.0).request
     with pytest.raises(DeadlineExceededError):
         engine.admission.enter(request)
+
+
+def test_a_deadline_leaves_time_for_what_another_engine_does_first() -> None:
+    first, second = EngineStub(), EngineStub()
+    for engine in (first, second):
+        engine.step(0.01)
+        for _ in range(3):
+            engine.ask()
+    request = search([10] * 20, deadline=100.0).request
+    alone = second.admission.estimate(request)
+    before = first.admission.estimate(request)
+    assert alone is not None
+    assert before is not None
+    both = alone.after(before)
+    assert both.least == alone.least + before.least > 0.0
+    patient, hasty, hopeless = (
+        search([10] * 20, deadline=seconds).request
+        for seconds in (1.5 * both.least, 0.75 * both.least, 0.5 * alone.least)
+    )
+    second.admission.enter(patient, before)
+    second.admission.enter(hasty)
+    with pytest.raises(DeadlineExceededError, match="idle server takes"):
+        second.admission.enter(hasty, before)
+    with pytest.raises(DeadlineExceededError, match="idle server takes"):
+        second.admission.enter(hopeless)
+    # A queue of the first one is load.
+    waiting = CompletionEstimate(before.least, wait=1.0, steps=before.steps)
+    with pytest.raises(ResourceExhaustedError, match=r"the queue is 1\.000 s long at least"):
+        second.admission.enter(patient, waiting)
+
+
+def test_an_idle_engine_has_no_estimate() -> None:
+    assert EngineStub().admission.estimate(search([10] * 20).request) is None
