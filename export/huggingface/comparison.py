@@ -123,6 +123,7 @@ def _compare(model: Transformer, theirs: Any, ids: Sequence[int], sentence: str)
                 f"the imported network differs from transformers': it begins in {stage}, by "
                 f"{difference:.3g}, for {sentence!r}. Nothing was written"
             )
+    possible[config.pad_id] &= not config.forbid_pad  # compared above, but never chosen
     _check_choices(torch.tensor(target), expected[0].masked_fill(~possible, -torch.inf), sentence)
     return float((own["output"] - other["output"]).abs().max())
 
