@@ -324,3 +324,31 @@ def draw_weights(model: Any) -> None:
         if hasattr(model, "final_logits_bias"):
             model.final_logits_bias.normal_(0.0, 0.2)
             model.final_logits_bias[0, model.config.eos_token_id] += EOS_BIAS
+
+
+def vary(model: Any, ending: float = 0.0) -> None:
+    """Makes the weights of `draw_weights` write texts that depend on the source, vary and end.
+
+    Deep random networks repeat one token, whatever the source: their states have a large part in
+    common, which each layer adds to. Without the mean of its rows, the last matrix of a
+    feed-forward layer adds nothing to it. Where norms follow the sums, larger embeddings outweigh
+    the positions. Only the decoder's last layer has large branches, and attention is not too sharp:
+    more of either multiplies rounding from layer to layer. `ending` is added to the logit of EOS.
+    """
+    is_post_norm = isinstance(model, transformers.MarianMTModel)
+    last = f"decoder.layers.{model.config.decoder_layers - 1}."
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if is_post_norm and ("embed_tokens" in name or "shared" in name):
+                parameter *= 2.0
+            elif name.endswith(("q_proj.weight", "k_proj.weight")):
+                parameter *= 0.6
+            elif name.endswith("self_attn.out_proj.weight"):
+                parameter *= 0.3
+            elif name.endswith("encoder_attn.out_proj.weight"):
+                parameter *= 2.0 if last in name else 1.0
+            elif name.endswith("fc2.weight"):
+                parameter -= parameter.mean(-1, keepdim=True)
+                parameter *= 3.0 if last in name else 1.0
+        if ending:
+            model.final_logits_bias[0, model.config.eos_token_id] += ending

@@ -125,6 +125,7 @@ def _compare(
                 f"the imported network differs from transformers': it begins in {stage}, by "
                 f"{difference:.3g}, for {sentence!r}. Nothing was written"
             )
+    possible[config.pad_id] &= not config.forbid_pad  # compared above, but never chosen
     chosen = slice(len(start_ids), None)
     choices = expected[0].masked_fill(~possible, -torch.inf)[chosen]
     _check_choices(torch.tensor(target[chosen]), choices, sentence)

@@ -305,3 +305,13 @@ def test_the_way_back(tmp_path: Path, norm: str) -> None:
         ids = tokenizer.encode(text)
         assert again.target.decode(ids) == tokenizer.decode(ids)
         assert theirs.decode(ids, skip_special_tokens=True) == tokenizer.decode(ids).strip()
+
+
+def test_padding_that_is_the_best_token_is_not_chosen(tmp_path: Path) -> None:
+    """`bad_words_ids` forbids it: the comparison with the library goes by the best other token."""
+    theirs = foreign_models.marian(tmp_path / "model")
+    theirs.final_logits_bias[0, theirs.config.pad_token_id] += 20.0
+    theirs.save_pretrained(tmp_path / "model")
+    options = ExportOptions("fp32")
+    made = import_directory(tmp_path / "model", tmp_path / "bundle", options, ("en", "de"))
+    assert made.agreement is not None

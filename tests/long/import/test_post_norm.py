@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 import transformers
 
 from bench.submission import submit_many
@@ -27,13 +26,11 @@ from model.scoring import TestSet, score_translations
 from service.decoding.requests import GenerationRequest, SearchOptions
 from service.engine.engine import Engine, EngineConfig
 from service.runtime.cpu.runner import OnnxRunner
+from tests import library_search
 
 CHECKPOINT = Path("tests/checkpoints/en-de-post-norm")
-# PREFIX.en and PREFIX.de, English sentences and their translations; not part of the project.
-TEST_SET = "DRAGOMAN_TEST_SET"
 NUM_SENTENCES = 500
 MAX_NEW_TOKENS = 100
-BATCH = 25
 # In int8, whose weights are other ones, and the model is small: 455 and 447 of 500 sentences were,
 # as many as with CTranslate2's int8 beside its own float32 (451 and 455).
 LEAST_IDENTICAL = 0.87
@@ -67,8 +64,10 @@ def imported(tmp_path_factory: pytest.TempPathFactory) -> Imported:
         bundles[precision] = Bundle.load(path / precision)
     model: Any = transformers.AutoModelForSeq2SeqLM.from_pretrained(path / "library")
     assert type(model).__name__ == "MarianMTModel"
-    if not (prefix := os.environ.get(TEST_SET)):
-        pytest.skip(f"{TEST_SET} does not name a test set: PREFIX of PREFIX.en and PREFIX.de")
+    if not (prefix := os.environ.get(library_search.TEST_SET)):
+        pytest.skip(
+            f"{library_search.TEST_SET} does not name a test set: PREFIX of PREFIX.en and PREFIX.de"
+        )
     test_set = TestSet.read(Path(f"{prefix}.en"), Path(f"{prefix}.de"))
     tokenizer, eos_id = bundles["fp32"].tokenizer(), bundles["fp32"].config.eos_id
     every = slice(0, None, max(1, len(test_set.sources) // NUM_SENTENCES))  # of all lengths
@@ -78,27 +77,12 @@ def imported(tmp_path_factory: pytest.TempPathFactory) -> Imported:
     return Imported(model.eval(), bundles, [[*ids, eos_id] for ids in sources], references)
 
 
-@torch.inference_mode()
 def generate(model: Any, sources: Sequence[Sequence[int]], beam_size: int) -> Tokens:
-    """The library's tokens, without the start token and EOS, in batches of similar lengths."""
-    pad_id, eos_id = model.config.pad_token_id, model.config.eos_token_id
-    found: dict[int, list[int]] = {}
-    order = sorted(range(len(sources)), key=lambda index: len(sources[index]))
-    for first in range(0, len(order), BATCH):
-        batch = order[first : first + BATCH]
-        tensors = [torch.tensor(sources[index]) for index in batch]
-        ids = torch.nn.utils.rnn.pad_sequence(tensors, batch_first=True, padding_value=pad_id)
-        rows = model.generate(
-            ids,
-            attention_mask=ids != pad_id,
-            num_beams=beam_size,
-            max_length=None,
-            max_new_tokens=MAX_NEW_TOKENS,
-        )
-        for index, row in zip(batch, rows.tolist(), strict=True):
-            tokens = row[1:]
-            found[index] = tokens[: tokens.index(eos_id)] if eos_id in tokens else tokens
-    return [found[index] for index in range(len(sources))]
+    """The library's tokens, without EOS."""
+    limits = {"max_length": None, "max_new_tokens": MAX_NEW_TOKENS}
+    found = library_search.generate(model, sources, num_beams=beam_size, **limits)
+    eos_id = model.config.eos_token_id
+    return [[token for token in tokens if token != eos_id] for tokens in found]
 
 
 async def translate(bundle: Bundle, sources: Sequence[Sequence[int]], beam_size: int) -> Tokens:
