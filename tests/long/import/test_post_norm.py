@@ -79,7 +79,7 @@ def imported(tmp_path_factory: pytest.TempPathFactory) -> Imported:
 
 def generate(model: Any, sources: Sequence[Sequence[int]], beam_size: int) -> Tokens:
     """The library's tokens, without EOS."""
-    limits = {"max_length": None, "max_new_tokens": MAX_NEW_TOKENS}
+    limits: dict[str, Any] = {"max_length": None, "max_new_tokens": MAX_NEW_TOKENS}
     found = library_search.generate(model, sources, num_beams=beam_size, **limits)
     eos_id = model.config.eos_token_id
     return [[token for token in tokens if token != eos_id] for tokens in found]
