@@ -407,8 +407,10 @@ class Bundle:
                 raise broken_manifest(self.path, f"directions: {code!r:.100} is no BCP-47 code")
         if not directions.fits(self.source_language, self.target_language):
             raise broken_manifest(self.path, "languages is none of directions")
-        if not directions.is_one and self.manifest["tokenizer"]["kind"] != PIECES:
-            raise broken_manifest(self.path, f"directions need a tokenizer.kind of {PIECES}")
+        if not directions.is_one and self.manifest["tokenizer"]["kind"] == SENTENCEPIECE:
+            raise broken_manifest(
+                self.path, f"directions need a tokenizer.kind of {PIECES} or {JSON_PIECES}"
+            )
 
     def _check_runtime(self) -> None:
         installed = installed_runtime_version()
