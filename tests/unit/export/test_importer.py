@@ -111,6 +111,17 @@ BAD: list[tuple[str, Callable[[Path], object]]] = [
     ("not a file of this directory", lambda p: shards(p, "../secret.safetensors")),
     ("part.safetensors is missing", lambda p: shards(p, "part.safetensors")),
     ("source.spm is missing", lambda p: link(p / "source.spm", p / "nowhere")),
+    ("the id 10000000000 of 'new'", lambda p: edit(p / "vocab.json", new=10**10)),
+    ("vocab_size is 2147483648, .* 4194304", lambda p: edit(
+        p / "config.json", vocab_size=2**31, decoder_vocab_size=2**31)),
+    ("encoder_layers is 1000000, .* 1024", lambda p: edit(
+        p / "config.json", encoder_layers=10**6)),
+    ("max_position_embeddings is 2147483648, ", lambda p: edit(
+        p / "config.json", max_position_embeddings=2**31)),
+    ("num_beams: must be at least 1", lambda p: edit(
+        p / "generation_config.json", num_beams=-1)),
+    ("num_beams: 10000 is more than", lambda p: edit(
+        p / "generation_config.json", num_beams=10_000)),
 ]  # fmt: skip
 
 
