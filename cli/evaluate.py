@@ -22,6 +22,12 @@ def evaluate(
     model: Annotated[Path, typer.Option(help="A bundle or a checkpoint (a directory).")],
     source: Annotated[Path, typer.Option(help="Text to translate, one sentence per line, UTF-8.")],
     reference: Annotated[Path, typer.Option(help="Its translation, line by line.")],
+    source_language: Annotated[
+        str, typer.Option("--from", metavar="CODE", help="Language of the source, such as en.")
+    ] = "",
+    target_language: Annotated[
+        str, typer.Option("--to", metavar="CODE", help="Language of the reference, such as de.")
+    ] = "",
     beam_size: Annotated[
         int | None,
         typer.Option(help="Hypotheses per sentence; 1 is greedy. Default: the bundle's.", min=1),
@@ -57,7 +63,8 @@ def evaluate(
 ) -> None:
     """Translate a test set and print sacreBLEU and chrF with their signatures.
 
-    Each line is translated as one sentence. A bundle runs in the engine that serves it.
+    Each line is translated as one sentence. A bundle runs in the engine that serves it. --from and
+    --to may be left out if the model has only one choice.
     """
     from model.corpus import CorpusError
 
@@ -70,7 +77,15 @@ def evaluate(
         fail_without("--moses: sacremoses", "train")
     if output is not None and not output.parent.is_dir():
         fail(f"--output: there is no directory {output.parent}")
-    options = OfflineOptions(beam_size, length_penalty, batch_tokens, device, threads)
+    options = OfflineOptions(
+        beam_size,
+        length_penalty,
+        batch_tokens,
+        device,
+        threads,
+        source=source_language,
+        target=target_language,
+    )
     translate = translator_for(model, options)
     try:
         test_set = TestSet.read(source, reference)

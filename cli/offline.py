@@ -12,6 +12,7 @@ from cli.exits import fail, fail_without, require_runtime
 
 if TYPE_CHECKING:
     from model.bundle import Bundle
+    from model.directions import Directions
     from model.tokenizer import Tokenizer
     from service.decoding.requests import SearchOptions
     from service.runtime.cpu.runner import OnnxRunner
@@ -29,6 +30,7 @@ class OfflineOptions:
         batch_tokens: source tokens in a batch (checkpoints only).
         device: "auto", "cpu" or "cuda".
         threads: CPU threads; 0 uses all cores for a bundle, and measures for a checkpoint.
+        source, target: language codes, which choose a direction; "" where only one is possible.
     """
 
     beam_size: int | None = None
@@ -36,6 +38,8 @@ class OfflineOptions:
     batch_tokens: int = 4096
     device: str = "auto"
     threads: int = 0
+    source: str = ""
+    target: str = ""
 
 
 @dataclass(frozen=True)
@@ -72,6 +76,16 @@ def translator_for(model: Path, options: OfflineOptions) -> Translator:
     fail(f"{model} is neither a bundle (no bundle.json) nor a checkpoint (no config.json)")
 
 
+def _direction(directions: Directions, options: OfflineOptions) -> tuple[str, str]:
+    """The direction that the options mean; fails with the choices if there are several, or none."""
+    from model.directions import DirectionError
+
+    try:
+        return directions.choose(options.source, options.target)
+    except DirectionError as exc:
+        fail(f"--{'from' if exc.side == 'source' else 'to'}: {exc}")
+
+
 def _translate_with_checkpoint(
     path: Path, sentences: Sequence[str], options: OfflineOptions, on_progress: OnProgress
 ) -> Translated:
@@ -79,6 +93,7 @@ def _translate_with_checkpoint(
 
     try:
         from model.checkpoint import CheckpointError, load_checkpoint
+        from model.directions import Directions
         from model.evaluation import choose_search_threads, translate_sentences
         from model.search import BeamOptions
     except ModuleNotFoundError:
@@ -89,6 +104,8 @@ def _translate_with_checkpoint(
         network = checkpoint.model.to(_torch_device(options.device))
     except CheckpointError as exc:
         fail(str(exc))
+    languages = checkpoint.languages
+    _, target = _direction(Directions.one(languages["source"], languages["target"]), options)
     limit, eos_id = checkpoint.config.num_source_positions - 1, checkpoint.config.eos_id
     few = [(*ids[:limit], eos_id) for ids in checkpoint.tokenizer.encode_batch(sentences[:8])]
     log_to_standard_error("%(message)s")
@@ -104,9 +121,7 @@ def _translate_with_checkpoint(
         on_progress=on_progress,
     )
     num_cut = _num_longer(checkpoint.tokenizer, sentences, limit)
-    return Translated(
-        "checkpoint", beam_size, checkpoint.languages["target"], translations, num_cut
-    )
+    return Translated("checkpoint", beam_size, target, translations, num_cut)
 
 
 def _num_longer(tokenizer: Tokenizer, sentences: Sequence[str], max_tokens: int) -> int:
@@ -127,6 +142,7 @@ def _translate_with_bundle(
     import asyncio
 
     from model.bundle import Bundle, BundleError
+    from model.piece_tokenizer import PieceTokenizer
     from model.sessions import SessionSettings
     from model.tokenizer import TokenizerError
     from service.errors import DragomanError, InvalidArgumentError
@@ -136,7 +152,11 @@ def _translate_with_bundle(
 
     try:
         bundle = _with_whole_position_table(Bundle.load(path))
-        tokenizer = bundle.tokenizer()
+        directions, tokenizer = bundle.directions, bundle.tokenizer()
+        source, target = _direction(directions, options)
+        if isinstance(tokenizer, PieceTokenizer) and not directions.is_one:
+            prefix_ids = directions.prefix_ids(source, target)
+            tokenizer = tokenizer.between(prefix_ids, directions.start_ids(target))
         given = {"beam_size": options.beam_size, "length_penalty": options.length_penalty}
         chosen: dict[str, Any] = {name: v for name, v in given.items() if v is not None}
         search = after(tokenizer.target.start_ids, replace(default_search(bundle), **chosen))
@@ -163,7 +183,7 @@ def _translate_with_bundle(
     for index, ids in zip(indices, outputs, strict=True):
         translations[index] = tokenizer.target.decode(ids)
     num_cut = _num_longer(tokenizer, sentences, longest)
-    return Translated("bundle", search.beam_size, bundle.target_language, translations, num_cut)
+    return Translated("bundle", search.beam_size, target, translations, num_cut)
 
 
 def _with_whole_position_table(bundle: Bundle) -> Bundle:

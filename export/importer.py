@@ -20,7 +20,7 @@ from export.huggingface.comparison import (
 )
 from export.huggingface.directions import read_directions
 from export.huggingface.directory import ModelDirectory
-from export.huggingface.generation import default_search
+from export.huggingface.generation import check_default_search, default_search
 from export.huggingface.model_card import licence_of
 from export.huggingface.vocabularies import read_all_vocabularies, read_vocabularies
 from export.marian.configuration import is_marian, refuse_binary
@@ -88,7 +88,9 @@ def import_directory(
         options = _named(options, directory, origin)
         prefix_ids = directions.prefix_ids(source, target)
         tokenizer = tokenizer.between(prefix_ids, directions.start_ids(target))
-    search = default_search(directory, len(tokenizer.target.start_ids))
+    num_start = len(tokenizer.target.start_ids)
+    search = default_search(directory, num_start)
+    check_default_search(directory, search, config, num_start)
     model = read_model(directory, config)
     sentences = sentences or SENTENCES
     agreement = None

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from model.config import ConfigError, ModelConfig
+from model.config import LARGEST_SIZES, ConfigError, ModelConfig
 from model.directions import Directions
 from model.piece_tokenizer import TOKENIZER_FILES, PieceTokenizer
 from model.tokenizer import MissingPackageError, Tokenizer, TokenizerError
@@ -41,22 +41,6 @@ SENTENCEPIECE, PIECES, JSON_PIECES = "sentencepiece", "pieces", "json-pieces"
 SentencePiece models or with a tokenizer.json."""
 _TOKEN_LISTS = ("prefix_ids", "start_ids", "special_ids")  # of a tokenizer of pieces
 _PRECISIONS = ("fp32", "fp16", "int8")
-# Beyond these a size is a mistake, whose consequences would be hard to understand.
-_LARGEST = {
-    "vocab_size": 2**22,
-    "d_model": 2**16,
-    "num_encoder_layers": 2**10,
-    "num_decoder_layers": 2**10,
-    "num_heads": 2**10,
-    "ffn_dim": 2**20,
-    "max_positions": 2**20,
-    "num_source_positions": 2**20,
-    "num_target_positions": 2**20,
-    "attention_window": 2**20,
-    "attention_buckets": 2**16,
-    "attention_rounds": 2**6,
-    "attention_rank": 2**16,
-}
 _NAME = re.compile(r"[^./\\\s]([^/\\]{0,126}[^/\\\s])?")  # travels in messages and labels
 _LANGUAGE = re.compile(r"[A-Za-z]{1,8}(-[A-Za-z0-9]{1,8}){0,8}")
 _VERSION = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9}){0,9}")
@@ -325,7 +309,7 @@ class Bundle:
 
     def _check_consistency(self) -> None:
         manifest, config = self.manifest, self.config
-        for name, largest in _LARGEST.items():
+        for name, largest in LARGEST_SIZES.items():
             if getattr(config, name) > largest:
                 raise broken_manifest(self.path, f"architecture.{name} is larger than {largest}")
         for name in ("name", "version"):
@@ -407,8 +391,10 @@ class Bundle:
                 raise broken_manifest(self.path, f"directions: {code!r:.100} is no BCP-47 code")
         if not directions.fits(self.source_language, self.target_language):
             raise broken_manifest(self.path, "languages is none of directions")
-        if not directions.is_one and self.manifest["tokenizer"]["kind"] != PIECES:
-            raise broken_manifest(self.path, f"directions need a tokenizer.kind of {PIECES}")
+        if not directions.is_one and self.manifest["tokenizer"]["kind"] == SENTENCEPIECE:
+            raise broken_manifest(
+                self.path, f"directions need a tokenizer.kind of {PIECES} or {JSON_PIECES}"
+            )
 
     def _check_runtime(self) -> None:
         installed = installed_runtime_version()

@@ -17,6 +17,22 @@ EmbeddingTying = Literal["all", "target", "none"]
 EncoderAttention = Literal["full", "local", "strided", "lsh", "linformer"]
 CrossAttention = Literal["full", "linformer"]
 
+# Beyond these a size is a mistake, whose consequences would be hard to understand.
+LARGEST_SIZES: Mapping[str, int] = {
+    "vocab_size": 2**22,
+    "d_model": 2**16,
+    "num_encoder_layers": 2**10,
+    "num_decoder_layers": 2**10,
+    "num_heads": 2**10,
+    "ffn_dim": 2**20,
+    "max_positions": 2**20,
+    "num_source_positions": 2**20,
+    "num_target_positions": 2**20,
+    "attention_window": 2**20,
+    "attention_buckets": 2**16,
+    "attention_rounds": 2**6,
+    "attention_rank": 2**16,
+}
 
 _LATER_FIELDS = {
     "embedding_norm",

@@ -21,16 +21,14 @@ import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import get_args
 
 import torch
 from torch import Tensor
 
 from model.limits import default_max_new_tokens
+from model.search_limits import EarlyStopping, LengthPenaltyKind
 from model.transformer import Transformer
-
-LengthPenaltyKind = Literal["power", "gnmt"]
-EarlyStopping = Literal["heuristic", "first", "never"]
 
 
 @dataclass(frozen=True)

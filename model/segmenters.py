@@ -237,8 +237,8 @@ def plain_tokenizer(fields: dict[str, Any]) -> tuple[bytes, dict[str, int], set[
     Raises:
         TokenizerError: it lacks a field, or has a kind that isn't supported; names it.
     """
+    decoder_of(fields)
     try:
-        decoder_of(fields)
         added = [
             (str(a["content"]), int(a["id"]), bool(a["special"])) for a in fields["added_tokens"]
         ]
@@ -251,7 +251,7 @@ def plain_tokenizer(fields: dict[str, Any]) -> tuple[bytes, dict[str, int], set[
             # Unigram finds any piece in a text, and no text has a NUL.
             for token_id in special & set(range(len(vocabulary))):
                 vocabulary[token_id] = [f"\0{token_id}", vocabulary[token_id][1]]
-    except (KeyError, TypeError, ValueError) as exc:
+    except (KeyError, TypeError, ValueError, IndexError, OverflowError) as exc:
         raise TokenizerError(f"{type(exc).__name__}: {exc}") from exc
     kept = [each for each in fields["added_tokens"] if not each["special"]]
     nothing = dict.fromkeys(("post_processor", "truncation", "padding"))
@@ -266,7 +266,8 @@ def decoder_of(fields: dict[str, Any]) -> str:
     Raises:
         TokenizerError: in another way.
     """
-    kind = (fields.get("decoder") or {}).get("type")
+    decoder = fields.get("decoder")
+    kind = decoder.get("type") if isinstance(decoder, dict) else decoder
     if kind not in ("ByteLevel", "Metaspace"):
         raise TokenizerError(f"the decoder {kind!r} is not supported")
     return str(kind)

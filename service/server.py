@@ -13,6 +13,7 @@ import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from dragoman.v1 import translation_pb2_grpc
+from model.search_limits import MAX_SUPPRESSED
 from service import descriptors
 from service.api.admin import AdminServer
 from service.api.grpc_server import bind, create_grpc_server
@@ -23,7 +24,6 @@ from service.api.reflection import Reflection
 from service.api.registry import Registry, ServedModel
 from service.api.request_parsing import RequestParser
 from service.api.servicer import SERVICE, TranslationServicer
-from service.decoding.requests import MAX_SUPPRESSED
 from service.engine.watchdog import Watchdog
 from service.errors import InternalError
 from service.lifecycle.idle import IdleMonitor

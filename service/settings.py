@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from model.search_limits import MAX_ROWS
 from service.errors import StartupError
 
 PRETRAINED = Path(__file__).resolve().parent.parent / "model" / "pretrained"
@@ -102,7 +103,7 @@ class Settings:
         "Rows of the batch: sentences (or hypotheses of beams) of one model that are translated at "
         "a time. 0: 64 on a CPU; on a GPU, as many as its free memory holds, up to 512.",
         minimum=0,
-        maximum=4096,
+        maximum=MAX_ROWS,
     )
     memory_budget: int = _setting(
         0,

@@ -19,7 +19,14 @@ from export.errors import ExportError
 from export.huggingface.directory import CONFIG_FILE, ModelDirectory
 from export.huggingface.generation import forbids_pad
 from export.layers import NEVER
-from model.config import Activation, ConfigError, EmbeddingTying, ModelConfig, NormPosition
+from model.config import (
+    LARGEST_SIZES,
+    Activation,
+    ConfigError,
+    EmbeddingTying,
+    ModelConfig,
+    NormPosition,
+)
 from model.transformer import Transformer
 
 # Vocabularies are filled up to a multiple of it: a two-stage top-k needs equal groups of tokens.
@@ -76,6 +83,15 @@ RENAMED = {
     "fc2": "feed_forward.outer",
 }
 LAYER = re.compile(r"(encoder|decoder)\.layers\.(\d+)\.(.+)\.(weight|bias)")
+_SIZES = {
+    "vocab_size": "vocab_size",
+    "d_model": "d_model",
+    "num_encoder_layers": "encoder_layers",
+    "num_decoder_layers": "decoder_layers",
+    "num_heads": "encoder_attention_heads",
+    "ffn_dim": "encoder_ffn_dim",
+    "max_positions": "max_position_embeddings",
+}
 _SIDES = {"encoder": "source", "decoder": "target"}
 
 
@@ -118,7 +134,7 @@ def read_config(directory: ModelDirectory, num_pieces: int, unk_id: int) -> Mode
             if fields[f"decoder_{name}"] != value:
                 raise ExportError(f"{file}: encoder_{name} and decoder_{name} have to be equal")
         eos_id = fields["eos_token_id"]
-        return ModelConfig(
+        config = ModelConfig(
             vocab_size=_vocab_size(directory, num_pieces),
             d_model=fields["d_model"],
             num_encoder_layers=fields["encoder_layers"],
@@ -141,10 +157,24 @@ def read_config(directory: ModelDirectory, num_pieces: int, unk_id: int) -> Mode
             bos_id=_start_id(directory, eos_id),
             eos_id=eos_id,
         )
+        _check_sizes(config)
+        return config
     except KeyError as exc:
         raise ExportError(f"{file}: there is no field {exc}") from exc
-    except (ConfigError, TypeError, ValueError) as exc:
+    except (ConfigError, TypeError, ValueError, OverflowError) as exc:
         raise ExportError(f"{file}: {exc}") from exc
+
+
+def _check_sizes(config: ModelConfig) -> None:
+    """Refuses sizes that no bundle may have, before anything of such a size is made.
+
+    Raises:
+        ConfigError: names the field as config.json does.
+    """
+    for name, theirs in _SIZES.items():
+        size, largest = getattr(config, name), LARGEST_SIZES[name]
+        if size > largest:
+            raise ConfigError(f"{theirs} is {size}, which is more than {largest}, the limit")
 
 
 def read_model(directory: ModelDirectory, config: ModelConfig) -> Transformer:

@@ -31,9 +31,11 @@ def read_directions(
     codes = None if wanted is None else tuple(dict.fromkeys(wanted))
     if codes is not None and len(codes) < 2:
         raise ExportError(f"--languages has to name two languages or more, not {wanted}")
-    if codes is not None and len(codes) == 2:
-        return Directions.one(*codes)
     try:
+        if codes is not None:
+            _check_wanted(directory, vocabularies, codes)
+            if len(codes) == 2:
+                return Directions.one(*codes)
         if vocabularies.opens_target:
             return _between_all(vocabularies, codes)
         if codes is None:
@@ -41,6 +43,29 @@ def read_directions(
         return _among(directory, vocabularies, codes)
     except LanguageError as exc:
         raise ExportError(f"{directory.path}: {exc}; give --languages") from exc
+
+
+def _check_wanted(
+    directory: ModelDirectory, vocabularies: Vocabularies, codes: Sequence[str]
+) -> None:
+    """Refuses one language under two codes, and many languages of a model that can't tell them.
+
+    Raises:
+        ExportError: as said.
+        LanguageError: a model between all languages lacks one.
+    """
+    names = [Language.parse(code).tag for code in codes]
+    if vocabularies.opens_target:
+        names = [find_language(code, _token_ids(vocabularies)) for code in codes]
+    for number, name in enumerate(names):
+        if name in names[:number]:
+            first = codes[names.index(name)]
+            raise ExportError(f"--languages names one language twice: {first} and {codes[number]}")
+    if len(codes) > 2 and directory.config.get("model_type") == "bart":
+        raise ExportError(
+            f"{directory.path}: BART has no tokens of languages, and so one direction: "
+            f"--languages has to name two, not {len(codes)}"
+        )
 
 
 def _token_ids(vocabularies: Vocabularies) -> dict[str, int]:

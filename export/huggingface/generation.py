@@ -6,6 +6,8 @@ from typing import Any
 
 from export.errors import ExportError
 from export.huggingface.directory import ModelDirectory
+from model.config import ModelConfig
+from model.search_limits import MAX_ROWS, SearchLimitError, check_search, check_search_fits
 
 _EARLY_STOPPING = {False: "heuristic", None: "heuristic", True: "first", "never": "never"}
 # Fields that would make it another search, with the values at which they do not.
@@ -24,6 +26,14 @@ _UNSUPPORTED: dict[str, tuple[Any, ...]] = {
     "exponential_decay_length_penalty": (None,),
     "guidance_scale": (None, 1.0),
     "renormalize_logits": (None, False),
+}
+
+# What they are called there, in the order in which they count.
+_THEIR_NAMES = {
+    "beam_size": ("num_beams",),
+    "max_new_tokens": ("max_new_tokens", "max_length"),
+    "min_new_tokens": ("min_new_tokens", "min_length"),
+    "suppressed_ids": ("suppress_tokens", "bad_words_ids"),
 }
 
 
@@ -48,11 +58,63 @@ def default_search(directory: ModelDirectory, num_start: int = 0) -> dict[str, A
         ExportError: a field has a value that isn't supported; names it.
     """
     try:
-        return {**_search(directory), **_lengths(directory, num_start), **_forbidden(directory)}
+        _check_eos(directory)
+        lengths = _lengths(directory, num_start)
+        search = {**_search(directory), **lengths, **_forbidden(directory)}
+        check_search(**{name: value for name, value in search.items() if name != "forced_eos"})
+        return search
     except ExportError:
         raise
-    except (TypeError, ValueError) as exc:
+    except SearchLimitError as exc:
+        raise _out_of_range(directory, exc) from exc
+    except (TypeError, ValueError, OverflowError, AttributeError) as exc:
         raise ExportError(f"{directory.path}: its generation configuration: {exc}") from exc
+
+
+def check_default_search(
+    directory: ModelDirectory, search: dict[str, Any], config: ModelConfig, num_start: int = 0
+) -> None:
+    """Compare what `default_search` gave with what a server of the model can do.
+
+    A longer `max_new_tokens` than the model's is lowered there.
+
+    Raises:
+        ExportError: a field is out of range; names it.
+    """
+    most = config.num_target_positions - num_start
+    longest = search.get("max_new_tokens")
+    try:
+        check_search_fits(
+            max_new_tokens=None if longest is None else min(longest, most),
+            min_new_tokens=search.get("min_new_tokens", 0),
+            no_repeat_ngram_size=search.get("no_repeat_ngram_size", 0),
+            beam_size=search["beam_size"],
+            max_target_positions=most,
+            max_rows=MAX_ROWS,
+            vocab_size=config.vocab_size,
+        )
+        for token_id in search.get("suppressed_ids", ()):
+            if not 0 <= token_id < config.vocab_size:
+                raise SearchLimitError(
+                    "suppressed_ids", f"{token_id} is no token: there are {config.vocab_size}"
+                )
+    except SearchLimitError as exc:
+        raise _out_of_range(directory, exc) from exc
+
+
+def _out_of_range(directory: ModelDirectory, error: SearchLimitError) -> ExportError:
+    names = _THEIR_NAMES.get(error.field, (error.field,))
+    name = next((name for name in names if directory.generation.get(name)), names[-1])
+    return ExportError(
+        f"{directory.path}: its generation configuration: {name}: {error.description}"
+    )
+
+
+def _check_eos(directory: ModelDirectory) -> None:
+    """Another EOS, or one of several, would end translations elsewhere."""
+    eos_id = directory.config.get("eos_token_id")
+    if directory.generation.get("eos_token_id") not in (None, eos_id, [eos_id]):
+        _refuse(directory, "eos_token_id")
 
 
 def _search(directory: ModelDirectory) -> dict[str, Any]:
@@ -103,7 +165,7 @@ def _forbidden(directory: ModelDirectory) -> dict[str, Any]:
     ids = {int(word[0]) for word in words} - {config.get("eos_token_id")}  # as the library does
     if forbids_pad(directory):
         ids -= {config.get("pad_token_id")}
-    ids |= set(given.get("suppress_tokens") or ())
+    ids |= set(map(int, given.get("suppress_tokens") or ()))
     return {"suppressed_ids": sorted(ids)} if ids else {}
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 import sentencepiece
 
 from export.errors import ExportError
 from export.huggingface.directory import ModelDirectory, parse_json, read_json
 from export.huggingface.json_tokenizer import read_json_tokenizer
-from model.config import ModelConfig
+from model.config import LARGEST_SIZES, ModelConfig
 from model.languages import LanguageError, find_language
 from model.piece_tokenizer import PieceTokenizer, PieceVocabulary
 from model.tokenizer import TokenizerError
@@ -174,7 +175,13 @@ def _read_marian(directory: ModelDirectory) -> Vocabularies:
 def _read_m2m(directory: ModelDirectory) -> Vocabularies:
     """One SentencePiece model and a list of pieces, which the languages' tokens follow."""
     ids = _read_ids(directory, "vocab.json")
-    codes = _M2M_LANGUAGES[str(directory.tokenizer.get("language_codes", "m2m100"))].split()
+    known = str(directory.tokenizer.get("language_codes", "m2m100"))
+    if known not in _M2M_LANGUAGES:
+        raise ExportError(
+            f"{directory.path}: language_codes {known[:64]!r} is not supported, only "
+            f"{' and '.join(_M2M_LANGUAGES)}"
+        )
+    codes = _M2M_LANGUAGES[known].split()
     languages = {f"__{code}__": len(ids) + number for number, code in enumerate(codes)}
     names = ("<s>", "<pad>", "</s>", "<unk>")
     special: dict[str, int] = {name: ids[name] for name in names if name in ids}
@@ -218,13 +225,19 @@ def _read_json_tokenizer(directory: ModelDirectory) -> Vocabularies:
     _refuse_mbart_25(directory)
     tokenizer = read_json_tokenizer(directory)
     ids = tokenizer.ids
+    _check_ids(ids, directory.path)
     vocabulary = PieceVocabulary(
         tokenizer.content, _by_id(ids), special_ids=sorted(tokenizer.special_ids)
     )
     if directory.config.get("model_type") == "bart":
         # <s> is before every text, and before every translation where the model says so.
         forced = directory.generation.get("forced_bos_token_id")
-        start = () if forced is None else (int(forced),)
+        is_token = type(forced) is int and 0 <= forced < len(vocabulary.pieces)
+        if forced is not None and not is_token:
+            raise ExportError(
+                f"{directory.path}: forced_bos_token_id {forced!r:.64} is not supported"
+            )
+        start = () if forced is None else (forced,)
         source = replace(vocabulary, prefix_ids=(ids["<s>"],))
         return Vocabularies(source, replace(vocabulary, start_ids=start), ids["<unk>"])
     known = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")
@@ -244,8 +257,14 @@ def _refuse_mbart_25(directory: ModelDirectory) -> None:
 def _added_tokens(directory: ModelDirectory, first: int) -> dict[str, int]:
     """The ids of languages and other special tokens, of which files of some age only have names."""
     if (directory.path / "tokenizer.json").is_file():
-        listed = read_json(directory.path / "tokenizer.json").get("added_tokens", [])
-        return {str(token["content"]): int(token["id"]) for token in listed}
+        file = directory.path / "tokenizer.json"
+        listed = read_json(file).get("added_tokens", [])
+        try:
+            added = {str(token["content"]): int(token["id"]) for token in listed}
+        except (KeyError, TypeError, ValueError, OverflowError) as exc:
+            raise ExportError(f"{file}: added_tokens: {type(exc).__name__}: {exc}") from exc
+        _check_ids(added, file)
+        return added
     names = directory.tokenizer.get("additional_special_tokens")
     map_file = directory.path / "special_tokens_map.json"
     if names is None and map_file.is_file():
@@ -257,7 +276,11 @@ def _added_tokens(directory: ModelDirectory, first: int) -> dict[str, int]:
             f"{directory.path} does not name its languages: it needs tokenizer.json or "
             f"special_tokens_map.json"
         )
-    texts = [name["content"] if isinstance(name, dict) else str(name) for name in names]
+    if not isinstance(names, list):
+        raise ExportError(f"{directory.path}: additional_special_tokens is not a list")
+    texts = [
+        str(name.get("content", "")) if isinstance(name, dict) else str(name) for name in names
+    ]
     return {text: first + number for number, text in enumerate([*texts, "<mask>"])}
 
 
@@ -265,7 +288,22 @@ def _read_ids(directory: ModelDirectory, name: str) -> dict[str, int]:
     ids = parse_json(directory.content(name), directory.path / name)
     if any(type(i) is not int or i < 0 for i in ids.values()):
         raise ExportError(f"{directory.path / name} does not give every piece an id")
+    _check_ids(ids, directory.path / name)
     return ids
+
+
+def _check_ids(ids: Mapping[str, int], file: Path) -> None:
+    """Ids are believed only up to the largest vocabulary: a list of pieces becomes that long.
+
+    Raises:
+        ExportError: one is out of range.
+    """
+    largest = LARGEST_SIZES["vocab_size"]
+    for piece, token_id in ids.items():
+        if not 0 <= token_id < largest:
+            raise ExportError(
+                f"{file}: the id {token_id} of {piece[:64]!r} is not between 0 and {largest - 1}"
+            )
 
 
 def _by_id(ids: Mapping[str, int]) -> list[str]:

@@ -10,10 +10,10 @@ from google.protobuf.message import Message
 from google.protobuf.unknown_fields import UnknownFieldSet
 
 from dragoman.v1 import translation_pb2 as pb
+from model.search_limits import MAX_SUPPRESSED
 from model.tokenizer import Tokenizer
 from service.api.status import status_of
 from service.decoding.requests import (
-    MAX_SUPPRESSED,
     FinishReason,
     Priority,
     Sampling,

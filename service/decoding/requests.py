@@ -8,8 +8,15 @@ import math
 import secrets
 import struct
 from dataclasses import dataclass, field, replace
-from typing import Literal, get_args
+from typing import Literal
 
+from model.search_limits import (
+    EarlyStopping,
+    LengthPenaltyKind,
+    SearchLimitError,
+    check_search,
+    check_search_fits,
+)
 from service.errors import DragomanError, InvalidArgumentError
 from service.runtime.plan import Float32, Int32, RunnerLimits
 
@@ -29,15 +36,9 @@ class FinishReason(enum.Enum):
     """The model runner failed."""
 
 
-LengthPenaltyKind = Literal["power", "gnmt"]
-EarlyStopping = Literal["heuristic", "first", "never"]
 AlignmentKind = Literal["hard", "soft"]
 
-# Larger ones are of no use, and would overflow: a million tokens ^ 50 is 1e300.
-_MAX_LENGTH_PENALTY = 50.0
-_MAX_REPETITION_PENALTY = 100.0
-# Each costs every row of the batch one more candidate.
-MAX_SUPPRESSED = 256
+# Each costs every row of the batch one more candidate, as `MAX_SUPPRESSED` do.
 MAX_SAMPLED = 256
 # All rows of a step return as many candidates as one of them asks for. In CPU time on one thread, a
 # step of 64 rows with 64 candidates takes 1.1 (Transformer base) to 1.35 times (the shipped model)
@@ -135,23 +136,25 @@ class SearchOptions:
     sampling: Sampling | None = None
 
     def __post_init__(self) -> None:
-        if self.max_new_tokens is not None:
-            _check_at_least("max_new_tokens", self.max_new_tokens, 1)
-        _check_at_least("beam_size", self.beam_size, 1)
+        try:
+            check_search(
+                max_new_tokens=self.max_new_tokens,
+                beam_size=self.beam_size,
+                length_penalty=self.length_penalty,
+                length_penalty_kind=self.length_penalty_kind,
+                early_stopping=self.early_stopping,
+                min_new_tokens=self.min_new_tokens,
+                suppressed_ids=self.suppressed_ids,
+                repetition_penalty=self.repetition_penalty,
+                no_repeat_ngram_size=self.no_repeat_ngram_size,
+            )
+        except SearchLimitError as exc:
+            raise InvalidArgumentError(exc.field, exc.description) from exc
         if not 1 <= self.num_hypotheses <= self.beam_size:
             raise InvalidArgumentError(
                 "num_hypotheses",
                 f"must be between 1 and beam_size, {self.beam_size}, not {self.num_hypotheses}",
             )
-        _check_between(
-            "length_penalty", self.length_penalty, -_MAX_LENGTH_PENALTY, _MAX_LENGTH_PENALTY
-        )
-        _check_one_of("length_penalty_kind", self.length_penalty_kind, get_args(LengthPenaltyKind))
-        _check_one_of("early_stopping", self.early_stopping, get_args(EarlyStopping))
-        _check_at_least("min_new_tokens", self.min_new_tokens, 0)
-        _check_at_most("suppressed_ids", len(self.suppressed_ids), MAX_SUPPRESSED)
-        _check_between("repetition_penalty", self.repetition_penalty, 1.0, _MAX_REPETITION_PENALTY)
-        _check_at_least("no_repeat_ngram_size", self.no_repeat_ngram_size, 0)
         if self.sampling is not None and self.beam_size > 1:
             raise InvalidArgumentError("sampling", "is for a beam_size of 1 only")
 
@@ -185,14 +188,18 @@ class SearchOptions:
             InvalidArgumentError: it can never do this; names the field and the limit.
         """
         most = limits.max_target_positions
-        _check_at_most("max_new_tokens", self.max_new_tokens or 1, most)
-        _check_at_most("min_new_tokens", self.min_new_tokens, most)
-        if self.max_new_tokens is not None and self.min_new_tokens > self.max_new_tokens:
-            raise InvalidArgumentError(
-                "min_new_tokens",
-                f"{self.min_new_tokens} is more than max_new_tokens, {self.max_new_tokens}",
+        try:
+            check_search_fits(
+                max_new_tokens=self.max_new_tokens,
+                min_new_tokens=self.min_new_tokens,
+                no_repeat_ngram_size=self.no_repeat_ngram_size,
+                beam_size=self.beam_size,
+                max_target_positions=most,
+                max_rows=limits.max_rows,
+                vocab_size=limits.vocab_size,
             )
-        _check_at_most("no_repeat_ngram_size", self.no_repeat_ngram_size, most)
+        except SearchLimitError as exc:
+            raise InvalidArgumentError(exc.field, exc.description) from exc
         # The model chooses at least one token.
         forced, longest = len(self.prefix_ids), self.max_new_tokens or most
         if forced >= longest:
@@ -200,9 +207,6 @@ class SearchOptions:
                 "prefix_ids",
                 f"has {forced} tokens; at most {longest - 1}, of {longest} altogether",
             )
-        # A step takes twice as many candidates as there are hypotheses.
-        widest = min(limits.max_rows, limits.vocab_size // 2)
-        _check_at_most("beam_size", self.beam_size, widest)
 
     def score(self, log_probability: float, length: int) -> float:
         """A hypothesis's total log-probability over the penalty for its `length` tokens."""
@@ -213,24 +217,9 @@ class SearchOptions:
         return log_probability / math.pow(length, self.length_penalty)
 
 
-def _check_at_least(name: str, value: int, least: int) -> None:
-    if value < least:
-        raise InvalidArgumentError(name, f"must be at least {least}, not {value}")
-
-
-def _check_at_most(name: str, value: int, most: int) -> None:
-    if value > most:
-        raise InvalidArgumentError(name, f"{value} is more than {most}, the limit")
-
-
 def _check_between(name: str, value: float, least: float, most: float) -> None:
     if not least <= value <= most:  # nor is NaN
         raise InvalidArgumentError(name, f"must be between {least:g} and {most:g}, not {value}")
-
-
-def _check_one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:
-    if value not in allowed:
-        raise InvalidArgumentError(name, f"must be one of {', '.join(allowed)}, not {value!r}")
 
 
 class Priority(enum.Enum):

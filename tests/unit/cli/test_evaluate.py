@@ -16,11 +16,14 @@ import typer
 from typer.testing import CliRunner, Result
 
 from cli.evaluate import evaluate
+from export.bundle_writer import ExportOptions
+from export.importer import import_directory
 from model.checkpoint import save_checkpoint
 from model.evaluation import translate_sentences
 from model.search import BeamOptions
 from model.tokenizer import Tokenizer
 from model.transformer import Transformer
+from tests import foreign_models
 from tests.factories import SENTENCES, random_model, tiny_bundle, tiny_config
 
 app = typer.Typer()
@@ -199,3 +202,27 @@ def test_sentences_that_are_cut_are_counted_aloud(
     result = setting.run(getattr(setting, kind), "--json")
     assert json.loads(result.stdout)["num_cut"] == 0
     assert "longer" not in result.stderr
+
+
+def test_a_direction_is_chosen_where_there_are_several(setting: Setting, tmp_path: Path) -> None:
+    foreign_models.marian(tmp_path / "model", codes=(">>deu<<", ">>fra<<"), decoder_layers=1)
+    path = tmp_path / "bundle"
+    import_directory(tmp_path / "model", path, ExportOptions(), threads=1)
+    result = setting.run(path)
+    assert result.exit_code == 1
+    assert result.stderr == "dragoman: --to: must be given, one of: de, fr\n"
+    found = []
+    for code in ("de", "fr"):
+        output = tmp_path / code
+        setting.json(path, "--from", "en", "--to", code, "--output", str(output))
+        found.append(output.read_text())
+    assert found[0] != found[1]
+    for options, message in (
+        (["--to", "ja"], "--to: there is no language 'ja'"),
+        (["--from", "de", "--to", "fr"], "--from: there is no language 'de'"),
+    ):
+        for model in (path, setting.bundle, setting.checkpoint):
+            if model == path or "ja" in options:
+                refused = setting.run(model, *options)
+                assert refused.exit_code == 1
+                assert message in refused.stderr

@@ -70,6 +70,9 @@ def test_marian_with_several_sources() -> None:
         (PLAIN, "roa", ["fr", "es", "it"], "no language 'en'"),
         (OPUS, "roa", ["ja", "ko", "es"], "into none of ja, ko, es"),
         (PLAIN, None, None, "does not say which languages"),
+        (PLAIN, None, ["en", "eng"], "one language twice: en and eng"),
+        (OPUS, "en", ["de", "en", "deu"], "one language twice: de and deu"),
+        (NLLB, None, ["en", "en-GB"], "one language twice: en and en-GB"),
     ],
 )
 def test_languages_that_there_are_not(
@@ -78,3 +81,10 @@ def test_languages_that_there_are_not(
     target = "en" if vocabularies is PLAIN else "mul"
     with pytest.raises(ExportError, match=message):
         read_directions(directory(source, target), vocabularies, wanted)
+
+
+def test_bart_has_one_direction() -> None:
+    bart = ModelDirectory(Path("m"), {"model_type": "bart"}, {}, {})
+    assert read_directions(bart, PLAIN, ["en", "de"]) == Directions.one("en", "de")
+    with pytest.raises(ExportError, match="has to name two, not 3"):
+        read_directions(bart, PLAIN, ["en", "fr", "de"])

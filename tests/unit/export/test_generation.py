@@ -9,8 +9,9 @@ import pytest
 
 from export.errors import ExportError
 from export.huggingface.directory import ModelDirectory
-from export.huggingface.generation import default_search, forbids_pad
+from export.huggingface.generation import check_default_search, default_search, forbids_pad
 from service.decoding.requests import SearchOptions
+from tests.factories import tiny_config
 
 PAD, EOS = 9, 2
 CONFIG = {"pad_token_id": PAD, "eos_token_id": EOS}
@@ -76,3 +77,38 @@ def test_the_token_of_a_language_counts_for_no_limit() -> None:
 def test_what_would_be_another_search_is_refused(name: str, value: Any) -> None:
     with pytest.raises(ExportError, match=name if value not in ("four", [1]) else "generation"):
         default_search(directory(**{name: value}))
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("num_beams", -1, "num_beams: must be at least 1, not -1"),
+        ("num_beams", 10_000, "num_beams: 10000 is more than 160"),
+        ("length_penalty", float("nan"), "length_penalty: must be between -50 and 50, not nan"),
+        ("repetition_penalty", 1e9, "repetition_penalty: must be between 1 and 100"),
+        ("no_repeat_ngram_size", -1, "no_repeat_ngram_size: must be at least 0"),
+        ("no_repeat_ngram_size", 100, "no_repeat_ngram_size: 100 is more than 63"),
+        ("bad_words_ids", [[10**9]], "bad_words_ids: 1000000000 is no token: there are 320"),
+        ("suppress_tokens", [-1], "suppress_tokens: -1 is no token"),
+        ("suppress_tokens", list(range(300)), "suppress_tokens: 300 is more than 256, the limit"),
+        ("max_length", 2, "max_length: must be at least 1, not 0"),
+        ("max_new_tokens", -3, "max_new_tokens: must be at least 1"),
+        ("max_length", float("inf"), "generation configuration: cannot convert"),
+        ("min_length", 66, "min_length: 64 is more than 63, the limit"),
+        ("bad_words_ids", [5], "generation configuration"),
+        ("eos_token_id", [2, 5], r"eos_token_id \[2, 5\] is not supported"),
+        ("eos_token_id", 5, "eos_token_id 5 is not supported"),
+    ],
+)
+def test_what_no_server_would_open_is_refused(name: str, value: Any, message: str) -> None:
+    given, config = directory(**{name: value}), tiny_config(max_positions=64)
+    with pytest.raises(ExportError, match=f"model: (its generation configuration: )?.*{message}"):
+        check_default_search(given, default_search(given, num_start=1), config, num_start=1)
+
+
+@pytest.mark.parametrize("eos_id", [EOS, [EOS], None])
+def test_the_configuration_s_eos_is_accepted(eos_id: Any) -> None:
+    given = directory(eos_token_id=eos_id, max_length=500)
+    search = default_search(given)
+    check_default_search(given, search, tiny_config(max_positions=64))
+    assert search == {"beam_size": 1, "max_new_tokens": 499}

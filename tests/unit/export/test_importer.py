@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import safetensors.torch
 import torch
+import transformers
 from typer.testing import CliRunner
 
 from cli.main import app
@@ -21,7 +22,9 @@ from export.huggingface.directory import ModelDirectory
 from export.huggingface.hub import locate
 from export.importer import import_directory
 from model.bundle import Bundle, BundleMissingError
+from model.piece_tokenizer import PieceTokenizer
 from tests import foreign_models
+from tests.factories import SENTENCES
 
 
 @pytest.fixture(scope="module")
@@ -108,6 +111,17 @@ BAD: list[tuple[str, Callable[[Path], object]]] = [
     ("not a file of this directory", lambda p: shards(p, "../secret.safetensors")),
     ("part.safetensors is missing", lambda p: shards(p, "part.safetensors")),
     ("source.spm is missing", lambda p: link(p / "source.spm", p / "nowhere")),
+    ("the id 10000000000 of 'new'", lambda p: edit(p / "vocab.json", new=10**10)),
+    ("vocab_size is 2147483648, .* 4194304", lambda p: edit(
+        p / "config.json", vocab_size=2**31, decoder_vocab_size=2**31)),
+    ("encoder_layers is 1000000, .* 1024", lambda p: edit(
+        p / "config.json", encoder_layers=10**6)),
+    ("max_position_embeddings is 2147483648, ", lambda p: edit(
+        p / "config.json", max_position_embeddings=2**31)),
+    ("num_beams: must be at least 1", lambda p: edit(
+        p / "generation_config.json", num_beams=-1)),
+    ("num_beams: 10000 is more than", lambda p: edit(
+        p / "generation_config.json", num_beams=10_000)),
 ]  # fmt: skip
 
 
@@ -251,3 +265,23 @@ def test_names_on_the_hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> No
     monkeypatch.setattr(Api, "model_info", unreachable)
     with pytest.raises(ExportError, match=r"hub gave no model: no network$"):
         locate("Helsinki-NLP/opus-mt-en-de")
+
+
+@pytest.mark.parametrize("family", ["nllb", "mbart"])
+def test_languages_of_a_tokenizer_json(tmp_path: Path, family: str) -> None:
+    foreign_models.multilingual(tmp_path / "model", family, encoder_layers=1, decoder_layers=1)
+    foreign_models.without_sentencepiece(tmp_path / "model")
+    languages = ["en", "de", "fr"]
+    import_directory(tmp_path / "model", tmp_path / "bundle", ExportOptions(), languages, threads=1)
+    bundle = Bundle.load(tmp_path / "bundle")
+    directions, tokenizer = bundle.directions, bundle.tokenizer()
+    assert directions.count == 6
+    assert isinstance(tokenizer, PieceTokenizer)
+    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path / "model")
+    for source, target in directions:
+        prefix_ids, start_ids = directions.prefix_ids(source, target), directions.start_ids(target)
+        ours = tokenizer.between(prefix_ids, start_ids)
+        theirs.src_lang = ours.id_to_piece(prefix_ids[0])
+        expected = theirs(SENTENCES[0])["input_ids"]
+        assert [*ours.encode(SENTENCES[0]), ours.eos_id] == expected
+        assert ours.target.start_ids == start_ids

@@ -16,13 +16,13 @@ from model.config import ModelConfig
 from model.limits import default_max_new_tokens
 from model.search import (
     BeamOptions,
-    EarlyStopping,
     ReferenceBeam,
     ReferenceHypothesis,
     beam_search,
     best_tokens,
     greedy_search,
 )
+from model.search_limits import EarlyStopping
 from model.transformer import Transformer
 
 EOS = 3
