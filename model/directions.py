@@ -99,13 +99,26 @@ class Directions:
         Raises:
             DirectionError: a language is missing, unknown or ambiguous.
         """
-        found_source = self._find("source", source, self.sources)
-        found_target = self._find("target", target, self.targets)
+        found_source = self.find("source", source) if source else ""
+        found_target = self.find("target", target) if target else ""
         found_source = found_source or self._only("source", self.sources, found_target)
         found_target = found_target or self._only("target", self.targets, found_source)
         if found_source == found_target and not self.is_one:
             raise DirectionError("target", f"{target[:64]!r} is the source language")
         return found_source, found_target
+
+    def find(self, side: Side, code: str) -> str:
+        """The language of one side that a BCP-47 code means, as in `choose`.
+
+        Raises:
+            DirectionError: the language is unknown or ambiguous.
+        """
+        if (found := self._written[side].get(code.lower())) is not None:
+            return found
+        try:
+            return find_language(code, self.of(side))
+        except LanguageError as exc:
+            raise DirectionError(side, str(exc), exc.choices) from exc
 
     def may_fit(self, source: str, target: str) -> bool:
         """Whether `choose` finds a direction, or several that could be meant."""
@@ -159,12 +172,6 @@ class Directions:
             raise ValueError("sources and targets are one language")
         return directions
 
-    def _find(self, side: Side, code: str, codes: Iterable[str]) -> str:
-        try:
-            return find_language(code, codes) if code else ""
-        except LanguageError as exc:
-            raise DirectionError(side, str(exc), exc.choices) from exc
-
     def _only(self, side: Side, codes: Iterable[str], other: str) -> str:
         possible = [code for code in codes if self.is_one or code != other]
         if len(possible) == 1:
@@ -185,3 +192,11 @@ class Directions:
     @functools.cached_property
     def _targets(self) -> frozenset[str]:
         return frozenset({"", *(code.lower() for code in self.targets)})
+
+    @functools.cached_property
+    def _written(self) -> dict[Side, dict[str, str]]:
+        """The codes by themselves in lower case: `find_language` would look at each of them."""
+        return {
+            "source": {code.lower(): code for code in reversed(self.sources)},
+            "target": {code.lower(): code for code in reversed(self.targets)},
+        }

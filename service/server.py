@@ -235,7 +235,8 @@ class Server:
         """Serve until SIGTERM or SIGINT, then drain. A second signal cuts the drain short.
 
         SIGHUP replaces the models whose bundles have changed (`reload_changed`), unless it means
-        that the server's terminal was closed: then it ends the server like SIGTERM.
+        that the server's terminal was closed: then it ends the server like SIGTERM. A server that
+        was started to ignore SIGHUP (`nohup`) outlives its terminal.
 
         A signal while the models load abandons the loading thread: the process is to end.
 
@@ -266,7 +267,8 @@ class Server:
 
     def _handle_signals(self, asked: asyncio.Event) -> None:
         """Set `asked` at a signal to stop, cut the drain short at the next, reload at SIGHUP."""
-        had_terminal = descriptors.has_terminal()
+        outlives_terminal = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+        had_terminal = descriptors.has_terminal() and not outlives_terminal
 
         def on_stop() -> None:
             if asked.is_set():

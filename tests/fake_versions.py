@@ -21,6 +21,7 @@ class Place:
     Attributes:
         version: what lies there.
         error: why it can't be opened.
+        num_errors: how often opening fails with it; None for always.
         defect: of the warm-up.
         dies: whether its engine ends in the warm-up.
         lost: directions that it lacks.
@@ -30,6 +31,7 @@ class Place:
 
     version: str
     error: Exception | None = None
+    num_errors: int | None = None
     defect: DragomanError | None = None
     dies: bool = False
     lost: list[str] = field(default_factory=list)
@@ -98,7 +100,9 @@ class Places:
         place = self.places[path]
         place.is_opening.set()
         assert place.may_open.wait(30)
-        if place.error is not None:
+        if place.error is not None and place.num_errors != 0:
+            if place.num_errors is not None:
+                place.num_errors -= 1
             raise place.error
         made = FakeVersion(place, path, self.open, self._name)
         self.opened.append(made)

@@ -74,6 +74,10 @@ def options_of(
         search = _search_of(options.search, default.search)
     except InvalidArgumentError as exc:
         raise exc.within("options.search") from exc
+    if "max_new_tokens" in given and not options.search.HasField("min_new_tokens"):
+        # The model's own default gives way; a limit out of range is refused later, by its name.
+        least = min(search.min_new_tokens, max(0, given["max_new_tokens"]))
+        search = replace(search, min_new_tokens=least)
     return TranslateOptions(
         search=search,
         suppressed_tokens=tuple(options.search.suppressed_tokens),

@@ -90,8 +90,19 @@ class ServedModel:
 
     def lacks(self, other: ServedModel) -> list[str]:
         """Directions that `other` translates and this one does not, as "en to de"; the first 20."""
-        lost = (f"{pair[0]} to {pair[1]}" for pair in other.directions if not self.fits(*pair))
+        lost = (f"{source} to {target}" for source, target in self._lost(other.directions))
         return list(itertools.islice(lost, _MAX_LACKING))
+
+    def _lost(self, others: Directions) -> Iterator[tuple[str, str]]:
+        """Directions that this model lacks, without a look at each of what can be a million."""
+        if others.is_one:
+            yield from (pair for pair in others if not self.fits(*pair))
+            return
+        lost_targets = [target for target in others.targets if not self.fits("", target)]
+        for source in others.sources:
+            for target in lost_targets if self.fits(source, "") else others.targets:
+                if others.fits(source, target):
+                    yield source, target
 
     async def warm_up(self) -> None:
         """Translate a few short texts with the started engine.

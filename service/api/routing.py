@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from model.directions import Side
+from model.directions import DirectionError, Side
 from service.api.routing_rules import (
     RoutingRules,
     language_ranges,
@@ -22,6 +22,9 @@ from service.translation.pivot import PivotTranslator
 if TYPE_CHECKING:
     from service.api.registry import ServedModel
     from service.translation.translator import Translator
+
+# Languages that seem possible as a pivot: most requests take the first one.
+_MAX_PIVOTS_TRIED = 16
 
 
 @dataclass(frozen=True)
@@ -111,8 +114,14 @@ class Router:
         models = list(self._models)
         if (leg := self._leg(models, source, target)) is not None:
             return Route((leg,))
-        pivot = self._pivot(models, source, target)
-        if pivot is not None and self._rules.pivots and allow_pivot is not False:
+        is_allowed = self._rules.pivots and allow_pivot is not False
+        try:
+            pivot = self._pivot(models, source, target)
+        except InvalidArgumentError:
+            if is_allowed:
+                raise
+            pivot = None
+        if pivot is not None and is_allowed:
             return pivot
         missing = _not_found("this server", models, source, target)
         if pivot is None:
@@ -138,15 +147,39 @@ class Router:
         return Leg(chosen, *chosen.choose(source, target))
 
     def _pivot(self, models: Sequence[ServedModel], source: str, target: str) -> Route | None:
-        """The preferred route through a third language."""
+        """The preferred route through a third language.
+
+        Runs on the event loop for every pair without a model: only languages that `source` can be
+        translated into and `target` from are looked at closely, and only a few of those.
+
+        Raises:
+            InvalidArgumentError: `source` or `target` is ambiguous, and there is no route.
+        """
         if not source or not target:
             return None
-        for language in self._allowed or self._pivot_languages():
-            first = self._leg(models, source, language)
-            second = first and self._leg(models, language, target)
+        firsts, seconds = _knowing("source", source, models), _knowing("target", target, models)
+        known = {code.lower() for _, code in (*firsts, *seconds)}
+        # One language on both sides: there would only be ways there and back again.
+        if not firsts or not seconds or (len(known) == 1 and known != {""}):
+            return None
+        through = self._allowed or self._pivot_languages()
+        possible = (code for code in through if _is_between(code, firsts, seconds))
+        ambiguous: InvalidArgumentError | None = None
+        for language in itertools.islice(possible, _MAX_PIVOTS_TRIED):
+            try:
+                first = None
+                first = self._leg([model for model, _ in firsts], source, language)
+                second = first and self._leg([model for model, _ in seconds], language, target)
+            except InvalidArgumentError as exc:
+                # Of the pivot language itself, it does not concern the client.
+                is_own = exc.field == ("target" if first else "source") + "_language_code"
+                ambiguous = ambiguous or (exc if is_own else None)
+                continue
             # Not there and back again: "en-GB" to "en-US", say, with models for "en".
             if first and second and first.source.lower() != second.target.lower():
                 return Route((first, second))
+        if ambiguous is not None:
+            raise ambiguous
         return None
 
     def _pivot_languages(self) -> Sequence[str]:
@@ -161,6 +194,30 @@ class Router:
 def _are_same(models: Sequence[ServedModel], others: Sequence[ServedModel]) -> bool:
     return len(models) == len(others) and all(
         model is other for model, other in zip(models, others, strict=True)
+    )
+
+
+_Knowing = Sequence[tuple["ServedModel", str]]
+"""Models that know a language, with what they call it; "" if it could be several of theirs."""
+
+
+def _knowing(side: Side, code: str, models: Iterable[ServedModel]) -> _Knowing:
+    found = []
+    for model in models:
+        try:
+            found.append((model, model.directions.find(side, code)))
+        except DirectionError as exc:
+            if exc.choices:
+                found.append((model, ""))
+    return found
+
+
+def _is_between(code: str, firsts: _Knowing, seconds: _Knowing) -> bool:
+    """Whether some of `firsts` translate into a language, and some of `seconds` from it."""
+    return any(model.fits(source, code) for model, source in firsts) and any(
+        model.fits(shorter, target)
+        for model, target in seconds
+        for shorter in language_ranges(code)
     )
 
 

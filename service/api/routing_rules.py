@@ -11,6 +11,7 @@ from service.errors import StartupError
 
 # Characters of a language code; RFC 5646 has none over 35.
 _LONGEST_CODE = 64
+_MAX_SUBTAGS = 8  # beginnings of a code that are tried, of one side with all of the other
 _MAX_LISTED = 20  # names in a message, which is sent in a header
 _MAX_CODES = 8  # of a model among them
 # Preferred as a pivot unless the rules name others: most models translate from or into it.
@@ -155,7 +156,7 @@ def _described(directions: Directions) -> str:
 
 def language_ranges(code: str) -> Iterator[str]:
     """The code, then shorter and shorter beginnings of it (RFC 4647, section 3.4)."""
-    subtags = code.split("-") if len(code) <= _LONGEST_CODE else [code]
+    subtags = code.split("-", _MAX_SUBTAGS) if len(code) <= _LONGEST_CODE else [code]
     for count in range(len(subtags), 0, -1):
         if count == len(subtags) or len(subtags[count - 1]) > 1:
             yield "-".join(subtags[:count])

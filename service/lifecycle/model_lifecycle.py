@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import functools
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from pathlib import Path
 from typing import Generic, TypeVar
 
@@ -31,6 +31,9 @@ V = TypeVar("V", bound=ModelVersion)
 _OPEN_SECONDS = 900.0
 # The warm-up is a few short sentences: a model that takes longer hangs.
 _WARM_UP_SECONDS = 60.0
+# Before a sleeping model's bundle is opened again: `mv model old && mv new model` leaves the
+# directory missing for a moment, or changes it while it is read.
+_REOPEN_PAUSES_SECONDS = (0.1, 0.4)
 
 _log = logging.getLogger("dragoman.lifecycle")
 
@@ -212,8 +215,13 @@ class ModelLifecycle(Generic[V]):
         self._observer.on_reload(name, succeeded=True)
         return new
 
-    async def _open_and_prove(self, bundle: Path | None, allow_fewer_languages: bool) -> V:
-        """Another version, started and warm."""
+    async def _open_and_prove(
+        self,
+        bundle: Path | None,
+        allow_fewer_languages: bool,
+        pauses_seconds: Iterable[float] = (),
+    ) -> V:
+        """Another version, started and warm; opened again after each pause if it can't be."""
         present = self.current
         path = bundle or present.bundle
         if present.reopen is None or path is None:
@@ -221,9 +229,16 @@ class ModelLifecycle(Generic[V]):
                 "it runs in the server's own process (on a GPU, on a single core, or with "
                 "--in-process): restart the server to change it"
             )
+        reopen = functools.partial(present.reopen, path)
         try:
             async with asyncio.timeout(self._open_seconds):
-                new = await open_version(functools.partial(present.reopen, path))
+                for pause in pauses_seconds:
+                    with contextlib.suppress(StartupError):
+                        new = await open_version(reopen)
+                        break
+                    await asyncio.sleep(pause)
+                else:
+                    new = await open_version(reopen)
         except TimeoutError as exc:
             raise StartupError(f"it was not open after {self._open_seconds:.0f} s") from exc
         try:
@@ -306,7 +321,8 @@ class ModelLifecycle(Generic[V]):
             if self._serving is not None:  # it has been replaced meanwhile
                 return ""
             try:
-                self._take_over(await self._open_and_prove(None, allow_fewer_languages=False))
+                version = await self._open_and_prove(None, False, _REOPEN_PAUSES_SECONDS)
+                self._take_over(version)
             except DragomanError as exc:
                 _log.error("a model could not be woken", extra={"model": name, "error": str(exc)})
                 self._observer.on_wake(name, succeeded=False)

@@ -82,7 +82,9 @@ class Reloads(Generic[V]):
             UnavailableError: the server is shutting down.
         """
         if name and name not in self._models:
-            raise NotFoundError(f"there is no model {name!r}; there are: {', '.join(self._models)}")
+            raise NotFoundError(
+                f"there is no model {name[:64]!r}; there are: {', '.join(self._models)}"
+            )
         if bundle is not None and not name and len(self._models) > 1:
             raise InvalidArgumentError(
                 "name", f"is needed with a path; one of: {', '.join(self._models)}"

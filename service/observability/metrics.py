@@ -116,8 +116,12 @@ class ServerMetrics:
             "Time that a translation waited to be scored, including those never scored.",
             _CALL_BUCKETS,
         )
-        self.source_tokens = self._counter("dragoman_source_tokens", "Source tokens read.")
-        self.target_tokens = self._counter("dragoman_target_tokens", "Target tokens generated.")
+        self.source_tokens = self._counter(
+            "dragoman_source_tokens", "Source tokens read, those that name a language too."
+        )
+        self.target_tokens = self._counter(
+            "dragoman_target_tokens", "Target tokens generated, one that names a language too."
+        )
         self.wasted_tokens = self._counter(
             "dragoman_wasted_tokens",
             "Tokens generated for sentences that were cancelled, expired or failed.",

@@ -158,11 +158,11 @@ class TranslateOptions:
         """
         # Tokens that name the language are the model's own business: they count for no limit.
         start_ids = tokenizer.start_ids
-        most = limits.max_target_positions - len(start_ids)
-        limits, wanted = replace(limits, max_target_positions=most), self.max_new_tokens
-        if wanted is not None and not 1 <= wanted <= most:
+        most_new = limits.max_target_positions - len(start_ids)
+        limits, wanted = replace(limits, max_target_positions=most_new), self.max_new_tokens
+        if wanted is not None and not 1 <= wanted <= most_new:
             raise InvalidArgumentError(
-                "options.max_new_tokens", f"must be between 1 and {most:,}, not {wanted:,}"
+                "options.max_new_tokens", f"must be between 1 and {most_new:,}, not {wanted:,}"
             )
         most = self.search.beam_size
         count = 1 if self.num_hypotheses is None else self.num_hypotheses
@@ -172,18 +172,37 @@ class TranslateOptions:
                 f"must be between 1 and options.search.beam_size, {most}, not {count}",
             )
         try:
+            prefix_ids = self._prefix_ids(tokenizer)
+            longest = self._longest(len(prefix_ids), most_new) if wanted is None else wanted
+            suppressed = (*self.search.suppressed_ids, *self._suppressed_ids(tokenizer))
             search = replace(
                 self.search,
-                max_new_tokens=self.search.max_new_tokens if wanted is None else wanted,
+                max_new_tokens=longest,
                 num_hypotheses=count,
-                suppressed_ids=self.search.suppressed_ids + self._suppressed_ids(tokenizer),
-                prefix_ids=self._prefix_ids(tokenizer),
+                suppressed_ids=tuple(dict.fromkeys(suppressed)),
+                prefix_ids=prefix_ids,
             )
             search.check_fits(limits)
         except InvalidArgumentError as exc:
             named = InvalidArgumentError(_NAMES.get(exc.field, exc.field), exc.description)
             raise named.within("options.search") from exc
         return after(start_ids, search)
+
+    def _longest(self, num_forced: int, most: int) -> int | None:
+        """The model's own limit, raised where a request could not be met within it.
+
+        As without one, forced tokens come on top, and a request that demands more may end after.
+
+        Args:
+            num_forced: tokens of the prefix.
+            most: new tokens that the model can take.
+        """
+        usual, least = self.search.max_new_tokens, self.search.min_new_tokens
+        if usual is None:
+            return None
+        if num_forced >= usual:
+            usual += num_forced
+        return min(most, usual if least <= usual else least + 1)
 
     def _suppressed_ids(self, tokenizer: Tokenizer) -> tuple[int, ...]:
         ids = tuple(map(tokenizer.piece_to_id, self.suppressed_tokens))

@@ -176,3 +176,37 @@ async def test_a_server_whose_terminal_is_closed_ends(bundle_path: Path) -> None
         process.send_signal(signal.SIGHUP)
         await asyncio.to_thread(read_until, "not reloaded: its bundle is unchanged")
     assert await process.wait() == 0
+
+
+async def test_a_server_under_nohup_outlives_its_terminal(bundle_path: Path) -> None:
+    terminal, its_end = os.openpty()
+    log_reader, log_writer = os.pipe()
+
+    def nohup() -> None:
+        os.login_tty(its_end)
+        os.dup2(log_writer, 2)
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+
+    process = await dragoman(
+        *("serve", "--port", "0", "--metrics-port", "0", "--in-process", "--model", bundle_path),
+        *("--log-format", "json"),
+        preexec_fn=nohup,
+    )
+    os.close(its_end)
+    os.close(log_writer)
+    with os.fdopen(log_reader, "rb") as log:
+
+        def read_until(*messages: str) -> str:
+            for line in log:
+                if (message := json.loads(line)["message"]) in messages:
+                    return str(message)
+            return ""
+
+        await asyncio.to_thread(read_until, "serving")
+        os.close(terminal)
+        unchanged = "not reloaded: its bundle is unchanged"
+        seen = await asyncio.to_thread(read_until, unchanged, "draining")
+        process.terminate()
+        await asyncio.to_thread(log.read)
+    assert await process.wait() == 0
+    assert seen == unchanged

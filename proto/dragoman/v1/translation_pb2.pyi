@@ -930,9 +930,7 @@ class TranslateResponse(_message.Message):
     translated directly.
     """
     pivot_model: _builtins.str
-    """The name of the first model, which translated into the pivot language; empty without a pivot. It
-    can be the same as `model`.
-    """
+    """The name of the first model, which translated into the pivot language; empty without a pivot."""
     @_builtins.property
     def translations(self) -> _containers.RepeatedCompositeFieldContainer[Global___Translation]:
         """One for each of `contents`, in the same order."""

@@ -73,6 +73,22 @@ def test_a_manifest_s_search() -> None:
     assert default_search(bundle(**fields)).max_new_tokens == 64
 
 
+def test_a_default_that_the_request_does_not_set_gives_way(tokenizer: Tokenizer) -> None:
+    short = searched(tokenizer, max_new_tokens=1)
+    assert (short.min_new_tokens, short.max_new_tokens) == (1, 1)
+    assert searched(tokenizer, min_new_tokens=40).max_new_tokens == 41
+    assert searched(tokenizer, min_new_tokens=64).max_new_tokens == 64
+    forced = searched(tokenizer, target_prefix="a " * 35)
+    assert 30 <= len(forced.prefix_ids) < forced.max_new_tokens <= 64
+    seven = tokenizer.id_to_piece(7)
+    assert searched(tokenizer, suppressed_tokens=[seven]).suppressed_ids == (7, 8)
+    with pytest.raises(InvalidArgumentError, match="min_new_tokens"):  # the client's own
+        searched(tokenizer, max_new_tokens=1, min_new_tokens=2)
+    for bad in (0, -1, 65):
+        with pytest.raises(InvalidArgumentError, match="max_new_tokens"):
+            searched(tokenizer, max_new_tokens=bad)
+
+
 @pytest.mark.parametrize(
     ("name", "value"),
     [

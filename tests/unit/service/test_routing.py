@@ -184,3 +184,65 @@ def test_a_multilingual_model_takes_either_part_of_a_route() -> None:
     assert (names(out_of), out_of.pivot_language) == (["from-mg", "many"], "fr")
     with pytest.raises(NotFoundError, match=r"between en, de, fr, en to de, en to mg, mg to fr"):
         made.route("", "mg", "xx")
+
+
+CHOICES: list[tuple[str, str]] = []
+
+
+class CountedDirections(Directions):
+    """Records each choice of a direction, which takes time on the event loop."""
+
+    def choose(self, source: str, target: str) -> tuple[str, str]:
+        CHOICES.append((source, target))
+        return super().choose(source, target)
+
+
+@pytest.mark.parametrize("allowed", [True, False])
+@pytest.mark.parametrize(
+    ("source", "target"),
+    [("en", "xx"), ("xx", "en"), ("en", "en"), ("en-GB", "en-US"), ("-".join(["aa"] * 21), "en")],
+)
+def test_a_bad_code_costs_a_few_choices_with_many_languages(
+    source: str, target: str, allowed: bool
+) -> None:
+    codes = ("en", *(f"q{one}{two}" for one in "abcdefghijklmnopqrst" for two in "abcdefghij"))
+    many = CountedDirections(codes, codes)
+    nothing = cast(Any, None)
+    made = Registry([ServedModel("many", "1", many, "int8", "cpu", nothing, nothing)])
+    CHOICES.clear()
+    with pytest.raises(NotFoundError):
+        made.route("", source, target, allow_pivot=allowed)
+    assert len(CHOICES) <= 4
+
+
+def test_a_pivot_language_that_could_be_several_is_passed_over() -> None:
+    nothing = cast(Any, None)
+    chinese = Directions(("zh-Hans", "zh-Hant", "en"), ("en", "fr"))
+    models = [
+        model("a", "mg", "zh"),
+        ServedModel("chinese", "1", chinese, "int8", "cpu", nothing, nothing),
+        model("c", "zh", "es"),
+    ]
+    with pytest.raises(NotFoundError):
+        Registry(models).route("", "mg", "fr")
+    with pytest.raises(NotFoundError):
+        Registry(models, RoutingRules(pivot_languages=("zh",))).route("", "mg", "fr")
+    more = Registry([*models, model("d", "mg", "ar"), model("e", "ar", "fr")])
+    assert names(more.route("", "mg", "fr")) == ["d", "e"]
+
+
+def test_a_client_s_own_language_that_could_be_several_is_named() -> None:
+    nothing = cast(Any, None)
+    chinese = Directions(("zh-Hans", "zh-Hant", "en"), ("zh-Hans", "zh-Hant", "en"))
+    models = [
+        ServedModel("chinese", "1", chinese, "int8", "cpu", nothing, nothing),
+        model("a", "en", "mg"),
+        model("b", "mg", "en"),
+    ]
+    made = Registry(models)
+    for pair, field in ((("zh", "mg"), "source"), (("mg", "zh"), "target")):
+        with pytest.raises(InvalidArgumentError, match="zh-Hans, zh-Hant") as caught:
+            made.route("", *pair)
+        assert caught.value.field == f"{field}_language_code"
+    with pytest.raises(NotFoundError):
+        made.route("", "mg", "zh", allow_pivot=False)

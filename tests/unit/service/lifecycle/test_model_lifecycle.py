@@ -283,6 +283,15 @@ async def test_a_wake_that_fails_is_tried_again_with_the_next_call() -> None:
         assert seen.wakes == [False, True]
 
 
+async def test_a_wake_outlasts_the_moment_in_which_a_bundle_is_replaced() -> None:
+    places, seen = Places(Place("1")), Seen()
+    async with serving(places, seen) as lifecycle:
+        await lifecycle.sleep()
+        places[0].error, places[0].num_errors = StartupError("no such directory"), 2
+        assert await version_of_a_call(lifecycle) == "1"
+        assert seen.wakes == [True]
+
+
 async def test_a_model_with_a_call_stays_awake() -> None:
     places = Places(Place("1"))
     async with serving(places) as lifecycle:

@@ -63,6 +63,9 @@ async def test_a_name_is_needed_with_a_path_unless_there_is_one_model() -> None:
     async with reloads_of(**models) as reloads:
         with pytest.raises(InvalidArgumentError, match="name: is needed with a path"):
             await reloads.reload(bundle=Path("/1"))
+        with pytest.raises(NotFoundError) as caught:
+            await reloads.reload("x" * 100_000)
+        assert len(str(caught.value)) < 200
         with pytest.raises(NotFoundError, match="there are: a, b"):
             await reloads.reload("c")
     async with reloads_of(a=Places(Place("1"), Place("9"), name="a")) as reloads:
