@@ -38,11 +38,13 @@ class Imported:
         proof: of the bundle's graphs, against the imported network.
         agreement: of that network with `transformers`; None where it isn't installed.
         directions: of the bundle.
+        name: of the bundle.
     """
 
     proof: ParityReport
     agreement: TransformersComparison | None
     directions: Directions
+    name: str
 
 
 def import_directory(
@@ -119,7 +121,7 @@ def import_directory(
             raise ExportError(str(exc)) from exc
         proof = check_parity(bundle, model, sentences, threads=threads, on_progress=on_progress)
         _record(temporary / MANIFEST_FILE, proof)
-    return Imported(proof, agreement, directions)
+    return Imported(proof, agreement, directions, bundle.name)
 
 
 def _check_languages(languages: Sequence[str] | None) -> None:

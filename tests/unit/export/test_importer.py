@@ -180,6 +180,7 @@ def test_old_weights_of_pytorch(model: Path, tmp_path: Path) -> None:
         ],
     )
     assert result.exit_code == 0, result.output
+    assert f"{tmp_path / 'bundle'}: mine; fp32; en to zh-Hant;" in result.output.replace("\n", "")
     assert "tokens and logits are those of transformers" in " ".join(result.output.split())
     bundle = Bundle.load(tmp_path / "bundle")
     assert (bundle.name, bundle.source_language, bundle.target_language) == (
