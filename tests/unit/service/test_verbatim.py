@@ -156,11 +156,12 @@ def test_a_url_ends_where_another_script_begins() -> None:
     assert is_translatable("https://example.com。请看", "zh")
 
 
+@pytest.mark.parametrize("others", [["arb_Arab"], []])
 @pytest.mark.parametrize("asked", ["ar-Latn", "ar-latn", "arb_Latn"])
 def test_latin_text_is_translated_from_a_language_that_a_model_has_in_latin_script_too(
-    asked: str,
+    asked: str, others: list[str]
 ) -> None:
-    tags = language_tags(["arb_Arab", "arb_Latn", "eng_Latn"])
+    tags = language_tags([*others, "arb_Latn", "eng_Latn"])
     ids = {tag: number for number, tag in enumerate(tags)}
     source, _ = Directions(tuple(tags), tuple(tags), ids, "source", "target").choose(asked, "en")
     assert source == "ar-Latn"
