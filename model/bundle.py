@@ -334,7 +334,7 @@ class Bundle:
         for name in _ENTRIES["languages"]:
             code = manifest["languages"][name]
             if why := why_no_language(code):
-                raise broken_manifest(self.path, f"languages.{name}, {code!r}, {why}")
+                raise broken_manifest(self.path, f"languages.{name} {why}")
         self._check_directions()
         for name, value in manifest["special_ids"].items():
             if getattr(config, f"{name}_id", value) != value:
@@ -464,7 +464,9 @@ def why_no_language(code: str) -> str:
     if _LANGUAGE.fullmatch(code):
         return ""
     right = code.replace("_", "-")
-    return "is no BCP-47 code" + (f": write {right}" if _LANGUAGE.fullmatch(right) else "")
+    return "is no BCP-47 code" + (
+        f", {code!r}: write {right}" if _LANGUAGE.fullmatch(right) else ""
+    )
 
 
 def file_sha256(file: Path) -> str:
