@@ -96,7 +96,9 @@ def import_model(
     directions = imported.directions
     source, target = directions.first
     known = f"{source} to {target}" if directions.is_one else f"{directions.count} directions"
-    typer.echo(f"{output}: {precision}; {known}; {compared}; {describe(imported.proof)}")
+    typer.echo(
+        f"{output}: {imported.name}; {precision}; {known}; {compared}; {describe(imported.proof)}"
+    )
 
 
 def _codes(languages: str | None) -> list[str] | None:

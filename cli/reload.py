@@ -59,4 +59,5 @@ def reload(
         if model.was_replaced:
             typer.echo(f"{model.name}: version {model.previous_version} -> {model.version}")
         else:
-            typer.echo(f"{model.name}: unchanged, version {model.version}")
+            unchanged = f"its bundle is unchanged, version {model.version}"
+            typer.echo(f"model {model.name} was not replaced: {unchanged}")

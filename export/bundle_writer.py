@@ -15,6 +15,7 @@ from export.cache_graphs import build_cache_graphs
 from export.decoder_step_graph import build_decoder_step
 from export.encoder_graph import build_encoder
 from export.errors import ExportError
+from export.precisions import PRECISIONS
 from export.scoring_graph import build_scoring
 from export.shared_weights import SharedWeights
 from export.token_choice import token_groups
@@ -26,6 +27,7 @@ from model.bundle import (
     SENTENCEPIECE,
     WEIGHTS_FILE,
     installed_runtime_version,
+    why_no_name,
     write_manifest,
 )
 from model.config import AlignmentHead, ModelConfig, default_alignment_layer
@@ -96,6 +98,19 @@ class ExportOptions:
     model_card: Path | None = None
     resident: bool | None = None
     alignment_layer: int | None = None
+
+    def check(self) -> None:
+        """Refuse what needs no look at the model, before that is read.
+
+        Raises:
+            ExportError: no such precision, or a name that no bundle can have; names the option.
+        """
+        if self.precision not in PRECISIONS:
+            known = ", ".join(PRECISIONS)
+            raise ExportError(f"precision must be one of {known}, not {self.precision!r}")
+        for option, given in (("--name", self.name), ("--model-version", self.version)):
+            if given is not None and (why := why_no_name(given)):
+                raise ExportError(f"{option}: {given!r} {why}")
 
     @property
     def is_resident(self) -> bool:

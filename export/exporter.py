@@ -45,6 +45,8 @@ def export_checkpoint(
         ExportError: the model can't be exported, `output` is not a bundle, or the parity check
             failed.
     """
+    options.check()
+    check_output(output)
     loaded = load_checkpoint(checkpoint)
     source = ExportSource(
         loaded.config,
@@ -67,9 +69,8 @@ def export_checkpoint(
         )
 
 
-@contextlib.contextmanager
-def new_directory(path: Path) -> Iterator[Path]:
-    """A temporary directory that replaces `path` at the end, or is removed after an exception.
+def check_output(path: Path) -> None:
+    """Refuse a directory that no bundle can be written to.
 
     Raises:
         ExportError: `path` exists and is not a bundle, or contains other files than a bundle's.
@@ -81,6 +82,16 @@ def new_directory(path: Path) -> Iterator[Path]:
             f"{path / name} is in the way: it is not part of the bundle there, whose directory "
             f"would be replaced; move it or choose another directory"
         )
+
+
+@contextlib.contextmanager
+def new_directory(path: Path) -> Iterator[Path]:
+    """A temporary directory that replaces `path` at the end, or is removed after an exception.
+
+    Raises:
+        ExportError: as in `check_output`.
+    """
+    check_output(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
     try:

@@ -11,7 +11,7 @@ from typing import Any
 
 from export.bundle_writer import ExportOptions, ExportSource, write_bundle
 from export.errors import ExportError
-from export.exporter import new_directory
+from export.exporter import check_output, new_directory
 from export.huggingface.architectures import family_of, read_config, read_model
 from export.huggingface.comparison import (
     TransformersComparison,
@@ -26,7 +26,7 @@ from export.huggingface.vocabularies import read_all_vocabularies, read_vocabula
 from export.marian.configuration import is_marian, refuse_binary
 from export.marian.directory import MarianDirectory
 from export.parity import SENTENCES, OnProgress, ParityReport, check_parity
-from model.bundle import MANIFEST_FILE, Bundle, BundleError
+from model.bundle import MANIFEST_FILE, Bundle, BundleError, why_no_language
 from model.directions import Directions
 
 
@@ -38,11 +38,13 @@ class Imported:
         proof: of the bundle's graphs, against the imported network.
         agreement: of that network with `transformers`; None where it isn't installed.
         directions: of the bundle.
+        name: of the bundle.
     """
 
     proof: ParityReport
     agreement: TransformersComparison | None
     directions: Directions
+    name: str
 
 
 def import_directory(
@@ -75,6 +77,9 @@ def import_directory(
         ExportError: the model can't be read or isn't supported, `output` is something else than a
             bundle, or the bundle or the network differs from the model.
     """
+    options.check()
+    check_output(output)
+    _check_languages(languages)
     directory = _read_directory(path)
     family = family_of(directory)
     vocabularies = read_all_vocabularies(directory)
@@ -118,7 +123,19 @@ def import_directory(
             raise ExportError(str(exc)) from exc
         proof = check_parity(bundle, model, sentences, threads=threads, on_progress=on_progress)
         _record(temporary / MANIFEST_FILE, proof)
-    return Imported(proof, agreement, directions)
+    return Imported(proof, agreement, directions, bundle.name)
+
+
+def _check_languages(languages: Sequence[str] | None) -> None:
+    """Refuse what no bundle can have, before any file is read."""
+    seen = set[str]()
+    for code in languages or ():
+        if code.lower() in seen:
+            raise ExportError(f"--languages names {code!r} twice")
+        seen.add(code.lower())
+        # A source and a target are taken as they are; of more, the model may have its own names.
+        if len(languages or ()) == 2 and (why := why_no_language(code)):
+            raise ExportError(f"--languages: {code!r} {why}")
 
 
 def _named(

@@ -16,7 +16,7 @@ from export.torch_outputs import ForcedTranslation, TorchOutputs
 _GROSS = 2.0
 # If so many of the differing sentences begin to differ at a near-tie, the checkpoint is the cause.
 _MOSTLY = 0.75
-_REMEDY = "use another precision, or report a defect if this is fp32"
+_REMEDY = "use --precision fp32, or report a defect if this is fp32"
 _DEVIATIONS = 1.645  # 95 % of a normal distribution lie below
 
 

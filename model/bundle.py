@@ -313,18 +313,12 @@ class Bundle:
             if getattr(config, name) > largest:
                 raise broken_manifest(self.path, f"architecture.{name} is larger than {largest}")
         for name in ("name", "version"):
-            if not (_NAME.fullmatch(manifest[name]) and manifest[name].isprintable()):
-                raise broken_manifest(
-                    self.path,
-                    f"{name} is not 1 to 128 printable characters without slashes, a dot at the "
-                    f"beginning and spaces around",
-                )
+            if why := why_no_name(manifest[name]):
+                raise broken_manifest(self.path, f"{name} {why}")
         for name in _ENTRIES["languages"]:
             code = manifest["languages"][name]
-            if not _LANGUAGE.fullmatch(code):
-                right = code.replace("_", "-")
-                hint = f", {code!r}: write {right}" if _LANGUAGE.fullmatch(right) else ""
-                raise broken_manifest(self.path, f"languages.{name} is no BCP-47 code{hint}")
+            if why := why_no_language(code):
+                raise broken_manifest(self.path, f"languages.{name} {why}")
         self._check_directions()
         for name, value in manifest["special_ids"].items():
             if getattr(config, f"{name}_id", value) != value:
@@ -439,6 +433,26 @@ def write_manifest(directory: Path, manifest: Mapping[str, Any]) -> None:
     }
     text = json.dumps(complete, indent=2, ensure_ascii=False) + "\n"
     (directory / MANIFEST_FILE).write_text(text, encoding="utf-8")
+
+
+def why_no_name(name: str) -> str:
+    """What is wrong with a model's name or version; "" if nothing is."""
+    if _NAME.fullmatch(name) and name.isprintable():
+        return ""
+    return (
+        "is not 1 to 128 printable characters without slashes, a dot at the beginning and spaces "
+        "around"
+    )
+
+
+def why_no_language(code: str) -> str:
+    """What is wrong with a language's code; "" if nothing is."""
+    if _LANGUAGE.fullmatch(code):
+        return ""
+    right = code.replace("_", "-")
+    return "is no BCP-47 code" + (
+        f", {code!r}: write {right}" if _LANGUAGE.fullmatch(right) else ""
+    )
 
 
 def file_sha256(file: Path) -> str:

@@ -106,7 +106,8 @@ def language_tags(names: Iterable[str]) -> dict[str, str]:
 
     A tag is no longer than it must be: `deu_Latn` is de, and so are `de_DE` and `>>deu<<`. Where a
     model has a language in several scripts or regions, they are part of the tag (zh-Hans, zh-Hant);
-    one without them, or in the language's usual script, has the bare code. Where it has a language
+    one without them, or in the language's usual script, has the bare code. A script that is known
+    to be an unusual one is part of the tag where it is alone, too. Where a model has a language
     and a member of it (>>ara<<, >>arb<<), the member keeps its own code. Of two names of one
     language the first counts; one that is no language code is left out.
     """
@@ -122,7 +123,12 @@ def language_tags(names: Iterable[str]) -> dict[str, str]:
         # The bare code's first: one without subtags, or else one with the usual script alone.
         members.sort(key=lambda member: (bool(member[1].subtags), member[1].subtags != usual))
         for number, (name, language) in enumerate(members):
-            is_bare = len(members) == 1 or (number == 0 and language.subtags <= usual)
+            # A script that is not the usual one decides which letters are the language's own.
+            others = {subtag for subtag in language.subtags - usual if len(subtag) == 4}
+            is_unusual = bool(others) and code in _USUAL_SCRIPT
+            is_bare = (len(members) == 1 and not is_unusual) or (
+                number == 0 and language.subtags <= usual
+            )
             tag = code if is_bare else "-".join([code, *language.tag.split("-")[1:]])
             if _TAG.fullmatch(tag.lower()):
                 tags.setdefault(tag, name)

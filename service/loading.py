@@ -54,7 +54,7 @@ def load_models(settings: Settings, metrics: ServerMetrics) -> Registry:
     paths = _distinct(settings.model or shipped_models())
     rules = RoutingRules(settings.default, not settings.no_pivot, settings.pivot_languages)
     bundles = [_manifest(path) for path in paths]
-    check_names(bundles)  # and the rules, before any model takes its time to load
+    check_names(bundles, paths)  # and the rules, before any model takes its time to load
     rules.resolved(bundles)
     if settings.device == "cpu":  # a GPU's rows follow from its free memory
         check_memory(bundles, settings, own_process=_has_own_process(settings))

@@ -161,6 +161,8 @@ def read_config(directory: ModelDirectory, num_pieces: int, unk_id: int) -> Mode
         return config
     except KeyError as exc:
         raise ExportError(f"{file}: there is no field {exc}") from exc
+    except ExportError:
+        raise  # names the file, and is a ValueError
     except (ConfigError, TypeError, ValueError, OverflowError) as exc:
         raise ExportError(f"{file}: {exc}") from exc
 
@@ -218,6 +220,9 @@ class _Weights:
 
     def states(self) -> dict[str, Tensor]:
         for name, tensor in self._directory.tensors():
+            # The sum needs no memory, and hides neither: inf - inf is NaN.
+            if tensor.is_floating_point() and not tensor.sum().isfinite():
+                self._refuse_if_not_finite(name, tensor)
             self._add(name.removeprefix("model."), tensor)
         self._add_embeddings()
         self._add_positions()
@@ -244,6 +249,13 @@ class _Weights:
             self._matrices[name] = tensor
         else:
             self._states[name] = tensor  # which is no name of ours, and is reported as such
+
+    def _refuse_if_not_finite(self, name: str, tensor: Tensor) -> None:
+        if not tensor.isfinite().all():
+            kind = "NaN" if tensor.isnan().any() else "infinite numbers"
+            raise ExportError(
+                f"{self._directory.path}: the weight {name!r} holds {kind}: download it again"
+            )
 
     def _add_embeddings(self) -> None:
         config, width, fields = self._config, self._config.d_model, self._directory.config

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,7 @@ from export.errors import ExportError
 from model.bundle import file_sha256
 
 CONFIG_FILE = "config.json"
+_POINTER = b"version https://git-lfs.github.com/spec"
 _SAFETENSORS, _PICKLED = "model.safetensors", "pytorch_model.bin"
 
 
@@ -61,6 +63,7 @@ class ModelDirectory:
         file = self.path / name
         if not file.is_file():
             raise ExportError(f"{file} is missing: download it to the model's other files")
+        refuse_pointer(file)
         return file
 
     def content(self, name: str) -> bytes:
@@ -93,7 +96,7 @@ class ModelDirectory:
     def _weight_files(self) -> list[Path]:
         for name in (_SAFETENSORS, _PICKLED):
             if (self.path / name).is_file():
-                return [self.path / name]
+                return [self.file(name)]
             index = self.path / f"{name}.index.json"
             if index.is_file():
                 parts = read_json(index).get("weight_map")
@@ -106,12 +109,28 @@ class ModelDirectory:
         raise ExportError(f"{self.path} has neither {_SAFETENSORS} nor {_PICKLED}")
 
 
+def refuse_pointer(file: Path) -> None:
+    """Refuse a file of which `git clone` without Git LFS fetched only the checksum.
+
+    Raises:
+        ExportError: it is one, or can't be read; names it.
+    """
+    try:
+        with file.open("rb") as reader:
+            is_pointer = reader.read(len(_POINTER)) == _POINTER
+    except OSError as exc:
+        raise ExportError(f"{file}: {exc.strerror}") from exc
+    if is_pointer:
+        raise ExportError(f"{file} is a Git LFS pointer, not the file itself: run git lfs pull")
+
+
 def read_json(file: Path) -> dict[str, Any]:
     """A JSON object.
 
     Raises:
         ExportError: the file can't be read or is something else; names it.
     """
+    refuse_pointer(file)
     try:
         return parse_json(file.read_bytes(), file)
     except OSError as exc:
@@ -149,7 +168,8 @@ def _read_safetensors(file: Path) -> Iterator[tuple[str, Tensor]]:
 
 def _read_pickled(file: Path) -> Iterator[tuple[str, Tensor]]:
     try:  # weights_only: a pickle could hold code, which is never run
-        tensors = torch.load(file, map_location="cpu", weights_only=True)
+        with warnings.catch_warnings(action="ignore"):  # the error says more than the warning
+            tensors = torch.load(file, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as exc:
         raise ExportError(
             f"{file} holds something else than weights, or is damaged; nothing of it was run. Use "

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from export.errors import ExportError
-from export.huggingface.directory import ModelDirectory
+from export.huggingface.directory import CONFIG_FILE, ModelDirectory
 from model.config import ModelConfig
 from model.search_limits import MAX_ROWS, SearchLimitError, check_search, check_search_fits
 
+_FILE = "generation_config.json"
 _EARLY_STOPPING = {False: "heuristic", None: "heuristic", True: "first", "never": "never"}
 # Fields that would make it another search, with the values at which they do not.
 _UNSUPPORTED: dict[str, tuple[Any, ...]] = {
@@ -170,4 +171,10 @@ def _forbidden(directory: ModelDirectory) -> dict[str, Any]:
 
 
 def _refuse(directory: ModelDirectory, name: str) -> None:
-    raise ExportError(f"{directory.path}: {name} {directory.generation[name]!r} is not supported")
+    # Old versions wrote it into config.json, and native Marian has neither.
+    files = (directory.path / _FILE, directory.path / CONFIG_FILE)
+    file = next((file for file in files if file.is_file()), directory.path)
+    raise ExportError(
+        f"{file}: {name} {directory.generation[name]!r} is not supported: remove the field to "
+        f"import the model without it"
+    )

@@ -40,6 +40,7 @@ def locate(source: str, revision: str | None = None) -> tuple[Path, dict[str, An
     except Exception as exc:  # the library lets through whatever its HTTP client raises
         reason = str(exc).strip().partition("\n")[0]
         raise ExportError(
-            f"there is no directory {source}, and the Hugging Face hub gave no model: {reason}"
+            f"there is no directory {source}, and the Hugging Face hub gave no model (no "
+            f"network?): {reason}"
         ) from exc
     return Path(found), {"hub": source, "revision": commit}

@@ -88,7 +88,7 @@ class Vocabularies:
         try:
             return PieceTokenizer(self.source, config, PieceTokenizer(self.target, config))
         except TokenizerError as exc:
-            raise ExportError(f"source.spm or target.spm: {exc}") from exc
+            raise ExportError(f"the tokenizer: {exc}") from exc
 
 
 def read_vocabularies(directory: ModelDirectory, source: str, target: str) -> Vocabularies:
@@ -160,8 +160,8 @@ def _read_marian(directory: ModelDirectory) -> Vocabularies:
             raise ExportError(f"{directory.path}: {piece!r} has other ids in its two vocabularies")
     if "<unk>" not in source_ids:
         raise ExportError(f"{directory.path / 'vocab.json'} has no '<unk>'")
-    source_model = directory.content("source.spm")
-    target_model = directory.content("target.spm")
+    source_model = _read_sentencepiece(directory, "source.spm")
+    target_model = _read_sentencepiece(directory, "target.spm")
     names = [piece for piece in source_ids if piece.startswith(">>") and piece.endswith("<<")]
     special_ids = [source_ids[name] for name in names]
     return Vocabularies(
@@ -170,6 +170,15 @@ def _read_marian(directory: ModelDirectory) -> Vocabularies:
         source_ids["<unk>"],
         {name: source_ids[name] for name in names},
     )
+
+
+def _read_sentencepiece(directory: ModelDirectory, name: str) -> bytes:
+    content = directory.content(name)
+    try:
+        sentencepiece.SentencePieceProcessor().LoadFromSerializedProto(content)
+    except RuntimeError as exc:
+        raise ExportError(f"{directory.path / name} is not a SentencePiece model") from exc
+    return content
 
 
 def _read_m2m(directory: ModelDirectory) -> Vocabularies:
@@ -214,7 +223,7 @@ def _multilingual(
     special: Mapping[str, int],
 ) -> Vocabularies:
     """[source language] text: and [target language] opens the translation."""
-    model, pieces = directory.content(_SENTENCEPIECE), _by_id(ids)
+    model, pieces = _read_sentencepiece(directory, _SENTENCEPIECE), _by_id(ids)
     special_ids = sorted({*special.values(), *languages.values()})
     vocabulary = PieceVocabulary(model, pieces, special_ids=special_ids)
     return Vocabularies(vocabulary, vocabulary, ids["<unk>"], languages, opens_target=True)

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from export.errors import ExportError
+from export.huggingface.directory import refuse_pointer
 
 OPTIONS_ARRAY = "special:model.yml"
 
@@ -186,6 +187,7 @@ def open_npz(file: Path) -> Any:
     Raises:
         ExportError: it can't be read.
     """
+    refuse_pointer(file)
     try:
         return np.load(file, allow_pickle=False)
     except OSError as exc:

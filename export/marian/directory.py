@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from export.errors import ExportError
-from export.huggingface.directory import ModelDirectory
+from export.huggingface.directory import ModelDirectory, refuse_pointer
 from export.layers import NEVER
 from export.marian.configuration import (
     MarianFiles,
@@ -194,6 +194,7 @@ def _sentencepiece(path: Path, side: str, vocabulary: Path) -> bytes:
             f"{file} is missing: texts are cut by SentencePiece models, others ({side}.bpe, say) "
             f"are not supported"
         )
+    refuse_pointer(file)
     return file.read_bytes()
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import sentencepiece
 
 from export.errors import ExportError
-from export.huggingface.directory import read_json
+from export.huggingface.directory import read_json, refuse_pointer
 
 _LINE = re.compile(r"""("(?:[^"\\]|\\.)*"|'(?:[^']|'')*'|.+?)\s*:\s+([0-9]+)\s*""", re.DOTALL)
 _ESCAPE = re.compile(r"\\(x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|.)", re.DOTALL)
@@ -37,6 +37,7 @@ def read_pieces(file: Path) -> dict[str, int]:
     Raises:
         ExportError: it can't be read; names the line.
     """
+    refuse_pointer(file)
     if file.suffix == ".spm":
         ids = _of_sentencepiece(file)
     else:

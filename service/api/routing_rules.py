@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
 
 from model.directions import Directions
@@ -80,19 +81,29 @@ class ResolvedRules:
     pivot_languages: tuple[str, ...]
 
 
-def check_names(models: Iterable[TranslatingModel]) -> None:
-    """Raise StartupError if there is no model, or there are two of one name."""
-    names: set[str] = set()
-    for model in models:
+def check_names(models: Sequence[TranslatingModel], paths: Sequence[Path] = ()) -> None:
+    """Raise StartupError if there is no model, or there are two of one name.
+
+    Args:
+        models: of a server.
+        paths: of their bundles, in the same order, for the message.
+    """
+    names: list[str] = []
+    for index, model in enumerate(models):
         if model.name in names:
+            where = ""
+            if paths:
+                where = f" ({paths[names.index(model.name)]} and {paths[index]})"
             raise StartupError(
-                f"two models are called {model.name!r}, and requests choose by name: serve "
-                "only one of them, or export one again with `dragoman export --name`"
+                f"two models are called {model.name!r}{where}, and requests choose by name: serve "
+                "only one of them, or make one again with `dragoman export --name` or `dragoman "
+                "import --name`"
             )
-        names.add(model.name)
+        names.append(model.name)
     if not names:
         raise StartupError(
-            "no model to serve: name a bundle directory with --model (`dragoman export` makes one)"
+            "no model to serve: name a bundle directory with --model (`dragoman export` and "
+            "`dragoman import` make one)"
         )
 
 

@@ -37,7 +37,8 @@ def test_two_models_of_one_name_are_refused_before_either_is_loaded(
 ) -> None:
     shutil.copytree(bundle_path, tmp_path / "copy")
     caplog.set_level("INFO")
-    with pytest.raises(StartupError, match="two models are called 'tiny'"):
+    both = f"two models are called 'tiny' .{bundle_path} and {tmp_path / 'copy'}.*import --name"
+    with pytest.raises(StartupError, match=both):
         load_models(any_ports(model=(bundle_path, tmp_path / "copy")), ServerMetrics())
     assert caplog.messages == []
 

@@ -58,6 +58,9 @@ def versions(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     return folder / "1", folder / "2"
 
 
+UNCHANGED = "model tiny was not replaced: its bundle is unchanged, version {}"
+
+
 async def reload(server: Running, *arguments: str | Path) -> tuple[int, str]:
     """Run `dragoman reload`; its status, and what it prints."""
     words = ["reload", "--admin", f"127.0.0.1:{server.server.admin_port}", *map(str, arguments)]
@@ -161,11 +164,11 @@ async def test_the_command_reloads_what_changed_and_follows_a_symbolic_link(
     link.symlink_to(versions[0])
     limits = {"max_texts": 1, "max_characters": 5}  # which hold for the warm-up too
     async with running_bundle(link, admin_port=0, **limits) as server:
-        assert await reload(server) == (0, "tiny: unchanged, version 1")
+        assert await reload(server) == (0, UNCHANGED.format(1))
         prepared.symlink_to(versions[1])
         prepared.rename(link)
         assert await reload(server) == (0, "tiny: version 1 -> 2")
-        assert await reload(server) == (0, "tiny: unchanged, version 2")
+        assert await reload(server) == (0, UNCHANGED.format(2))
 
 
 async def test_only_the_admin_port_has_the_admin_service(bundle_path: Path) -> None:
@@ -178,7 +181,7 @@ async def test_only_the_admin_port_has_the_admin_service(bundle_path: Path) -> N
                 admin_pb2.ReloadModelRequest()
             )
         assert caught.value.code() is grpc.StatusCode.UNIMPLEMENTED
-        assert await reload(server) == (0, "tiny: unchanged, version 1")
+        assert await reload(server) == (0, UNCHANGED.format(1))
         status, said = await reload(server, "tiny")
         assert status == 1
         assert "restart the server to change it" in said

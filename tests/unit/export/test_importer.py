@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import pickle
 import shutil
@@ -71,6 +72,11 @@ def link(file: Path, target: Path) -> None:
     file.symlink_to(target)
 
 
+def to_pointer(name: str, path: Path) -> None:
+    oid = "oid sha256:0000\nsize 1\n"
+    (path / name).write_text(f"version https://git-lfs.github.com/spec/v1\n{oid}")
+
+
 NORM = "model.encoder.layers.0.final_layer_norm.weight"
 BAD: list[tuple[str, Callable[[Path], object]]] = [
     ("has no config.json", lambda p: (p / "config.json").unlink()),
@@ -82,7 +88,10 @@ BAD: list[tuple[str, Callable[[Path], object]]] = [
     ("num_heads", lambda p: edit(p / "config.json", **dict.fromkeys(
         ("encoder_attention_heads", "decoder_attention_heads"), 5))),
     ("source.spm is missing", lambda p: (p / "source.spm").unlink()),
-    ("source.spm or target.spm", lambda p: (p / "target.spm").write_bytes(b"no model")),
+    ("target.spm is not a SentencePiece model", lambda p: (
+        p / "target.spm").write_bytes(b"no model")),
+    *((f"bad/{name} is a Git LFS pointer.*run git lfs pull", functools.partial(to_pointer, name))
+      for name in ("model.safetensors", "source.spm", "vocab.json", "config.json")),
     ("vocab.json is missing", lambda p: (p / "vocab.json").unlink()),
     ("does not give every piece an id", lambda p: edit(p / "vocab.json", new="1")),
     ("neither model.safetensors nor", lambda p: (p / "model.safetensors").unlink()),
@@ -92,15 +101,23 @@ BAD: list[tuple[str, Callable[[Path], object]]] = [
     ("is missing", lambda p: change_tensors(p, lambda t: t.pop(NORM))),
     ("is unknown", lambda p: change_tensors(p, lambda t: t.update(extra=torch.zeros(1)))),
     ("has shape", lambda p: change_tensors(p, lambda t: t.update({NORM: torch.zeros(3)}))),
+    ("^[^:]*bad: the tokenizer has", lambda p: edit(
+        p / "config.json", vocab_size=100, decoder_vocab_size=100)),
     ("vocab_size in config.json is 100", lambda p: edit(
         p / "config.json", vocab_size=100, decoder_vocab_size=100)),
     ("says .210, 32.", lambda p: edit(p / "config.json", vocab_size=210)),
+    ("final_layer_norm.weight' holds NaN", lambda p: change_tensors(
+        p, lambda t: t[NORM].fill_(torch.nan))),
+    ("final_layer_norm.weight' holds infinite", lambda p: change_tensors(
+        p, lambda t: t[NORM][0].fill_(torch.inf))),
     ("one matrix, but they differ", lambda p: change_tensors(
         p, lambda t: t.update({"lm_head.weight": t["model.shared.weight"] + 1}))),
     ("nothing of it was run", lambda p: only_pickled(p, Malicious())),
     ("is not a tensor", lambda p: only_pickled(p, {"weight": 1})),
     ("bad_words_ids of several", lambda p: edit(
         p / "generation_config.json", bad_words_ids=[[1, 2]])),
+    ("generation_config.json: do_sample True is not supported: remove the field", lambda p: edit(
+        p / "generation_config.json", do_sample=True)),
     ("early_stopping 'soon'", lambda p: edit(
         p / "generation_config.json", early_stopping="soon")),
     ("which languages", lambda p: edit(p / "tokenizer_config.json", source_lang=None)),
@@ -125,6 +142,7 @@ BAD: list[tuple[str, Callable[[Path], object]]] = [
 ]  # fmt: skip
 
 
+@pytest.mark.filterwarnings("error")  # a user would read them before the message
 @pytest.mark.parametrize(("message", "spoil"), BAD, ids=[message for message, _ in BAD])
 def test_bad_directories(
     model: Path,
@@ -176,6 +194,7 @@ def test_old_weights_of_pytorch(model: Path, tmp_path: Path) -> None:
         ],
     )
     assert result.exit_code == 0, result.output
+    assert f"{tmp_path / 'bundle'}: mine; fp32; en to zh-Hant;" in result.output.replace("\n", "")
     assert "tokens and logits are those of transformers" in " ".join(result.output.split())
     bundle = Bundle.load(tmp_path / "bundle")
     assert (bundle.name, bundle.source_language, bundle.target_language) == (
@@ -234,6 +253,29 @@ def test_the_command_refuses_in_one_line(model: Path, tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--precision", "int4"], "precision must be one of fp32, fp16, int8, not 'int4'"),
+        (["--name", "my model/1"], "--name: 'my model/1' is not 1 to 128"),
+        (["--model-version", ""], "--model-version: '' is not 1 to 128"),
+        (["--languages", "en,de,EN"], "--languages names 'EN' twice"),
+        (["--languages", "en,de_DE"], "write de-DE"),
+        (["--output", "."], "is in the way"),
+    ],
+)
+def test_options_are_checked_before_any_file_is_read(
+    tmp_path: Path, arguments: list[str], message: str
+) -> None:
+    nowhere, output = str(tmp_path / "nowhere"), str(tmp_path / "out")
+    result = CliRunner().invoke(app, ["import", nowhere, "--output", output, *arguments])
+    said = " ".join(result.output.split())
+    assert result.exit_code == 1
+    assert message in said
+    assert "copy the bundle" not in said
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_serving_a_hugging_face_directory_says_what_to_run(model: Path) -> None:
     with pytest.raises(BundleMissingError, match="dragoman import"):
         Bundle.load(model)
@@ -263,7 +305,7 @@ def test_names_on_the_hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> No
         raise OSError("no network\nat all")
 
     monkeypatch.setattr(Api, "model_info", unreachable)
-    with pytest.raises(ExportError, match=r"hub gave no model: no network$"):
+    with pytest.raises(ExportError, match=r"hub gave no model .no network[?].: no network$"):
         locate("Helsinki-NLP/opus-mt-en-de")
 
 

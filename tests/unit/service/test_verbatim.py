@@ -9,6 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from model.directions import Directions
+from model.languages import language_tags
 from service.translation.verbatim import is_translatable
 
 SENTENCES = [
@@ -140,6 +142,7 @@ def test_of_an_unknown_language_any_letter_counts(text: str, language: str) -> N
         ("ko", "안녕", "Hello"),
         ("zh-Hant", "你好", "Hello"),
         ("sr-Latn", "Zdravo", "Здраво"),
+        ("ar-Latn", "Marhaban ya sadiqi.", "مرحبا يا صديقي."),
         ("sr-Cyrl", "Здраво", "Zdravo"),
     ],
 )
@@ -151,3 +154,15 @@ def test_another_script_is_copied(language: str, own: str, foreign: str) -> None
 
 def test_a_url_ends_where_another_script_begins() -> None:
     assert is_translatable("https://example.com。请看", "zh")
+
+
+@pytest.mark.parametrize("others", [["arb_Arab"], []])
+@pytest.mark.parametrize("asked", ["ar-Latn", "ar-latn", "arb_Latn"])
+def test_latin_text_is_translated_from_a_language_that_a_model_has_in_latin_script_too(
+    asked: str, others: list[str]
+) -> None:
+    tags = language_tags([*others, "arb_Latn", "eng_Latn"])
+    ids = {tag: number for number, tag in enumerate(tags)}
+    source, _ = Directions(tuple(tags), tuple(tags), ids, "source", "target").choose(asked, "en")
+    assert source == "ar-Latn"
+    assert is_translatable("Marhaban ya sadiqi.", source)
