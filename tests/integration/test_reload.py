@@ -247,7 +247,7 @@ async def test_calls_wait_for_a_model_that_wakes_until_their_deadline(
     """If it can't be opened, they end with UNAVAILABLE and the reason."""
     settings, metrics = any_ports(), ServerMetrics()
     may_open, is_opening = threading.Event(), threading.Event()
-    errors = [StartupError("weights.bin is missing")]
+    errors = [StartupError("weights.bin is missing")] * 3  # a wake opens it up to three times
 
     def model() -> ServedModel:
         return served(fake_runner(tokenizer), tokenizer, settings, metrics)
