@@ -69,6 +69,11 @@ class Tokenizer:
             raise TokenizerError(f"{path} is not a SentencePiece model") from exc
 
     @property
+    def num_hidden(self) -> tuple[int, int]:
+        """Tokens of languages at the beginning of a source and of a target, which don't count."""
+        return len(self.prefix_ids), len(self.target.start_ids)
+
+    @property
     def prefix_ids(self) -> tuple[int, ...]:
         """What `encode` puts before every text that isn't blank: tokens of languages."""
         return ()

@@ -86,7 +86,7 @@ class EngineCall:
         self._engine = engine
         self._opening = options
         start_ids = tokenizer.target.start_ids
-        self._num_hidden = (len(tokenizer.prefix_ids), len(start_ids))
+        self._num_hidden = tokenizer.num_hidden
         same = options.prefix_ids == start_ids
         self._options = options if same else replace(options, prefix_ids=start_ids)
         self._shared: dict[str, Any] = {**shared, "priority": priority}

@@ -99,7 +99,7 @@ class PairScorer:
         self._preparer = preparer
         self._limits = limits
         # Tokens at the beginning of both sides that name languages, and don't count.
-        self._num_hidden = (len(tokenizer.prefix_ids), len(tokenizer.target.start_ids))
+        self._num_hidden = tokenizer.num_hidden
 
     async def score(
         self,

@@ -91,7 +91,7 @@ class Translator:
         engine = self._engine
         self.tokenizer = tokenizer
         self.preparer = preparer
-        self._num_hidden = (len(tokenizer.prefix_ids), len(tokenizer.target.start_ids))
+        self._num_hidden = tokenizer.num_hidden
         self._search_options = functools.lru_cache(_MAX_OPTIONS_KEPT)(
             functools.partial(
                 TranslateOptions.search_options, limits=engine.widest, tokenizer=tokenizer.target
