@@ -24,7 +24,7 @@ from service.api.conversions import (
 from service.api.registry import Registry, ServedModel
 from service.api.routing import Route
 from service.api.status import code_of
-from service.errors import InvalidArgumentError, UnavailableError
+from service.errors import FailedPreconditionError, InvalidArgumentError, UnavailableError
 from service.lifecycle.interface import ModelState
 from service.observability.metrics import ServerMetrics
 from service.translation.engine_call import CallArguments
@@ -108,6 +108,12 @@ class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
         response = pb.ScoreResponse(model=route.model.name)
         await self._answer(response, results, add_score, call)
         return response
+
+    async def GetAttention(
+        self, request: pb.AttentionRequest, context: Context
+    ) -> pb.AttentionResponse:
+        """Refuse: attention weights are not served yet."""
+        raise FailedPreconditionError("this server does not serve attention weights yet")
 
     async def ListModels(
         self, request: pb.ListModelsRequest, context: Context
