@@ -41,19 +41,23 @@ class HttpServer:
         app: answers requests.
         host, port: the address to bind; port 0 is any.
         limits: of connections.
+        max_connections: at a time; less if there are few descriptors. The last eighth is for hosts
+            with few of them.
 
     Attributes:
         port: the bound port, once started.
-        max_connections: at a time.
+        max_connections: at a time, as it is.
     """
 
-    def __init__(self, app: HttpApp, host: str, port: int, limits: HttpLimits) -> None:
+    def __init__(
+        self, app: HttpApp, host: str, port: int, limits: HttpLimits, max_connections: int
+    ) -> None:
         self.port = port
-        self.max_connections = min(MAX_CONNECTIONS, descriptors.max_connections() // _SHARE)
+        self.max_connections = min(max_connections, descriptors.max_connections() // _SHARE)
         self._app = app
         self._host = host
         self._state = ServerState()
-        self._server: asyncio.Server
+        self._server: asyncio.Server | None = None
         config = Config(
             app,
             lifespan="off",
@@ -79,10 +83,12 @@ class HttpServer:
         host: str,
         port: int,
         limits: HttpLimits | None = None,
+        max_connections: int = MAX_CONNECTIONS,
     ) -> HttpServer:
         """A server of the page, and of the calls that `servicer` answers."""
         limits = limits or HttpLimits()
-        return cls(HttpApp(servicer, tracker, why_not_ready, limits), host, port, limits)
+        app = HttpApp(servicer, tracker, why_not_ready, limits)
+        return cls(app, host, port, limits, max_connections)
 
     @property
     def url(self) -> str:
@@ -114,7 +120,7 @@ class HttpServer:
 
     async def stop(self, seconds: float) -> None:
         """Accept no connections, and wait for the answers in progress, within `seconds`."""
-        self._server.close()
+        self._stop_listening()
         for connection in list(self._state.connections):
             connection.shutdown()
         if self._state.tasks:
@@ -122,9 +128,13 @@ class HttpServer:
 
     def close(self) -> None:
         """Close all connections."""
-        self._server.close()
+        self._stop_listening()
         for connection in list(self._state.connections):
             connection.transport.abort()
+
+    def _stop_listening(self) -> None:
+        if self._server is not None:
+            self._server.close()
 
 
 class _Connection(H11Protocol):

@@ -2,9 +2,10 @@
 
 /** An answer that is an error: the server's google.rpc.Status, or that no server answered. */
 export class ApiError extends Error {
-  constructor(message, { http = 0, retrySeconds = null } = {}) {
+  constructor(message, { http = 0, code = 0, retrySeconds = null } = {}) {
     super(message);
     this.http = http; // 0: no answer
+    this.code = code; // of google.rpc.Code
     this.retrySeconds = retrySeconds;
   }
 }
@@ -24,7 +25,7 @@ export async function* stream(path, message, signal) {
   const response = await request(path, { ...posting(message), signal });
   for await (const { name, data } of events(response.body.pipeThrough(new TextDecoderStream()))) {
     const answer = JSON.parse(data);
-    if (name === "error") throw new ApiError(answer.message, { http: response.status });
+    if (name === "error") throw new ApiError(answer.message, { http: response.status, code: answer.code });
     yield answer;
   }
 }
@@ -50,6 +51,7 @@ async function request(path, options) {
   const seconds = Number.parseFloat(response.headers.get("retry-after"));
   throw new ApiError(status.message || `The server answered ${response.status}.`, {
     http: response.status,
+    code: status.code ?? 0,
     retrySeconds: Number.isNaN(seconds) ? null : seconds,
   });
 }

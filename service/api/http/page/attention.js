@@ -1,8 +1,10 @@
 // Attention weights of a text and its translation: fetched once for each kind, then chosen from.
 
-import { ApiError, post } from "./api.js";
+import { post } from "./api.js";
 import { byWords, groups, joined, labelOf, matrixOf, mean, wordsOf } from "./matrix.js";
 
+const INVALID_ARGUMENT = 3;
+const FAILED_PRECONDITION = 9;
 const KINDS = {
   cross: "ATTENTION_KIND_CROSS",
   encoder: "ATTENTION_KIND_ENCODER_SELF",
@@ -20,12 +22,17 @@ export class Attention {
   /** Fetch a kind, if it isn't there yet. */
   async load(kind, signal) {
     if (this.kinds.has(kind) || this.isLimited) return;
+    this.kinds.set(kind, await this.#answerTo(kind, signal));
+  }
+
+  async #answerTo(kind, signal) {
     try {
-      this.kinds.set(kind, await this.#fetch(kind, {}, signal));
+      return await this.#fetch(kind, {}, signal);
     } catch (error) {
-      if (!(error instanceof ApiError) || error.http !== 400) throw error;
-      this.kinds.set(kind, await this.#less(kind, error, signal));
+      if (error.code === FAILED_PRECONDITION) return this.#alignment(error, signal);
+      if (error.code !== INVALID_ARGUMENT) throw error;
     }
+    return this.#fetch(kind, { averageHeads: true }, signal); // a long pair
   }
 
   #fetch(kind, options, signal) {
@@ -33,16 +40,12 @@ export class Attention {
     return post("/v1/attention", message, signal);
   }
 
-  /** What there is of a long pair, or of a model without attention weights. */
-  async #less(kind, error, signal) {
-    try {
-      return await this.#fetch(kind, { averageHeads: true }, signal);
-    } catch (again) {
-      if (!(again instanceof ApiError) || again.http !== 400) throw again;
-    }
+  /** What there is of a model whose bundle has no attention weights. */
+  async #alignment(error, signal) {
     const { sourceText, translatedText, ...languages } = this.pair;
     const options = { returnAlignments: "ALIGNMENT_KIND_SOFT" };
-    const answer = await post("/v1/score", { ...languages, pairs: [{ sourceText, translatedText }], options }, signal);
+    const pairs = [{ sourceText, translatedText }];
+    const answer = await post("/v1/score", { ...languages, pairs, options }, signal);
     const [score] = answer.scores;
     if (!score.alignment) throw error;
     this.isLimited = true;

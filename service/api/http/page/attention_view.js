@@ -5,7 +5,8 @@ import { cellAt, draw, drawScale, drawSmall } from "./heatmap.js";
 import { directionOf, nameOf } from "./languages.js";
 
 const $ = (id) => document.getElementById(id);
-const MOST = 3; // words that a description names
+const MOST = 3; // words that a description names, each with at least this weight
+const LEAST = 0.01;
 const NONE = { row: -1, column: -1 };
 
 /** Shows the attention of one pair at a time. `state` has kind, layer, head and unit. */
@@ -182,7 +183,7 @@ export class AttentionView {
     const most = line
       .map((weight, at) => ({ weight, text: others[at].text }))
       .sort((a, b) => b.weight - a.weight)
-      .slice(0, MOST)
+      .filter(({ weight }, at) => !at || (at < MOST && weight >= LEAST))
       .map(({ weight, text }) => `${text} ${percent(weight)}`);
     return `${side === "row" ? "attends to" : "gets from"} ${most.join(", ")}`;
   }
