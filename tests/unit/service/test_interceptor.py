@@ -59,6 +59,9 @@ class ScriptedService(translation_pb2_grpc.TranslationServiceServicer):
     async def Score(self, request: Any, context: Any) -> Any:
         return pb.ScoreResponse()
 
+    async def GetAttention(self, request: Any, context: Any) -> Any:
+        return pb.AttentionResponse()
+
     async def ListLanguages(self, request: Any, context: Any) -> Any:
         return pb.ListLanguagesResponse()
 
