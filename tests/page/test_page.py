@@ -130,9 +130,8 @@ async def _check_words(page: Page) -> None:
 
 async def _check_heads(page: Page) -> None:
     """Each head can be chosen, and is in the link; each kind can be shown."""
-    num_layers, num_heads = (
-        len(await page.locator(f"#{name} option").all()) - 1 for name in ("layer", "head")
-    )
+    num_layers = await page.locator("#layer option").count() - 1  # without the mean
+    num_heads = await page.locator("#head option").count() - 1
     assert await page.locator("#heads button").count() == num_layers * num_heads > 1
     await page.get_by_role("button", name="Layer 2, head 3").click()
     await page.wait_for_selector('#heads button[aria-pressed="true"]')
@@ -166,8 +165,9 @@ async def _row_sums(page: Page) -> list[float]:
 async def _check_map(page: Page) -> None:
     await page.locator("#heatmap").focus()
     await page.keyboard.press("ArrowDown")
-    await page.keyboard.press("ArrowRight")
     await until(page, "#readout", "Die → The: ")
+    await page.keyboard.press("ArrowRight")
+    await until(page, "#readout", "Die → agreement: ")
     await page.keyboard.press("Escape")
     await until(page, "#readout", "")
     await page.locator("summary").click()

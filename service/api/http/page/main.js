@@ -19,7 +19,7 @@ let limits = { maxContentCharacters: Infinity, maxRows: NUM_ALTERNATIVES };
 let running = new AbortController(); // what the current text started
 let choosing = new AbortController(); // what the current sentence or alternative started
 let timer;
-let shown = { sentences: [], chosen: 0, pivot: "" };
+let shown = nothing(); // of the translation, once it is complete
 
 // --- languages ---------------------------------------------------------------------------------
 
@@ -82,6 +82,7 @@ function changed(delay = DEBOUNCE_MS) {
     ? `${length.toLocaleString()} of ${limits.maxContentCharacters.toLocaleString()} characters`
     : "";
   $("clear").hidden = !length;
+  shown = nothing();
   running.abort(); // the server frees what the call had
   choosing.abort();
   clearTimeout(timer);
@@ -162,6 +163,10 @@ function say(message, again) {
 
 // --- how it came to it -------------------------------------------------------------------------
 
+function nothing() {
+  return { sentences: [], pivot: "", text: "" };
+}
+
 async function showDetails(text, signal) {
   if (text.length > DETAILED_CHARACTERS) {
     $("details").hidden = true;
@@ -172,7 +177,7 @@ async function showDetails(text, signal) {
   const answer = await post("/v1/translate", { contents: [state.text], ...languages(), options }, signal);
   const [translation] = answer.translations;
   if (translation.status) throw new ApiError(translation.status.message);
-  shown = { sentences: translation.sentences, chosen: 0, pivot: answer.pivotLanguageCode, text };
+  shown = { sentences: translation.sentences, pivot: answer.pivotLanguageCode, text };
   $("details").hidden = !shown.sentences.length;
   if (!shown.sentences.length) return;
   rate();
@@ -183,9 +188,9 @@ async function showDetails(text, signal) {
 /** The translation with the probability of each token as shading. */
 function rate() {
   const output = $("output");
-  output.classList.toggle("shaded", $("shade").checked);
+  if (!shown.sentences.length) return;
   if (!$("shade").checked) {
-    output.textContent = shown.text ?? output.textContent;
+    output.textContent = shown.text;
     return;
   }
   const parts = [];
@@ -245,7 +250,6 @@ async function choose(place) {
   choosing.abort();
   choosing = new AbortController();
   const { signal } = choosing;
-  shown.chosen = place;
   const sentence = shown.sentences[place];
   const [best] = sentence.hypotheses;
   $("alternatives").replaceChildren();
