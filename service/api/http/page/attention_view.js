@@ -235,31 +235,35 @@ export class AttentionView {
 
   /** Small heat maps of all layers and heads. */
   #heads(layers, heads) {
-    const { attention, state } = this;
-    $("heads-part").hidden = layers.length * heads.length < 2;
-    this.small = [];
     const grid = $("heads");
+    this.small = [];
+    $("heads-part").hidden = layers.length * heads.length < 2;
     grid.style.setProperty("--heads", String(heads.length || 1));
-    const buttons = [];
+    const number = (text) => Object.assign(document.createElement("span"), { textContent: text, ariaHidden: "true" });
+    const cells = [number(""), ...heads.map((head) => number(head + 1))];
     for (const layer of $("heads-part").hidden ? [] : layers) {
-      for (const head of heads) {
-        const button = document.createElement("button");
-        const canvas = document.createElement("canvas");
-        const isChosen = String(layer) === state.layer && String(head) === state.head;
-        button.type = "button";
-        button.title = `Layer ${layer + 1}, head ${head + 1}`;
-        button.ariaLabel = button.title;
-        button.ariaPressed = String(isChosen);
-        button.append(canvas);
-        button.addEventListener("click", async () => {
-          await this.#choose(isChosen ? { layer: "mean", head: "mean" } : { layer: String(layer), head: String(head) });
-          grid.children[buttons.indexOf(button)]?.focus();
-        });
-        this.small.push({ canvas, matrix: attention.matrix(state.kind, layer, head, state.unit) });
-        buttons.push(button);
-      }
+      cells.push(number(layer + 1), ...heads.map((head) => this.#head(layer, head)));
     }
-    grid.replaceChildren(...buttons);
+    grid.replaceChildren(...cells);
+  }
+
+  #head(layer, head) {
+    const { attention, state } = this;
+    const canvas = document.createElement("canvas");
+    const button = document.createElement("button");
+    const isChosen = String(layer) === state.layer && String(head) === state.head;
+    button.type = "button";
+    button.title = `Layer ${layer + 1}, head ${head + 1}`;
+    button.ariaLabel = button.title;
+    button.ariaPressed = String(isChosen);
+    button.append(canvas);
+    button.addEventListener("click", async () => {
+      const chosen = { layer: String(layer), head: String(head) };
+      await this.#choose(isChosen ? { layer: "mean", head: "mean" } : chosen);
+      document.querySelector(`#heads [title="${button.title}"]`)?.focus();
+    });
+    this.small.push({ canvas, matrix: attention.matrix(state.kind, layer, head, state.unit) });
+    return button;
   }
 
   #table() {

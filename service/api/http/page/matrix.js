@@ -37,10 +37,11 @@ export function byWords(matrix, rowWords, columnWords) {
   };
 }
 
-/** The labels of tokens as that of their word. */
+/** The labels of tokens as that of their word; tokens without characters don't show in it. */
 export function joined(labels) {
+  const visible = labels.filter((label) => !label.isSpecial);
   return {
-    text: labels.map((label) => label.text).join(""),
+    text: (visible.length ? visible : labels).map((label) => label.text).join(""),
     // Of all tokens: the sum of logarithms.
     logProbability: labels.some((label) => label.logProbability === undefined)
       ? undefined
