@@ -131,7 +131,8 @@ def attention_options(
     """The options of a request for attention weights; None leaves the choice to the server."""
     message = _filled(pb.AttentionOptions(), chosen)
     for kind in _several("kinds", kinds, "kinds of attention"):
-        message.kinds.append(_number("kinds", kind, "ATTENTION_KIND", pb.AttentionKind))
+        number: Any = _number("kinds", kind, "ATTENTION_KIND", pb.AttentionKind)
+        message.kinds.append(number)
     for name, numbers_ in (("layers", layers), ("heads", heads)):
         for value in _several(name, numbers_, "ints"):
             getattr(message, name).append(_value(name, value, FieldDescriptor.CPPTYPE_INT32))
