@@ -73,10 +73,10 @@ def _documents(plan: TrainingPlan, results: Results) -> list[str]:
         "## Documents",
         "",
         f"Runs of sentences of one document with at most {plan.document_tokens:,} tokens. Whole: "
-        "in one piece; by sentence: one at a time, then joined. Billions of multiplications are of "
-        "one such run.",
+        "in one piece; by sentence: one at a time, then joined. Multiplications are those that a "
+        "network needs for a run of that length, without the masked ones.",
         "",
-        "| variant | multiplications | "
+        "| variant | billion multiplications | "
         + " | ".join(f"{name}: {kind}" for name in names for kind in kinds)
         + " |",
         "| --- |" + " ---: |" * (1 + len(names) * len(kinds)),
