@@ -215,6 +215,22 @@ async def test_a_client_that_goes_frees_its_rows(
         assert made.metric("dragoman_rows_used", model="fake") == 0
 
 
+async def test_a_client_that_goes_within_a_stream_leaves_no_warning(
+    tokenizer: Tokenizer, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with serving(tokenizer) as made:
+        reader, writer = await asyncio.open_connection("127.0.0.1", made.server.http_port)
+        body = json.dumps({"content": f"{TEXT} " * 200}).encode()
+        writer.write(raw_post(STREAM, body))
+        await reader.readuntil(b"data: ")
+        writer.transport.abort()
+        while not made.metric(
+            "dragoman_requests_total", method="StreamTranslate", code="CANCELLED"
+        ):
+            await asyncio.sleep(0)
+    assert {record.levelname for record in caplog.records} <= {"DEBUG", "INFO"}
+
+
 async def test_a_client_that_goes_while_it_sends(tokenizer: Tokenizer) -> None:
     async with serving(tokenizer) as made:
         _, writer = await asyncio.open_connection("127.0.0.1", made.server.http_port)

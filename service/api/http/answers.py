@@ -126,3 +126,5 @@ async def send_body(
         piece = body[start : start + _CHUNK_BYTES]
         is_last = start + _CHUNK_BYTES >= len(body)
         await send({"type": "http.response.body", "body": piece, "more_body": not is_last})
+        if not is_last:
+            await asyncio.sleep(0)  # as after an event

@@ -218,6 +218,9 @@ class _EventStream:
             await answers.send_head(self._send, 200, headers)
         body = answers.event(message, name)
         await self._send({"type": "http.response.body", "body": body, "more_body": True})
+        # Sending does not wait. So a lost connection is noticed before the next event: asyncio
+        # would log each write to it.
+        await asyncio.sleep(0)
 
     async def close(self, status: status_pb2.Status | None) -> None:
         """End it, with an event `error` if the call failed."""
