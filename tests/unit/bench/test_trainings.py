@@ -98,9 +98,10 @@ def test_the_plans_of_the_project_can_be_used(plan: Path) -> None:
     [
         ("", "variants is missing"),
         ("colour = 1\n[variants.a]", "no such field: colour"),
-        ('equal = "hours"\n[variants.a]', "equal must be one of updates, multiplications"),
+        ('equal = "hours"\n[variants.a]', "equal must be one of updates, multiplications, nothing"),
         ('equal = "multiplications"\n[variants.a]', "needs document_tokens"),
         ("[variants.a.model]\ndropout = 2", "variants.a: .*dropout must be in"),
+        ("[variants.a]\n[variants.b.optimization]\nmax_updates = 200", "variants differ"),
         ("[variants.a\n", "not TOML"),
     ],
 )
