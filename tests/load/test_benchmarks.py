@@ -101,10 +101,14 @@ def test_the_full_plan_in_miniature_measures_all_and_nothing_twice(
     models = Models(work, "small", checkpoint=None)
     assert run_measurements(measurements(plan, tmp_path, models)) == []
     runs = read_runs(tmp_path)["small int8"]
-    assert {(*key, len(results)) for key, results in runs.items()} == {
-        (load.name, system, plan.repetitions_of(system))
+    counts = {key: len(results) for key, results in runs.items()}
+    # On a busy machine the median of a single user takes further runs.
+    assert counts.pop(("closed-1", "ctranslate2")) >= plan.repetitions
+    assert counts == {
+        (load.name, system): plan.repetitions_of(system)
         for load in plan.loads
         for system in plan.systems
+        if (load.name, system) != ("closed-1", "ctranslate2")
     }
     files = {file: file.stat().st_mtime_ns for file in tmp_path.rglob("samples.jsonl.gz")}
     assert run_measurements(measurements(plan, tmp_path, models)) == []
