@@ -88,7 +88,7 @@ def main(
                 costs[growing].append(cost)
     about = {
         "Layers": "self-attention with heads of 64, a GRU, a convolution of width 3, with random "
-        "weights; one input at a time",
+        "weights; one input at a time. Attention is fused: it does not keep its n x n weights",
         "Figures": f"the fastest of {repeats} passes; memory beyond weights and input at its peak; "
         f"n grows at d = {width}, d at n = {length}",
         **machine(threads),

@@ -17,7 +17,7 @@ from model.recipe import Recipe, first_error
 
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 _FIELDS = {"question", "base", "equal", "document_tokens", "variants"}
-_EQUAL = ("updates", "multiplications")
+_EQUAL = ("updates", "multiplications", "nothing")
 
 
 class TrainingPlanError(ValueError):
@@ -46,8 +46,8 @@ class TrainingPlan:
     Attributes:
         name: of the file.
         question: the report's title.
-        equal: what all variants have the same of: "updates", or "multiplications" (of a pair of
-            `document_tokens` a side), where a cheaper network gets more updates.
+        equal: what all variants have the same of: "updates"; "multiplications" (of a pair of
+            `document_tokens` a side), where a cheaper network gets more updates; or "nothing".
         document_tokens: the longest runs that documents are translated in; 0 without documents.
         variants: in the order of the plan.
     """
@@ -92,6 +92,9 @@ def load_plan(path: Path, updates: int | None = None) -> TrainingPlan:
             recipe = merged(recipe, _shortened(recipe, updates))
         recipe |= {"name": f"{path.stem}-{name}", "output": name}
         variants.append(TrainingVariant(name, _checked(recipe, path, name), changes.get("pairs")))
+    numbers = {variant.recipe["optimization"]["max_updates"] for variant in variants}
+    if equal == "updates" and len(numbers) > 1:
+        raise TrainingPlanError(f"{path}: equal: variants differ in optimization.max_updates")
     if equal == "multiplications":
         variants = _with_equal_multiplications(variants, tokens)
     return TrainingPlan(path.stem, fields["question"], equal, tokens, tuple(variants))

@@ -29,14 +29,17 @@ def write_report(plan: TrainingPlan, results: Results, folder: Path) -> None:
 
 def markdown(plan: TrainingPlan, results: Results) -> list[str]:
     """The tables, a line a variant; a variant that has no result yet has empty cells."""
-    equal = "as many updates"
-    if plan.equal == "multiplications":
-        equal = f"as many multiplications, in pairs of {plan.document_tokens:,} tokens a side"
+    equal = {
+        "updates": "All variants had as many updates.",
+        "multiplications": "All variants had as many multiplications, in pairs of "
+        f"{plan.document_tokens:,} tokens a side.",
+        "nothing": "Each variant had as many updates as suit it.",
+    }
     corpora = sorted({name for result in results.values() for name in result["bleu"]})
     lines = [
         f"# {plan.question}",
         "",
-        f"All variants had {equal}. BLEU of the final checkpoint, greedy search; "
+        f"{equal[plan.equal]} BLEU of the final checkpoint, greedy search; "
         f"{len(results)} of {len(plan.variants)} are done.",
         "",
         "| variant | parameters | updates | target tokens | hours | "

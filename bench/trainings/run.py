@@ -11,13 +11,14 @@ leaves out what is done; a file named `pause` in a variant's `run` holds it. Aft
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import random
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -37,6 +38,7 @@ from bench.trainings.report import write_report
 from model.recipe import Recipe, load_recipe
 
 RESULT_FILE = "result.json"
+Train = Callable[[Path, Path, Path], None]  # recipe, data root, run
 _TRIED = 10  # sentences, where a plan is only tried out
 
 
@@ -87,7 +89,8 @@ def main(
         if not only or variant.name in only:
             typer.echo(f"{number} of {len(names)}: {variant.name}")
             inputs = ScoredText(data_root, tuple(documents or ()), _TRIED if updates else None)
-            run_variant(loaded, variant, folder, inputs, threads)
+            train = functools.partial(train_by_command, threads=threads)
+            run_variant(loaded, variant, folder, inputs, train)
             write_report(loaded, results(loaded, folder), folder)
     typer.echo(f"{folder / 'report.md'}")
 
@@ -97,12 +100,16 @@ def run_variant(
     variant: TrainingVariant,
     folder: Path,
     text: ScoredText,
-    threads: int,
+    train: Train,
 ) -> None:
-    """Train and score a variant, unless the same one is done.
+    """Train and score a variant, unless the same one is done: its folder becomes complete.
 
-    Raises:
-        typer.Exit: the training failed or was interrupted.
+    Args:
+        plan: of which it is.
+        variant: the training.
+        folder: of the plan.
+        text: to train and to score with.
+        train: writes `final` into the folder of a run.
     """
     own = folder / variant.name
     own.mkdir(parents=True, exist_ok=True)
@@ -114,7 +121,7 @@ def run_variant(
     else:
         (own / RESULT_FILE).unlink(missing_ok=True)
         recipe.write_text(written, encoding="utf-8")
-    _train(recipe, text.data_root, own / "run", threads)
+    train(recipe, text.data_root, own / "run")
     result = score(own / "run" / "final", recipe, text, plan.document_tokens)
     partial = own / f"{RESULT_FILE}.partial"
     partial.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
@@ -164,7 +171,12 @@ def score(checkpoint: Path, recipe: Path, text: ScoredText, most: int) -> dict[s
     return found
 
 
-def _train(recipe: Path, data_root: Path, run: Path, threads: int) -> None:
+def train_by_command(recipe: Path, data_root: Path, run: Path, *, threads: int) -> None:
+    """`dragoman train`, with SIGTERM and SIGINT passed on to it.
+
+    Raises:
+        typer.Exit: it failed or was interrupted.
+    """
     command = [sys.executable, "-m", "cli.main", "train", str(recipe), "--device", "cpu"]
     command += ["--data-root", str(data_root), "--output", str(run), "--threads", str(threads)]
     log = run.parent / "train.log"

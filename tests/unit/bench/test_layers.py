@@ -19,7 +19,7 @@ from bench.layers.run import KINDS, LayerCase, LayerCost
 _REACH = KERNEL // 2
 
 
-@settings(deadline=None, max_examples=15)
+@settings(deadline=None, max_examples=8)
 @given(length=st.integers(1, 20), data=st.data())
 def test_what_one_layer_sees(length: int, data: st.DataObject) -> None:
     at = data.draw(st.integers(0, length - 1))
@@ -29,7 +29,7 @@ def test_what_one_layer_sees(length: int, data: st.DataObject) -> None:
     assert inputs_seen("recurrent", length, at) == list(range(at + 1))
 
 
-@settings(deadline=None, max_examples=10)
+@settings(deadline=None, max_examples=6)
 @given(length=st.integers(2, 20))
 def test_path_lengths_are_those_of_table_1(length: int) -> None:
     assert path_length("self-attention", length) == 1

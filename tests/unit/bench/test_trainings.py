@@ -26,9 +26,11 @@ from bench.trainings.plan import (
     variant_multiplications,
 )
 from bench.trainings.report import write_report
+from model.checkpoint import save_checkpoint
 from model.config import ModelConfig, preset
-from model.corpus import CorpusError
-from tests.factories import SENTENCES
+from model.corpus import CorpusError, read_parallel
+from model.recipe import load_recipe
+from tests.factories import SENTENCES, random_model, tiny_config, tiny_tokenizer
 
 PLANS = Path(run.__file__).parent / "plans"
 BASE = """
@@ -98,9 +100,10 @@ def test_the_plans_of_the_project_can_be_used(plan: Path) -> None:
     [
         ("", "variants is missing"),
         ("colour = 1\n[variants.a]", "no such field: colour"),
-        ('equal = "hours"\n[variants.a]', "equal must be one of updates, multiplications"),
+        ('equal = "hours"\n[variants.a]', "equal must be one of updates, multiplications, nothing"),
         ('equal = "multiplications"\n[variants.a]', "needs document_tokens"),
         ("[variants.a.model]\ndropout = 2", "variants.a: .*dropout must be in"),
+        ("[variants.a]\n[variants.b.optimization]\nmax_updates = 200", "variants differ"),
         ("[variants.a\n", "not TOML"),
     ],
 )
@@ -177,31 +180,60 @@ def test_unequal_documents_are_refused(tmp_path: Path) -> None:
         TestDocuments.read(tmp_path, "en", "de")
 
 
-def test_the_queue_trains_scores_and_leaves_out_what_is_done(tmp_path: Path) -> None:
-    data = tmp_path / "data"
+def test_a_variant_is_trained_and_scored_once(tmp_path: Path) -> None:
+    data, trained = tmp_path / "data", []
     data.mkdir()
     for side, lines in (("en", SENTENCES[:4]), ("de", SENTENCES[4:])):
         text = [f"{line[:-1]} {n}." for n in range(20) for line in lines]
         (data / f"train.{side}").write_text("\n".join(text) + "\n", encoding="utf-8")
         (data / f"valid.{side}").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    plan = write_plan(tmp_path, "[variants.20]\npairs = 20\n[variants.40]\npairs = 40\n")
+    text = run.ScoredText(data)
+
+    def train(recipe: Path, data_root: Path, folder: Path) -> None:
+        corpus = load_recipe(recipe, data_root=data_root).data.train[0]
+        trained.append(read_parallel(corpus.source, corpus.target))
+        provenance = {"updates": 2, "target_tokens": 50, "hours": 0.0}
+        model, languages = random_model(tiny_config()), {"source": "en", "target": "de"}
+        tokenizer = tiny_tokenizer(tmp_path)
+        save_checkpoint(
+            folder / "final", model, tokenizer, languages=languages, provenance=provenance
+        )
+
+    def run_all(numbers: Sequence[int]) -> None:
+        tables = "".join(f"[variants.{n}]\npairs = {n}\n" for n in numbers)
+        plan = load_plan(write_plan(tmp_path, f'equal = "nothing"\n{tables}'))
+        for variant in plan.variants:
+            run.run_variant(plan, variant, tmp_path / "out", text, train)
+        write_report(plan, run.results(plan, tmp_path / "out"), tmp_path / "out")
+
+    run_all([20])
+    run_all([20, 40])
+
+    assert [len(pairs) for pairs in trained] == [20, 40]
+    assert trained[1].sources[:20] == trained[0].sources  # a larger part holds the smaller one
+    assert "2 of 2 are done" in (tmp_path / "out" / "report.md").read_text()
+    with pytest.raises(typer.BadParameter, match="pairs is 90, but there are 80"):
+        run_all([90])
+
+
+def test_a_training_that_fails_ends_the_queue(tmp_path: Path) -> None:
+    (tmp_path / "recipe.toml").write_text(BASE, encoding="utf-8")
+    with pytest.raises(typer.Exit):
+        run.train_by_command(tmp_path / "recipe.toml", tmp_path, tmp_path / "run", threads=1)
+    assert "train.en: there is no such file" in (tmp_path / "train.log").read_text()
+
+
+def test_unknown_variants_and_missing_documents_are_refused(tmp_path: Path) -> None:
     app = typer.Typer()
     app.command()(run.main)
-    options = [str(plan), "--data-root", str(data), "--output", str(tmp_path / "out")]
-    options += ["--updates", "2", "--nice", "0"]
-
-    for _ in range(2):
-        done = CliRunner().invoke(app, [*options, "--only", "20"])
-        assert done.exit_code == 0, done.output
-
-    folder = tmp_path / "out" / "plan"
-    log = (folder / "20" / "train.log").read_text()
-    assert log.count("final checkpoint") == 1
-    assert len((folder / "20" / "train.source").read_text().splitlines()) == 20
-    report = (folder / "report.md").read_text()
-    assert "1 of 2 are done" in report
-    assert "| 40 |  |" in report
-    assert CliRunner().invoke(app, [*options, "--only", "30"]).exit_code == 2
+    options = ["--data-root", str(tmp_path), "--output", str(tmp_path / "out"), "--nice", "0"]
+    plan = str(write_plan(tmp_path, "[variants.a]\n[variants.b]\n"))
+    done = CliRunner().invoke(app, [plan, *options, "--only", "c"])
+    assert done.exit_code == 2
+    assert "'c' is none of a, b" in done.output
+    done = CliRunner().invoke(app, [str(PLANS / "attention-kinds.toml"), *options])
+    assert done.exit_code == 2
+    assert "translates documents" in done.output
 
 
 def test_bleu_is_drawn_by_number_of_pairs(tmp_path: Path) -> None:
