@@ -32,6 +32,10 @@ from service.translation.words import word_indices
 # Limit of one call: at four bytes each, 16 MB.
 MAX_WEIGHTS = 4_000_000
 
+# Of a text and of its translation, EOS and tokens of languages included. Whatever part of them is
+# returned, an attention of 16 heads has 64 MiB of weights then.
+MAX_TOKENS = 1024
+
 # Checks the number of tokens of a side, EOS included; raises TextError.
 CheckedTokens = Callable[..., tuple[int, ...]]
 
@@ -197,6 +201,7 @@ class AttentionExtractor:
                 generated = await self._translated(source_text, source_ids, call)
                 [best] = generated.hypotheses[:1]
                 target_ids = (*best.token_ids, *([self._tokenizer.eos_id] if best.ended else []))
+                _check_tokens("translated_text", len(target_ids))
                 _check_weights(selection, self._shape, len(source_ids), len(target_ids))
             scoring = await call.score(source_ids, target_ids, selection=selection)
             scored = await result_of(scoring)
@@ -231,6 +236,7 @@ class AttentionExtractor:
                 sides.append(self._checked(ids, is_source=side == 0, most=most[side]))
             except TextError as exc:
                 raise InvalidArgumentError(names[side], str(exc)) from exc
+            _check_tokens(names[side], len(sides[side]))
         return sides[0], sides[1]
 
     async def _translated(
@@ -290,6 +296,15 @@ def _words(text: str, num_hidden: int, spans: Sequence[Span], *, ends: bool) -> 
     own = word_indices(text, spans[:-1] if ends else spans)
     words = [*range(num_hidden), *(num_hidden + word for word in own)]
     return [*words, words[-1] + 1 if words else 0] if ends else words
+
+
+def _check_tokens(field_name: str, count: int) -> None:
+    if count > MAX_TOKENS:
+        raise InvalidArgumentError(
+            field_name,
+            f"{count:,} tokens, end-of-sentence included; attention weights are given of at most "
+            f"{MAX_TOKENS:,}",
+        )
 
 
 def _check_weights(

@@ -160,6 +160,8 @@ async def test_too_many_weights_are_refused(tmp_path: Path) -> None:
         for translation in ("", "a"):
             call = server.client.attention(text, translation, kinds=["encoder_self"])
             await refused(call, r"options: [\d,]+ weights .* the limit is 4,000,000: ask for fewer")
+        message = "source_text: 1,052 tokens, .* of at most 1,024"
+        await refused(server.client.attention("w" * 1050, "a", heads=[0]), message)
         view = await server.client.attention(text, "a", kinds=["encoder_self"], heads=[3])
         assert [(each.layer, each.head) for each in view.maps] == [(0, 3), (1, 3)]
 

@@ -1312,7 +1312,7 @@ class AttentionRequest(_message.Message):
     TRANSLATED_TEXT_FIELD_NUMBER: _builtins.int
     source_text: _builtins.str
     """The text; not blank. It goes to the model in one piece, as ScorePair.source_text does, and may have
-    at most ModelLimits.max_source_tokens tokens.
+    at most ModelLimits.max_source_tokens tokens, and 1,024.
     """
     source_language_code: _builtins.str
     """As in TranslateRequest."""
@@ -1321,8 +1321,8 @@ class AttentionRequest(_message.Message):
     model: _builtins.str
     """As in TranslateRequest."""
     translated_text: _builtins.str
-    """The translation, with at most ModelLimits.max_target_tokens tokens. If empty, the model translates
-    the text, in one piece, and the weights are of the tokens that it generated.
+    """The translation, with at most ModelLimits.max_target_tokens tokens, and 1,024. If empty, the model
+    translates the text, in one piece, and the weights are of the tokens that it generated.
     """
     @_builtins.property
     def options(self) -> Global___AttentionOptions:

@@ -36,6 +36,10 @@ async def test_scores_and_alignments(made: Multilingual, server: Running) -> Non
     await multilingual.check_scores(made, server.client)
 
 
+async def test_attention(made: Multilingual, server: Running) -> None:
+    await multilingual.check_attention(made, server.client)
+
+
 async def test_streams(made: Multilingual, server: Running) -> None:
     await multilingual.check_streams(made, server.client)
 
