@@ -9,6 +9,8 @@ PYTHON ?= python3
 ARGS ?=
 # If empty, checks whose tools are not installed are skipped with a message.
 REQUIRE_TOOLS ?= 1
+# Processes that `make test` runs tests in, a file of tests in one of them. 0: in pytest's own.
+TEST_PROCESSES ?= 2
 
 venv := .venv
 python := $(venv)/bin/python
@@ -22,6 +24,8 @@ docker_build = DOCKER_BUILDKIT=1 docker build --file docker/Dockerfile \
     --build-arg VERSION=$(version) --build-arg REVISION=$(shell git rev-parse HEAD 2>/dev/null)
 torch := $(shell sed -n 's/^torch==//p' constraints.txt)
 
+# The tests start hundreds of processes: an environment that forbids bytecode doubles their start.
+export PYTHONDONTWRITEBYTECODE :=
 # Read by onnxruntime when it is imported.
 export ORT_DISABLE_TELEMETRY := 1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
@@ -36,7 +40,8 @@ serve: $(venv)/.serve  ## start the server (gRPC 127.0.0.1:50051, metrics 127.0.
 	@$(venv)/bin/dragoman serve $(ARGS)
 
 test: $(venv)/.dev  ## run the tests
-	$(python) -m pytest $(ARGS)
+	@# The long files are collected first: in order of length they would be the last, and alone.
+	$(python) -m pytest --numprocesses $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 test-import: $(venv)/.dev  ## compare imported models with transformers' own translations (minutes)
 	$(python) -m pytest -m long -rP --timeout 900 tests/long/import $(ARGS)

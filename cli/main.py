@@ -55,9 +55,18 @@ def root(
     """Machine translation over gRPC: serve models, translate, train your own."""
 
 
-for command in (serve, translate, score, attention, models, languages):
-    app.command()(command)
-for command in (reload, train, export, evaluate):
+for command in (
+    serve,
+    translate,
+    score,
+    attention,
+    models,
+    languages,
+    reload,
+    train,
+    export,
+    evaluate,
+):
     app.command()(command)
 app.command("import")(import_model)
 app.add_typer(load_app, name="load")

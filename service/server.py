@@ -129,7 +129,7 @@ class Server:
             if self._admin is not None:
                 await self._admin.stop()
             if self._http is not None:
-                self._http.close()
+                await self._http.close()
             await self._grpc.stop(None)
             await self._close_endpoint()
             raise
@@ -252,7 +252,7 @@ class Server:
         await self._registry.stop()  # unfinished calls end with UNAVAILABLE
         await self._stop_listening(_LAST_ANSWERS_SECONDS)
         if self._http is not None:
-            self._http.close()
+            await self._http.close()
         await self._close_endpoint()
         _log.info("stopped")
 

@@ -12,6 +12,7 @@ from typing import Any
 from dragoman.v1 import translation_pb2 as pb
 from dragoman.v1 import translation_pb2_grpc
 from model.directions import Directions
+from model.languages import is_language_code
 from service.api.call_context import CallContext, Context, current_call, time_remaining
 from service.api.conversions import (
     add_score,
@@ -26,7 +27,7 @@ from service.api.conversions import (
 from service.api.registry import Registry, ServedModel
 from service.api.routing import Route
 from service.api.status import code_of
-from service.errors import InvalidArgumentError, UnavailableError
+from service.errors import DragomanError, InvalidArgumentError, UnavailableError
 from service.lifecycle.interface import ModelState
 from service.observability.metrics import ServerMetrics
 from service.translation.attention import AttentionResult
@@ -203,18 +204,27 @@ class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
         if not isinstance(request, _DIRECT_REQUESTS):
             options = request.options
             allow_pivot = options.allow_pivot if options.HasField("allow_pivot") else None
-        route = self._registry.route(
-            request.model,
-            request.source_language_code,
-            request.target_language_code,
-            allow_pivot=allow_pivot,
-        )
+        source, target = request.source_language_code, request.target_language_code
         facts = current_call().facts
-        facts["model"] = route.model.name
+        try:
+            route = self._registry.route(request.model, source, target, allow_pivot=allow_pivot)
+        except DragomanError:
+            facts.update(source_language=_for_log(source), target_language=_for_log(target))
+            raise
+        facts.update(
+            model=route.model.name,
+            source_language=route.legs[0].source,
+            target_language=route.legs[-1].target,
+        )
         if route.pivot_model:
             facts.update(pivot_model=route.pivot_model, pivot_language=route.pivot_language)
             self._metrics.call_pivoted(route.pivot_model, route.model.name)
         return route
+
+
+def _for_log(code: str) -> str:
+    """A language's code as a client sent it, unless it is none: texts are not logged."""
+    return code if not code or is_language_code(code) else "invalid"
 
 
 def _describe(model: ServedModel, registry: Registry) -> pb.Model:

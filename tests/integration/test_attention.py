@@ -5,14 +5,22 @@ from __future__ import annotations
 import asyncio
 import json
 import shutil
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any, cast
 
 import grpc
 import pytest
 
-from dragoman.client import AttentionView, Client, FinishReason, Search, TranslationError
+from dragoman.client import (
+    AttentionView,
+    Client,
+    FinishReason,
+    Search,
+    SourceToken,
+    Token,
+    TranslationError,
+)
 from dragoman.v1 import translation_pb2 as pb
 from dragoman.v1 import translation_pb2_grpc
 from model.tokenizer import Tokenizer
@@ -71,19 +79,20 @@ async def test_a_given_pair_has_every_kind_layer_and_head(
 async def test_words_are_those_between_spaces(server: Running) -> None:
     view = await server.client.attention(TEXT, TRANSLATION, average_layers=True, average_heads=True)
     assert [(each.kind, each.layer, each.head) for each in view.maps] == [("cross", None, None)]
-    for text, tokens, words, expected in (
-        (
-            TEXT,
-            view.source_tokens,
-            view.source_words,
-            ["A", "dog", "is", "running", ",", "isn't", "it", "?", ""],
-        ),
-        (TRANSLATION, view.tokens, view.words, ["Ein", "Hund", "rennt", ",", "nicht", "?", ""]),
-    ):
-        found = [""] * (words[-1] + 1)
-        for token, word in zip(tokens, words, strict=True):
-            found[word] += text[token.start : token.end]
-        assert found == expected
+    assert joined(TEXT, view.source_tokens, view.source_words) == [
+        *("A", "dog", "is", "running", ",", "isn't", "it", "?", ""),
+    ]
+    assert joined(TRANSLATION, view.tokens, view.words) == [
+        *("Ein", "Hund", "rennt", ",", "nicht", "?", ""),
+    ]
+
+
+def joined(text: str, tokens: Sequence[Token | SourceToken], words: Sequence[int]) -> list[str]:
+    """The characters of each word."""
+    found = [""] * (words[-1] + 1)
+    for token, word in zip(tokens, words, strict=True):
+        found[word] += text[token.start : token.end]
+    return found
 
 
 @pytest.mark.parametrize("beam_size", [1, 3])
@@ -181,31 +190,30 @@ async def test_a_look_changes_no_bit_of_translations(server: Running) -> None:
 async def test_the_command_draws_with_a_server_and_with_a_bundle(
     server: Running, bundle_path: Path, tmp_path: Path
 ) -> None:
-    pair = [TEXT, "--translation", TRANSLATION, "--words"]
-    where = (["--server", server.address], ["--bundle", bundle_path])
-    shown = [await run(*pair, *place) for place in where]
-    assert shown[0] == shown[1]
-    status, lines, errors = shown[0]
-    assert (status, errors) == (0, "")
-    assert "cross attention, mean of layers, mean of heads" in lines[0]
-    assert [line.split()[0] for line in lines if line.strip().startswith(("Ein ", "Hund "))]
     drawings = []
-    for number, place in enumerate(where):
-        file = tmp_path / f"{number}.svg"
-        status, lines, errors = await run(
-            TEXT, "--layer", "1", "--head", "0", "--output", file, *place
-        )
+    for place in (("--server", server.address), ("--bundle", bundle_path)):
+        file = tmp_path / f"{place[0]}.svg"
+        arguments = ("--layer", "1", "--head", "0", "--output", file)
+        status, _, errors = await run(TEXT, *arguments, *place)
         assert (status, errors) == (0, "")
         drawings.append(file.read_text(encoding="utf-8"))
     assert drawings[0] == drawings[1]
     assert "cross attention, layer 1, head 0" in drawings[0]
-    status, _, errors = await run(TEXT, "--layer", "7", "--bundle", bundle_path)
-    assert (status, errors) == (
-        1,
-        "dragoman: options.layers: there is no layer of CROSS 7: they are 0 to 1\n",
-    )
-    status, _, errors = await run(TEXT, "--output", tmp_path / "x.gif")
-    assert (status, errors) == (2, "dragoman: --output must end in .svg or .png, not 'x.gif'\n")
+
+
+async def test_the_command_draws_blocks_or_says_what_is_wrong(
+    server: Running,
+) -> None:
+    pair = (TEXT, "--translation", TRANSLATION, "--words", "--server", server.address)
+    status, lines, errors = await run(*pair)
+    assert (status, errors) == (0, "")
+    assert lines[0] == "cross attention, mean of layers, mean of heads"
+    first = {line.split()[0] for line in lines if line.strip()}
+    assert {"Hund", "rennt", "</s>", "rows:"} <= first
+    status, _, errors = await run(*pair, "--layer", "7")
+    message = "options.layers: there is no layer of CROSS 7: they are 0 to 1"
+    assert status == 1
+    assert errors == f"dragoman: {server.address}: INVALID_ARGUMENT: {message}\n"
 
 
 async def run(*arguments: str | Path) -> tuple[int, list[str], str]:

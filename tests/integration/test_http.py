@@ -267,7 +267,7 @@ async def test_it_answers_before_the_models_are_loaded(tokenizer: Tokenizer) -> 
     made: Any = type("", (), {"server": type("", (), {"http_port": server.port})})
     assert (await post(made, TRANSLATE, {"contents": ["x"]})).status == 503
     assert (await ask(made, "GET", "/")).status == 200
-    server.close()
+    await server.close()
 
 
 def _unserved() -> tuple[Any, Any, Any]:
@@ -305,7 +305,7 @@ async def test_slow_clients_are_disconnected() -> None:
     with pytest.raises(ConnectionError):
         await asking
     connection.close()
-    server.close()
+    await server.close()
 
 
 async def _send_for_ever(connection: socket.socket, data: bytes) -> None:
@@ -327,7 +327,7 @@ async def test_connections_are_limited() -> None:
         assert await reader.read() == b""
     for each in (*open_connections, writer):
         each.close()
-    server.close()
+    await server.close()
 
 
 async def test_a_port_in_use_stops_the_start(tokenizer: Tokenizer) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,15 +12,18 @@ from urllib.parse import urlencode
 
 import pytest
 
+from export.bundle_writer import ExportOptions, write_bundle
 from model.tokenizer import Tokenizer
 from service.api.registry import Registry
 from service.observability.metrics import ServerMetrics
+from tests.factories import export_source, random_model, tiny_config
 from tests.fake_runner import FakeRunner
 from tests.integration.servers import (
     Running,
     any_ports,
     fake_runner,
     running,
+    running_bundle,
     running_fake,
     served,
     server_process,
@@ -184,6 +188,37 @@ async def _check_exports(page: Page) -> None:
     assert "text=The+agreement" in page.url
 
 
+_SUMS = """async () => {
+    const { byWords, matrixOf, mean } = await import("/matrix.js");
+    const labels = (count) => Array.from({ length: count }, (_, i) => ({ text: `${i}` }));
+    const random = (count) => Array.from({ length: count }, () => Math.random() + 0.01);
+    const words = (count) => {
+        let word = 0;
+        return random(count).map((chance) => (word += Math.round(chance)));
+    };
+    const wrong = [];
+    for (let round = 0; round < 200; round += 1) {
+        const [rows, columns] = [1 + (round % 7), 1 + (round % 11)];
+        const normalised = () => Array.from({ length: rows }, () => random(columns))
+            .flatMap((row) => row.map((weight) => weight / row.reduce((a, b) => a + b)));
+        const all = Array.from({ length: 1 + (round % 3) }, () =>
+            matrixOf(labels(rows), labels(columns), normalised()));
+        const found = byWords(mean(all), words(rows), words(columns));
+        const sums = found.weights.map((row) => row.reduce((a, b) => a + b));
+        if (found.rows.length !== sums.length) wrong.push(found);
+        if (sums.some((sum) => Math.abs(sum - 1) > 1e-9)) wrong.push(found);
+        const text = (all) => all.map((label) => label.text).join("");
+        if (text(found.columns) !== text(labels(columns))) wrong.push(found);
+    }
+    return wrong;
+}"""
+
+
+async def test_rows_of_words_and_means_sum_to_one(browser: Browser, tokenizer: Tokenizer) -> None:
+    async with echoing(tokenizer) as (_, url), opened(browser, url) as page:
+        assert await page.evaluate(_SUMS) == []
+
+
 async def test_typing_on_aborts_the_call_before(browser: Browser, tokenizer: Tokenizer) -> None:
     runner = fake_runner(tokenizer)
     async with echoing(tokenizer, runner) as (server, url), opened(browser, url) as page:
@@ -253,6 +288,28 @@ async def test_text_from_right_to_left(
             group = page.locator("#to optgroup option")
             assert await group.get_attribute("value") == "de"
             await page.screenshot(path=screenshots / "rtl.png", full_page=True)
+
+
+async def test_a_heat_map_from_right_to_left(
+    browser: Browser, tmp_path: Path, screenshots: Path
+) -> None:
+    source = export_source(random_model(tiny_config(), 0), tmp_path / "source")
+    path = tmp_path / "bundle"
+    path.mkdir()
+    write_bundle(dataclasses.replace(source, source_language="ar"), ExportOptions(), path)
+    async with running_bundle(path, http_port=0) as server:
+        url = f"http://127.0.0.1:{server.server.http_port}/"
+        async with opened(browser, url, {"text": "رجلان يلعبان الشطرنج"}) as page:
+            await page.wait_for_selector("#attention-view:not([hidden])")
+            assert await page.locator("#column-words").get_attribute("dir") == "rtl"
+            await page.locator("#heatmap").focus()
+            await page.keyboard.press("ArrowDown")
+            await page.screenshot(path=screenshots / "rtl-map.png", full_page=True)
+            first = await page.locator("#readout").inner_text()
+            await page.keyboard.press("ArrowLeft")  # the next word is on the left
+            second = await page.locator("#readout").inner_text()
+            assert "→ رجلان" in first
+            assert "→ يلعبان" in second
 
 
 async def test_a_link_has_the_text_where_no_server_sees_it(

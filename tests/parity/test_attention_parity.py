@@ -100,7 +100,7 @@ def test_hashed_encoders_show_the_decoder_s(tmp_path: Path) -> None:
     check(model, given, scorer_for(bundle).score([given])[0])
 
 
-@pytest.mark.parametrize("precision", ["fp32", "int8"])
+@pytest.mark.parametrize("precision", ["fp32", "fp16", "int8"])
 def test_a_part_has_the_same_bits_as_everything(tmp_path: Path, precision: str) -> None:
     """Layers, heads and kinds in any order; means are means; neighbours change nothing."""
     bundle = tiny_bundle(tmp_path / "bundle", precision=precision, num_heads=4)

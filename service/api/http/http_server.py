@@ -25,6 +25,7 @@ from service.errors import StartupError
 
 MAX_CONNECTIONS = 1024
 """Connections at a time; further ones are closed at once, as they are on gRPC's port."""
+_LAST_SECONDS = 1.0
 _SHARE = 4  # of the descriptors that there are for connections
 _BAD_REQUEST = (
     b'{"code":3,"message":"not an HTTP/1.1 request, or its headers are too long","details":[]}'
@@ -126,11 +127,13 @@ class HttpServer:
         if self._state.tasks:
             await asyncio.wait(self._state.tasks, timeout=seconds)
 
-    def close(self) -> None:
-        """Close all connections."""
+    async def close(self) -> None:
+        """Close all connections, and wait a moment for their calls to end."""
         self._stop_listening()
         for connection in list(self._state.connections):
             connection.transport.abort()
+        if self._state.tasks:
+            await asyncio.wait(self._state.tasks, timeout=_LAST_SECONDS)
 
     def _stop_listening(self) -> None:
         if self._server is not None:

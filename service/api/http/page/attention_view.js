@@ -148,7 +148,7 @@ export class AttentionView {
       word.style.setProperty("--doubt", String(1 - share));
       word.classList.add("rated");
     }
-    word.ariaLabel = `${label.text}: ${this.#description(side, place)}` +
+    word.ariaLabel = `${label.text}: ${plain(this.#description(side, place))}` +
       (known ? `; probability ${percent(Math.exp(probability.logProbability))}` : "");
     const mark = () => this.#mark({ ...NONE, [side]: place });
     word.addEventListener("pointerenter", mark);
@@ -175,7 +175,7 @@ export class AttentionView {
     other.focus();
   }
 
-  /** The largest weights of a row or column, in words. */
+  /** The largest weights of a row or column, as texts and `{ word }`s. */
   #description(side, place) {
     const { rows, columns, weights } = this.matrix;
     const line = side === "row" ? weights[place] : weights.map((row) => row[place]);
@@ -184,8 +184,8 @@ export class AttentionView {
       .map((weight, at) => ({ weight, text: others[at].text }))
       .sort((a, b) => b.weight - a.weight)
       .filter(({ weight }, at) => !at || (at < MOST && weight >= LEAST))
-      .map(({ weight, text }) => `${text} ${percent(weight)}`);
-    return `${side === "row" ? "attends to" : "gets from"} ${most.join(", ")}`;
+      .flatMap(({ weight, text }, at) => [at ? ", " : "", { word: text }, ` ${percent(weight)}`]);
+    return [side === "row" ? "attends to " : "gets from ", ...most];
   }
 
   /** Mark a row, a column, or the cell of both. */
@@ -202,15 +202,16 @@ export class AttentionView {
     show("column", column, row >= 0 ? (at) => weights[row][at] : null);
     show("row", row, column >= 0 ? (at) => weights[at][column] : null);
     this.#draw();
-    let text = "";
+    let parts = [];
     if (row >= 0 && column >= 0) {
-      text = `${rows[row].text} → ${columns[column].text}: ${weights[row][column].toFixed(3)}`;
+      const weight = weights[row][column].toFixed(3);
+      parts = [{ word: rows[row].text }, " → ", { word: columns[column].text }, `: ${weight}`];
     } else if (row >= 0) {
-      text = `${rows[row].text} ${this.#description("row", row)}`;
+      parts = [{ word: rows[row].text }, " ", ...this.#description("row", row)];
     } else if (column >= 0) {
-      text = `${columns[column].text} ${this.#description("column", column)}`;
+      parts = [{ word: columns[column].text }, " ", ...this.#description("column", column)];
     }
-    $("readout").textContent = text;
+    $("readout").replaceChildren(...parts.map(isolated));
   }
 
   #point(event) {
@@ -315,6 +316,16 @@ export class AttentionView {
       $("done").textContent = "Saved.";
     });
   }
+}
+
+function plain(parts) {
+  return parts.map((part) => part.word ?? part).join("");
+}
+
+/** A word as an element, so that its direction does not change the order of the others. */
+function isolated(part) {
+  if (part.word === undefined) return part;
+  return Object.assign(document.createElement("bdi"), { textContent: part.word });
 }
 
 function text(id) {

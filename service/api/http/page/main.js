@@ -83,6 +83,7 @@ function changed(delay = DEBOUNCE_MS) {
     : "";
   $("clear").hidden = !length;
   shown = nothing();
+  $("details").classList.add("stale"); // until those of the new text are there
   running.abort(); // the server frees what the call had
   choosing.abort();
   clearTimeout(timer);
@@ -179,6 +180,7 @@ async function showDetails(text, signal) {
   if (translation.status) throw new ApiError(translation.status.message);
   shown = { sentences: translation.sentences, pivot: answer.pivotLanguageCode, text };
   $("details").hidden = !shown.sentences.length;
+  $("details").classList.remove("stale");
   if (!shown.sentences.length) return;
   rate();
   showSentences();
