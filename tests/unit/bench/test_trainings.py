@@ -187,7 +187,7 @@ def test_a_variant_is_trained_and_scored_once(tmp_path: Path) -> None:
         text = [f"{line[:-1]} {n}." for n in range(20) for line in lines]
         (data / f"train.{side}").write_text("\n".join(text) + "\n", encoding="utf-8")
         (data / f"valid.{side}").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    text = run.ScoredText(data)
+    inputs = run.ScoredText(data)
 
     def train(recipe: Path, data_root: Path, folder: Path) -> None:
         corpus = load_recipe(recipe, data_root=data_root).data.train[0]
@@ -203,7 +203,7 @@ def test_a_variant_is_trained_and_scored_once(tmp_path: Path) -> None:
         tables = "".join(f"[variants.{n}]\npairs = {n}\n" for n in numbers)
         plan = load_plan(write_plan(tmp_path, f'equal = "nothing"\n{tables}'))
         for variant in plan.variants:
-            run.run_variant(plan, variant, tmp_path / "out", text, train)
+            run.run_variant(plan, variant, tmp_path / "out", inputs, train)
         write_report(plan, run.results(plan, tmp_path / "out"), tmp_path / "out")
 
     run_all([20])
