@@ -386,5 +386,5 @@ async def test_the_shipped_model(
             print(f"  BLEU {name}: {score_translations(shown, references).bleu.score:.2f}")
     if precision == "fp32":
         check_near_ties(case, found, different, (beam_size, False))
-    elif references:
-        assert len(different) <= 0.05 * len(found)
+    else:  # of the 50 sentences without references, chance takes more
+        assert len(different) <= (0.05 if references else 0.15) * len(found)
