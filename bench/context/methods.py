@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import sentencex
 
@@ -47,7 +48,7 @@ class ContextMethods:
 
     def __init__(self, client: AsyncClient, source: str, target: str) -> None:
         self._client = client
-        self._names = {"source": source, "target": target}
+        self._names: dict[str, Any] = {"source": source, "target": target}
         self._target = target
         self._calls = asyncio.Semaphore(_MAX_CALLS)
         self._num_fallbacks = self._num_source_tokens = self._num_steps = 0

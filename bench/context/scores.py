@@ -23,9 +23,11 @@ def compared(
     from sacrebleu.significance import PairedTest
 
     metrics = {"BLEU": sacrebleu.BLEU(), "chrF2": sacrebleu.CHRF()}
-    systems = [(name, list(lines)) for name, lines in hypotheses.items()]
+    systems: list[tuple[str, Sequence[str]]] = [
+        (name, list(lines)) for name, lines in hypotheses.items()
+    ]
     test = PairedTest(systems, metrics, [list(references)], "bs", n_samples=_NUM_SAMPLES, n_jobs=1)
-    _, table = test()
+    table: Any = test()[1]
     return {
         name: {
             metric: {"score": row[index].score, "p": row[index].p_value}
