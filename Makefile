@@ -9,6 +9,8 @@ PYTHON ?= python3
 ARGS ?=
 # If empty, checks whose tools are not installed are skipped with a message.
 REQUIRE_TOOLS ?= 1
+# Processes that `make test` runs tests in, a file of tests in one of them. 0: in pytest's own.
+TEST_PROCESSES ?= 2
 
 venv := .venv
 python := $(venv)/bin/python
@@ -22,12 +24,14 @@ docker_build = DOCKER_BUILDKIT=1 docker build --file docker/Dockerfile \
     --build-arg VERSION=$(version) --build-arg REVISION=$(shell git rev-parse HEAD 2>/dev/null)
 torch := $(shell sed -n 's/^torch==//p' constraints.txt)
 
+# The tests start hundreds of processes: an environment that forbids bytecode doubles their start.
+export PYTHONDONTWRITEBYTECODE :=
 # Read by onnxruntime when it is imported.
 export ORT_DISABLE_TELEMETRY := 1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test test-import check check-manifests test-clients test-containers image image-gpu proto bench bench-engine bench-full bench-overload soak venv lock lock-images clean
+.PHONY: help serve test test-import check check-manifests test-clients test-page test-containers image image-gpu proto bench bench-engine bench-full bench-overload soak venv lock lock-images clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 24
@@ -36,7 +40,8 @@ serve: $(venv)/.serve  ## start the server (gRPC 127.0.0.1:50051, metrics 127.0.
 	@$(venv)/bin/dragoman serve $(ARGS)
 
 test: $(venv)/.dev  ## run the tests
-	$(python) -m pytest $(ARGS)
+	@# The long files are collected first: in order of length they would be the last, and alone.
+	$(python) -m pytest --numprocesses $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 test-import: $(venv)/.dev  ## compare imported models with transformers' own translations (minutes)
 	$(python) -m pytest -m long -rP --timeout 900 tests/long/import $(ARGS)
@@ -56,6 +61,9 @@ test-containers: $(venv)/.manifests  ## check docker/, then build and run the co
 
 test-clients: $(venv)/.manifests  ## run the client examples for Node and browsers (needs Node, npm, its registry)
 	DRAGOMAN_REQUIRE_TOOLS=$(REQUIRE_TOOLS) $(python) -m pytest -m clients tests/clients $(ARGS)
+
+test-page: $(venv)/.page  ## run the page in a browser (needs Chromium)
+	DRAGOMAN_REQUIRE_TOOLS=$(REQUIRE_TOOLS) $(python) -m pytest -m page tests/page $(ARGS)
 
 image:  ## build the image for CPUs, dragoman:cpu (ARGS="--secret ...": see docker/Dockerfile)
 	$(docker_build) --target cpu --tag dragoman:cpu --tag dragoman:$(version)-cpu $(ARGS) .
@@ -89,7 +97,7 @@ lock: $(venv)/.created  ## resolve constraints.txt again; ARGS=--upgrade for new
 	@# hand, to one that has a CPU build.
 	echo "torch==$(torch)" >$(venv)/torch.txt
 	cp constraints.txt $(venv)/lock.txt
-	$(venv)/bin/uv pip compile pyproject.toml --extra cpu --extra dev --extra manifests --universal \
+	$(venv)/bin/uv pip compile pyproject.toml --extra cpu --extra dev --extra manifests --extra page --universal \
 	    --group lock --python-version 3.11 --fork-strategy fewest $(ARGS) \
 	    --constraint $(venv)/torch.txt --no-annotate --no-header --output-file $(venv)/lock.txt
 	{ grep '^#' constraints.txt; grep -vE '^(cuda-|nvidia-|triton=)' $(venv)/lock.txt; } \
@@ -143,6 +151,10 @@ $(venv)/.dev: $(venv)/.torch
 	    echo "These GPU packages must not be in $(venv): run 'make clean'," \
 	        "then find out what installed them." >&2; exit 1; fi
 	$(python) -m pip check
+	@touch $@
+
+$(venv)/.page: $(venv)/.dev
+	$(install_this) '.[cpu,dev,page]'
 	@touch $@
 
 $(venv)/.manifests: $(venv)/.dev

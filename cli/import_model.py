@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shlex
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -42,7 +44,9 @@ def import_model(
     top_k: Annotated[
         int,
         typer.Option(
-            help="Best tokens that a step returns by default; a beam needs twice its size.", min=1
+            help="Best tokens that a step returns where a request says nothing; a beam gets twice "
+            "its size, however many these are.",
+            min=1,
         ),
     ] = 8,
     sentences: Annotated[
@@ -92,13 +96,21 @@ def import_model(
         fail(str(exc))
     except OSError as exc:
         fail(f"{exc.filename or output}: {exc.strerror}")
-    compared = describe_agreement(imported.agreement)
     directions = imported.directions
     source, target = directions.first
     known = f"{source} to {target}" if directions.is_one else f"{directions.count} directions"
-    typer.echo(
-        f"{output}: {imported.name}; {precision}; {known}; {compared}; {describe(imported.proof)}"
-    )
+    typer.echo(f"{output}: {imported.name}; {precision}; {known}; {_searched(imported.search)}")
+    typer.echo(f"- {describe_agreement(imported.agreement)}")
+    typer.echo(f"- {describe(imported.proof)}")
+    typer.echo(f"Serve it: dragoman serve --model {shlex.quote(str(output))}")
+
+
+def _searched(search: Mapping[str, Any]) -> str:
+    """The default search in words."""
+    beam_size = search["beam_size"]
+    if beam_size == 1:
+        return "greedy search"
+    return f"a beam of {beam_size}: {beam_size} rows for each sentence (with --beam-size 1, one)"
 
 
 def _codes(languages: str | None) -> list[str] | None:

@@ -12,6 +12,7 @@ os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
 import typer
 
+from cli.attention import attention
 from cli.evaluate import evaluate
 from cli.export import export
 from cli.import_model import import_model
@@ -54,7 +55,18 @@ def root(
     """Machine translation over gRPC: serve models, translate, train your own."""
 
 
-for command in (serve, translate, score, models, languages, reload, train, export, evaluate):
+for command in (
+    serve,
+    translate,
+    score,
+    attention,
+    models,
+    languages,
+    reload,
+    train,
+    export,
+    evaluate,
+):
     app.command()(command)
 app.command("import")(import_model)
 app.add_typer(load_app, name="load")

@@ -16,6 +16,8 @@ from cli.options import DEFAULT_SERVER, Server
 if TYPE_CHECKING:
     from dragoman.client import ModelInfo
 
+_WIDEST = 2000  # of a table, whatever the screen
+
 
 @dataclasses.dataclass(frozen=True)
 class BundleFacts:
@@ -137,7 +139,10 @@ def _print(
     columns: tuple[str, ...],
     as_json: bool,
 ) -> None:
-    """Print models as JSON, or `rows`, with these columns before their origin."""
+    """Print models as JSON, or `rows`, with these columns before their origin.
+
+    A row is a line, whatever reads it, unless the screen is too narrow: then it is several.
+    """
     if as_json:
         typer.echo(json.dumps([dataclasses.asdict(each) for each in found], indent=2))
         return
@@ -145,7 +150,21 @@ def _print(
     from rich.console import Console
     from rich.table import Table
 
-    table = Table("model", "version", "languages", "precision", *columns, "origin", box=None)
+    names = ("model", "version", "languages", "precision", *columns, "origin")
+    table = Table(*names, box=None)
     for row in rows:
         table.add_row(*row)
-    Console().print(table)
+    screen, wide = Console(), Console(width=_WIDEST)
+    if not screen.is_terminal or wide.measure(table).maximum <= screen.width:
+        wide.print(table)
+        return
+    for row in rows:
+        _print_lines(names, row)
+
+
+def _print_lines(names: Sequence[str], row: Sequence[str]) -> None:
+    """A row with a line for each column."""
+    typer.echo(row[0])
+    for name, value in zip(names[1:], row[1:], strict=True):
+        if value:
+            typer.echo(f"  {name:<{max(map(len, names))}}  {value}")

@@ -11,6 +11,7 @@ from typing import Any
 import numpy.typing as npt
 import onnx
 
+from export.attention_graph import build_attention
 from export.cache_graphs import build_cache_graphs
 from export.decoder_step_graph import build_decoder_step
 from export.encoder_graph import build_encoder
@@ -39,6 +40,7 @@ DEFAULT_TOP_K = 8
 ENCODER_FILE = "encoder.onnx"
 DECODER_STEP_FILE = "decoder_step.onnx"
 SCORING_FILE = "scoring.onnx"
+ATTENTION_FILE = "attention.onnx"
 _MAX_RESIDENT_VOCABULARY = 2**24  # ids are copied to the host as float32, exact up to here
 
 
@@ -166,6 +168,7 @@ def _graphs(
     yield DECODER_STEP_FILE, build_decoder_step(config, weights, precision, resident=resident)
     layer, head = _alignment(source, options)
     yield SCORING_FILE, build_scoring(config, weights, precision, layer, head)
+    yield ATTENTION_FILE, build_attention(config, weights, precision)
     if resident:
         dtype = "float16" if precision == "fp16" else "float32"
         for name, graph in build_cache_graphs(config, dtype):
@@ -217,6 +220,7 @@ def _manifest(source: ExportSource, options: ExportOptions) -> dict[str, Any]:
         "encoder": ENCODER_FILE,
         "decoder_step": DECODER_STEP_FILE,
         "scoring": SCORING_FILE,
+        "attention": ATTENTION_FILE,
     }
     layer, head = _alignment(source, options)
     scoring = {"alignment_layer": layer, **({} if head is None else {"alignment_head": head})}

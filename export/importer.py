@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import Any
 from export.bundle_writer import ExportOptions, ExportSource, write_bundle
 from export.errors import ExportError
 from export.exporter import check_output, new_directory
-from export.huggingface.architectures import family_of, read_config, read_model
+from export.huggingface.architectures import family_of, read_config
 from export.huggingface.comparison import (
     TransformersComparison,
     can_compare,
@@ -23,11 +24,14 @@ from export.huggingface.directory import ModelDirectory
 from export.huggingface.generation import check_default_search, default_search
 from export.huggingface.model_card import licence_of
 from export.huggingface.vocabularies import read_all_vocabularies, read_vocabularies
+from export.huggingface.weights import read_model
 from export.marian.configuration import is_marian, refuse_binary
 from export.marian.directory import MarianDirectory
 from export.parity import SENTENCES, OnProgress, ParityReport, check_parity
 from model.bundle import MANIFEST_FILE, Bundle, BundleError, why_no_language
 from model.directions import Directions
+
+_log = logging.getLogger("dragoman.import")
 
 
 @dataclass(frozen=True)
@@ -39,12 +43,14 @@ class Imported:
         agreement: of that network with `transformers`; None where it isn't installed.
         directions: of the bundle.
         name: of the bundle.
+        search: of the bundle, as `Bundle.search`.
     """
 
     proof: ParityReport
     agreement: TransformersComparison | None
     directions: Directions
     name: str
+    search: Mapping[str, Any]
 
 
 def import_directory(
@@ -96,10 +102,12 @@ def import_directory(
     num_start = len(tokenizer.target.start_ids)
     search = default_search(directory, num_start)
     check_default_search(directory, search, config, num_start)
+    _log.info("reading the weights: %s", family.name)
     model = read_model(directory, config)
     sentences = sentences or SENTENCES
     agreement = None
     if can_compare() and not isinstance(directory, MarianDirectory):
+        _log.info("comparing the network with that of transformers")
         agreement = compare_with_transformers(
             path, model, tokenizer, sentences, vocabularies.language_ids
         )
@@ -116,6 +124,7 @@ def import_directory(
         )
         if not directions.is_one:
             made_from = dataclasses.replace(made_from, directions=directions)
+        _log.info("writing the graphs in %s", options.precision)
         write_bundle(made_from, options, temporary)
         try:
             bundle = Bundle.load(temporary)
@@ -123,7 +132,7 @@ def import_directory(
             raise ExportError(str(exc)) from exc
         proof = check_parity(bundle, model, sentences, threads=threads, on_progress=on_progress)
         _record(temporary / MANIFEST_FILE, proof)
-    return Imported(proof, agreement, directions, bundle.name)
+    return Imported(proof, agreement, directions, bundle.name, search)
 
 
 def _check_languages(languages: Sequence[str] | None) -> None:

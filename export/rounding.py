@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import copy
+import contextlib
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import torch
+from torch import Tensor, nn
 
 from export.int8_arithmetic import quantize_rows
 from export.parity_check import Tolerance
-from export.torch_outputs import ForcedTranslation, torch_outputs
+from export.torch_outputs import ForcedTranslation, TorchOutputs, torch_outputs
 from model.transformer import Transformer
 
 # An int8 bundle differs by 1.2 to 1.8 times as much on average: it rounds activations, too. So the
@@ -64,13 +66,11 @@ def rounding_differences(
         batches: the translations.
         num_best: tokens of each position to compare.
     """
-    rounded = _rounded(model)
     differences, gaps = [], []
     for batch in batches:
-        both = zip(torch_outputs(model, batch, 0), torch_outputs(rounded, batch, 0), strict=True)
-        for exact, found in both:
-            best = np.argsort(-found.log_probabilities, axis=1, kind="stable")[:, :num_best]
-            theirs = np.take_along_axis(found.log_probabilities, best, axis=1)
+        with _rounded_matrices(model):
+            found = [_best(one, num_best) for one in torch_outputs(model, batch, 0)]
+        for exact, (best, theirs) in zip(torch_outputs(model, batch, 0), found, strict=True):
             ours = np.take_along_axis(exact.log_probabilities, best, axis=1)
             differences.append(np.abs(theirs - ours).ravel())
             gaps.append(float((exact.log_probabilities.max(axis=1) - ours[:, 0]).max()))
@@ -79,11 +79,41 @@ def rounding_differences(
     return RoundingDifferences(float(every.mean()), float(every.max()), max(gaps), same)
 
 
-def _rounded(model: Transformer) -> Transformer:
-    copied = copy.deepcopy(model)
-    with torch.no_grad():
-        for name, parameter in copied.named_parameters():
-            if parameter.dim() == 2 and "positions" not in name:
-                values, scales = quantize_rows(parameter.numpy())
-                parameter.copy_(torch.from_numpy(values * scales[:, None]))
-    return copied
+def _best(
+    outputs: TorchOutputs, count: int
+) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.float64]]:
+    """The best tokens of each position [T, count], and their log-probabilities."""
+    log_probabilities = outputs.log_probabilities
+    best = np.argsort(-log_probabilities, axis=1, kind="stable")[:, :count]
+    return best, np.take_along_axis(log_probabilities, best, axis=1)
+
+
+@contextlib.contextmanager
+def _rounded_matrices(model: Transformer) -> Iterator[None]:
+    """Round every matrix while its module computes; a rounded copy of all would be another model.
+
+    Tables of positions, which no module multiplies by, stay as they are.
+    """
+    exact: dict[nn.Module, Tensor] = {}
+
+    def round_matrix(module: nn.Module, arguments: object) -> None:
+        parameter = module.weight
+        assert isinstance(parameter, Tensor)
+        exact[module] = parameter.data
+        values, scales = quantize_rows(parameter.detach().numpy())
+        with torch.inference_mode(mode=False):  # of the kind that parameters are
+            parameter.data = torch.from_numpy(values * scales[:, None])
+
+    def restore(module: nn.Module, arguments: object, output: object) -> None:
+        module.weight.data = exact.pop(module)
+
+    handles = []
+    for module in model.modules():
+        if isinstance(module, nn.Linear | nn.Embedding):
+            handles.append(module.register_forward_pre_hook(round_matrix))
+            handles.append(module.register_forward_hook(restore, always_call=True))
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()

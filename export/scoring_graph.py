@@ -42,7 +42,7 @@ def build_scoring(
     """
     graph = GraphBuilder("scoring", weights.shared)
     target_ids = graph.input("target_ids", "int64", ["target"])
-    fed = _shifted(graph, target_ids, config.bos_id)
+    fed = shifted(graph, target_ids, config.bos_id)
     arithmetic = arithmetic_for(precision, graph, fed, static_scales=True)
     layers = Layers(graph, arithmetic, weights, config)
     attention = _TargetAttention(layers, target_ids, alignment_head)
@@ -54,18 +54,19 @@ def build_scoring(
         lambda states, i: attention.cross_attention(states, i, i == alignment_layer),
     )
     with graph.scope("output"):
-        _log_probabilities(layers, states, target_ids)
+        output_log_probabilities(layers, states, target_ids)
     return graph.build()
 
 
-def _shifted(graph: GraphBuilder, target_ids: str, bos_id: int) -> str:
+def shifted(graph: GraphBuilder, target_ids: str, bos_id: int) -> str:
     """The decoder's input at each position: BOS, then all tokens but the last."""
     start, end, axis = (graph.constant([n], np.int64) for n in (0, -1, 0))
     before = graph.op("Slice", target_ids, start, end, axis)
     return graph.op("Concat", graph.constant([bos_id], np.int64), before, axis=0)
 
 
-def _log_probabilities(layers: Layers, states: str, target_ids: str) -> None:
+def output_log_probabilities(layers: Layers, states: str, target_ids: str) -> None:
+    """Adds the output `log_probabilities` [T] of given tokens [T], from states [T, D]."""
     graph = layers.graph
     everything = graph.op("LogSoftmax", layers.logits(states), axis=-1)  # [T, V]
     column = graph.constant([1], np.int64)

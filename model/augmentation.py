@@ -58,20 +58,24 @@ def paragraphs(
     generator: random.Random,
     *,
     share: float,
+    longest: int = RUN_LENGTHS[1],
+    characters: int = RUN_CHARACTERS,
 ) -> list[Pair]:
-    """Runs of two to six sentences as one pair each, joined by a space.
+    """Runs of two to `longest` sentences as one pair each, joined by a space.
 
     Args:
         pairs: sentences, in document order where there are documents.
         documents: a document's id for each pair; without, sentences are joined at random.
         generator: source of randomness.
         share: of the sentences that become part of a run.
+        longest: sentences in a run.
+        characters: in the longer side of a run.
     """
     indices = [i for i, pair in enumerate(pairs) if all(map(_SENTENCE_END.search, pair))]
     if documents is None:
         generator.shuffle(indices)
     found = []
-    for run in _runs(pairs, documents, indices, generator):
+    for run in _runs(pairs, documents, indices, generator, longest, characters):
         if len(run) >= RUN_LENGTHS[0] and generator.random() < share:
             sources, targets = zip(*(pairs[i] for i in run), strict=True)
             found.append((" ".join(sources), " ".join(targets)))
@@ -83,15 +87,17 @@ def _runs(
     documents: Sequence[str] | None,
     indices: Sequence[int],
     generator: random.Random,
+    longest: int,
+    most_characters: int,
 ) -> Iterator[list[int]]:
     run: list[int] = []
-    characters, wanted = 0, generator.randint(*RUN_LENGTHS)
+    characters, wanted = 0, generator.randint(RUN_LENGTHS[0], longest)
     for index in indices:
         size = max(map(len, pairs[index])) + 1
         other = bool(run and documents and documents[run[-1]] != documents[index])
-        if run and (len(run) == wanted or other or characters + size > RUN_CHARACTERS):
+        if run and (len(run) == wanted or other or characters + size > most_characters):
             yield run
-            run, characters, wanted = [], 0, generator.randint(*RUN_LENGTHS)
+            run, characters, wanted = [], 0, generator.randint(RUN_LENGTHS[0], longest)
         run.append(index)
         characters += size
     yield run

@@ -4,6 +4,7 @@
     encoder.onnx         source ids -> cross-attention keys and values
     decoder_step.onnx    one token for every running row
     scoring.onnx         log-probabilities and alignment of a given target; optional
+    attention.onnx       attention weights of a given target, by kind, layer and head; optional
     weights.bin          the graphs' weights; optional: a graph can hold its own
     blank.onnx, copy_rows.onnx, set_rows.onnx, store_sources.onnx
                          only of a bundle for GPUs: what stays there between two steps
@@ -251,6 +252,12 @@ class Bundle:
     def scoring_path(self) -> Path | None:
         """The scoring graph; None in a bundle from before there was one."""
         name = self.manifest["graphs"].get("scoring")
+        return None if name is None else self.path / str(name)
+
+    @property
+    def attention_path(self) -> Path | None:
+        """The attention graph; None in a bundle from before there was one."""
+        name = self.manifest["graphs"].get("attention")
         return None if name is None else self.path / str(name)
 
     @property

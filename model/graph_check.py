@@ -19,6 +19,7 @@ _INPUTS = {
     "encoder": {"source_ids", "source_lengths"},
     "decoder_step": {"token_ids", "positions", "past_key_0", "cross_key_0"},
     "scoring": {"target_ids", "cross_key_0"},
+    "attention": {"source_ids", "source_lengths", "target_ids", "heads"},
 }
 # How those operators begin whose bits depend on what the precision says (`open_session`).
 _INT8_OPERATOR = b"MatMulInteger"

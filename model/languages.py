@@ -94,6 +94,23 @@ class Language:
 _parsed = functools.lru_cache(4096)(Language.parse)
 
 
+# Codes of two letters that ISO 639-1 no longer has; models and clients still do.
+_FORMER = {"bh", "in", "iw", "ji", "jw", "mo", "sh"}
+
+
+def is_language_code(tag: str) -> bool:
+    """Whether a tag, or a model's name for a language, begins with a code that a language can have.
+
+    Those of two letters are known (ISO 639-1); any three letters are taken for one of ISO 639-3.
+    """
+    if len(tag) > _LONGEST_TAG:
+        return False
+    language = _parsed(tag)
+    code = language.own_code
+    is_known = len(code) == 3 or code in _EQUALS.values() or code in _FORMER
+    return is_known and _TAG.fullmatch(language.tag.lower()) is not None
+
+
 def _written(subtags: Iterable[str]) -> str:
     """A BCP-47 tag in the usual case (RFC 5646, section 2.1.1): zh-Hans, pt-BR."""
     code, *others = subtags

@@ -20,7 +20,7 @@ from typing import Annotated
 
 import typer
 
-from model.augmentation import paragraphs, variants
+from model.augmentation import RUN_CHARACTERS, RUN_LENGTHS, paragraphs, variants
 from model.cleaning import Pair, fault, fold, identity, near_twins, tidy
 from model.corpus import read_lines, read_parallel
 from model.recipe import Corpus, Recipe, load_recipe
@@ -60,14 +60,35 @@ def main(
     data_root: Annotated[Path, typer.Option(help="The raw corpora.")] = Path(),
     output: Annotated[Path, typer.Option(help="Where to write.")] = Path("prepared"),
     seed: Annotated[int, typer.Option(help="Of runs and variants.")] = 1,
+    run_sentences: Annotated[
+        int, typer.Option(min=RUN_LENGTHS[0], help="Sentences in a run, at most.")
+    ] = RUN_LENGTHS[1],
+    run_characters: Annotated[
+        int, typer.Option(min=1, help="Characters of a run's longer side, at most.")
+    ] = RUN_CHARACTERS,
 ) -> None:
     """Prepare the corpora of a recipe."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
-    prepare(load_recipe(recipe, data_root=data_root), output, held_out or [], seed=seed)
+    loaded = load_recipe(recipe, data_root=data_root)
+    prepare(loaded, output, held_out or [], seed=seed, longest_run=(run_sentences, run_characters))
 
 
-def prepare(recipe: Recipe, output: Path, held_out: Sequence[Path], *, seed: int) -> None:
+def prepare(
+    recipe: Recipe,
+    output: Path,
+    held_out: Sequence[Path],
+    *,
+    seed: int,
+    longest_run: tuple[int, int] = (RUN_LENGTHS[1], RUN_CHARACTERS),
+) -> None:
     """Write the prepared corpora and, as `prepared.json`, what was left out and added.
+
+    Args:
+        recipe: whose corpora.
+        output: the folder to write to.
+        held_out: source sides of other test sets.
+        seed: of runs and variants.
+        longest_run: the most sentences of a run, and characters of its longer side.
 
     Raises:
         CorpusError: a corpus or a file of `held_out` cannot be used.
@@ -90,7 +111,10 @@ def prepare(recipe: Recipe, output: Path, held_out: Sequence[Path], *, seed: int
     for corpus in recipe.data.train:
         text = cleaned[corpus.name]
         text.keep([fold(source) not in own for source, _ in text.pairs], "in validation")
-        report[corpus.name] = _write_varied(text, corpus, root, output, f"{seed} {corpus.name}")
+        generator = random.Random(f"{seed} {corpus.name}")
+        pairs, counts = _varied(text, generator, longest_run)
+        _write(pairs, corpus, root, output)
+        report[corpus.name] = counts
     for corpus in recipe.data.valid:
         _write(validation[corpus.name], corpus, root, output)
         report[f"{corpus.name} (validation)"] = {"pairs": len(validation[corpus.name])}
@@ -132,17 +156,19 @@ def _part_twins(text: Cleaned, valid: list[Pair]) -> list[Pair]:
     return [pair for i, pair in enumerate(valid) if i not in common]
 
 
-def _write_varied(
-    text: Cleaned, corpus: Corpus, root: Path, output: Path, seed: str
-) -> dict[str, int]:
-    """Write a training corpus with its runs and variants; gives the counts for the report."""
-    generator = random.Random(seed)
+def _varied(
+    text: Cleaned, generator: random.Random, longest_run: tuple[int, int]
+) -> tuple[list[Pair], dict[str, int]]:
+    """A training corpus with its runs and variants, and the counts for the report."""
     share = RUN_SHARE if text.documents is None else DOCUMENT_RUN_SHARE
-    runs = paragraphs(text.pairs, text.documents, generator, share=share)
+    sentences, characters = longest_run
+    runs = paragraphs(
+        text.pairs, text.documents, generator, share=share, longest=sentences, characters=characters
+    )
     changed = variants(text.pairs, generator, share=VARIANT_SHARE)
-    _write([*text.pairs, *runs, *changed], corpus, root, output)
     counts = {"raw": len(text.pairs) + text.left_out.total(), "kept": len(text.pairs)}
-    return {**counts, "paragraphs": len(runs), "variants": len(changed), **text.left_out}
+    counts |= {"paragraphs": len(runs), "variants": len(changed), **text.left_out}
+    return [*text.pairs, *runs, *changed], counts
 
 
 def _write(pairs: Iterable[Pair], corpus: Corpus, root: Path, output: Path) -> None:

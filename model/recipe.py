@@ -343,17 +343,22 @@ def load_recipe(path: Path, *, data_root: Path | None = None) -> Recipe:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as exc:
         raise RecipeError(f"{path}: not TOML: {exc}") from exc
     except ValidationError as exc:
-        # An unknown field explains a missing one: it is the same, misspelt.
-        errors = exc.errors()
-        first = next((e for e in errors if e["type"] == "extra_forbidden"), errors[0])
-        field = ".".join(str(part) for part in first["loc"])
-        message = first["msg"].removeprefix("Value error, ")
-        if first["type"] == "extra_forbidden":
-            message = "there is no such field (model/RECIPES.md lists all)"
-        elif first["type"] not in ("missing", "value_error"):  # those quote it, or there is none
-            message = f"{message}, not {first['input']!r}"
-        raise RecipeError(f"{path}: {field}: {message}" if field else f"{path}: {message}") from exc
+        raise RecipeError(f"{path}: {first_error(exc)}") from exc
     return _with_absolute_paths(recipe, Path.cwd(), data_root)
+
+
+def first_error(exc: ValidationError) -> str:
+    """What is wrong with a recipe, in one line that names the field."""
+    # An unknown field explains a missing one: it is the same, misspelt.
+    errors = exc.errors()
+    first = next((e for e in errors if e["type"] == "extra_forbidden"), errors[0])
+    field = ".".join(str(part) for part in first["loc"])
+    message = first["msg"].removeprefix("Value error, ")
+    if first["type"] == "extra_forbidden":
+        message = "there is no such field (model/RECIPES.md lists all)"
+    elif first["type"] not in ("missing", "value_error"):  # those quote it, or there is none
+        message = f"{message}, not {first['input']!r}"
+    return f"{field}: {message}" if field else message
 
 
 def check_files(recipe: Recipe) -> None:

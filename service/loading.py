@@ -20,6 +20,7 @@ from service.engine.metrics import ModelMetrics
 from service.errors import StartupError
 from service.lifecycle.metrics import LifecycleMetrics
 from service.observability.metrics import ServerMetrics
+from service.runtime.attention import AttentionShape
 from service.runtime.plan import LanedRunner
 from service.settings import Settings, shipped_models
 from service.translation.default_search import check_rows, default_search
@@ -146,6 +147,7 @@ def load_model(
             ),
             default_search=search,
             can_align=bundle.can_align,
+            attention=AttentionShape.of(bundle),
         ),
         origin=bundle.origin,
         observer=observer,

@@ -7,7 +7,7 @@ import contextlib
 import logging
 import signal
 from collections.abc import Callable, Coroutine
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
@@ -16,6 +16,7 @@ from dragoman.v1 import translation_pb2_grpc
 from model.search_limits import MAX_SUPPRESSED
 from service import descriptors
 from service.api.admin import AdminServer
+from service.api.call_tracker import CallTracker
 from service.api.grpc_server import bind, create_grpc_server
 from service.api.health import HealthService
 from service.api.http_endpoint import HttpEndpoint, Probes
@@ -41,6 +42,9 @@ _MAX_REFLECTIONS = 64
 # For the last answers to be sent, after the bound of the drain.
 _LAST_ANSWERS_SECONDS = 1.0
 
+if TYPE_CHECKING:
+    from service.api.http.http_server import HttpServer
+
 _log = logging.getLogger("dragoman.server")
 
 _HEALTH_SERVICE = health_pb2.DESCRIPTOR.services_by_name["Health"].full_name
@@ -59,7 +63,7 @@ class Server:
 
     Attributes:
         port, metrics_port: the bound ports, once started (the settings may say 0: any).
-        admin_port: likewise; -1 if there is none.
+        admin_port, http_port: likewise; -1 if there is none.
         probes: the state that /livez and /readyz report.
     """
 
@@ -69,6 +73,7 @@ class Server:
         self.port = 0
         self.metrics_port = 0
         self.admin_port = -1
+        self.http_port = -1
         self.probes = Probes()
         self._settings = settings
         self._models = models
@@ -83,13 +88,14 @@ class Server:
             "pairs": settings.max_texts,
             "suppressed_tokens": MAX_SUPPRESSED,
         }
-        self._interceptor = Interceptor(
+        self._tracker = CallTracker(
             metrics,
             RequestParser(SERVICE, max_entries),
             settings.max_concurrent_requests,
             settings.message_bytes,
         )
         self._grpc: grpc.aio.Server
+        self._http: HttpServer | None = None
         self._watchdog: Watchdog
         self._reloads: Reloads[ServedModel]
         self._reload_asked = False  # before the models are loaded
@@ -106,7 +112,10 @@ class Server:
         Raises:
             StartupError: a port can't be used, or a model can't be served.
         """
-        self._grpc = create_grpc_server(self._settings, self._interceptor)
+        http = self._create_http()
+        connections = descriptors.max_connections() - (http.max_connections if http else 0)
+        self._grpc = create_grpc_server(self._settings, Interceptor(self._tracker), connections)
+        self._http = http
         registry: Registry | None = None
         try:
             await self._listen()
@@ -119,6 +128,8 @@ class Server:
                 await registry.stop()
             if self._admin is not None:
                 await self._admin.stop()
+            if self._http is not None:
+                await self._http.close()
             await self._grpc.stop(None)
             await self._close_endpoint()
             raise
@@ -139,8 +150,26 @@ class Server:
             self._admin = AdminServer(settings.admin_port)
             self.admin_port = self._admin.port
             await self._admin.start()
+        if self._http is not None:
+            await self._http.start()
+            self.http_port = self._http.port
         self.probes.watch(asyncio.get_running_loop())
         await self._grpc.start()
+
+    def _create_http(self) -> HttpServer | None:
+        settings = self._settings
+        if settings.http_port < 0:
+            return None
+        # Imported here, since most servers have no such port, and the libraries take memory.
+        from service.api.http.http_server import HttpServer
+
+        return HttpServer.over(
+            self._servicer,
+            self._tracker,
+            self.probes.known_reason,
+            settings.http_host,
+            settings.http_port,
+        )
 
     def _start_serving(self, registry: Registry) -> None:
         settings, models = self._settings, registry.lifecycles
@@ -167,6 +196,7 @@ class Server:
             extra={
                 "address": f"{settings.host}:{self.port}",
                 "metrics": f"http://{settings.metrics_host}:{self.metrics_port}/metrics",
+                **({"http": self._http.url} if self._http is not None else {}),
                 **({"admin": self._admin.address} if self._admin is not None else {}),
                 "models": [model.name for model in registry],
             },
@@ -200,6 +230,8 @@ class Server:
         self._health.start_draining()
         self._reflection.start_draining()
         self.probes.set_not_ready("draining")
+        if self._http is not None:
+            self._http.start_draining()
         self._metrics.serving.set(0)
         _log.info("draining", extra={"seconds": self._settings.drain_seconds})
         reloads_stopped = asyncio.ensure_future(self._reloads.stop())
@@ -218,7 +250,9 @@ class Server:
         if self._admin is not None:
             await self._admin.stop()
         await self._registry.stop()  # unfinished calls end with UNAVAILABLE
-        await self._grpc.stop(_LAST_ANSWERS_SECONDS)
+        await self._stop_listening(_LAST_ANSWERS_SECONDS)
+        if self._http is not None:
+            await self._http.close()
         await self._close_endpoint()
         _log.info("stopped")
 
@@ -228,8 +262,13 @@ class Server:
         # clients that watch the health service send no more.
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_LAST_ARRIVALS_SECONDS):
-                await self._interceptor.quiet(_QUIET_SECONDS)
-        await self._grpc.stop(self._settings.drain_seconds)
+                await self._tracker.quiet(_QUIET_SECONDS)
+        await self._stop_listening(self._settings.drain_seconds)
+
+    async def _stop_listening(self, seconds: float) -> None:
+        """Accept no calls, and wait for those in progress, within `seconds`."""
+        stopping = [self._http.stop(seconds)] if self._http is not None else []
+        await asyncio.gather(self._grpc.stop(seconds), *stopping)
 
     async def serve(self) -> None:
         """Serve until SIGTERM or SIGINT, then drain. A second signal cuts the drain short.

@@ -66,6 +66,14 @@ class Settings:
         minimum=0,
         maximum=65535,
     )
+    http_host: str = _setting("127.0.0.1", "Address to listen on for HTTP.")
+    http_port: int = _setting(
+        -1,
+        "Port for HTTP: the contract as JSON, and a page to translate in a browser. 0 chooses a "
+        "free one, -1 opens none.",
+        minimum=-1,
+        maximum=65535,
+    )
     admin_port: int = _setting(
         -1,
         "Port for `dragoman reload`, on loopback only: whoever can reach it can replace models. 0 "

@@ -26,7 +26,7 @@ PREFIX = "DRAGOMAN_"
 _OTHERS = frozenset(
     {
         *("CONFIG", "SERVER", "DATA_ROOT", "REQUIRE_TOOLS", "CONTAINERS_DIR", "STAND_IN"),
-        *("GPU_SENTENCES", "TEST_DEVICE", "ADMIN"),
+        *("GPU_SENTENCES", "TEST_DEVICE", "ADMIN", "SCREENSHOTS"),
     }
 )
 # Kubernetes describes a Service `dragoman` (or `dragoman-...`) to all pods of its namespace:

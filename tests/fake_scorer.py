@@ -29,7 +29,7 @@ class FakeScorer:
         self.may_score.set()
         self.is_scoring = threading.Event()
 
-    def prepare(self) -> None:
+    def prepare(self, graph: str = "scoring") -> None:
         """Remember it."""
         if self.failures:
             raise self.failures.pop(0)

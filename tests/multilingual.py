@@ -194,6 +194,45 @@ async def check_scores(made: Multilingual, client: AsyncClient) -> None:
         )
 
 
+async def check_attention(made: Multilingual, client: AsyncClient) -> None:
+    """Weights are the library's, with the tokens of languages among rows and columns."""
+    made.model.set_attn_implementation("eager")  # the others keep their weights to themselves
+    text, translation = TEXTS
+    source, target = made.directions.first
+    view = await client.attention(
+        text,
+        translation,
+        source=source,
+        target=target,
+        kinds=["cross", "encoder_self", "decoder_self"],
+    )
+    ours = made.direction(source, target)
+    read = [*ours.encode(text), ours.eos_id]
+    chosen = [*ours.target.start_ids, *ours.target.encode(translation), ours.eos_id]
+    fed = [ours.bos_id, *chosen[:-1]]
+    for shown, ids in (
+        (view.source_tokens, read),
+        (view.tokens, chosen),
+        (view.input_tokens, fed),
+    ):
+        assert [token.piece for token in shown] == [ours.target.id_to_piece(i) for i in ids]
+    with torch.inference_mode():
+        outputs = made.model(
+            input_ids=torch.tensor([read]),
+            decoder_input_ids=torch.tensor([fed]),
+            output_attentions=True,
+        )
+    expected = {
+        "cross": outputs.cross_attentions,
+        "encoder_self": outputs.encoder_attentions,
+        "decoder_self": outputs.decoder_attentions,
+    }
+    for each in view.maps:
+        assert each.layer is not None
+        weights = expected[each.kind][each.layer][0, each.head]
+        assert torch.allclose(torch.tensor(each.rows), weights, atol=1e-4)
+
+
 async def check_limits(made: Multilingual, client: AsyncClient) -> None:
     """The tokens of languages count for no limit, and a given prefix comes after them."""
     source, target = made.directions.first

@@ -7,8 +7,9 @@ import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
+
+from bench.processes import PeakMemory
 
 # Read by onnxruntime when it is imported.
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
@@ -81,15 +82,13 @@ def measure(case: LengthCase) -> LengthCost:
     source_ids = np.random.default_rng(0).integers(4, config.vocab_size, (1, case.length))
     prepare = _onnx_encode if case.engine == "onnxruntime" else _torch_encode
     encode = prepare(model, source_ids, case.threads)
-    resident = _memory("VmRSS")
-    # Sets VmHWM, the peak, to the present value.
-    Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
     seconds = []
-    for _ in range(1 + case.repeats):
-        started = time.perf_counter()
-        encode()
-        seconds.append(time.perf_counter() - started)
-    return LengthCost(case, statistics.median(seconds[1:]), max(0, _memory("VmHWM") - resident))
+    with PeakMemory() as memory:
+        for _ in range(1 + case.repeats):
+            started = time.perf_counter()
+            encode()
+            seconds.append(time.perf_counter() - started)
+    return LengthCost(case, statistics.median(seconds[1:]), memory.peak_bytes)
 
 
 def _torch_encode(model: Transformer, source_ids: object, threads: int) -> Callable[[], object]:
@@ -119,11 +118,3 @@ def _onnx_encode(model: Transformer, source_ids: object, threads: int) -> Callab
     ids = np.asarray(source_ids)
     feeds = {"source_ids": ids, "source_lengths": np.array([ids.shape[1]], np.int32)}
     return lambda: session.run(None, feeds)
-
-
-def _memory(name: str) -> int:
-    """Bytes that /proc/self/status gives under this name."""
-    for line in Path("/proc/self/status").read_text(encoding="ascii").splitlines():
-        if line.startswith(f"{name}:"):
-            return int(line.split()[1]) * 1024
-    raise RuntimeError(f"/proc/self/status has no {name}")

@@ -10,11 +10,9 @@ exponents that fit, `summary.json`, and a plot of each figure. On an otherwise i
 from __future__ import annotations
 
 import json
-import multiprocessing
-import platform
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, replace
+from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated
 
@@ -22,6 +20,8 @@ import typer
 
 from bench.lengths.measure import ENGINES, KINDS, LengthCase, LengthCost, measure
 from bench.lengths.report import FIGURES, markdown, plot, series_of
+from bench.load.results import about_machine
+from bench.processes import in_own_process
 
 _LENGTHS = "512,1024,2048,4096,8192,16384"
 _MOST_OF_FREE = 0.7
@@ -56,11 +56,23 @@ def main(
                 costs.append(cost)
     about = {
         "Network": f"preset {preset}, random weights, window {window}, rank {rank}",
-        "Machine": f"{platform.processor() or platform.machine()}, {threads} threads",
+        **machine(threads),
         "Figures": f"median of {repeats} encodes; memory beyond the loaded network at its peak",
     }
     write_report(costs, about, output)
     typer.echo(f"{output / 'report.md'}")
+
+
+def machine(threads: int) -> dict[str, str]:
+    """What was measured on, for the head of a report."""
+    found = about_machine()
+    versions = f"onnxruntime {found.get('onnxruntime')}, PyTorch {version('torch')}"
+    return {
+        "Machine": f"{found['processor'] or found['machine']}, {found['cpus']} CPUs, threads used: "
+        f"{threads}, load average at the end: {found['load_average']:.1f}",
+        "Software": f"{versions}, Python {found['python']}, "
+        f"revision {found.get('revision', 'not recorded')}, {found['started_at'][:10]}",
+    }
 
 
 def growing(first: LengthCase, lengths: Sequence[int], max_seconds: float) -> Iterator[LengthCost]:
@@ -75,15 +87,8 @@ def growing(first: LengthCase, lengths: Sequence[int], max_seconds: float) -> It
             too_long = cost.seconds * factor > max_seconds
             if too_long or cost.peak_bytes * factor > _MOST_OF_FREE * _available_bytes():
                 return
-        cost = in_own_process(replace(first, length=length))
+        cost = in_own_process(measure, replace(first, length=length))
         yield cost
-
-
-def in_own_process(case: LengthCase) -> LengthCost:
-    """`measure` in a new process, so that its memory is the case's alone."""
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(1, mp_context=context) as pool:
-        return pool.submit(measure, case).result()
 
 
 def write_report(costs: Sequence[LengthCost], about: dict[str, str], output: Path) -> None:

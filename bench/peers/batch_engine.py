@@ -156,7 +156,7 @@ class BatchEngine:
         """Peers only translate."""
         return False
 
-    async def prepare_scoring(self) -> None:
+    async def prepare_scoring(self, graph: str = "scoring") -> None:
         """Refuse.
 
         Raises:

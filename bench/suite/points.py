@@ -105,6 +105,8 @@ class SuitePlan:
         max_trial_seconds: see `slo_percentiles`.
         capacity_resolution: of the search for it.
         confirm_seconds, probe_seconds: of its trials.
+        trial_warmup: of its trials, at least, if it brackets: the server may still work on
+            requests of a broken trial when the next begins.
         brackets: whether the search starts near the rate that the closed loops suggest, and a probe
             is enough to find a rate broken; a kept rate is always confirmed by a long trial.
         max_other_cores: a run is repeated if other programs kept more cores busy.
@@ -114,6 +116,7 @@ class SuitePlan:
             one, as estimated from fewer users.
         alone_seconds: least seconds of a single user: the promise of a capacity is a multiple of
             CTranslate2's median there, which takes 20 answers.
+        max_single_runs: most runs of a single user for that median.
         open_samples: an open loop lasts until so many requests are expected,
         open_max_seconds: but no longer than this,
         open_least_samples: unless fewer than these are expected by then.
@@ -151,11 +154,13 @@ class SuitePlan:
     takes_over: bool = False
     confirm_seconds: float = CONFIRM_SECONDS
     probe_seconds: float = PROBE_SECONDS
+    trial_warmup: float = 2.0
     brackets: bool = False
     tries: int = 3
     max_made_again: float = math.inf
     adapts: bool = False
     alone_seconds: float = 0.0
+    max_single_runs: int = 4
     open_samples: int = 0
     open_max_seconds: float = 0.0
     open_least_samples: int = 0
@@ -332,6 +337,7 @@ SMOKE = dataclasses.replace(
     open_seconds=1.0,
     warmup=0.2,
     alone_seconds=0.0,
+    max_single_runs=40,  # a busy machine may answer once or twice in one
     sweep=Sweep(
         sweep_settings((8,), (0.0,), ("", "AVX512")), (Round(0.5, 0.2, 1), Round(0.5, 0.2, 1))
     ),
@@ -341,6 +347,7 @@ SMOKE = dataclasses.replace(
     agreement_texts=20,
     confirm_seconds=1.0,
     probe_seconds=0.5,
+    trial_warmup=0.2,
     slo_percentiles=(90.0,),
     max_trial_seconds=2.0,
     max_other_cores=math.inf,

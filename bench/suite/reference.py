@@ -20,8 +20,6 @@ from bench.suite.systems import System, running
 _SLO_TIMES_MEDIAN = 4.0
 _SHARE_OF_CLOSED = 0.8
 _PROBE_STEP = 1.5
-_TRIAL_WARMUP = 2.0
-_MOST_SINGLE_RUNS = 4
 
 
 def reference_name(load: Load) -> str:
@@ -91,7 +89,7 @@ def _single_user(suite: Suite, beam_size: int) -> tuple[Summary, float]:
     alone = Load(concurrency=1, beam_size=beam_size)
     system = suite.best_peer(alone, 0.0)
     runs: list[Results] = []
-    while len(runs) < _MOST_SINGLE_RUNS:
+    while len(runs) < suite.plan.max_single_runs:
         runs.append(suite.repeat(system, alone, 0.0, len(runs)))
         median = pooled_latency(runs).at(50)
         if median is not None:
@@ -153,8 +151,11 @@ def find_capacity(
     load = Load(share=1.0, beam_size=beam_size)
     with running(system, suite.artifacts, log) as server:
         session = suite.session(server, system, "capacity", slo)
-        # The server may still work on requests of a broken trial when the next begins.
-        warmup = max(suite.plan.warmup, _TRIAL_WARMUP) if suite.plan.brackets else suite.plan.warmup
+        warmup = (
+            max(suite.plan.warmup, suite.plan.trial_warmup)
+            if suite.plan.brackets
+            else suite.plan.warmup
+        )
         plan = load.plan(server.address, suite.plan.confirm_seconds, warmup, start)
         test = CapacityTest(
             session,

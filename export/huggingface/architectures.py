@@ -1,24 +1,17 @@
-"""From a Hugging Face configuration and its weights to ours.
+"""From a Hugging Face configuration to ours.
 
-All of these are the Transformer of `model/transformer.py` with other options. Their positions are
-written out as a table, which is exact whatever formula they come from.
+All of these are the Transformer of `model/transformer.py` with other options.
 """
 
 from __future__ import annotations
 
-import math
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import torch
-from torch import Tensor
-
 from export.errors import ExportError
 from export.huggingface.directory import CONFIG_FILE, ModelDirectory
 from export.huggingface.generation import forbids_pad
-from export.layers import NEVER
 from model.config import (
     LARGEST_SIZES,
     Activation,
@@ -27,7 +20,6 @@ from model.config import (
     ModelConfig,
     NormPosition,
 )
-from model.transformer import Transformer
 
 # Vocabularies are filled up to a multiple of it: a two-stage top-k needs equal groups of tokens.
 _VOCABULARY_MULTIPLE = 128
@@ -67,22 +59,6 @@ FAMILIES: Mapping[str, Family] = {
     "marian_npz_pre": Family("Marian", "pre"),
 }
 
-RENAMED = {
-    "self_attn.q_proj": "self_attention.query",
-    "self_attn.k_proj": "self_attention.key",
-    "self_attn.v_proj": "self_attention.value",
-    "self_attn.out_proj": "self_attention.output",
-    "encoder_attn.q_proj": "cross_attention.query",
-    "encoder_attn.k_proj": "cross_attention.key",
-    "encoder_attn.v_proj": "cross_attention.value",
-    "encoder_attn.out_proj": "cross_attention.output",
-    "self_attn_layer_norm": "self_attention_norm",
-    "encoder_attn_layer_norm": "cross_attention_norm",
-    "final_layer_norm": "feed_forward_norm",
-    "fc1": "feed_forward.inner",
-    "fc2": "feed_forward.outer",
-}
-LAYER = re.compile(r"(encoder|decoder)\.layers\.(\d+)\.(.+)\.(weight|bias)")
 _SIZES = {
     "vocab_size": "vocab_size",
     "d_model": "d_model",
@@ -92,7 +68,6 @@ _SIZES = {
     "ffn_dim": "encoder_ffn_dim",
     "max_positions": "max_position_embeddings",
 }
-_SIDES = {"encoder": "source", "decoder": "target"}
 
 
 def family_of(directory: ModelDirectory) -> Family:
@@ -177,173 +152,6 @@ def _check_sizes(config: ModelConfig) -> None:
         size, largest = getattr(config, name), LARGEST_SIZES[name]
         if size > largest:
             raise ConfigError(f"{theirs} is {size}, which is more than {largest}, the limit")
-
-
-def read_model(directory: ModelDirectory, config: ModelConfig) -> Transformer:
-    """The model's weights in our network, in evaluation mode.
-
-    Raises:
-        ExportError: a weight is missing, unknown or of another shape than the configuration says;
-            names it.
-    """
-    states = _Weights(directory, config).states()
-    with torch.device("meta"):
-        model = Transformer(config)
-    expected = model.state_dict()
-    for problem, names in (
-        ("missing", expected.keys() - states.keys()),
-        ("unknown", states.keys() - expected.keys()),
-    ):
-        if names:
-            raise ExportError(f"{directory.path}: the weight {min(names)!r} is {problem}")
-    for name, tensor in states.items():
-        if tensor.shape != expected[name].shape:
-            raise ExportError(
-                f"{directory.path}: the weight {name!r} has shape {list(tensor.shape)}, "
-                f"{CONFIG_FILE} says {list(expected[name].shape)}"
-            )
-    model.load_state_dict(states, assign=True)
-    model.tie_weights()
-    return model.eval()
-
-
-class _Weights:
-    """Collects a directory's tensors under our names."""
-
-    def __init__(self, directory: ModelDirectory, config: ModelConfig) -> None:
-        self._directory = directory
-        self._config = config
-        self._family = family_of(directory)
-        self._matrices: dict[str, Tensor] = {}  # embeddings and output projection, by their names
-        self._states: dict[str, Tensor] = {}
-        self._bias = torch.zeros(0)
-
-    def states(self) -> dict[str, Tensor]:
-        for name, tensor in self._directory.tensors():
-            # The sum needs no memory, and hides neither: inf - inf is NaN.
-            if tensor.is_floating_point() and not tensor.sum().isfinite():
-                self._refuse_if_not_finite(name, tensor)
-            self._add(name.removeprefix("model."), tensor)
-        self._add_embeddings()
-        self._add_positions()
-        return self._states
-
-    def _add(self, name: str, tensor: Tensor) -> None:
-        stack, _, rest = name.partition(".")
-        side = _SIDES.get(stack, "")
-        if layer := LAYER.fullmatch(name):
-            stack, number, block, kind = layer.groups()
-            ours = RENAMED.get(block, block)
-            self._states[f"{stack}.layers.{number}.{ours}.{kind}"] = tensor
-        elif side and rest.startswith("layer_norm."):
-            self._states[f"{stack}.final_norm.{rest.removeprefix('layer_norm.')}"] = tensor
-        elif side and rest.startswith("layernorm_embedding."):
-            kind = rest.removeprefix("layernorm_embedding.")
-            self._states[f"{side}_embedding_norm.{kind}"] = tensor
-        elif side and rest in ("embed_positions.weight", "embed_positions.weights"):
-            offset, length = self._family.position_offset, self._config.max_positions
-            self._states[f"{side}_positions.weight"] = tensor[offset : offset + length].contiguous()
-        elif name == "final_logits_bias":
-            self._bias = tensor.flatten()
-        elif name in ("shared.weight", "lm_head.weight") or rest == "embed_tokens.weight":
-            self._matrices[name] = tensor
-        else:
-            self._states[name] = tensor  # which is no name of ours, and is reported as such
-
-    def _refuse_if_not_finite(self, name: str, tensor: Tensor) -> None:
-        if not tensor.isfinite().all():
-            kind = "NaN" if tensor.isnan().any() else "infinite numbers"
-            raise ExportError(
-                f"{self._directory.path}: the weight {name!r} holds {kind}: download it again"
-            )
-
-    def _add_embeddings(self) -> None:
-        config, width, fields = self._config, self._config.d_model, self._directory.config
-        tied = config.embedding_tying
-        shared = ("shared.weight",) if tied != "target" else ()
-        source = (*shared, "encoder.embed_tokens.weight")
-        target = (*shared, "decoder.embed_tokens.weight", "lm_head.weight")
-        output = ("lm_head.weight", *shared)
-        if tied == "all":
-            source = target = output = (*source, *target[1:])
-        elif tied == "target":
-            output = target
-        found_before: Tensor | None = None
-        for name, candidates in (
-            ("source_embedding", source),
-            ("target_embedding", target),
-            ("output_projection", output),
-        ):
-            found = [self._matrices[c] for c in candidates if c in self._matrices]
-            if not found:
-                raise ExportError(
-                    f"{self._directory.path}: the weight {candidates[0]!r} is missing"
-                )
-            if tied != "none" and any(not torch.equal(found[0], other) for other in found[1:]):
-                raise ExportError(
-                    f"{self._directory.path}: {CONFIG_FILE} says that {', '.join(candidates)} are "
-                    f"one matrix, but they differ"
-                )
-            matrix = found[0]
-            # Only a model without tied languages has a vocabulary of its own for the target.
-            size = int(fields["vocab_size"])
-            if tied != "all" and name != "source_embedding":
-                size = int(fields.get("decoder_vocab_size") or size)
-            if list(matrix.shape) != [size, width]:
-                raise ExportError(
-                    f"{self._directory.path}: the weight {candidates[0]!r} has shape "
-                    f"{list(matrix.shape)}, {CONFIG_FILE} says {[size, width]}"
-                )
-            if matrix is not found_before:  # a tied matrix is filled up once
-                found_before, filled = matrix, self._filled(matrix)
-            self._states[f"{name}.weight"] = filled
-            if name == "output_projection":
-                self._states[f"{name}.bias"] = self._output_bias(matrix.size(0))
-
-    def _filled(self, matrix: Tensor) -> Tensor:
-        """The matrix with a row for every token of the padded vocabulary."""
-        missing = self._config.vocab_size - matrix.size(0)
-        if missing <= 0:
-            return matrix
-        return torch.cat((matrix, matrix.new_zeros(missing, matrix.size(1))))
-
-    def _output_bias(self, num_tokens: int) -> Tensor:
-        bias = torch.full((self._config.vocab_size,), NEVER)
-        bias[:num_tokens] = 0.0
-        if self._bias.numel():
-            if self._bias.numel() != num_tokens:
-                raise ExportError(
-                    f"{self._directory.path}: final_logits_bias has {self._bias.numel()} numbers "
-                    f"for {num_tokens} tokens"
-                )
-            bias[:num_tokens] = self._bias
-        return bias
-
-    def _add_positions(self) -> None:
-        for side in _SIDES.values():
-            if f"{side}_positions.weight" not in self._states:
-                table = position_table(self._family, self._config.max_positions, self._config)
-                self._states[f"{side}_positions.weight"] = table
-
-
-def position_table(family: Family, length: int, config: ModelConfig) -> Tensor:
-    """The sinusoids [length, D] of a family whose files leave them out: sines, then cosines.
-
-    Marian has the frequencies of Vaswani et al. (2017), section 3.5; M2M-100 those of
-    tensor2tensor, computed in single precision as there.
-    """
-    half = config.d_model // 2
-    if family.position_offset:
-        step = math.log(10_000) / (half - 1)
-        frequencies = torch.exp(torch.arange(half).float() * -step)
-        start = family.position_offset
-        positions = torch.arange(start, start + length).float()
-    else:
-        columns = torch.arange(half, dtype=torch.float64)
-        frequencies = 10_000 ** (-2 * columns / config.d_model)
-        positions = torch.arange(length, dtype=torch.float64)
-    angles = positions.unsqueeze(1) * frequencies  # [length, D / 2]
-    return torch.cat((angles.sin(), angles.cos()), dim=1).float()
 
 
 def _vocab_size(directory: ModelDirectory, num_pieces: int) -> int:

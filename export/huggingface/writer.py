@@ -15,7 +15,6 @@ from torch import Tensor
 
 from export.errors import ExportError
 from export.exporter import new_directory
-from export.huggingface.architectures import LAYER, RENAMED
 from export.huggingface.comparison import (
     TransformersComparison,
     can_compare,
@@ -23,6 +22,7 @@ from export.huggingface.comparison import (
 )
 from export.huggingface.directory import CONFIG_FILE, ModelDirectory
 from export.huggingface.vocabularies import read_vocabularies
+from export.huggingface.weights import LAYER, THEIRS
 from export.parity import SENTENCES
 from export.weights import sinusoidal_positions
 from model.checkpoint import Checkpoint, load_checkpoint
@@ -34,7 +34,6 @@ _CLASSES = {
     "pre": ("pegasus", "PegasusForConditionalGeneration"),
 }
 _THEIR_EPSILON = 1e-5
-_THEIRS = {ours: name for name, ours in RENAMED.items()}
 
 
 def write_huggingface(checkpoint: Path, output: Path) -> TransformersComparison | None:
@@ -152,7 +151,7 @@ def renamed(name: str) -> str:
     """Their name of a weight of ours that belongs to a layer, or to a stack's end."""
     if layer := LAYER.fullmatch(name):
         stack, number, block, kind = layer.groups()
-        return f"{stack}.layers.{number}.{_THEIRS[block]}.{kind}"
+        return f"{stack}.layers.{number}.{THEIRS[block]}.{kind}"
     return name.replace(".final_norm.", ".layer_norm.")
 
 

@@ -12,6 +12,7 @@
     translate    many texts; returns a TranslationBatch with one Translation for each text
     stream       one text; yields pieces of its translation as they are made, then a StreamEnd
     score        texts with translations; returns a ScoreBatch: how probable each translation is
+    attention    one text and its translation; returns an AttentionView: where the model looked
     list_models  returns a ModelInfo for each model of the server
     list_languages  returns LanguageGroups, with all directions of the server
     get_model    returns the ModelInfo of one model

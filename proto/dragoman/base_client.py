@@ -16,6 +16,7 @@ from dragoman import conversions, requests
 from dragoman.addresses import DEFAULT_SERVER
 from dragoman.conversions import Metadata
 from dragoman.results import (
+    AttentionView,
     LanguageGroup,
     ModelInfo,
     ScoreBatch,
@@ -168,6 +169,18 @@ class BaseClient:
         request, unsent = requests.score_request(pairs, *names, options)
         read = functools.partial(conversions.score_batch, unsent=unsent)
         return self._call(self._stub.Score, request, read, *sending)
+
+    def _attention_call(
+        self,
+        source_text: str,
+        translation: str,
+        names: Names,
+        options: pb.AttentionOptions,
+        *sending: Any,
+    ) -> PreparedCall[AttentionView]:
+        request = requests.attention_request(source_text, translation, *names, options)
+        read = functools.partial(conversions.attention_view, source_text=source_text)
+        return self._call(self._stub.GetAttention, request, read, *sending)
 
     def _list_models_call(self, timeout: float | None) -> PreparedCall[list[ModelInfo]]:
         def read(response: pb.ListModelsResponse, _: Metadata) -> list[ModelInfo]:

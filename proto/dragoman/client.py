@@ -28,6 +28,8 @@ from dragoman.base_client import BaseClient, PreparedCall
 from dragoman.options import Sampling, Search
 from dragoman.results import (
     Alignment,
+    AttentionMap,
+    AttentionView,
     FinishReason,
     Hypothesis,
     LanguageGroup,
@@ -47,6 +49,8 @@ from dragoman.results import (
 __all__ = [
     "Alignment",
     "AsyncClient",
+    "AttentionMap",
+    "AttentionView",
     "Client",
     "FinishReason",
     "Hypothesis",
@@ -220,6 +224,61 @@ class Client(BaseClient):
         names = (source, target, model)
         return self._make(self._score_call(pairs, names, options, timeout, request_id))
 
+    def attention(
+        self,
+        source_text: str,
+        translation: str = "",
+        *,
+        source: str = "",
+        target: str = "",
+        model: str = "",
+        kinds: Sequence[str] = (),
+        layers: Sequence[int] = (),
+        heads: Sequence[int] = (),
+        average_layers: bool = False,
+        average_heads: bool = False,
+        max_new_tokens: int | None = None,
+        search: Search | None = None,
+        priority: str | None = None,
+        timeout: float | None = None,
+        request_id: str = "",
+    ) -> AttentionView:
+        """Fetch the attention weights of a text and its translation.
+
+        Args:
+            source_text: passed to the model in one piece.
+            translation: likewise; "" to have the model translate.
+            source: BCP-47 code of the text's language.
+            target: BCP-47 code of the translation's language.
+            model: a name from `list_models`.
+            kinds: "cross", "encoder_self" and "decoder_self"; none for "cross".
+            layers: from 0; none for all.
+            heads: from 0; none for all.
+            average_layers: return the mean over the layers.
+            average_heads: return the mean over the heads.
+            max_new_tokens: token limit of the model's translation.
+            search: how the model translates.
+            priority: "low", "normal" or "high": the share of the model while others wait.
+            timeout: seconds for this call.
+            request_id: identifies the call in the server's log.
+
+        Raises:
+            TranslationError: the call failed.
+        """
+        options = requests.attention_options(
+            search,
+            kinds=kinds,
+            layers=layers,
+            heads=heads,
+            average_layers=average_layers,
+            average_heads=average_heads,
+            max_new_tokens=max_new_tokens,
+            priority=priority,
+        )
+        names = (source, target, model)
+        call = self._attention_call(source_text, translation, names, options, timeout, request_id)
+        return self._make(call)
+
     def list_models(self, *, timeout: float | None = None) -> list[ModelInfo]:
         """The server's models, the preferred one first.
 
@@ -372,6 +431,44 @@ class AsyncClient(BaseClient):
         )
         names = (source, target, model)
         return await self._make(self._score_call(pairs, names, options, timeout, request_id))
+
+    async def attention(
+        self,
+        source_text: str,
+        translation: str = "",
+        *,
+        source: str = "",
+        target: str = "",
+        model: str = "",
+        kinds: Sequence[str] = (),
+        layers: Sequence[int] = (),
+        heads: Sequence[int] = (),
+        average_layers: bool = False,
+        average_heads: bool = False,
+        max_new_tokens: int | None = None,
+        search: Search | None = None,
+        priority: str | None = None,
+        timeout: float | None = None,
+        request_id: str = "",
+    ) -> AttentionView:
+        """As `Client.attention`. Cancelling the task cancels the call.
+
+        Raises:
+            TranslationError: the call failed.
+        """
+        options = requests.attention_options(
+            search,
+            kinds=kinds,
+            layers=layers,
+            heads=heads,
+            average_layers=average_layers,
+            average_heads=average_heads,
+            max_new_tokens=max_new_tokens,
+            priority=priority,
+        )
+        names = (source, target, model)
+        call = self._attention_call(source_text, translation, names, options, timeout, request_id)
+        return await self._make(call)
 
     async def list_models(self, *, timeout: float | None = None) -> list[ModelInfo]:
         """As `Client.list_models`.

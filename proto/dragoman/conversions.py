@@ -16,6 +16,8 @@ from google.rpc import error_details_pb2, status_pb2
 from dragoman.options import Search
 from dragoman.results import (
     Alignment,
+    AttentionMap,
+    AttentionView,
     FinishReason,
     Hypothesis,
     LanguageGroup,
@@ -165,6 +167,39 @@ def _pair_score(message: pb.PairScore) -> PairScore:
         tokens=_tokens(message.tokens),
         source_tokens=_source_tokens(message.source_tokens),
         alignment=_alignment(message.alignment) if message.HasField("alignment") else None,
+    )
+
+
+def attention_view(
+    message: pb.AttentionResponse, trailing: Metadata, source_text: str
+) -> AttentionView:
+    """The result of a GetAttention call."""
+    return AttentionView(
+        source_text=source_text,
+        translation=message.translated_text,
+        finish_reason=_finish_reason(message.finish_reason),
+        source_tokens=_source_tokens(message.source_tokens),
+        tokens=_tokens(message.tokens),
+        input_tokens=_source_tokens(message.input_tokens),
+        source_words=tuple(message.source_words),
+        words=tuple(message.words),
+        maps=tuple(map(_attention_map, message.matrices)),
+        num_encoder_layers=message.num_encoder_layers,
+        num_decoder_layers=message.num_decoder_layers,
+        num_heads=message.num_heads,
+        model=message.model,
+        **_seconds(message.timing),
+        request_id=_request_id(trailing),
+    )
+
+
+def _attention_map(message: pb.AttentionMatrix) -> AttentionMap:
+    weights, width = tuple(message.weights), message.num_columns
+    return AttentionMap(
+        kind=pb.AttentionKind.Name(message.kind).removeprefix("ATTENTION_KIND_").lower(),
+        layer=message.layer if message.HasField("layer") else None,
+        head=message.head if message.HasField("head") else None,
+        rows=tuple(weights[row * width : (row + 1) * width] for row in range(message.num_rows)),
     )
 
 

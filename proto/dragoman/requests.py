@@ -85,6 +85,23 @@ def score_request(
     return request, unsent
 
 
+def attention_request(
+    source_text: str,
+    translation: str,
+    source: str,
+    target: str,
+    model: str,
+    options: pb.AttentionOptions,
+) -> pb.AttentionRequest:
+    """The request for the attention weights of a text and its translation."""
+    return pb.AttentionRequest(
+        source_text=string("source_text", source_text),
+        translated_text=string("translation", translation),
+        options=options,
+        **_languages(source, target, model),
+    )
+
+
 def get_model_request(name: str) -> pb.GetModelRequest:
     """The request for a model's description."""
     return pb.GetModelRequest(name=string("name", name))
@@ -101,6 +118,27 @@ def options(search: Search | None = None, **chosen: str | int | None) -> pb.Tran
 def score_options(**chosen: str | int | None) -> pb.ScoreOptions:
     """The options of a score; None leaves the choice to the server."""
     return _filled(pb.ScoreOptions(), chosen)
+
+
+def attention_options(
+    search: Search | None = None,
+    *,
+    kinds: Iterable[str] = (),
+    layers: Iterable[int] = (),
+    heads: Iterable[int] = (),
+    **chosen: str | int | None,
+) -> pb.AttentionOptions:
+    """The options of a request for attention weights; None leaves the choice to the server."""
+    message = _filled(pb.AttentionOptions(), chosen)
+    for kind in _several("kinds", kinds, "kinds of attention"):
+        number: Any = _number("kinds", kind, "ATTENTION_KIND", pb.AttentionKind)
+        message.kinds.append(number)
+    for name, numbers_ in (("layers", layers), ("heads", heads)):
+        for value in _several(name, numbers_, "ints"):
+            getattr(message, name).append(_value(name, value, FieldDescriptor.CPPTYPE_INT32))
+    if search is not None:
+        message.search.CopyFrom(_search(search))
+    return message
 
 
 def metadata(request_id: str, client_id: str) -> tuple[tuple[str, str], ...]:

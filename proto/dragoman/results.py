@@ -210,6 +210,58 @@ class ScoreBatch:
 
 
 @dataclass(frozen=True)
+class AttentionMap:
+    """The weights of one attention, or the mean of several; the contract's `AttentionMatrix`.
+
+    Attributes:
+        kind: "cross", "encoder_self" or "decoder_self".
+        layer, head: from 0; None for the mean over those that were requested.
+        rows: for each query, the weights of the keys; each row sums to one.
+    """
+
+    kind: str
+    layer: int | None
+    head: int | None
+    rows: tuple[tuple[float, ...], ...]
+
+
+@dataclass(frozen=True)
+class AttentionView:
+    """The attention weights of a text and its translation.
+
+    Attributes:
+        source_text: the text.
+        translation: the one that was given, or made.
+        finish_reason: why its generation ended; UNSPECIFIED if it was given.
+        source_tokens: what the encoder read: rows of "encoder_self", columns of it and of "cross".
+        tokens: of the translation: rows of "cross" and "decoder_self".
+        input_tokens: what the decoder read: columns of "decoder_self".
+        source_words, words: the index of the word that each of `source_tokens` and `tokens`
+            belongs to.
+        maps: by kind, layer and head, in the order of the request.
+        num_encoder_layers, num_decoder_layers, num_heads: of the model.
+        model, queue_seconds, compute_seconds, request_id: as in `TranslationBatch`.
+    """
+
+    source_text: str
+    translation: str
+    finish_reason: FinishReason
+    source_tokens: tuple[SourceToken, ...]
+    tokens: tuple[Token, ...]
+    input_tokens: tuple[SourceToken, ...]
+    source_words: tuple[int, ...]
+    words: tuple[int, ...]
+    maps: tuple[AttentionMap, ...]
+    num_encoder_layers: int
+    num_decoder_layers: int
+    num_heads: int
+    model: str
+    queue_seconds: float
+    compute_seconds: float
+    request_id: str
+
+
+@dataclass(frozen=True)
 class StreamEnd:
     """The last item of a stream.
 

@@ -1,4 +1,4 @@
-"""The gRPC interface: interceptor, servicer, conversions, errors to status, health, reflection.
+"""The servicer and its fronts: gRPC (interceptor, health, reflection), and HTTP in `http/`.
 
 Owns protobuf and gRPC, which no package below knows, the registry of models, and the HTTP endpoint
 for metrics and probes. May import every package below it.

@@ -10,7 +10,7 @@ import grpc
 
 from dragoman.v1 import admin_pb2 as pb
 from dragoman.v1 import admin_pb2_grpc
-from service.api.call_context import Context
+from service.api.call_context import GrpcContext
 from service.api.grpc_server import bind
 from service.api.status import status_of
 from service.errors import FailedPreconditionError, StartupError, UnavailableError
@@ -33,7 +33,7 @@ class AdminServicer(admin_pb2_grpc.AdminServiceServicer):
         self.reloads: Reloads[Any] | None = None
 
     async def ReloadModel(
-        self, request: pb.ReloadModelRequest, context: Context
+        self, request: pb.ReloadModelRequest, context: GrpcContext
     ) -> pb.ReloadModelResponse:
         """Replace one model, or all whose bundles have changed."""
         try:

@@ -1,17 +1,33 @@
-"""What is known of a call from its gRPC context: request id, client, peer, deadline."""
+"""What is known of a call from its context: request id, client, peer, deadline."""
 
 from __future__ import annotations
 
 import contextvars
 import random
-from typing import Any
+from typing import Any, Protocol
 
 import grpc
 
 from dragoman.conversions import CLIENT_ID, REQUEST_ID, VALID_ID
 from service.observability import logs
 
-Context = grpc.aio.ServicerContext[Any, Any]
+GrpcContext = grpc.aio.ServicerContext[Any, Any]
+
+
+class Context(Protocol):
+    """What a front knows of a call. gRPC's context is one, by these names."""
+
+    def invocation_metadata(self) -> Any:
+        """Pairs of a name in lower case and a value, or None."""
+        ...
+
+    def peer(self) -> str:
+        """Address and port that the call came from, such as "ipv4:127.0.0.1:50000"."""
+        ...
+
+    def time_remaining(self) -> Any:
+        """Seconds until the client's deadline; None without one."""
+        ...
 
 
 class CallContext:

@@ -20,13 +20,21 @@ from service.decoding.requests import (
     SearchOptions,
 )
 from service.errors import InvalidArgumentError
+from service.runtime.attention import AttentionKind, AttentionLabel
+from service.runtime.plan import Float32
 from service.translation.alignments import Alignment, SourceToken, TargetToken
+from service.translation.attention import AttentionOptions, AttentionResult
 from service.translation.fairness import CooperativeYield
 from service.translation.options import TranslateOptions
 from service.translation.pair_scorer import PairResult, ScoreOptions
 from service.translation.results import SentenceHypothesis, TextResult
 
 T = TypeVar("T")
+
+# No model has as many layers or heads.
+MAX_SELECTED = 1024
+# Between two of them, other calls get their turn.
+_WEIGHTS_PER_YIELD = 16_384
 
 _NO_OPTIONS = TranslateOptions()  # of most requests
 _FINISH_REASONS = {
@@ -42,6 +50,11 @@ def _values(enum: Any, prefix: str) -> dict[int, str]:
 
 
 _ALIGNMENT_KINDS: dict[int, Any] = {0: None, **_values(pb.AlignmentKind, "ALIGNMENT_KIND_")}
+_ATTENTION_KINDS: dict[int, AttentionKind] = {
+    number: AttentionKind(name)
+    for number, name in _values(pb.AttentionKind, "ATTENTION_KIND_").items()
+}
+_ATTENTION_NUMBERS = {kind: number for number, kind in _ATTENTION_KINDS.items()}
 _PRIORITIES: dict[int, Priority] = {
     0: Priority.NORMAL,
     **{number: Priority(name) for number, name in _values(pb.Priority, "PRIORITY_").items()},
@@ -100,6 +113,33 @@ def score_options_of(options: pb.ScoreOptions) -> ScoreOptions:
         return_alignments=_known(
             "options.return_alignments", options.return_alignments, _ALIGNMENT_KINDS
         ),
+    )
+
+
+def attention_options_of(
+    options: pb.AttentionOptions, default: TranslateOptions = _NO_OPTIONS
+) -> AttentionOptions:
+    """The domain's options: what is given, and the model's default for the rest.
+
+    Raises what `options_of` raises.
+    """
+    _refuse_unknown(options, "options")
+    common = pb.TranslateOptions(search=options.search, priority=options.priority)
+    if options.HasField("max_new_tokens"):
+        common.max_new_tokens = options.max_new_tokens
+    for name in ("kinds", "layers", "heads"):
+        if (count := len(getattr(options, name))) > MAX_SELECTED:  # before unpacking
+            raise InvalidArgumentError(
+                f"options.{name}", f"{count:,} are more than {MAX_SELECTED:,}, the limit"
+            )
+    kinds = tuple(_known("options.kinds", kind, _ATTENTION_KINDS) for kind in options.kinds)
+    return AttentionOptions(
+        kinds=kinds or (AttentionKind.CROSS,),
+        layers=tuple(options.layers),
+        heads=tuple(options.heads),
+        average_layers=options.average_layers,
+        average_heads=options.average_heads,
+        translation=options_of(common, default),
     )
 
 
@@ -193,9 +233,9 @@ async def add_translation(
             shown.hypotheses.append(_hypothesis(hypothesis))
 
 
-def finish_reason_of(result: TextResult) -> pb.FinishReason.ValueType:
+def finish_reason_of(result: TextResult | AttentionResult) -> pb.FinishReason.ValueType:
     """The finish reason of a text."""
-    if result.finish_reason is None:
+    if result.finish_reason is None:  # no model ran, or the translation was given
         return pb.FINISH_REASON_UNSPECIFIED
     return _FINISH_REASONS[result.finish_reason]
 
@@ -225,6 +265,48 @@ async def add_score(
         source_tokens=[_source_token(token) for token in result.source_tokens],
         alignment=_alignment(result.alignment) if result.alignment else None,
     )
+
+
+async def attention_response(
+    result: AttentionResult, model: str, yielder: CooperativeYield
+) -> pb.AttentionResponse:
+    """The answer to a request for attention weights, without its timing."""
+    response = pb.AttentionResponse(
+        model=model,
+        translated_text=result.translation,
+        finish_reason=finish_reason_of(result),
+        source_tokens=[_source_token(token) for token in result.source_tokens],
+        tokens=[_token(token) for token in result.tokens],
+        input_tokens=[_source_token(token) for token in result.input_tokens],
+        source_words=result.source_words,
+        words=result.words,
+        num_encoder_layers=result.shape.num_encoder_layers,
+        num_decoder_layers=result.shape.num_decoder_layers,
+        num_heads=result.shape.num_heads,
+    )
+    for label, weights in result.matrices:
+        await _add_matrix(response, label, weights, yielder)
+    return response
+
+
+async def _add_matrix(
+    response: pb.AttentionResponse,
+    label: AttentionLabel,
+    weights: Float32,
+    yielder: CooperativeYield,
+) -> None:
+    num_rows, num_columns = weights.shape
+    message = response.matrices.add(
+        kind=_ATTENTION_NUMBERS[label.kind],
+        layer=label.layer,
+        head=label.head,
+        num_rows=num_rows,
+        num_columns=num_columns,
+    )
+    flat = weights.ravel()
+    for start in range(0, flat.size, _WEIGHTS_PER_YIELD):
+        await yielder.checkpoint()
+        message.weights.extend(flat[start : start + _WEIGHTS_PER_YIELD].tolist())
 
 
 def _token(token: TargetToken) -> pb.Token:

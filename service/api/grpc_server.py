@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import grpc
 
-from service import descriptors
 from service.api.interceptor import Interceptor
 from service.errors import StartupError
 from service.settings import Settings
@@ -15,7 +14,9 @@ _MAX_OTHER_CALLS = 4096
 _MAX_PENDING_CALLS = 1_000_000
 
 
-def create_grpc_server(settings: Settings, interceptor: Interceptor) -> grpc.aio.Server:
+def create_grpc_server(
+    settings: Settings, interceptor: Interceptor, max_connections: int
+) -> grpc.aio.Server:
     """A gRPC server without services, which listens nowhere yet."""
     return grpc.aio.server(
         interceptors=[interceptor],
@@ -27,7 +28,7 @@ def create_grpc_server(settings: Settings, interceptor: Interceptor) -> grpc.aio
             ("grpc.so_reuseport", 0),
             # Beyond that, accepting fails, and clients would hang instead of choosing another
             # server.
-            ("grpc.max_allowed_incoming_connections", descriptors.max_connections()),
+            ("grpc.max_allowed_incoming_connections", max_connections),
             ("grpc.max_receive_message_length", settings.message_bytes),
             ("grpc.max_send_message_length", -1),
             # Calls wait in gRPC until the event loop accepts them. Beyond these limits gRPC answers

@@ -62,6 +62,10 @@ class Probes:
         """The process has to be restarted, for a reason of a few words."""
         self._not_live = reason
 
+    def known_reason(self) -> str:
+        """As `why_not_ready`, without a look at the event loop: for an answer from there."""
+        return self._not_ready or self._not_live
+
     def why_not_live(self) -> str:
         """Why the process has to be restarted, or "". Takes seconds at most."""
         if self._not_live or self._loop is None:

@@ -42,12 +42,12 @@ class RequestParser:
         max_entries: limits of repeated fields in one request, by field name.
 
     Attributes:
-        service: full name.
+        service, max_entries: as given.
     """
 
     def __init__(self, service: str, max_entries: Mapping[str, int]) -> None:
         self.service = service
-        self._max_entries = max_entries
+        self.max_entries = max_entries
         contract: ServiceDescriptor = descriptor_pool.Default().FindServiceByName(service)
         self._types = {method.name: method.input_type for method in contract.methods}
         self._classes = {
@@ -68,11 +68,15 @@ class RequestParser:
         except DecodeError as exc:
             raise _undecodable(self._types[method]) from exc
 
+    def new(self, method: str, **fields: str) -> Message:
+        """A request of `method` with these fields."""
+        return self._classes[method](**fields)
+
     def _check_entries(self, data: bytes, kind: Descriptor) -> None:
         counts: Counter[str] = Counter()
         most_others = _MAX_OTHER_FIELDS
         for path, name in _fields(data, 0, len(data), kind, ""):
-            limit = self._max_entries.get(name)
+            limit = self.max_entries.get(name)
             counts[path if limit else ""] += 1
             if not limit:
                 if counts[""] > most_others:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from model.directions import DirectionError, Side
+from model.languages import is_language_code
 from service.api.routing_rules import (
     RoutingRules,
     language_ranges,
@@ -234,8 +235,10 @@ def _check_one_language(side: Side, code: str, other: str, models: Iterable[Serv
 def _not_found(
     subject: str, models: Sequence[ServedModel], source: str, target: str
 ) -> NotFoundError:
+    no_codes = [code for code in (source, target) if code and not is_language_code(code)]
+    why = f"{shortened(no_codes[0])} is no language code, such as en or pt-BR: " if no_codes else ""
     return NotFoundError(
-        f"{subject} does not translate from "
+        f"{why}{subject} does not translate from "
         f"{shortened(source) if source else 'any language'} to "
         f"{shortened(target) if target else 'any language'}; "
         f"it translates: {listed(pairs_of(models))}"

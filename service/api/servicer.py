@@ -12,10 +12,13 @@ from typing import Any
 from dragoman.v1 import translation_pb2 as pb
 from dragoman.v1 import translation_pb2_grpc
 from model.directions import Directions
+from model.languages import is_language_code
 from service.api.call_context import CallContext, Context, current_call, time_remaining
 from service.api.conversions import (
     add_score,
     add_translation,
+    attention_options_of,
+    attention_response,
     describe_search,
     finish_reason_of,
     options_of,
@@ -24,9 +27,10 @@ from service.api.conversions import (
 from service.api.registry import Registry, ServedModel
 from service.api.routing import Route
 from service.api.status import code_of
-from service.errors import InvalidArgumentError, UnavailableError
+from service.errors import DragomanError, InvalidArgumentError, UnavailableError
 from service.lifecycle.interface import ModelState
 from service.observability.metrics import ServerMetrics
+from service.translation.attention import AttentionResult
 from service.translation.engine_call import CallArguments
 from service.translation.fairness import CooperativeYield
 from service.translation.options import TranslateOptions
@@ -44,7 +48,9 @@ _STATES = {
     ModelState.LOADING: pb.MODEL_STATE_LOADING,
 }
 
-_Result = TextResult | PairResult
+_Result = TextResult | PairResult | AttentionResult
+# Of one model: two have no common probability, and no attention from one to the other.
+_DIRECT_REQUESTS = (pb.ScoreRequest, pb.AttentionRequest)
 _Response = pb.TranslateResponse | pb.ScoreResponse
 _Add = Callable[[Any, Any, str, CooperativeYield], Awaitable[None]]
 
@@ -109,6 +115,23 @@ class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
         await self._answer(response, results, add_score, call)
         return response
 
+    async def GetAttention(
+        self, request: pb.AttentionRequest, context: Context
+    ) -> pb.AttentionResponse:
+        """The attention weights of a text and its translation, which may have to be made first."""
+        route, call = self._route(request), current_call()
+        async with self._registry.lease(route) as served:
+            translator = served.legs[0].translator
+            options = attention_options_of(request.options, translator.default_options)
+            result = await translator.attention.extract(
+                request.source_text, request.translated_text, options, **_common(call, context)
+            )
+        self._count([result], call)
+        call.facts["texts"] = 1
+        response = await attention_response(result, route.model.name, CooperativeYield())
+        _set_timing(response.timing, [result])
+        return response
+
     async def ListModels(
         self, request: pb.ListModelsRequest, context: Context
     ) -> pb.ListModelsResponse:
@@ -171,25 +194,37 @@ class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
         )
 
     def _route(
-        self, request: pb.TranslateRequest | pb.StreamTranslateRequest | pb.ScoreRequest
+        self,
+        request: (
+            pb.TranslateRequest | pb.StreamTranslateRequest | pb.ScoreRequest | pb.AttentionRequest
+        ),
     ) -> Route:
         """The route of a request, for its log line and the metrics too."""
         allow_pivot: bool | None = False
-        if not isinstance(request, pb.ScoreRequest):  # two models have no common probability
+        if not isinstance(request, _DIRECT_REQUESTS):
             options = request.options
             allow_pivot = options.allow_pivot if options.HasField("allow_pivot") else None
-        route = self._registry.route(
-            request.model,
-            request.source_language_code,
-            request.target_language_code,
-            allow_pivot=allow_pivot,
-        )
+        source, target = request.source_language_code, request.target_language_code
         facts = current_call().facts
-        facts["model"] = route.model.name
+        try:
+            route = self._registry.route(request.model, source, target, allow_pivot=allow_pivot)
+        except DragomanError:
+            facts.update(source_language=_for_log(source), target_language=_for_log(target))
+            raise
+        facts.update(
+            model=route.model.name,
+            source_language=route.legs[0].source,
+            target_language=route.legs[-1].target,
+        )
         if route.pivot_model:
             facts.update(pivot_model=route.pivot_model, pivot_language=route.pivot_language)
             self._metrics.call_pivoted(route.pivot_model, route.model.name)
         return route
+
+
+def _for_log(code: str) -> str:
+    """A language's code as a client sent it, unless it is none: texts are not logged."""
+    return code if not code or is_language_code(code) else "invalid"
 
 
 def _describe(model: ServedModel, registry: Registry) -> pb.Model:

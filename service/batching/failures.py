@@ -8,7 +8,11 @@ from service.errors import DragomanError, InternalError, ResourceExhaustedError
 STEPPING = "while it worked on this request"
 ENCODING = "while it encoded this text"
 SCORING = "while it scored this translation"
-LOADING_SCORER = "while its scoring graph was loaded"
+
+
+def loading(graph: str) -> str:
+    """When a graph was loaded, "scoring" or "attention"."""
+    return f"while its {graph} graph was loaded"
 
 
 def error_of(exc: Exception, when: str) -> DragomanError:

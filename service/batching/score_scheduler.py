@@ -128,4 +128,5 @@ class ScoreScheduler:
             ended=ended,
             linked=linked_sources(attention, len(token_ids)) if request.alignment else None,
             attention=attention if request.alignment == "soft" else None,
+            weights=score.weights,
         )

@@ -274,5 +274,6 @@ def outcome_of(work: Callable[[], T]) -> T | Exception:
 
 
 def _score_item(entry: RequestEntry) -> ScoreItem:
-    assert isinstance(entry.request, ScoringRequest)
-    return ScoreItem(entry.request.source_ids, entry.request.target_ids)
+    request = entry.request
+    assert isinstance(request, ScoringRequest)
+    return ScoreItem(request.source_ids, request.target_ids, request.selection)

@@ -7,6 +7,7 @@ import hashlib
 import math
 import secrets
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -18,6 +19,7 @@ from model.search_limits import (
     check_search_fits,
 )
 from service.errors import DragomanError, InvalidArgumentError
+from service.runtime.attention import AttentionSelection
 from service.runtime.plan import Float32, Int32, RunnerLimits
 
 
@@ -287,12 +289,15 @@ class ScoringRequest(GenerationRequest):
             they are no part of the result.
         alignment: what its result holds of the attention; None for nothing. Attention is as large
             as both sides multiplied, and results live until the last one of their call.
+        selection: the attention weights that its result holds in place of an alignment; None for
+            none.
     """
 
     target_ids: tuple[int, ...] = ()
     num_hidden_source: int = 0
     num_hidden_target: int = 0
     alignment: AlignmentKind | None = None
+    selection: AttentionSelection | None = None
 
     @property
     def num_rows(self) -> int:
@@ -330,6 +335,7 @@ class Hypothesis:
             scoring request asked for an alignment.
         attention: [T, S] the weights behind it, of both sides' EOS too; None unless a scoring
             request asked for a soft one.
+        weights: the attention weights that a scoring request selected.
     """
 
     token_ids: list[int]
@@ -339,6 +345,7 @@ class Hypothesis:
     ended: bool
     linked: Int32 | None = field(default=None, compare=False, repr=False)
     attention: Float32 | None = field(default=None, compare=False, repr=False)
+    weights: Sequence[Float32] = field(default=(), compare=False, repr=False)
 
     def without(self, num_hidden: int) -> Hypothesis:
         """The same without its first tokens, which were given and have log-probability 0."""

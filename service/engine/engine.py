@@ -13,7 +13,7 @@ import functools
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 from service.batching.config import EngineConfig
 from service.batching.events import Events
@@ -82,20 +82,24 @@ class Engine:
         self._observer = observer or EngineObserver()
         self._clock = clock
         self._steps: StepLoop | ProcessLoop
-        self._scoring: ScoringPreparation | None = None
+        prepare: Callable[[str], Awaitable[None]] | None = None
         if isinstance(runner, ModelProcess):
             assert scorer is None, "the process has its own"
             assert clock is time.monotonic, "the process has no other"
             self.widest: RunnerLimits = runner.widest
             there = self._steps = runner.steps(self.config, self)
             if runner.can_score:
-                self._scoring = ScoringPreparation(there.prepare_scoring, clock)
+                prepare = there.prepare_scoring
         else:
             self.widest = widest_sequence(runner)
             self._steps = step_loop(runner, self.config, clock, self, scorer)
             if scorer is not None:
                 prepare = functools.partial(asyncio.to_thread, scorer.prepare)
-                self._scoring = ScoringPreparation(prepare, clock)
+        # By graph; empty if the model can't score.
+        self._scoring: dict[str, ScoringPreparation] = {}
+        if prepare is not None:
+            for graph in ("scoring", "attention"):
+                self._scoring[graph] = ScoringPreparation(prepare, graph, clock)
         self._admission = AdmissionController(
             runner.limits.max_rows,
             self.config.max_waiting,
@@ -125,10 +129,13 @@ class Engine:
     @property
     def can_score(self) -> bool:
         """Whether it takes scoring requests."""
-        return self._scoring is not None
+        return bool(self._scoring)
 
-    async def prepare_scoring(self) -> None:
+    async def prepare_scoring(self, graph: str = "scoring") -> None:
         """Load what scoring requests need, beside the steps; before the first of them.
+
+        Args:
+            graph: "scoring" or, for requests with a selection, "attention", if the model has it.
 
         Raises:
             FailedPreconditionError: the model can't score.
@@ -136,14 +143,14 @@ class Engine:
             ResourceExhaustedError: likewise, for want of memory.
             UnavailableError: nothing has been loaded, and the engine does not serve.
         """
-        if self._scoring is None:
+        if not self._scoring:
             raise FailedPreconditionError(
                 "this model was exported without a scoring graph: export its checkpoint again "
                 "(`dragoman export`) to score translations or align them"
             )
-        if not self._scoring.is_done:
+        if not self._scoring[graph].is_done:
             self._check_serving()
-        await self._scoring.wait()
+        await self._scoring[graph].wait()
 
     async def start(self) -> None:
         """Begin to serve."""
@@ -276,7 +283,8 @@ class Engine:
             on_end(generation)
 
         if isinstance(request, ScoringRequest):
-            is_prepared = self._scoring is not None and self._scoring.is_done
+            graph = "scoring" if request.selection is None else "attention"
+            is_prepared = self.can_score and self._scoring[graph].is_done
             assert is_prepared, "a scoring request before prepare_scoring()"
         check_fits(request, self.limits, self.widest)
         self._last_id += 1
@@ -347,6 +355,6 @@ class Engine:
         error = UnavailableError(f"the engine {self._state.value}")
         for generation in list(self._generations.values()):
             generation.finish(GenerationResult([], FinishReason.CANCELLED, error=error))
-        if self._scoring is not None:
-            self._scoring.forget()
+        for preparation in self._scoring.values():
+            preparation.forget()
         self._ended.set()

@@ -52,8 +52,8 @@ class ServableEngine(Protocol):
         """Whether it takes scoring requests."""
         ...
 
-    async def prepare_scoring(self) -> None:
-        """Get ready for scoring requests; before the first of them."""
+    async def prepare_scoring(self, graph: str = "scoring") -> None:
+        """Get ready for the first scoring request, or for one that selects "attention" weights."""
         ...
 
     def now(self) -> float:

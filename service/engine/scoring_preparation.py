@@ -1,4 +1,4 @@
-"""Loads what scoring needs at the first scoring request, once for all that come meanwhile."""
+"""Loads what a kind of scoring needs at the first request, once for all that come meanwhile."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 
-from service.batching.failures import LOADING_SCORER, error_of
+from service.batching.failures import error_of, loading
 from service.errors import (
     DragomanError,
     InternalError,
@@ -24,16 +24,23 @@ class ScoringPreparation:
     """Prepares a scorer while steps run. Belongs to the event loop.
 
     Args:
-        prepare: loads the scorer. A `DragomanError` of it has been logged; other errors are logged
-            here.
+        prepare: loads a graph of the scorer. A `DragomanError` of it has been logged; other errors
+            are logged here.
+        graph: its name, "scoring" or "attention".
         clock: seconds, for how long a failure is remembered.
 
     Attributes:
         is_done: whether the scorer is ready.
     """
 
-    def __init__(self, prepare: Callable[[], Awaitable[None]], clock: Callable[[], float]) -> None:
-        self._prepare: Callable[[], Awaitable[None]] | None = prepare
+    def __init__(
+        self,
+        prepare: Callable[[str], Awaitable[None]],
+        graph: str,
+        clock: Callable[[], float],
+    ) -> None:
+        self._prepare: Callable[[str], Awaitable[None]] | None = prepare
+        self._graph = graph
         self._clock = clock
         self.is_done = False
         self._task: asyncio.Task[DragomanError | None] | None = None
@@ -72,12 +79,12 @@ class ScoringPreparation:
         self._failure = None
         try:
             assert self._prepare is not None, "the engine has ended"
-            await self._prepare()
+            await self._prepare(self._graph)
         except DragomanError as exc:
             self._fail(exc)
         except Exception as exc:
-            logger.exception("the scoring graph could not be loaded")
-            self._fail(error_of(exc, LOADING_SCORER))
+            logger.exception("the %s graph could not be loaded", self._graph)
+            self._fail(error_of(exc, loading(self._graph)))
         else:
             self.is_done = True
         finally:

@@ -63,6 +63,13 @@ class ServerMetrics:
         self._in_flight = functools.cache(
             self._gauge("dragoman_requests_in_flight", "Calls in progress.", "method").labels
         )
+        self._http = functools.cache(
+            self._counter(
+                "dragoman_http_responses",
+                "Answers of the HTTP front, by HTTP status; calls, files of the page, errors.",
+                "code",
+            ).labels
+        )
         self._texts = functools.cache(
             self._counter("dragoman_texts", "Texts answered, by status.", "code").labels
         )
@@ -260,6 +267,10 @@ class ServerMetrics:
     def call_pivoted(self, pivot_model: str, model: str) -> None:
         """A call is translated by two models in sequence."""
         self._pivoted(pivot_model, model).inc()
+
+    def http_answered(self, code: int) -> None:
+        """The HTTP front answered a request with this HTTP status."""
+        self._http(str(code)).inc()
 
     def text_finished(self, code: str) -> None:
         """One text was answered with the gRPC status `code`."""

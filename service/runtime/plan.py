@@ -14,6 +14,8 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
+from service.runtime.attention import AttentionSelection
+
 Int32 = npt.NDArray[np.int32]
 Int64 = npt.NDArray[np.int64]
 Float32 = npt.NDArray[np.float32]
@@ -99,10 +101,16 @@ class EncodedBatch:
 
 @dataclass(frozen=True)
 class ScoreItem:
-    """A target to score: the tokens of both sides, EOS included."""
+    """A target to score: the tokens of both sides, EOS included.
+
+    Attributes:
+        source_ids, target_ids: the tokens.
+        selection: the attention weights to return with the score; None for the alignment's alone.
+    """
 
     source_ids: tuple[int, ...]
     target_ids: tuple[int, ...]
+    selection: AttentionSelection | None = None
 
 
 @dataclass(frozen=True)
@@ -111,11 +119,14 @@ class TargetScore:
 
     Attributes:
         log_probabilities: float32 [T], of each token after those before it.
-        attention: float32 [T, S], where the decoder looked for each; rows sum to one.
+        attention: float32 [T, S], where the decoder looked for each; rows sum to one. Empty where
+            attention weights were selected.
+        weights: the matrices that were selected, `AttentionSelection.labels` says which.
     """
 
     log_probabilities: Float32
     attention: Float32
+    weights: Sequence[Float32] = ()
 
 
 @dataclass(frozen=True)
@@ -272,8 +283,12 @@ class AsyncRunner(ModelRunner, Protocol):
 class Scorer(Protocol):
     """Scores given targets. `score` is called once at a time, from any thread."""
 
-    def prepare(self) -> None:
-        """Load what scoring needs, unless it is loaded. From any thread, and before `score`."""
+    def prepare(self, graph: str = "scoring") -> None:
+        """Load what scoring needs, unless it is loaded. From any thread, and before `score`.
+
+        Args:
+            graph: "scoring" or, for items with a selection, "attention", if the model has it.
+        """
         ...
 
     def score(self, items: Sequence[ScoreItem]) -> list[TargetScore]:

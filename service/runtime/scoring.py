@@ -12,6 +12,7 @@ import onnxruntime as ort
 from model.bundle import Bundle
 from model.held_files import HeldFiles
 from model.sessions import SessionSettings, open_session
+from service.runtime.attention_session import AttentionGraph
 from service.runtime.cpu.kv_cache import cache_names
 from service.runtime.plan import ScoreItem, TargetScore
 from service.runtime.source_batches import padded, similar_lengths
@@ -53,17 +54,22 @@ class OnnxScorer:
         self._graph = bundle.scoring_path
         self._held = HeldFiles(bundle, filter(None, (self._graph, bundle.weights_path)))
         self._session: ort.InferenceSession | None = None
+        self._attention = AttentionGraph(bundle, settings) if bundle.attention_path else None
         self._opening = threading.Lock()
         num_layers = bundle.config.num_decoder_layers
         self._keys_values = [f"cross_{name}" for name in cache_names(num_layers)]
 
-    def prepare(self) -> None:
-        """Open the scoring graph, unless it is open. From any thread.
+    def prepare(self, graph: str = "scoring") -> None:
+        """Open the scoring graph, or the attention graph, unless it is open. From any thread.
 
         Raises:
             BundleError: it can't be opened, or was written over since the bundle was loaded.
             OSError: a file of the bundle can't be read.
         """
+        if graph == "attention":
+            assert self._attention is not None, "a bundle without an attention graph"
+            self._attention.prepare()
+            return
         with self._opening:
             if self._session is None:
                 self._held.verify()
@@ -73,12 +79,18 @@ class OnnxScorer:
                 self._held.close()
 
     def score(self, items: Sequence[ScoreItem]) -> list[TargetScore]:
-        """Score each item; all of their sources are encoded first."""
+        """Score each item; all of their sources are encoded first, except for attention weights."""
         scores: dict[int, TargetScore] = {}
-        for batch in similar_lengths([len(item.source_ids) for item in items]):
-            encoded = self._encoded([items[index].source_ids for index in batch])
-            for index, keys_values in zip(batch, encoded, strict=True):
+        plain = [index for index, item in enumerate(items) if item.selection is None]
+        for batch in similar_lengths([len(items[index].source_ids) for index in plain]):
+            indices = [plain[place] for place in batch]
+            encoded = self._encoded([items[index].source_ids for index in indices])
+            for index, keys_values in zip(indices, encoded, strict=True):
                 scores[index] = self._scored(items[index].target_ids, keys_values)
+        for index, item in enumerate(items):
+            if item.selection is not None:
+                assert self._attention is not None, "a bundle without an attention graph"
+                scores[index] = self._attention.run(item, item.selection)
         return [scores[index] for index in range(len(items))]
 
     def _encoded(self, batch: Sequence[tuple[int, ...]]) -> list[dict[str, Any]]:

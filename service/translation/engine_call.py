@@ -21,6 +21,7 @@ from service.engine.generation import Generation
 from service.engine.interface import ServableEngine
 from service.engine.quota import AdmittedCall
 from service.errors import InternalError
+from service.runtime.attention import AttentionSelection
 from service.translation.preparation import Piece, PreparedText
 
 
@@ -157,6 +158,7 @@ class EngineCall:
         source_ids: tuple[int, ...],
         target_ids: tuple[int, ...],
         alignment: AlignmentKind | None = None,
+        selection: AttentionSelection | None = None,
     ) -> Generation:
         """Submit a target to score, once the quota allows it. Raises what `submit` raises.
 
@@ -164,14 +166,16 @@ class EngineCall:
             source_ids: the source's tokens, with the prefix, EOS included.
             target_ids: the target's tokens, with what begins it, EOS included if it counts.
             alignment: the kind of alignment to compute.
+            selection: the attention weights to return; then no token is hidden.
         """
-        num_hidden_source, num_hidden_target = self._num_hidden
+        num_hidden_source, num_hidden_target = self._num_hidden if selection is None else (0, 0)
         request = ScoringRequest(
             source_ids,
             target_ids=target_ids,
             num_hidden_source=num_hidden_source,
             num_hidden_target=num_hidden_target,
             alignment=alignment,
+            selection=selection,
             **self._shared,
         )
         return await self._admitted(request).submit(request)

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
+from model.search_limits import MAX_SUPPRESSED
 from model.tokenizer import Tokenizer
 from service.decoding.requests import AlignmentKind, Priority, SearchOptions
 from service.errors import InvalidArgumentError
@@ -174,12 +175,11 @@ class TranslateOptions:
         try:
             prefix_ids = self._prefix_ids(tokenizer)
             longest = self._longest(len(prefix_ids), most_new) if wanted is None else wanted
-            suppressed = (*self.search.suppressed_ids, *self._suppressed_ids(tokenizer))
             search = replace(
                 self.search,
                 max_new_tokens=longest,
                 num_hypotheses=count,
-                suppressed_ids=tuple(dict.fromkeys(suppressed)),
+                suppressed_ids=self._all_suppressed_ids(tokenizer),
                 prefix_ids=prefix_ids,
             )
             search.check_fits(limits)
@@ -203,6 +203,18 @@ class TranslateOptions:
         if num_forced >= usual:
             usual += num_forced
         return min(most, usual if least <= usual else least + 1)
+
+    def _all_suppressed_ids(self, tokenizer: Tokenizer) -> tuple[int, ...]:
+        """The request's tokens and the model's own, which count in one limit."""
+        own = self.search.suppressed_ids
+        suppressed = tuple(dict.fromkeys((*own, *self._suppressed_ids(tokenizer))))
+        if own and len(suppressed) > MAX_SUPPRESSED:
+            raise InvalidArgumentError(
+                "suppressed_tokens",
+                f"{len(suppressed)} is more than {MAX_SUPPRESSED}, the limit, of which the model's "
+                f"own search takes {len(own)}",
+            )
+        return suppressed
 
     def _suppressed_ids(self, tokenizer: Tokenizer) -> tuple[int, ...]:
         ids = tuple(map(tokenizer.piece_to_id, self.suppressed_tokens))

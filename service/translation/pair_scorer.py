@@ -197,7 +197,7 @@ class PairScorer:
             index, side = divmod(number, 2)
             number += 1
             try:
-                sides.append(self._checked(ids, is_source=side == 0, most=most[side]))
+                sides.append(self.checked(ids, is_source=side == 0, most=most[side]))
             except TextError as exc:
                 field = f"pairs[{index}].{_SIDES[side]}"
                 error = error or InvalidArgumentError(field, str(exc))
@@ -205,9 +205,14 @@ class PairScorer:
                 yield error or (sides[0], sides[1])
                 sides, error = [], None
 
-    def _checked(
+    def checked(
         self, ids: Sequence[int] | TextError, *, is_source: bool, most: int
     ) -> tuple[int, ...]:
+        """A side's tokens between those of its language and EOS.
+
+        Raises:
+            TextError: the text has an error, is blank or has too many tokens.
+        """
         if isinstance(ids, TextError):
             raise ids
         if is_source and not ids:

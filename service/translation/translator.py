@@ -16,7 +16,9 @@ from service.decoding.requests import AlignmentKind, GenerationResult, SearchOpt
 from service.engine.generation import Generation
 from service.engine.interface import ServableEngine
 from service.errors import DragomanError, InvalidArgumentError
+from service.runtime.attention import AttentionShape
 from service.translation.alignments import SoftWeights, check_can_align
+from service.translation.attention import AttentionExtractor
 from service.translation.detokenizer import Detokenizer
 from service.translation.engine_call import CallArguments, EngineCall, SubmittedPiece, result_of
 from service.translation.fairness import CooperativeYield
@@ -52,6 +54,7 @@ class Translator:
         directions: of a multilingual model; None if it has just this one.
         default_search: of requests that don't choose another.
         can_align: whether the model has alignments.
+        attention: the model's attentions; None without a graph that gives their weights.
 
     Attributes:
         limits: the largest request that is accepted.
@@ -60,6 +63,7 @@ class Translator:
         tokenizer: the model's, for this direction.
         preparer: segments and tokenizes for the model.
         scorer: scores translations with the same model.
+        attention: computes its attention weights.
     """
 
     def __init__(
@@ -72,8 +76,10 @@ class Translator:
         directions: Directions | None = None,
         default_search: SearchOptions | None = None,
         can_align: bool = True,
+        attention: AttentionShape | None = None,
     ) -> None:
         self._can_align = can_align
+        self._attention = attention
         self.limits = limits or TranslatorLimits()
         search = default_search or SearchOptions()
         self.default_options = TranslateOptions(search=search)
@@ -98,6 +104,15 @@ class Translator:
             )
         )
         self.scorer = PairScorer(engine, tokenizer, preparer, self.limits, self._can_align)
+        self.attention = AttentionExtractor(
+            engine,
+            tokenizer,
+            preparer,
+            self.limits,
+            self._attention,
+            self.scorer.checked,
+            self.call,
+        )
 
     @property
     def max_source_tokens(self) -> int:

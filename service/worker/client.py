@@ -70,7 +70,7 @@ class ProcessLoop:
         self._frames = Frames()
         self._unsent = bytearray()
         self._is_flushing = False
-        self._preparing: list[asyncio.Future[None]] = []
+        self._preparing: dict[str, list[asyncio.Future[None]]] = {}  # by graph
         self._has_ended = False
 
     # --- commands --------------------------------------------------------------------------------
@@ -94,8 +94,8 @@ class ProcessLoop:
         """`StepLoop.cancel`, there."""
         self._send(Cancel(request_id, error))
 
-    async def prepare_scoring(self) -> None:
-        """Load what scoring needs, there.
+    async def prepare_scoring(self, graph: str) -> None:
+        """Load a graph there, "scoring" or "attention".
 
         Raises:
             InternalError: it failed; the process has logged why.
@@ -106,8 +106,8 @@ class ProcessLoop:
             raise self._gone()
         assert self._loop is not None, "commands before start()"
         prepared: asyncio.Future[None] = self._loop.create_future()
-        self._preparing.append(prepared)
-        self._send(PrepareScoring())
+        self._preparing.setdefault(graph, []).append(prepared)
+        self._send(PrepareScoring(graph))
         await prepared
 
     def stop(self) -> None:
@@ -222,7 +222,8 @@ class ProcessLoop:
             self._loop.remove_writer(self._connection)
         self._connection.close()
         self._unsent.clear()
-        self._prepared(Prepared(self._gone()))
+        for graph in list(self._preparing):
+            self._prepared(Prepared(graph, self._gone()))
 
     def _gone(self) -> UnavailableError:
         return UnavailableError(f"the process of model {self._name} has ended")
@@ -231,15 +232,14 @@ class ProcessLoop:
         return {"model": self._name, "pid": self._process.pid}
 
     def _prepared(self, message: Prepared) -> None:
-        """Answer all calls that wait: they wait for the same."""
-        for waiting in self._preparing:
+        """Answer all calls that wait for it."""
+        for waiting in self._preparing.pop(message.graph, []):
             if waiting.done():  # cancelled
                 continue
             if message.error is None:
                 waiting.set_result(None)
             else:
                 waiting.set_exception(message.error)
-        self._preparing.clear()
 
 
 def may_lack_memory(process: subprocess.Popen[bytes]) -> bool:

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from service.batching.events import Events
-from service.batching.failures import LOADING_SCORER, error_of
+from service.batching.failures import error_of, loading
 from service.batching.step_loop import StepLoop
 from service.batching.step_loops import step_loop, widest_sequence
 from service.errors import DragomanError, StartupError
@@ -152,8 +152,8 @@ class ModelHost:
                 runner, scorer = self._model.runner, self._model.scorer
                 self._steps = step_loop(runner, config, time.monotonic, self, scorer)
                 self._steps.start()
-            case PrepareScoring():
-                threading.Thread(target=self._prepare_scoring, daemon=True).start()
+            case PrepareScoring(graph):
+                threading.Thread(target=self._prepare, args=(graph,), daemon=True).start()
             case _:
                 assert self._steps is not None, f"not started: {message!r}"
                 self._command(self._steps, message)
@@ -197,16 +197,16 @@ class ModelHost:
             )
         )
 
-    def _prepare_scoring(self) -> None:
+    def _prepare(self, graph: str) -> None:
         error: DragomanError | None = None
         try:
             assert self._model is not None, "started before it was opened"
             assert self._model.scorer is not None, "this model can't score"
-            self._model.scorer.prepare()
+            self._model.scorer.prepare(graph)
         except Exception as exc:
-            logger.exception("the scoring graph could not be loaded")
-            error = error_of(exc, LOADING_SCORER)
-        self._channel.send(Prepared(error))
+            logger.exception("the %s graph could not be loaded", graph)
+            error = error_of(exc, loading(graph))
+        self._channel.send(Prepared(graph, error))
 
     # --- the step loop's listener, on its thread -------------------------------------------------
 

@@ -2,7 +2,7 @@
 
 Two figures. What a model needs *typically* holds all rows with sentences of usual length. It is
 what has to fit. *At most* holds the longest texts in all rows, whose pages the kernel commits when
-a row first holds one (`service.runtime.cpu.kv_cache`), and the scoring graph.
+a row first holds one (`service.runtime.cpu.kv_cache`), and the scoring and attention graphs.
 
 The constants were measured with the shipped model and with random ones of Transformer base's size
 on two cores; the sums were between 1.0 and 1.6 times the resident memory under load.
@@ -53,7 +53,7 @@ class MemoryNeed:
         weights: of all sessions that hold them.
         caches: of all rows with usual texts.
         work: activations.
-        most: everything, with the longest texts in all rows, and scores.
+        most: everything, with the longest texts in all rows, scores and attention weights.
     """
 
     model: str
@@ -111,7 +111,9 @@ def memory_need(bundle: Bundle, settings: Settings, *, own_process: bool) -> Mem
         work=work,
         most=0,
     )
-    most = need.typical - need.caches + int((1 + _WAITING_SHARE) * shape.num_bytes) + weights
+    # What is loaded when it is first asked for: scores, and attention weights, of encoder too.
+    late = weights * (1 if bundle.attention_path is None else 2)
+    most = need.typical - need.caches + int((1 + _WAITING_SHARE) * shape.num_bytes) + late
     return dataclasses.replace(need, most=most)
 
 

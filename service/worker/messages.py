@@ -68,7 +68,9 @@ class Cancel:
 
 @dataclass(frozen=True)
 class PrepareScoring:
-    """Load what scoring needs. Answered with `Prepared`."""
+    """Load what scoring needs, the graph "scoring" or "attention". Answered with `Prepared`."""
+
+    graph: str
 
 
 @dataclass(frozen=True)
@@ -109,13 +111,15 @@ class NotOpened:
 
 @dataclass(frozen=True)
 class Prepared:
-    """Scoring has been prepared, or could not be.
+    """A graph has been loaded, or could not be.
 
     Attributes:
+        graph: as in `PrepareScoring`.
         error: for the clients that wait for it; None if all went well. The process has logged the
             rest.
     """
 
+    graph: str
     error: DragomanError | None
 
 

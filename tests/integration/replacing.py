@@ -7,7 +7,7 @@ import contextlib
 import json
 import shutil
 from collections import defaultdict
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -37,10 +37,10 @@ def put(version: Path, place: Path) -> None:
         prepared.rename(place)
 
 
-async def texts_of(version: Path) -> list[str]:
-    """What a server of this version alone answers."""
-    async with running_bundle(version) as alone:
-        batch = await alone.client.translate(list(TEXTS), max_new_tokens=NUM_TOKENS)
+async def texts_of(*models: Path, **pair: Any) -> list[str]:
+    """What a server of these models alone answers; `pair` is their languages if they have more."""
+    async with running_bundle(*models) as alone:
+        batch = await alone.client.translate(list(TEXTS), max_new_tokens=NUM_TOKENS, **pair)
         return [translation.text for translation in batch.translations]
 
 
@@ -60,21 +60,30 @@ class SteadyLoad:
 
     A call that fails fails the test.
 
+    Args:
+        pair: the languages, `source` and `target`, where a server has several.
+        can_score: whether one model translates between them.
+
     Attributes:
         phase: of the calls that start now.
         answers: translations by the phase that their calls started in, a tuple for each call.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, pair: Mapping[str, Any], can_score: bool) -> None:
         self.phase = 0
         self.answers: dict[int, list[tuple[str, ...]]] = defaultdict(list)
         self._answered = asyncio.Event()
+        self._pair = pair
+        self._can_score = can_score
         self._is_over = False
 
     @classmethod
     @contextlib.asynccontextmanager
-    async def on(cls, address: str) -> AsyncIterator[SteadyLoad]:
-        load = cls()
+    async def on(
+        cls, address: str, *, can_score: bool = True, **pair: Any
+    ) -> AsyncIterator[SteadyLoad]:
+        """Run the clients on the server at `address`."""
+        load = cls(pair, can_score)
         async with AsyncClient(address, timeout=120) as client, asyncio.TaskGroup() as group:
             group.create_task(load._stream_and_score(client))
             for _ in range(NUM_CLIENTS - 1):
@@ -96,16 +105,18 @@ class SteadyLoad:
     async def _stream_and_score(self, client: AsyncClient) -> None:
         while not self._is_over:
             phase = self.phase
-            pieces = [piece async for piece in client.stream(TEXTS[0], max_new_tokens=NUM_TOKENS)]
+            stream = client.stream(TEXTS[0], max_new_tokens=NUM_TOKENS, **self._pair)
+            pieces = [piece async for piece in stream]
             assert isinstance(pieces[-1], StreamEnd)
             self._add(phase, "".join(str(piece) for piece in pieces[:-1]))
-            scores = await client.score([(TEXTS[0], SENTENCES[4])])
-            assert scores.scores[0].error is None
+            if self._can_score:
+                scores = await client.score([(TEXTS[0], SENTENCES[4])], **self._pair)
+                assert scores.scores[0].error is None
 
     async def _translate(self, client: AsyncClient) -> None:
         while not self._is_over:
             phase = self.phase
-            batch = await client.translate(list(TEXTS), max_new_tokens=NUM_TOKENS)
+            batch = await client.translate(list(TEXTS), max_new_tokens=NUM_TOKENS, **self._pair)
             assert [each.error for each in batch.translations] == [None] * len(TEXTS)
             self._add(phase, *(each.text for each in batch.translations))
 

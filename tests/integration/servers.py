@@ -155,9 +155,9 @@ async def running_fake(
 
 
 @contextlib.asynccontextmanager
-async def running_bundle(bundle: Path, **settings: Any) -> AsyncIterator[Running]:
-    """Run a server of the bundle in a directory."""
-    metrics, chosen = ServerMetrics(), any_ports(model=(bundle,), **settings)
+async def running_bundle(*bundles: Path, **settings: Any) -> AsyncIterator[Running]:
+    """Run a server of the bundles in some directories."""
+    metrics, chosen = ServerMetrics(), any_ports(model=bundles, **settings)
     async with running(chosen, metrics, load_models(chosen, metrics)) as made:
         yield made
 

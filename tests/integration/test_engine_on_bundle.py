@@ -66,17 +66,22 @@ async def answers(
     engine = Engine(runner, config, counter)
     await engine.start()
     if together:
-        results = list(await asyncio.gather(*(late(engine, source) for source in sources)))
+        # Half of them at once: however late the others are, there are rows to share.
+        clients = (
+            client(engine, source, is_late=number % 2 == 1) for number, source in enumerate(sources)
+        )
+        results = list(await asyncio.gather(*clients))
     else:
         results = [await submit(engine, GenerationRequest(source)).result() for source in sources]
     await engine.stop()
     return results, sum(counter.rows) / len(counter.rows)
 
 
-async def late(engine: Engine, source: tuple[int, ...]) -> GenerationResult:
-    """One client of many: it comes at some time, and some give up or listen."""
+async def client(engine: Engine, source: tuple[int, ...], *, is_late: bool) -> GenerationResult:
+    """One client of many: it comes at once or at some time, and some give up or listen."""
     chance = random.Random(hash(source))
-    for _ in range(chance.randrange(60)):
+    turns = chance.randrange(60)
+    for _ in range(turns if is_late else 0):
         await asyncio.sleep(0)
     if chance.random() < 0.3:
         # Somebody else's request that leaves a hole in the middle of its translation.
@@ -95,12 +100,18 @@ def sources_of(config: ModelConfig) -> list[tuple[int, ...]]:
     return random_sources(config, NUM_REQUESTS, seed=1, max_length=40)
 
 
+@pytest.fixture(scope="module")
+def answers_alone(bundle: Bundle) -> tuple[list[GenerationResult], float]:
+    """What `answers` gives one after another."""
+    return asyncio.run(answers(bundle, sources_of(bundle.config), together=False))
+
+
 @pytest.mark.parametrize("num_lanes", [0, 1, 2])
 async def test_two_hundred_at_once_get_bit_by_bit_what_each_gets_alone(
-    bundle: Bundle, num_lanes: int
+    bundle: Bundle, answers_alone: tuple[list[GenerationResult], float], num_lanes: int
 ) -> None:
     sources = sources_of(bundle.config)
-    alone, rows_alone = await answers(bundle, sources, together=False)
+    alone, rows_alone = answers_alone
     together, rows_together = await answers(bundle, sources, together=True, num_lanes=num_lanes)
     assert rows_alone == 1
     assert rows_together > MAX_ROWS / 2
@@ -126,18 +137,26 @@ SEARCHES = [
 ]
 
 
+def searches_of(config: ModelConfig) -> list[GenerationRequest]:
+    return [
+        GenerationRequest(source, SEARCHES[number % len(SEARCHES)])
+        for number, source in enumerate(random_sources(config, 120, seed=9, max_length=40))
+    ]
+
+
+@pytest.fixture(scope="module")
+def found_alone(bundle: Bundle) -> list[GenerationResult]:
+    """What `found` gives one after another."""
+    return asyncio.run(found(bundle, searches_of(bundle.config), together=False))
+
+
 @pytest.mark.parametrize("num_lanes", [0, 1, 2])
 async def test_searches_of_all_kinds_mixed_get_bit_by_bit_what_each_gets_alone(
-    bundle: Bundle, num_lanes: int
+    bundle: Bundle, found_alone: list[GenerationResult], num_lanes: int
 ) -> None:
     """Neighbours, joins, leaves, padding, beams that are reordered and moved: all at random."""
-    sources = random_sources(bundle.config, 120, seed=9, max_length=40)
-    requests = [
-        GenerationRequest(source, SEARCHES[number % len(SEARCHES)])
-        for number, source in enumerate(sources)
-    ]
-    alone = await found(bundle, requests, together=False)
-    together = await found(bundle, requests, together=True, num_lanes=num_lanes)
+    alone = found_alone
+    together = await found(bundle, searches_of(bundle.config), together=True, num_lanes=num_lanes)
     for one, other in zip(alone, together, strict=True):
         assert one.finish_reason is other.finish_reason
         assert one.hypotheses == other.hypotheses  # tokens, log-probabilities, scores: every bit

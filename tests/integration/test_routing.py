@@ -80,7 +80,10 @@ async def test_a_text_goes_through_both_models_if_none_translates_directly(both:
     assert both.metric("dragoman_pivoted_calls_total", **pair) == 1 + len(TEXTS)
 
 
-async def test_what_a_pivot_can_do_and_what_it_refuses(both: Running) -> None:
+async def test_what_a_pivot_can_do_and_what_it_refuses(
+    both: Running, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "dragoman.access")
     client = both.client
     pair: dict[str, Any] = {"source": "en", "target": "fr"}
     batch = await client.translate(
@@ -103,6 +106,14 @@ async def test_what_a_pivot_can_do_and_what_it_refuses(both: Running) -> None:
     assert caught.value.code is grpc.StatusCode.NOT_FOUND
     with pytest.raises(TranslationError, match=r"it translates: de to fr, en to de$"):
         await client.translate(TEXTS, source="fr", target="en")
+    with pytest.raises(TranslationError, match=r"'A dog\.' is no language code"):
+        await client.translate(TEXTS, source="A dog.", target="de")
+    calls = [vars(record) for record in caplog.records if record.message == "call"]
+    assert [(call["source_language"], call["target_language"]) for call in calls] == [
+        *([("en", "fr")] * 4),
+        ("fr", "en"),
+        ("invalid", "de"),
+    ]
 
 
 async def test_a_model_says_where_it_is_from(both: Running) -> None:

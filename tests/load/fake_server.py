@@ -62,6 +62,9 @@ class FakeServer(translation_pb2_grpc.TranslationServiceServicer):
     def Score(self, request: pb.ScoreRequest, context: Any) -> pb.ScoreResponse:
         return pb.ScoreResponse()
 
+    def GetAttention(self, request: pb.AttentionRequest, context: Any) -> pb.AttentionResponse:
+        return pb.AttentionResponse()
+
     def StreamTranslate(
         self, request: pb.StreamTranslateRequest, context: Any
     ) -> Iterator[pb.StreamTranslateResponse]:

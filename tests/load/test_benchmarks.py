@@ -17,6 +17,7 @@ from bench.engine.run import SMOKE, EngineBenchmark
 from bench.load.source import read_texts
 from bench.soak import report
 from bench.soak.run import SoakPlan, soak
+from bench.suite import agreement
 from bench.suite.artifacts import SHIPPED_TEXTS, Artifacts, Models, digest, prepare_speed_model
 from bench.suite.cells import read_runs
 from bench.suite.points import SMOKE as SUITE_SMOKE
@@ -24,8 +25,10 @@ from bench.suite.points import Load
 from bench.suite.reference import reference_rate
 from bench.suite.run import measurements
 from bench.suite.suite import Suite
-from bench.suite.sweep import Sweep
+from bench.suite.sweep import Round, Sweep
 from model.bundle import Bundle
+
+SHORT = Round(0.3, 0.1, 1)
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +39,11 @@ def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def small(work: Path) -> Artifacts:
-    return prepare_speed_model(work, "int8", "small")
+    """With short texts: a busy machine answers enough of them in a second."""
+    made = prepare_speed_model(work, "int8", "small")
+    shortest = sorted(read_texts(made.texts), key=len)[:50]
+    made.texts.write_text("\n".join(shortest) + "\n", encoding="utf-8")
+    return made
 
 
 def test_a_suite_sweeps_measures_and_measures_nothing_twice(
@@ -51,10 +58,10 @@ def test_a_suite_sweeps_measures_and_measures_nothing_twice(
         takes_over=False,
         servers_stay=False,
         systems=("dragoman", "ctranslate2"),
-        seconds=0.5,
-        open_seconds=0.5,
+        seconds=0.3,
+        open_seconds=0.3,
         warmup=0.1,
-        sweep=Sweep(SUITE_SMOKE.sweep.settings[:2], SUITE_SMOKE.sweep.rounds[:1]),
+        sweep=Sweep(SUITE_SMOKE.sweep.settings[:2], (SHORT,)),
     )
     suite = Suite(plan, tmp_path, small)
     for load in (Load(concurrency=2, beam_size=2), Load(share=0.5, beam_size=2)):
@@ -86,15 +93,22 @@ def test_the_full_plan_in_miniature_measures_all_and_nothing_twice(
         shares=(0.8,),
         systems=("dragoman", "ctranslate2"),
         repetitions=2,
-        sweep=Sweep(SUITE_SMOKE.sweep.settings[:2], SUITE_SMOKE.sweep.rounds[:1]),
+        seconds=0.5,
+        open_seconds=0.3,
+        slo_percentiles=(50.0,),
+        sweep=Sweep(SUITE_SMOKE.sweep.settings[:2], (SHORT,)),
     )
     models = Models(work, "small", checkpoint=None)
     assert run_measurements(measurements(plan, tmp_path, models)) == []
     runs = read_runs(tmp_path)["small int8"]
-    assert {(*key, len(results)) for key, results in runs.items()} == {
-        (load.name, system, plan.repetitions_of(system))
+    counts = {key: len(results) for key, results in runs.items()}
+    # On a busy machine the median of a single user takes further runs.
+    assert counts.pop(("closed-1", "ctranslate2")) >= plan.repetitions
+    assert counts == {
+        (load.name, system): plan.repetitions_of(system)
         for load in plan.loads
         for system in plan.systems
+        if (load.name, system) != ("closed-1", "ctranslate2")
     }
     files = {file: file.stat().st_mtime_ns for file in tmp_path.rglob("samples.jsonl.gz")}
     assert run_measurements(measurements(plan, tmp_path, models)) == []
@@ -107,7 +121,11 @@ def test_the_engine_benchmark_measures_its_lines(
     work: Path, small: Artifacts, tmp_path: Path
 ) -> None:
     models = Models(work, "small")
-    benchmark = EngineBenchmark(dataclasses.replace(SMOKE, seconds=0.5), tmp_path, models)
+    plan = dataclasses.replace(SMOKE, seconds=0.5, warmup=0.1)
+    benchmark = EngineBenchmark(plan, tmp_path, models)
+    # Measured in the full plan, above.
+    agreed = tmp_path / "runs" / "small-int8" / agreement.file_name(1)
+    agreement.write(agreed, agreement.Agreement(plan.agreement_texts, []))
     (many,) = (one for one in benchmark.measurements() if one.name == "closed-64")
     assert run_measurements([many]) == []
     # On a busy machine half a second may bring no answer: a ratio of two is not sure, but these.
@@ -121,7 +139,7 @@ def test_the_engine_benchmark_measures_its_lines(
 
 async def test_the_engine_in_process(small: Artifacts) -> None:
     bundle = Bundle.load(small.bundle)
-    texts = read_texts(small.texts)[:50]
+    texts = read_texts(small.texts)
     found = await measure(bundle, texts, ClosedLoop(4, seconds=1.5, warmup=0.1), blocks=1)
     assert set(found["steps"]) == {"1", "8", "64"}
     for blocks in found["steps"].values():
@@ -145,7 +163,7 @@ def test_the_bare_loop_runs_the_graph_on_its_own_memory(small: Artifacts) -> Non
 
 def test_a_soak_leaves_nothing_behind(small: Artifacts, tmp_path: Path) -> None:
     found = soak(
-        tmp_path, small, SoakPlan(20.0, seconds=3.0, num_fills=1, num_pairs=1), {"name": "short"}
+        tmp_path, small, SoakPlan(20.0, seconds=2.0, num_fills=1, num_pairs=1), {"name": "short"}
     )
     assert found.left_over == {}
     assert len(found.pairs) == 1

@@ -11,8 +11,9 @@ import torch
 
 from dragoman import Search
 from export.bundle_writer import ExportOptions
-from export.huggingface.architectures import read_config, read_model
+from export.huggingface.architectures import read_config
 from export.huggingface.vocabularies import read_vocabularies
+from export.huggingface.weights import read_model
 from export.importer import import_directory
 from export.marian.directory import MarianDirectory
 from model.bundle import Bundle

@@ -31,6 +31,7 @@ async def test_directions_of_one_batch(made: Multilingual, server: Running) -> N
 
 async def test_scores_and_alignments(made: Multilingual, server: Running) -> None:
     await multilingual.check_scores(made, server.client)
+    await multilingual.check_attention(made, server.client)
 
 
 async def test_streams_limits_and_lists(made: Multilingual, server: Running) -> None:

@@ -137,7 +137,11 @@ def shipped(
     assert bundle.precision == request.param
     tokenizer = bundle.tokenizer()
     items = [
-        ScoreItem(*((*tokenizer.encode(text), tokenizer.eos_id) for text in pair)) for pair in PAIRS
+        ScoreItem(
+            (*tokenizer.encode(text), tokenizer.eos_id),
+            (*tokenizer.encode(translation), tokenizer.eos_id),
+        )
+        for text, translation in PAIRS
     ]
     return Shipped(shipped_checkpoint.model, bundle, items)
 

@@ -21,7 +21,7 @@ Errors of a whole call are gRPC status codes, with details from google/rpc/error
 
 Token counts (`source_token_count`, `target_token_count`) exclude end-of-sentence tokens. Lists of
 tokens, log-probabilities and limits include them. The tokens that tell a multilingual model its
-languages are in none of these.
+languages are in none of these (but in the lists of GetAttention).
 
 Metadata: a client may send `x-request-id` (1 to 128 letters, digits, and any of `-_.:/+=@`). The
 server returns the id in the trailing metadata, and generates one if there was none.
@@ -197,6 +197,44 @@ FINISH_REASON_DEADLINE: FinishReason.ValueType  # 4
 FINISH_REASON_ERROR: FinishReason.ValueType  # 5
 """An error ended it; see the status."""
 Global___FinishReason: _TypeAlias = FinishReason  # noqa: Y015
+
+class _AttentionKind:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _AttentionKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_AttentionKind.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    ATTENTION_KIND_UNSPECIFIED: _AttentionKind.ValueType  # 0
+    """Unknown: a newer server."""
+    ATTENTION_KIND_CROSS: _AttentionKind.ValueType  # 1
+    """The decoder's attention to the encoder's output. Rows: AttentionResponse.tokens, at the step that
+    chose the token. Columns: source_tokens.
+    """
+    ATTENTION_KIND_ENCODER_SELF: _AttentionKind.ValueType  # 2
+    """The encoder's attention to its own states. Rows and columns: source_tokens."""
+    ATTENTION_KIND_DECODER_SELF: _AttentionKind.ValueType  # 3
+    """The decoder's attention to what it read. Rows: tokens, at the step that chose the token. Columns:
+    input_tokens, of which row i sees the first i + 1; the other weights are 0.
+    """
+
+class AttentionKind(_AttentionKind, metaclass=_AttentionKindEnumTypeWrapper):
+    """A kind of attention in a Transformer (Vaswani et al., 2017, section 3.2.3): what the rows (queries)
+    and the columns (keys) of its matrices are. Each row sums to one.
+    """
+
+ATTENTION_KIND_UNSPECIFIED: AttentionKind.ValueType  # 0
+"""Unknown: a newer server."""
+ATTENTION_KIND_CROSS: AttentionKind.ValueType  # 1
+"""The decoder's attention to the encoder's output. Rows: AttentionResponse.tokens, at the step that
+chose the token. Columns: source_tokens.
+"""
+ATTENTION_KIND_ENCODER_SELF: AttentionKind.ValueType  # 2
+"""The encoder's attention to its own states. Rows and columns: source_tokens."""
+ATTENTION_KIND_DECODER_SELF: AttentionKind.ValueType  # 3
+"""The decoder's attention to what it read. Rows: tokens, at the step that chose the token. Columns:
+input_tokens, of which row i sees the first i + 1; the other weights are 0.
+"""
+Global___AttentionKind: _TypeAlias = AttentionKind  # noqa: Y015
 
 class _ModelState:
     ValueType = _typing.NewType("ValueType", _builtins.int)
@@ -1259,6 +1297,270 @@ class PairScore(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___PairScore: _TypeAlias = PairScore  # noqa: Y015
+
+@_typing.final
+class AttentionRequest(_message.Message):
+    """A request for attention weights. A model computes them directly: there is no pivot."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SOURCE_TEXT_FIELD_NUMBER: _builtins.int
+    SOURCE_LANGUAGE_CODE_FIELD_NUMBER: _builtins.int
+    TARGET_LANGUAGE_CODE_FIELD_NUMBER: _builtins.int
+    MODEL_FIELD_NUMBER: _builtins.int
+    OPTIONS_FIELD_NUMBER: _builtins.int
+    TRANSLATED_TEXT_FIELD_NUMBER: _builtins.int
+    source_text: _builtins.str
+    """The text; not blank. It goes to the model in one piece, as ScorePair.source_text does, and may have
+    at most ModelLimits.max_source_tokens tokens.
+    """
+    source_language_code: _builtins.str
+    """As in TranslateRequest."""
+    target_language_code: _builtins.str
+    """As in TranslateRequest."""
+    model: _builtins.str
+    """As in TranslateRequest."""
+    translated_text: _builtins.str
+    """The translation, with at most ModelLimits.max_target_tokens tokens. If empty, the model translates
+    the text, in one piece, and the weights are of the tokens that it generated.
+    """
+    @_builtins.property
+    def options(self) -> Global___AttentionOptions:
+        """Which weights to return, priority, and how to translate."""
+
+    def __init__(
+        self,
+        *,
+        source_text: _builtins.str = ...,
+        source_language_code: _builtins.str = ...,
+        target_language_code: _builtins.str = ...,
+        model: _builtins.str = ...,
+        options: Global___AttentionOptions | None = ...,
+        translated_text: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["options", b"options"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["model", b"model", "options", b"options", "source_language_code", b"source_language_code", "source_text", b"source_text", "target_language_code", b"target_language_code", "translated_text", b"translated_text"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AttentionRequest: _TypeAlias = AttentionRequest  # noqa: Y015
+
+@_typing.final
+class AttentionOptions(_message.Message):
+    """Options of a request for attention weights. Unknown options are refused, as in TranslateOptions.
+
+    The weights of one call may be 4,000,000 in all, before averages: rows times columns of each
+    requested kind, layer and head. A call with more fails with INVALID_ARGUMENT: ask for fewer kinds,
+    layers or heads.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MAX_NEW_TOKENS_FIELD_NUMBER: _builtins.int
+    SEARCH_FIELD_NUMBER: _builtins.int
+    PRIORITY_FIELD_NUMBER: _builtins.int
+    KINDS_FIELD_NUMBER: _builtins.int
+    LAYERS_FIELD_NUMBER: _builtins.int
+    HEADS_FIELD_NUMBER: _builtins.int
+    AVERAGE_LAYERS_FIELD_NUMBER: _builtins.int
+    AVERAGE_HEADS_FIELD_NUMBER: _builtins.int
+    max_new_tokens: _builtins.int
+    """As in TranslateOptions, for a translation by the model."""
+    priority: Global___Priority.ValueType
+    """As in TranslateOptions."""
+    average_layers: _builtins.bool
+    """Return the mean over the requested layers in place of each."""
+    average_heads: _builtins.bool
+    """Return the mean over the requested heads in place of each."""
+    @_builtins.property
+    def search(self) -> Global___SearchOptions:
+        """As in TranslateOptions, for a translation by the model."""
+
+    @_builtins.property
+    def kinds(self) -> _containers.RepeatedScalarFieldContainer[Global___AttentionKind.ValueType]:
+        """The kinds of attention. Empty: CROSS."""
+
+    @_builtins.property
+    def layers(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """The layers, from 0, of each kind: less than AttentionResponse.num_encoder_layers for ENCODER_SELF,
+        and less than num_decoder_layers for the others. Empty: all of each.
+        """
+
+    @_builtins.property
+    def heads(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """The heads, from 0. Empty: all."""
+
+    def __init__(
+        self,
+        *,
+        max_new_tokens: _builtins.int | None = ...,
+        search: Global___SearchOptions | None = ...,
+        priority: Global___Priority.ValueType = ...,
+        kinds: _abc.Iterable[Global___AttentionKind.ValueType] | None = ...,
+        layers: _abc.Iterable[_builtins.int] | None = ...,
+        heads: _abc.Iterable[_builtins.int] | None = ...,
+        average_layers: _builtins.bool = ...,
+        average_heads: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_max_new_tokens", b"_max_new_tokens", "max_new_tokens", b"max_new_tokens", "search", b"search"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_new_tokens", b"_max_new_tokens", "average_heads", b"average_heads", "average_layers", b"average_layers", "heads", b"heads", "kinds", b"kinds", "layers", b"layers", "max_new_tokens", b"max_new_tokens", "priority", b"priority", "search", b"search"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__max_new_tokens: _TypeAlias = _typing.Literal["max_new_tokens"]  # noqa: Y015
+    _WhichOneofArgType__max_new_tokens: _TypeAlias = _typing.Literal["_max_new_tokens", b"_max_new_tokens"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__max_new_tokens) -> _WhichOneofReturnType__max_new_tokens | None: ...
+
+Global___AttentionOptions: _TypeAlias = AttentionOptions  # noqa: Y015
+
+@_typing.final
+class AttentionResponse(_message.Message):
+    """The attention weights of a text and its translation."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MODEL_FIELD_NUMBER: _builtins.int
+    TRANSLATED_TEXT_FIELD_NUMBER: _builtins.int
+    FINISH_REASON_FIELD_NUMBER: _builtins.int
+    SOURCE_TOKENS_FIELD_NUMBER: _builtins.int
+    TOKENS_FIELD_NUMBER: _builtins.int
+    INPUT_TOKENS_FIELD_NUMBER: _builtins.int
+    SOURCE_WORDS_FIELD_NUMBER: _builtins.int
+    WORDS_FIELD_NUMBER: _builtins.int
+    MATRICES_FIELD_NUMBER: _builtins.int
+    NUM_ENCODER_LAYERS_FIELD_NUMBER: _builtins.int
+    NUM_DECODER_LAYERS_FIELD_NUMBER: _builtins.int
+    NUM_HEADS_FIELD_NUMBER: _builtins.int
+    TIMING_FIELD_NUMBER: _builtins.int
+    model: _builtins.str
+    """The name of the model."""
+    translated_text: _builtins.str
+    """The translation: the request's, or the one that the model made."""
+    finish_reason: Global___FinishReason.ValueType
+    """Why its generation ended, if the model made it: EOS or LENGTH. Then, if it is LENGTH, the
+    end-of-sentence token is missing at the end of `tokens`.
+    """
+    num_encoder_layers: _builtins.int
+    """Number of layers of the model's encoder."""
+    num_decoder_layers: _builtins.int
+    """Number of layers of its decoder."""
+    num_heads: _builtins.int
+    """Number of heads of each attention."""
+    @_builtins.property
+    def source_tokens(self) -> _containers.RepeatedCompositeFieldContainer[Global___SourceToken]:
+        """The tokens that the encoder read, with the end-of-sentence token at the end, and with those that
+        tell a multilingual model its languages, which have no characters (`end` equals `start`).
+        """
+
+    @_builtins.property
+    def tokens(self) -> _containers.RepeatedCompositeFieldContainer[Global___Token]:
+        """The translation's tokens, likewise. The log-probability of a token that stands for a language is 0:
+        it was given.
+        """
+
+    @_builtins.property
+    def input_tokens(self) -> _containers.RepeatedCompositeFieldContainer[Global___SourceToken]:
+        """The tokens that the decoder read: the one that begins every translation, then `tokens` without the
+        last. Their places are those in `translated_text`.
+        """
+
+    @_builtins.property
+    def source_words(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """For each of `source_tokens`, the index, from 0, of its word. A word is what stands between white
+        space, without the punctuation around it, which is a word of its own; so is each token of a script
+        that is written without spaces (Chinese, Japanese, Thai), and each without characters, unless it
+        is a part of a character.
+        """
+
+    @_builtins.property
+    def words(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """For each of `tokens`, the index of its word, likewise."""
+
+    @_builtins.property
+    def matrices(self) -> _containers.RepeatedCompositeFieldContainer[Global___AttentionMatrix]:
+        """By kind, layer and head, in the order of the request; without one, ascending."""
+
+    @_builtins.property
+    def timing(self) -> Global___Timing:
+        """Time spent."""
+
+    def __init__(
+        self,
+        *,
+        model: _builtins.str = ...,
+        translated_text: _builtins.str = ...,
+        finish_reason: Global___FinishReason.ValueType = ...,
+        source_tokens: _abc.Iterable[Global___SourceToken] | None = ...,
+        tokens: _abc.Iterable[Global___Token] | None = ...,
+        input_tokens: _abc.Iterable[Global___SourceToken] | None = ...,
+        source_words: _abc.Iterable[_builtins.int] | None = ...,
+        words: _abc.Iterable[_builtins.int] | None = ...,
+        matrices: _abc.Iterable[Global___AttentionMatrix] | None = ...,
+        num_encoder_layers: _builtins.int = ...,
+        num_decoder_layers: _builtins.int = ...,
+        num_heads: _builtins.int = ...,
+        timing: Global___Timing | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["timing", b"timing"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["finish_reason", b"finish_reason", "input_tokens", b"input_tokens", "matrices", b"matrices", "model", b"model", "num_decoder_layers", b"num_decoder_layers", "num_encoder_layers", b"num_encoder_layers", "num_heads", b"num_heads", "source_tokens", b"source_tokens", "source_words", b"source_words", "timing", b"timing", "tokens", b"tokens", "translated_text", b"translated_text", "words", b"words"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AttentionResponse: _TypeAlias = AttentionResponse  # noqa: Y015
+
+@_typing.final
+class AttentionMatrix(_message.Message):
+    """The weights of one attention, or the mean of several."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KIND_FIELD_NUMBER: _builtins.int
+    LAYER_FIELD_NUMBER: _builtins.int
+    HEAD_FIELD_NUMBER: _builtins.int
+    NUM_ROWS_FIELD_NUMBER: _builtins.int
+    NUM_COLUMNS_FIELD_NUMBER: _builtins.int
+    WEIGHTS_FIELD_NUMBER: _builtins.int
+    kind: Global___AttentionKind.ValueType
+    """The kind."""
+    layer: _builtins.int
+    """The layer, from 0. Not set: the mean over the requested layers."""
+    head: _builtins.int
+    """The head, from 0. Not set: the mean over the requested heads."""
+    num_rows: _builtins.int
+    """Number of rows, the queries."""
+    num_columns: _builtins.int
+    """Number of columns, the keys. It differs from the number of tokens only where the model attends to
+    a fixed number of weighted sums of positions (Linformer).
+    """
+    @_builtins.property
+    def weights(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
+        """The weights, one row after another."""
+
+    def __init__(
+        self,
+        *,
+        kind: Global___AttentionKind.ValueType = ...,
+        layer: _builtins.int | None = ...,
+        head: _builtins.int | None = ...,
+        num_rows: _builtins.int = ...,
+        num_columns: _builtins.int = ...,
+        weights: _abc.Iterable[_builtins.float] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_head", b"_head", "_layer", b"_layer", "head", b"head", "layer", b"layer"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_head", b"_head", "_layer", b"_layer", "head", b"head", "kind", b"kind", "layer", b"layer", "num_columns", b"num_columns", "num_rows", b"num_rows", "weights", b"weights"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__head: _TypeAlias = _typing.Literal["head"]  # noqa: Y015
+    _WhichOneofArgType__head: _TypeAlias = _typing.Literal["_head", b"_head"]  # noqa: Y015
+    _WhichOneofReturnType__layer: _TypeAlias = _typing.Literal["layer"]  # noqa: Y015
+    _WhichOneofArgType__layer: _TypeAlias = _typing.Literal["_layer", b"_layer"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__head) -> _WhichOneofReturnType__head | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__layer) -> _WhichOneofReturnType__layer | None: ...
+
+Global___AttentionMatrix: _TypeAlias = AttentionMatrix  # noqa: Y015
 
 @_typing.final
 class ListModelsRequest(_message.Message):

@@ -50,6 +50,11 @@ class TranslationServiceStub:
                 request_serializer=dragoman_dot_v1_dot_translation__pb2.ScoreRequest.SerializeToString,
                 response_deserializer=dragoman_dot_v1_dot_translation__pb2.ScoreResponse.FromString,
                 _registered_method=True)
+        self.GetAttention = channel.unary_unary(
+                '/dragoman.v1.TranslationService/GetAttention',
+                request_serializer=dragoman_dot_v1_dot_translation__pb2.AttentionRequest.SerializeToString,
+                response_deserializer=dragoman_dot_v1_dot_translation__pb2.AttentionResponse.FromString,
+                _registered_method=True)
         self.ListModels = channel.unary_unary(
                 '/dragoman.v1.TranslationService/ListModels',
                 request_serializer=dragoman_dot_v1_dot_translation__pb2.ListModelsRequest.SerializeToString,
@@ -100,6 +105,15 @@ class TranslationServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def GetAttention(self, request, context):
+        """Returns the model's attention weights for a text and its translation: for each kind of attention,
+        layer and head, or averaged. Without a given translation, the model translates first. It is
+        scheduled as Score is.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ListModels(self, request, context):
         """Lists the models that this server holds.
         """
@@ -138,6 +152,11 @@ def add_TranslationServiceServicer_to_server(servicer, server):
                     servicer.Score,
                     request_deserializer=dragoman_dot_v1_dot_translation__pb2.ScoreRequest.FromString,
                     response_serializer=dragoman_dot_v1_dot_translation__pb2.ScoreResponse.SerializeToString,
+            ),
+            'GetAttention': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetAttention,
+                    request_deserializer=dragoman_dot_v1_dot_translation__pb2.AttentionRequest.FromString,
+                    response_serializer=dragoman_dot_v1_dot_translation__pb2.AttentionResponse.SerializeToString,
             ),
             'ListModels': grpc.unary_unary_rpc_method_handler(
                     servicer.ListModels,
@@ -237,6 +256,33 @@ class TranslationService:
             '/dragoman.v1.TranslationService/Score',
             dragoman_dot_v1_dot_translation__pb2.ScoreRequest.SerializeToString,
             dragoman_dot_v1_dot_translation__pb2.ScoreResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetAttention(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/dragoman.v1.TranslationService/GetAttention',
+            dragoman_dot_v1_dot_translation__pb2.AttentionRequest.SerializeToString,
+            dragoman_dot_v1_dot_translation__pb2.AttentionResponse.FromString,
             options,
             channel_credentials,
             insecure,

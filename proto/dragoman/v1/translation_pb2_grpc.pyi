@@ -21,7 +21,7 @@ Errors of a whole call are gRPC status codes, with details from google/rpc/error
 
 Token counts (`source_token_count`, `target_token_count`) exclude end-of-sentence tokens. Lists of
 tokens, log-probabilities and limits include them. The tokens that tell a multilingual model its
-languages are in none of these.
+languages are in none of these (but in the lists of GetAttention).
 
 Metadata: a client may send `x-request-id` (1 to 128 letters, digits, and any of `-_.:/+=@`). The
 server returns the id in the trailing metadata, and generates one if there was none.
@@ -77,6 +77,11 @@ class TranslationServiceStub:
     estimates count rows, so waiting pairs don't make them longer, and a call is not refused on
     arrival because of its deadline. It ends when the deadline passes.
     """
+    GetAttention: _grpc.UnaryUnaryMultiCallable[_translation_pb2.AttentionRequest, _translation_pb2.AttentionResponse]
+    """Returns the model's attention weights for a text and its translation: for each kind of attention,
+    layer and head, or averaged. Without a given translation, the model translates first. It is
+    scheduled as Score is.
+    """
     ListModels: _grpc.UnaryUnaryMultiCallable[_translation_pb2.ListModelsRequest, _translation_pb2.ListModelsResponse]
     """Lists the models that this server holds."""
     ListLanguages: _grpc.UnaryUnaryMultiCallable[_translation_pb2.ListLanguagesRequest, _translation_pb2.ListLanguagesResponse]
@@ -105,6 +110,11 @@ class TranslationServiceAsyncStub(TranslationServiceStub):
     Pairs count towards the limit of the queue like sentences, but need no row of the batch. The server's
     estimates count rows, so waiting pairs don't make them longer, and a call is not refused on
     arrival because of its deadline. It ends when the deadline passes.
+    """
+    GetAttention: _aio.UnaryUnaryMultiCallable[_translation_pb2.AttentionRequest, _translation_pb2.AttentionResponse]  # type: ignore[assignment]
+    """Returns the model's attention weights for a text and its translation: for each kind of attention,
+    layer and head, or averaged. Without a given translation, the model translates first. It is
+    scheduled as Score is.
     """
     ListModels: _aio.UnaryUnaryMultiCallable[_translation_pb2.ListModelsRequest, _translation_pb2.ListModelsResponse]  # type: ignore[assignment]
     """Lists the models that this server holds."""
@@ -149,6 +159,17 @@ class TranslationServiceServicer(metaclass=_abc_1.ABCMeta):
         Pairs count towards the limit of the queue like sentences, but need no row of the batch. The server's
         estimates count rows, so waiting pairs don't make them longer, and a call is not refused on
         arrival because of its deadline. It ends when the deadline passes.
+        """
+
+    @_abc_1.abstractmethod
+    def GetAttention(
+        self,
+        request: _translation_pb2.AttentionRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_translation_pb2.AttentionResponse, _abc.Awaitable[_translation_pb2.AttentionResponse]]:
+        """Returns the model's attention weights for a text and its translation: for each kind of attention,
+        layer and head, or averaged. Without a given translation, the model translates first. It is
+        scheduled as Score is.
         """
 
     @_abc_1.abstractmethod

@@ -66,6 +66,10 @@ def methods(name: str, script: Script) -> grpc.GenericRpcHandler:
         script.arrived(name, request, context)
         return pb.ScoreResponse(model=name)
 
+    def attention(request: Any, context: grpc.ServicerContext) -> pb.AttentionResponse:
+        script.arrived(name, request, context)
+        return pb.AttentionResponse(model=name)
+
     def translate(request: Any, context: grpc.ServicerContext) -> pb.TranslateResponse:
         code = script.arrived(name, request, context)
         if code is not OK:
@@ -91,6 +95,9 @@ def methods(name: str, script: Script) -> grpc.GenericRpcHandler:
             ),
             "Score": grpc.unary_unary_rpc_method_handler(
                 score, pb.ScoreRequest.FromString, pb.ScoreResponse.SerializeToString
+            ),
+            "GetAttention": grpc.unary_unary_rpc_method_handler(
+                attention, pb.AttentionRequest.FromString, pb.AttentionResponse.SerializeToString
             ),
             "StreamTranslate": grpc.unary_stream_rpc_method_handler(
                 stream,

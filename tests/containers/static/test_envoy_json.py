@@ -25,6 +25,7 @@ BODIES: dict[str, Any] = {
     "/v1/translate": pb.TranslateRequest,
     "/v1/translate:stream": pb.StreamTranslateRequest,
     "/v1/score": pb.ScoreRequest,
+    "/v1/attention": pb.AttentionRequest,
 }
 TEXT = st.text(st.characters(codec="utf-8"), max_size=8)
 SCALARS: dict[int, st.SearchStrategy[Any]] = {

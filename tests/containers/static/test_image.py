@@ -105,7 +105,9 @@ def test_images_run_as_nobody_and_have_no_builder_in_them() -> None:
 def test_the_environment_names_settings() -> None:
     names = set(re.findall(r"\b(DRAGOMAN_[A-Z_]+)", DOCKERFILE))
     known = {f"DRAGOMAN_{name.upper()}" for name in Settings.__dataclass_fields__}
-    assert names == {"DRAGOMAN_HOST", "DRAGOMAN_METRICS_HOST", "DRAGOMAN_DEVICE"}
+    assert names == {
+        *("DRAGOMAN_HOST", "DRAGOMAN_HTTP_HOST", "DRAGOMAN_METRICS_HOST", "DRAGOMAN_DEVICE")
+    }
     assert names <= known
 
 

@@ -9,8 +9,8 @@ from cli.main import app
 from service.settings import shipped_models
 
 
-def run(*arguments: str) -> str:
-    result = CliRunner().invoke(app, ["models", *arguments], env={"COLUMNS": "200"})
+def run(*arguments: str, **environment: str) -> str:
+    result = CliRunner().invoke(app, ["models", *arguments], env={"COLUMNS": "200", **environment})
     assert result.exit_code == 0, result.output
     return result.output
 
@@ -32,6 +32,16 @@ def test_directories_are_described_without_a_server() -> None:
     mib = -(-sum(file.stat().st_size for file in path.iterdir()) // 2**20)
     for word in ("en-de", "en to de", "int8", f"{mib} MiB", "trained with the recipe en-de"):
         assert word in lines[0]
+
+
+def test_on_a_narrow_screen_a_model_has_several_lines() -> None:
+    [path] = shipped_models()
+    piped = run("--model", str(path), COLUMNS="40")
+    assert piped == run("--model", str(path))
+    shown = run("--model", str(path), COLUMNS="60", FORCE_COLOR="1")
+    assert all(len(line) <= 60 for line in shown.splitlines())
+    name, *lines = shown.splitlines()
+    assert (name, lines[1].split()) == ("en-de", ["languages", "en", "to", "de"])
 
 
 def test_as_json_there_is_all_of_it() -> None:

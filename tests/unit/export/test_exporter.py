@@ -63,6 +63,7 @@ def test_the_bundle_is_proven_and_reproducible(
         "bundle.json",
         "decoder_step.onnx",
         "encoder.onnx",
+        "attention.onnx",
         "scoring.onnx",
         "tokenizer.model",
         "weights.bin",
@@ -77,10 +78,12 @@ def test_the_bundle_is_proven_and_reproducible(
 
 @pytest.mark.parametrize("precision", ["fp32", "int8"])
 def test_what_several_graphs_read_is_stored_once(tmp_path: Path, precision: str) -> None:
-    """The scoring graph costs next to nothing: its weights are the decoder's."""
+    """Scoring and attention cost next to nothing: their weights are those that translate."""
     bundle = tiny_bundle(tmp_path / "bundle", precision=precision, d_model=128, ffn_dim=512)
     assert bundle.scoring_path is not None
-    graphs = (bundle.encoder_path, bundle.decoder_step_path, bundle.scoring_path)
+    assert bundle.attention_path is not None
+    translating = (bundle.encoder_path, bundle.decoder_step_path)
+    graphs = (*translating, bundle.scoring_path, bundle.attention_path)
     placed: dict[str, set[tuple[int, int]]] = {}
     for path in graphs:
         model = onnx.load(path, load_external_data=False)
@@ -96,6 +99,7 @@ def test_what_several_graphs_read_is_stored_once(tmp_path: Path, precision: str)
     stored = sum(length for _, length in set.union(*placed.values()))
     assert stored <= size < stored + 64 * len(set.union(*placed.values()))
     assert placed["scoring.onnx"] <= placed["decoder_step.onnx"]
+    assert placed["attention.onnx"] <= placed["encoder.onnx"] | placed["decoder_step.onnx"]
     assert placed["encoder.onnx"] & placed["decoder_step.onnx"]  # the tied embedding
     assert sum(path.stat().st_size for path in graphs) < 0.25 * size
 

@@ -98,7 +98,11 @@ BAD: list[tuple[str, Callable[[Path], object]]] = [
     ("is damaged", lambda p: (p / "model.safetensors").write_bytes(
         (p / "model.safetensors").read_bytes()[:-100])),
     ("layers.1.*missing", lambda p: edit(p / "config.json", encoder_layers=2)),
-    ("is missing", lambda p: change_tensors(p, lambda t: t.pop(NORM))),
+    (f"weight '{NORM}' is missing", lambda p: change_tensors(p, lambda t: t.pop(NORM))),
+    (f"weight '{NORM}' has shape .9.", lambda p: change_tensors(
+        p, lambda t: t.update({NORM: torch.zeros(9)}))),
+    ("weight 'model.encoder.extra' is unknown", lambda p: change_tensors(
+        p, lambda t: t.update({"model.encoder.extra": torch.zeros(9)}))),
     ("is unknown", lambda p: change_tensors(p, lambda t: t.update(extra=torch.zeros(1)))),
     ("has shape", lambda p: change_tensors(p, lambda t: t.update({NORM: torch.zeros(3)}))),
     ("^[^:]*bad: the tokenizer has", lambda p: edit(

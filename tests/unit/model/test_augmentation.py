@@ -57,6 +57,16 @@ def test_paragraphs_are_short_enough_and_of_whole_sentences() -> None:
     assert all(len(side) <= RUN_CHARACTERS and "enu" not in side for p in found for side in p)
 
 
+def test_runs_may_be_longer() -> None:
+    found = paragraphs(
+        PAIRS, ["one"] * 40, random.Random(1), share=1.0, longest=20, characters=5_000
+    )
+    lengths = [len(numbers(source)) for source, _ in found]
+    assert 6 < max(lengths) <= 20
+    short = paragraphs(PAIRS, None, random.Random(1), share=1.0, longest=20, characters=100)
+    assert all(len(side) <= 100 for pair in short for side in pair)
+
+
 def test_every_kind_of_variant_is_made_from_real_pairs() -> None:
     pairs = [("Tom saw 25 cats in Boston.", "Tom sah in Boston 25 Katzen.")] * 3000
     found = variants(pairs, random.Random(1), share=1.0)

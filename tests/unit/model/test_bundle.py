@@ -286,6 +286,7 @@ def test_writing_lists_every_file(directory: Path) -> None:
         "encoder.onnx",
         "decoder_step.onnx",
         "scoring.onnx",
+        "attention.onnx",
         "weights.bin",
         "tokenizer.model",
         "MODEL_CARD.md",

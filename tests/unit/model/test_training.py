@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import logging
 import math
-import os
 import random
 import re
 import signal
 import socket
-import subprocess
-import sys
-import threading
-import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -28,6 +26,7 @@ from model.run_state import TrainingError
 from model.training import Trainer
 from model.training_report import thinned
 from model.transformer import Transformer
+from tests.unit.model.training_child import start, status
 
 WORDS = ["red", "green", "blue", "small", "large", "round", "square", "box", "ball", "tree"]
 TRANSLATED = ["rot", "grün", "blau", "klein", "groß", "rund", "eckig", "Kiste", "Ball", "Baum"]
@@ -105,15 +104,6 @@ def corpus(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def run_child(recipe: Path, *arguments: str, **environment: str) -> subprocess.Popen[bytes]:
-    child = Path(__file__).with_name("training_child.py")
-    root = str(Path.cwd())
-    return subprocess.Popen(
-        [sys.executable, str(child), str(recipe), *arguments],
-        env={**os.environ, "PYTHONPATH": root, "OMP_NUM_THREADS": "1", **environment},
-    )
-
-
 def final_weights(folder: Path) -> dict[str, Tensor]:
     return load_checkpoint(folder / "final").model.state_dict()
 
@@ -125,25 +115,25 @@ def assert_equal_weights(left: dict[str, Tensor], right: dict[str, Tensor]) -> N
 
 
 @pytest.mark.parametrize(
-    ("where", "update", "status"),
+    ("where", "update", "ends"),
     [
-        ("kill_after_update", "7", -signal.SIGKILL),
-        ("kill_before_state", "6", -signal.SIGKILL),
-        ("interrupt", "7", 1),  # the uncaught KeyboardInterrupt, once the state is saved
+        ("kill_after_update", 7, -signal.SIGKILL),
+        ("kill_before_state", 6, -signal.SIGKILL),
+        ("interrupt", 7, 1),  # the uncaught KeyboardInterrupt, once the state is saved
     ],
 )
 def test_a_run_that_ended_early_goes_on_to_the_weights_of_an_unbroken_one(
-    corpus: Path, where: str, update: str, status: int
+    corpus: Path, where: str, update: int, ends: int
 ) -> None:
     unbroken, broken = write_recipe(corpus, "unbroken"), write_recipe(corpus, "broken")
     if where == "kill_after_update":
         for path in (unbroken, broken):  # epochs of four or five updates
             draw_from_two_corpora(path)
-    first, second = run_child(unbroken), run_child(broken, where, update)
-    assert first.wait() == 0
-    assert second.wait() in (status, -signal.SIGINT if where == "interrupt" else status)
+    assert status(start(broken, where, update)) == ends
     assert not (corpus / "broken" / "final").exists()
-    assert run_child(broken).wait() == 0
+    assert status(start(broken)) == 0
+    # Here: with another seed of hashes, and after whatever ran before.
+    Trainer(load_recipe(unbroken), device="cpu", show_progress=False).run()
     assert_equal_weights(final_weights(corpus / "unbroken"), final_weights(corpus / "broken"))
     reports = [
         json.loads((corpus / name / "report.json").read_text()) for name in ("unbroken", "broken")
@@ -152,7 +142,7 @@ def test_a_run_that_ended_early_goes_on_to_the_weights_of_an_unbroken_one(
     assert reports[0] == reports[1]
 
 
-def run_group(recipe: Path, *arguments: str) -> list[int]:
+def run_group(recipe: Path, where: str = "", at: int = 0) -> list[int]:
     """The exit statuses of two processes that train together."""
     with socket.socket() as probe:
         # Kept while they run, so that nobody else is given the port; they may listen on it so.
@@ -160,14 +150,14 @@ def run_group(recipe: Path, *arguments: str) -> list[int]:
         probe.bind(("127.0.0.1", 0))
         port = str(probe.getsockname()[1])
         group = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
-        children = [run_child(recipe, *arguments, RANK=str(rank), **group) for rank in range(2)]
-        return [child.wait() for child in children]
+        children = [start(recipe, where, at, RANK=str(rank), **group) for rank in range(2)]
+        return [status(child) for child in children]
 
 
 def test_two_processes_go_on_to_the_weights_of_an_unbroken_run(corpus: Path) -> None:
     unbroken, broken = write_recipe(corpus, "unbroken"), write_recipe(corpus, "broken")
     assert run_group(unbroken) == [0, 0]
-    assert 0 not in run_group(broken, "kill_after_update", "7")
+    assert 0 not in run_group(broken, "kill_after_update", 7)
     assert run_group(broken) == [0, 0]
     assert_equal_weights(final_weights(corpus / "unbroken"), final_weights(corpus / "broken"))
 
@@ -179,7 +169,7 @@ def test_two_processes_do_what_one_does_with_accumulation(corpus: Path) -> None:
     for path in (alone, shared):
         text = path.read_text().replace('preset = "tiny"', 'preset = "tiny"\ndropout = 0.0')
         path.write_text(text)
-    assert run_child(alone).wait() == 0
+    Trainer(load_recipe(alone), device="cpu", show_progress=False).run()
     assert run_group(shared) == [0, 0]
     one, two = final_weights(corpus / "alone"), final_weights(corpus / "shared")
     for name, tensor in one.items():
@@ -413,15 +403,33 @@ def test_a_curve_is_thinned_to_means_of_neighbours() -> None:
     assert thinned([]) == []
 
 
+@contextlib.contextmanager
+def when_paused(do: Callable[[], None]) -> Iterator[None]:
+    """Call `do` when a run logs that it is paused."""
+
+    class Watch(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            if record.getMessage().startswith("paused"):
+                do()
+
+    logger, watch = logging.getLogger("model.training"), Watch()
+    level = logger.level
+    logger.setLevel(logging.INFO)
+    logger.addHandler(watch)
+    try:
+        yield
+    finally:
+        logger.removeHandler(watch)
+        logger.setLevel(level)
+
+
 def test_a_run_is_paused_by_a_file_and_goes_on_when_it_is_gone(
     corpus: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     trainer = Trainer(load_recipe(write_recipe(corpus, "run", max_updates=2)), device="cpu")
     pause = corpus / "run" / "pause"
     pause.touch()
-    timer = threading.Timer(1.0, pause.unlink)
-    timer.start()
-    with caplog.at_level("INFO"):
+    with when_paused(pause.unlink):
         trainer.run()
     assert not pause.exists()
     assert f"paused at update 0; remove {pause} to go on" in caplog.text
@@ -429,14 +437,11 @@ def test_a_run_is_paused_by_a_file_and_goes_on_when_it_is_gone(
 
 
 def test_a_paused_run_can_be_interrupted(corpus: Path) -> None:
-    path = write_recipe(corpus, "run")
-    (corpus / "run").mkdir()
+    trainer = Trainer(load_recipe(write_recipe(corpus, "run")), device="cpu")
     (corpus / "run" / "pause").touch()
-    child = run_child(path)
-    tensorboard = corpus / "run" / "tensorboard"
-    while child.poll() is None and not tensorboard.exists():
-        time.sleep(0.1)
-    time.sleep(1.0)
-    child.send_signal(signal.SIGTERM)
-    assert child.wait() in (1, -signal.SIGINT)
+    with (
+        when_paused(lambda: signal.raise_signal(signal.SIGTERM)),
+        pytest.raises(KeyboardInterrupt),
+    ):
+        trainer.run()
     assert (corpus / "run" / "state.pt").exists()

@@ -47,7 +47,7 @@ def declared(file: Path, *extras: str) -> set[str]:
         ("service", ["cpu"]),
         ("model", ["cpu", "train", "evaluate", "tokenizers"]),
         ("export", ["cpu", "train", "import"]),
-        ("cli", ["cpu", "train", "evaluate", "bench"]),
+        ("cli", ["cpu", "train", "evaluate", "bench", "pictures"]),
         ("bench", ["cpu", "train", "evaluate", "bench", "peers", "import"]),
     ],
 )

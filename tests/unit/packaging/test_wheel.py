@@ -101,6 +101,7 @@ def test_metadata_says_what_the_project_file_says(wheel: zipfile.Path) -> None:
         "evaluate",
         "bench",
         "peers",
+        "pictures",
         "tokenizers",
         "train",
         "import",

@@ -1,13 +1,16 @@
 """Every search option of the contract reaches the domain's options and has a client argument."""
 
 import dataclasses
+import operator
 from typing import Any
 
 import pytest
 
 import dragoman
 from dragoman.v1 import translation_pb2 as pb
-from service.api.conversions import options_of
+from service.api.conversions import attention_options_of, options_of
+from service.decoding.requests import Priority
+from service.runtime.attention import AttentionKind
 from service.translation.options import TranslateOptions
 
 # A valid value of each field that is not the default, and the domain's value.
@@ -53,6 +56,30 @@ def test_a_sampling_option_reaches_the_domain(name: str) -> None:
 
     found = getattr(sampling(pb.Sampling(**{name: SAMPLING[name]})), name)  # type: ignore[arg-type]
     assert found == SAMPLING[name] != getattr(sampling(pb.Sampling()), name)
+
+
+def test_each_option_of_attention_reaches_the_domain() -> None:
+    given: dict[str, tuple[Any, str, Any]] = {
+        "max_new_tokens": (7, "translation.max_new_tokens", 7),
+        "search": (pb.SearchOptions(beam_size=3), "translation.search.beam_size", 3),
+        "priority": (pb.PRIORITY_HIGH, "translation.priority", Priority.HIGH),
+        "kinds": (
+            [pb.ATTENTION_KIND_DECODER_SELF, pb.ATTENTION_KIND_CROSS],
+            "kinds",
+            (AttentionKind.DECODER_SELF, AttentionKind.CROSS),
+        ),
+        "layers": ([1, 0], "layers", (1, 0)),
+        "heads": ([2], "heads", (2,)),
+        "average_layers": (True, "average_layers", True),
+        "average_heads": (True, "average_heads", True),
+    }
+    assert set(given) == {field.name for field in pb.AttentionOptions.DESCRIPTOR.fields}
+    for name, (value, path, expected) in given.items():
+        found = operator.attrgetter(path)(
+            attention_options_of(pb.AttentionOptions(**{name: value}))
+        )
+        default = operator.attrgetter(path)(attention_options_of(pb.AttentionOptions()))
+        assert found == expected != default
 
 
 def test_options_are_hashable() -> None:

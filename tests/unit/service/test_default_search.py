@@ -141,6 +141,13 @@ def test_a_field_overrides_only_itself(
 def test_suppressed_tokens_add_up(tokenizer: Tokenizer) -> None:
     piece = tokenizer.id_to_piece(20)
     assert searched(tokenizer, suppressed_tokens=[piece]).suppressed_ids == (7, 8, 20)
+    many = [tokenizer.id_to_piece(token_id) for token_id in range(10, 265)]
+    with pytest.raises(
+        InvalidArgumentError, match=r"257 is more than 256, .* own search takes 2"
+    ) as caught:
+        searched(tokenizer, suppressed_tokens=many)
+    assert caught.value.field == "options.search.suppressed_tokens"
+    assert len(searched(tokenizer, suppressed_tokens=many[1:]).suppressed_ids) == 256
 
 
 def test_sampling_needs_no_beam(tokenizer: Tokenizer) -> None:

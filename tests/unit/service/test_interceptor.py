@@ -19,6 +19,7 @@ from dragoman.client import AsyncClient, TranslationBatch, TranslationError
 from dragoman.v1 import translation_pb2 as pb
 from dragoman.v1 import translation_pb2_grpc
 from service import errors
+from service.api.call_tracker import CallTracker
 from service.api.interceptor import Interceptor
 from service.api.request_parsing import RequestParser
 from service.observability.logs import JsonFormatter
@@ -58,6 +59,9 @@ class ScriptedService(translation_pb2_grpc.TranslationServiceServicer):
     async def Score(self, request: Any, context: Any) -> Any:
         return pb.ScoreResponse()
 
+    async def GetAttention(self, request: Any, context: Any) -> Any:
+        return pb.AttentionResponse()
+
     async def ListLanguages(self, request: Any, context: Any) -> Any:
         return pb.ListLanguagesResponse()
 
@@ -95,7 +99,8 @@ class Setup:
 @contextlib.asynccontextmanager
 async def serving(max_calls: int, max_message_bytes: int = 10**6) -> AsyncIterator[Setup]:
     metrics = ServerMetrics()
-    interceptor = Interceptor(metrics, RequestParser(SERVICE, {}), max_calls, max_message_bytes)
+    tracker = CallTracker(metrics, RequestParser(SERVICE, {}), max_calls, max_message_bytes)
+    interceptor = Interceptor(tracker)
     server = grpc.aio.server(interceptors=[interceptor])
     made = Setup(server, server.add_insecure_port("127.0.0.1:0"), metrics)
     translation_pb2_grpc.add_TranslationServiceServicer_to_server(made.service, server)
@@ -325,7 +330,7 @@ async def test_a_call_that_is_ended_is_counted_as_late_once_its_deadline_has_pas
 
     metrics = ServerMetrics()
     details: Any = Details()
-    interceptor = Interceptor(metrics, RequestParser(SERVICE, {}), 4)
+    interceptor = Interceptor(CallTracker(metrics, RequestParser(SERVICE, {}), 4))
     handler = await interceptor.intercept_service(continuation, details)
     with pytest.raises(asyncio.CancelledError):
         await handler.unary_unary(b"", EndedContext(remaining))

@@ -157,6 +157,17 @@ def test_a_named_model_translates_alone() -> None:
         made.route("a", "de", "fr", allow_pivot=True)
 
 
+@pytest.mark.parametrize("code", ["english", "xx", "e", "e-GB", "e" * 100, "grün"])
+def test_what_is_no_language_code_is_called_so(code: str) -> None:
+    made = registry("en-de")
+    for pair in ((code, "de"), ("en", code)):
+        with pytest.raises(NotFoundError, match=r" is no language code.*; it translates: en to de"):
+            made.route("", *pair)
+    for other in ("fr", "fra_Latn", ">>fra<<", "__sr__", "iw", "ceb", "zh-Hant-TW"):
+        with pytest.raises(NotFoundError, match=r"^this server does not translate from 'en' to"):
+            made.route("", "en", other)
+
+
 def test_without_both_languages_there_is_no_pivot() -> None:
     made = registry("de-en", "en-fr", "en-es")
     assert names(made.route("", "de", "")) == ["a"]

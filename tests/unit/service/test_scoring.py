@@ -367,10 +367,10 @@ class CountingScorer(FakeScorer):
         self.num_attempts = 0
         self.may_go = threading.Event()
 
-    def prepare(self) -> None:
+    def prepare(self, graph: str = "scoring") -> None:
         self.num_attempts += 1
         assert self.may_go.wait(30.0)
-        super().prepare()
+        super().prepare(graph)
 
 
 @contextlib.asynccontextmanager

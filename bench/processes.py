@@ -1,0 +1,48 @@
+"""A measurement in a process of its own, so that its memory is its own."""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from typing import TypeVar
+
+_Case = TypeVar("_Case")
+_Cost = TypeVar("_Cost")
+
+
+def in_own_process(measure: Callable[[_Case], _Cost], case: _Case) -> _Cost:
+    """`measure(case)` in a new process."""
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(1, mp_context=context) as pool:
+        return pool.submit(measure, case).result()
+
+
+class PeakMemory:
+    """Memory that this process takes within a `with`, beyond what it had before, at the peak.
+
+    Attributes:
+        peak_bytes: set when the `with` ends.
+    """
+
+    def __init__(self) -> None:
+        self.peak_bytes = 0
+        self._before = 0
+
+    def __enter__(self) -> PeakMemory:
+        self._before = _status_bytes("VmRSS")
+        # Sets VmHWM, the peak, to the present value.
+        Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.peak_bytes = max(0, _status_bytes("VmHWM") - self._before)
+
+
+def _status_bytes(name: str) -> int:
+    """Bytes that /proc/self/status gives under this name."""
+    for line in Path("/proc/self/status").read_text(encoding="ascii").splitlines():
+        if line.startswith(f"{name}:"):
+            return int(line.split()[1]) * 1024
+    raise RuntimeError(f"/proc/self/status has no {name}")

@@ -1,0 +1,118 @@
+"""`dragoman attention`: where a model looks, as a picture or in the terminal."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from cli.exits import describe, fail, fail_without
+from cli.options import DEFAULT_SERVER, Server
+
+if TYPE_CHECKING:
+    from dragoman.client import AttentionView
+
+_KINDS = ("cross", "encoder-self", "decoder-self")
+
+
+def attention(
+    text: Annotated[str, typer.Argument(metavar="TEXT", help="The text, read in one piece.")],
+    server: Server = DEFAULT_SERVER,
+    source: Annotated[
+        str, typer.Option("--from", metavar="CODE", help="Language of the text, such as en.")
+    ] = "",
+    target: Annotated[
+        str, typer.Option("--to", metavar="CODE", help="Language of the translation, such as de.")
+    ] = "",
+    model: Annotated[str, typer.Option(metavar="NAME", help="A model of `dragoman models`.")] = "",
+    bundle: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Use this bundle, without a server.", show_default=False),
+    ] = None,
+    translation: Annotated[
+        str,
+        typer.Option(metavar="TEXT", help="The translation. Default: the model's own."),
+    ] = "",
+    kind: Annotated[
+        str, typer.Option(help="cross, encoder-self or decoder-self: whose attention.")
+    ] = "cross",
+    layer: Annotated[
+        int | None,
+        typer.Option(help="The layer, from 0. Default: the mean of all.", min=0),
+    ] = None,
+    head: Annotated[
+        int | None, typer.Option(help="The head, from 0. Default: the mean of all.", min=0)
+    ] = None,
+    words: Annotated[
+        bool, typer.Option("--words", help="Show words, not the tokens that the model reads.")
+    ] = False,
+    output: Annotated[
+        Path | None,
+        typer.Option(help="The picture to write, .svg or .png. Default: draw in the terminal."),
+    ] = None,
+    timeout: Annotated[float, typer.Option(help="Seconds for the call.", min=0.001)] = 60,
+) -> None:
+    """Show where a model looks: a heat map of its attention weights.
+
+    A row is a word of the translation as it was chosen, a column a word of the text: the darker,
+    the larger the weight. With --kind encoder-self both are of the text, with decoder-self both are
+    of the translation.
+    """
+    from cli.heat_map import heat_map
+    from cli.heat_map_text import text as in_blocks
+
+    if kind.replace("_", "-") not in _KINDS:
+        fail(f"--kind must be one of {', '.join(_KINDS)}, not {kind!r}", 2)
+    if output is not None and output.suffix not in (".svg", ".png"):
+        fail(f"--output must end in .svg or .png, not {output.name!r}", 2)
+    options = dict(
+        source=source,
+        target=target,
+        kinds=[kind.replace("-", "_")],
+        layers=[] if layer is None else [layer],
+        heads=[] if head is None else [head],
+        average_layers=layer is None,
+        average_heads=head is None,
+    )
+    if bundle is not None:
+        if model:
+            fail("--model is a model of a server: leave it out with --bundle", 2)
+        from cli.offline_attention import attention_of_bundle
+
+        view = attention_of_bundle(bundle, text, translation, **options)
+    else:
+        view = _of_server(server, text, translation, model=model, timeout=timeout, **options)
+    picture = heat_map(view, view.maps[0], words=words)
+    if output is None:
+        typer.echo(in_blocks(picture, shutil.get_terminal_size().columns))
+        return
+    from cli.heat_map_svg import NoFontsError, png, svg
+
+    drawing = svg(picture)
+    try:
+        content = png(drawing) if output.suffix == ".png" else drawing.encode()
+    except ModuleNotFoundError:
+        fail_without("resvg, which draws PNG (SVG needs nothing),", "pictures")
+    except NoFontsError as exc:
+        fail(f"{exc}; write an .svg instead")
+    try:
+        output.write_bytes(content)
+    except OSError as exc:
+        fail(f"{output}: {exc.strerror}")
+    if not translation:
+        typer.echo(view.translation)
+
+
+def _of_server(server: str, text: str, translation: str, **arguments: Any) -> AttentionView:
+    from dragoman.client import Client, TranslationError
+
+    timeout = arguments.pop("timeout")
+    try:
+        with Client(server, timeout=timeout) as client:
+            return client.attention(text, translation, **arguments)
+    except TranslationError as exc:
+        fail(describe(server, exc))
+    except ValueError as exc:  # a text that is not Unicode
+        fail(str(exc))

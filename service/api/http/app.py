@@ -1,0 +1,147 @@
+"""The application of the HTTP front: its paths, and what all answers have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import grpc
+from google.api import annotations_pb2
+from google.protobuf import descriptor_pool
+from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from service.api.call_tracker import CallTracker
+from service.api.http import answers
+from service.api.http.answers import HttpError, bad_request
+from service.api.http.calls import CallEndpoint
+from service.api.http.page_files import page_routes
+from service.api.http.request_json import JsonRequestParser
+from service.observability.metrics import ServerMetrics
+
+_MAX_HEADERS = 64
+# Escapes in JSON (\\uXXXX) take up to three times the bytes of UTF-8 at four a character.
+_BODY_FACTOR = 3
+
+
+@dataclass(frozen=True)
+class HttpLimits:
+    """Limits of the HTTP front that are no settings.
+
+    Attributes:
+        head_bytes: of a request's first line and headers.
+        head_seconds: from a connection's start, or a request's first byte, to the end of its
+            headers.
+        body_seconds: from the headers to the end of the body.
+        write_seconds: for a client to read what fills the connection's buffer.
+        idle_seconds: between two requests on a connection.
+    """
+
+    head_bytes: int = 32 * 1024
+    head_seconds: float = 10.0
+    body_seconds: float = 30.0
+    write_seconds: float = 30.0
+    idle_seconds: float = 75.0
+
+
+class HttpApp:
+    """The ASGI application.
+
+    Args:
+        servicer: answers the contract's calls.
+        tracker: of all calls.
+        why_not_ready: the reason why the server accepts no requests, or "".
+        limits: of requests.
+
+    Attributes:
+        is_draining: connections end after their current answer.
+    """
+
+    def __init__(
+        self,
+        servicer: object,
+        tracker: CallTracker,
+        why_not_ready: Callable[[], str],
+        limits: HttpLimits,
+    ) -> None:
+        self.is_draining = False
+        self._metrics: ServerMetrics = tracker.metrics
+        routes = [*_call_routes(servicer, tracker, limits), *page_routes()]
+        routes.append(Route("/readyz", _probe(why_not_ready)))
+        self._app: ASGIApp = Starlette(
+            routes=routes, exception_handlers={HTTPException: _answer_http_exception}
+        )
+        self._app.router.redirect_slashes = False
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+
+        async def send_and_count(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                self._metrics.http_answered(message["status"])
+                message["headers"].append((b"x-content-type-options", b"nosniff"))
+                if self.is_draining:
+                    message["headers"].append((b"connection", b"close"))
+            await send(message)
+
+        if len(scope["headers"]) > _MAX_HEADERS:
+            error = bad_request(431, "headers", f"more than {_MAX_HEADERS}, the limit")
+            await answers.send_http_error(send_and_count, error)
+            return
+        await self._app(scope, receive, send_and_count)
+
+
+def _call_routes(servicer: object, tracker: CallTracker, limits: HttpLimits) -> Iterator[BaseRoute]:
+    """A route for each method, as its annotation in the contract says (google/api/http.proto)."""
+    service: ServiceDescriptor = descriptor_pool.Default().FindServiceByName(tracker.parser.service)
+    parser = JsonRequestParser(tracker.parser)
+    for method in service.methods:
+        verb, path, has_body = _rule(method)
+        endpoint = CallEndpoint(
+            method.name,
+            getattr(servicer, method.name),
+            streams=method.server_streaming,
+            has_body=has_body,
+            tracker=tracker,
+            parser=parser,
+            max_body_bytes=_BODY_FACTOR * tracker.max_message_bytes,
+            body_seconds=limits.body_seconds,
+        )
+        yield Route(path, endpoint, methods=[verb])
+
+
+def _rule(method: MethodDescriptor) -> tuple[str, str, bool]:
+    """The HTTP method, the path, and whether the request is the body."""
+    extensions: Any = method.GetOptions().Extensions
+    rule = extensions[annotations_pb2.http]
+    verb = rule.WhichOneof("pattern")
+    assert verb in ("get", "post"), f"{method.name}: a rule that the front does not have"
+    assert rule.body == ("*" if verb == "post" else ""), f"{method.name}: a body that it does not"
+    return verb.upper(), getattr(rule, verb), verb == "post"
+
+
+def _probe(why_not_ready: Callable[[], str]) -> Callable[[Request], Any]:
+    async def readyz(request: Request) -> Response:
+        reason = why_not_ready()
+        return Response(f"{reason or 'ok'}\n", 503 if reason else 200, media_type="text/plain")
+
+    return readyz
+
+
+async def _answer_http_exception(request: Request, exc: Exception) -> Response:
+    """404 and 405, in the shape of all errors."""
+    assert isinstance(exc, HTTPException)
+    path, allowed = request.url.path[:200], (exc.headers or {}).get("Allow", "")
+    if exc.status_code == 405:
+        message = f"{path} takes {allowed} only"
+    else:
+        message = f"there is no path {path}; see google.api.http in translation.proto"
+    error = HttpError(exc.status_code, message, grpc.StatusCode.NOT_FOUND)
+    body = answers.to_json(error.status)
+    return Response(body, exc.status_code, dict(exc.headers or {}), media_type=answers.JSON)

@@ -1,0 +1,21 @@
+// The state of the page in the URL's fragment, which browsers don't send to servers.
+
+const DEFAULTS = {
+  from: "", to: "", text: "", kind: "cross", layer: "mean", head: "mean", unit: "word", shade: "",
+};
+
+/** The state that the URL has. */
+export function readFragment() {
+  const given = new URLSearchParams(location.hash.slice(1));
+  const entries = Object.entries(DEFAULTS).map(([key, value]) => [key, given.get(key) ?? value]);
+  return Object.fromEntries(entries);
+}
+
+/** Put a state into the URL. */
+export function writeFragment(state) {
+  const changed = Object.entries(DEFAULTS)
+    .map(([key, value]) => [key, String(state[key] ?? value)])
+    .filter(([key, value]) => value !== DEFAULTS[key]);
+  const fragment = new URLSearchParams(changed).toString();
+  history.replaceState(null, "", fragment ? `#${fragment}` : location.pathname);
+}

@@ -1,0 +1,132 @@
+"""Parses requests in JSON, after a check of the number of their values.
+
+As `service.api.request_parsing` does for the wire format, and for the same reason: small bodies can
+hold millions of values, and parsing them would block the event loop.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+from google.protobuf import json_format
+from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.message import Message
+
+from service.api.request_parsing import RequestParser, UndecodableError
+from service.errors import InvalidArgumentError
+
+_MAX_DEPTH = 32
+# Of a request without repeated fields, and for each entry that these may have.
+_MAX_OTHER_VALUES = 1000
+_MAX_VALUES_AN_ENTRY = 8
+_MAX_SHOWN = 300
+# A string, or one of the characters that make lists and objects.
+_TOKEN = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"?|[\[\]{},]', re.DOTALL)
+_FAILED = re.compile(r"Failed to parse (\w+) field: ")
+
+
+class JsonRequestParser:
+    """Parses JSON requests of one service.
+
+    Args:
+        parser: of its messages, with the limits of repeated fields.
+    """
+
+    def __init__(self, parser: RequestParser) -> None:
+        self._parser = parser
+        entries = sum(parser.max_entries.values())
+        self._max_values = _MAX_OTHER_VALUES + _MAX_VALUES_AN_ENTRY * entries
+
+    def parse(self, method: str, data: bytes) -> Message:
+        """The request of `method` that `data` holds, as JSON in UTF-8; empty is `{}`.
+
+        Raises:
+            UndecodableError: `data` is not JSON.
+            InvalidArgumentError: a field is unknown, given twice or of a wrong type, or has too
+                many entries; names the field.
+        """
+        fields = self._loaded(data) if data.strip() else {}
+        message = self._parser.new(method)
+        if not isinstance(fields, dict):
+            raise UndecodableError("body", f"must be a JSON object, not {_kind(fields)}")
+        self._check_fields(fields, message.DESCRIPTOR, "")
+        try:
+            json_format.ParseDict(fields, message)
+        except json_format.ParseError as exc:
+            raise _bad_field(str(exc)) from exc
+        return message
+
+    def _loaded(self, data: bytes) -> Any:
+        self._check_size(data)
+        try:
+            return json.loads(data, object_pairs_hook=_without_duplicates)
+        except UnicodeDecodeError as exc:
+            raise UndecodableError("body", f"not UTF-8: {exc.reason} at byte {exc.start}") from exc
+        except ValueError as exc:
+            raise UndecodableError("body", f"not JSON: {exc}"[:_MAX_SHOWN]) from exc
+
+    def _check_size(self, data: bytes) -> None:
+        """Refuse too many values, or too deep ones, before anything is allocated for them.
+
+        Texts have commas and brackets too, so a large number of them only makes it worth a look.
+        """
+        if data.count(b",") + data.count(b"[") + data.count(b"{") <= min(
+            _MAX_DEPTH, self._max_values
+        ):
+            return
+        num_values = depth = 0
+        for num_tokens, token in enumerate(_TOKEN.finditer(data)):
+            first = token[0][:1]
+            num_values += first in b"[{,"
+            depth += (first in b"[{") - (first in b"]}")
+            if depth > _MAX_DEPTH:
+                raise InvalidArgumentError("body", f"nested deeper than {_MAX_DEPTH} levels")
+            # The second is for what is not JSON, which has at most two strings for each of these.
+            if num_values > self._max_values or num_tokens > 4 * self._max_values:
+                raise InvalidArgumentError("body", f"more than {self._max_values:,} values")
+
+    def _check_fields(self, fields: dict[str, Any], kind: Any, prefix: str) -> None:
+        """Refuse unknown fields and long lists, by name."""
+        by_name = {name: field for field in kind.fields for name in (field.name, field.json_name)}
+        for name, value in fields.items():
+            field = by_name.get(name)
+            path = prefix + name[:_MAX_SHOWN]
+            if field is None:
+                known = ", ".join(sorted(each.name for each in kind.fields))
+                raise InvalidArgumentError(path, f"no such field in {kind.name}, which has {known}")
+            if isinstance(value, list):
+                self._check_list(field, value, path)
+            elif isinstance(value, dict) and field.message_type is not None:
+                self._check_fields(value, field.message_type, f"{path}.")
+
+    def _check_list(self, field: FieldDescriptor, values: list[Any], path: str) -> None:
+        limit = self._parser.max_entries.get(field.name)
+        if limit is not None and len(values) > limit:
+            raise InvalidArgumentError(path, f"{len(values):,} is more than {limit:,}, the limit")
+        if field.message_type is not None:
+            for index, value in enumerate(values):
+                if isinstance(value, dict):
+                    self._check_fields(value, field.message_type, f"{path}[{index}].")
+
+
+def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    fields = dict(pairs)
+    if len(fields) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise InvalidArgumentError(twice[:_MAX_SHOWN], "given twice")
+    return fields
+
+
+def _bad_field(message: str) -> InvalidArgumentError:
+    """The error of protobuf's parser, with the field that it names."""
+    field = ".".join(_FAILED.findall(message)) or "body"
+    problem = _FAILED.sub("", message).split("\n")[0].removesuffix("...").removesuffix(".")
+    return InvalidArgumentError(field, problem[:_MAX_SHOWN])
+
+
+def _kind(value: Any) -> str:
+    names = {list: "a list", str: "a string", bool: "true or false", type(None): "null"}
+    return names.get(type(value), "a number")

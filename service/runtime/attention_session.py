@@ -1,0 +1,81 @@
+"""Computes attention weights with a bundle's attention graph."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import numpy as np
+import onnxruntime as ort
+
+from model.bundle import Bundle
+from model.held_files import HeldFiles
+from model.sessions import SessionSettings, open_session
+from service.runtime.attention import AttentionKind, AttentionSelection
+from service.runtime.plan import ScoreItem, TargetScore
+
+_OUTPUTS = {
+    AttentionKind.CROSS: "cross_attention",
+    AttentionKind.ENCODER_SELF: "encoder_self_attention",
+    AttentionKind.DECODER_SELF: "decoder_self_attention",
+}
+
+
+class AttentionGraph:
+    """The attention graph of a bundle that has one, opened by `prepare`.
+
+    It holds encoder and decoder once more. Until `prepare`, it only keeps their files open, since
+    the bundle may be replaced or deleted while it is served.
+
+    Args:
+        bundle: what to run.
+        settings: device and threads.
+
+    Raises:
+        OSError: a file can't be opened.
+    """
+
+    def __init__(self, bundle: Bundle, settings: SessionSettings) -> None:
+        assert bundle.attention_path is not None, "a bundle without an attention graph"
+        self._bundle = bundle
+        self._settings = settings
+        self._path = bundle.attention_path
+        self._held = HeldFiles(bundle, filter(None, (self._path, bundle.weights_path)))
+        self._session: ort.InferenceSession | None = None
+        self._opening = threading.Lock()
+
+    def prepare(self) -> None:
+        """Open the graph, unless it is open. From any thread.
+
+        Raises:
+            BundleError: it can't be opened, or was written over since the bundle was loaded.
+            OSError: a file of the bundle can't be read.
+        """
+        with self._opening:
+            if self._session is None:
+                self._held.verify()
+                self._session = open_session(
+                    self._bundle, self._path, self._settings, held=self._held
+                )
+                self._held.close()
+
+    def run(self, item: ScoreItem, selection: AttentionSelection) -> TargetScore:
+        """The log-probabilities of the item's target, and the selected weights."""
+        assert self._session is not None, "run without prepare()"
+        names = [
+            f"{_OUTPUTS[kind]}_{layer}" for kind, layers in selection.kinds for layer in layers
+        ]
+        feeds: dict[str, Any] = {
+            "source_ids": np.array([item.source_ids], np.int64),
+            "source_lengths": np.array([len(item.source_ids)], np.int32),
+            "target_ids": np.array(item.target_ids, np.int64),
+            "heads": np.array(selection.heads, np.int64),
+        }
+        options = ort.RunOptions()
+        options.only_execute_path_to_fetches = True
+        log_probabilities, *arrays = self._session.run(
+            ["log_probabilities", *names], feeds, options
+        )
+        return TargetScore(
+            log_probabilities, np.zeros((0, 0), np.float32), selection.reduced(arrays)
+        )

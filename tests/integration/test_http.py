@@ -1,0 +1,364 @@
+"""The HTTP front on a real port: the same calls as gRPC's, in JSON."""
+
+import asyncio
+import contextlib
+import json
+import socket
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from google.protobuf import json_format
+
+from dragoman.v1 import translation_pb2 as pb
+from model.tokenizer import Tokenizer
+from service.api.http.app import HttpLimits
+from service.api.http.http_server import HttpServer
+from service.errors import StartupError
+from service.observability.metrics import ServerMetrics
+from service.server import Server
+from tests.integration.http_client import ask, post, raw_post
+from tests.integration.servers import Running, any_ports, fake_runner, running_fake
+from tests.integration.test_going_away import until_inside
+
+TRANSLATE, STREAM = "/v1/translate", "/v1/translate:stream"
+TEXT = "A dog is running. The children are playing."
+
+
+@contextlib.asynccontextmanager
+async def serving(tokenizer: Tokenizer, **settings: Any) -> AsyncIterator[Running]:
+    chosen = {"http_port": 0, **settings}
+    async with running_fake(fake_runner(tokenizer), tokenizer, **chosen) as made:
+        yield made
+
+
+async def test_json_is_what_grpc_answers(tokenizer: Tokenizer) -> None:
+    options = {"num_hypotheses": 2, "return_tokens": True, "search": {"beam_size": 2}}
+    async with serving(tokenizer) as made:
+        answer = await post(made, TRANSLATE, {"contents": [TEXT, "x\0"], "options": options})
+        over_grpc = await made.client._stub.Translate(
+            json_format.ParseDict(
+                {"contents": [TEXT, "x\0"], "options": options}, pb.TranslateRequest()
+            )
+        )
+        assert answer.status == 200
+        over_http = json_format.ParseDict(answer.json, pb.TranslateResponse())
+        for each in (over_http, over_grpc):
+            each.ClearField("timing")
+        assert over_http == over_grpc
+        assert over_http.translations[1].status.code == 3  # a bad text fails alone
+        models, languages = (
+            await ask(made, "GET", "/v1/models"),
+            await ask(made, "GET", "/v1/languages"),
+        )
+        assert [model["name"] for model in models.json["models"]] == ["fake"]
+        assert languages.json["groups"][0]["targetLanguageCodes"] == ["de"]
+        assert (await ask(made, "GET", "/v1/models/fake")).json == models.json["models"][0]
+
+
+async def test_a_stream_is_events_that_join_to_the_translation(tokenizer: Tokenizer) -> None:
+    async with serving(tokenizer) as made:
+        answer = await post(made, STREAM, {"content": TEXT})
+        *deltas, (_, last) = answer.events
+        assert answer.headers["content-type"].startswith("text/event-stream")
+        assert "".join(event["delta"]["text"] for _, event in deltas) == TEXT
+        assert last["summary"]["finishReason"] == "FINISH_REASON_EOS"
+
+
+async def test_an_error_within_a_stream_is_its_last_event(tokenizer: Tokenizer) -> None:
+    runner = fake_runner(tokenizer)
+    async with running_fake(runner, tokenizer, http_port=0) as made:
+        runner.hold()
+        pending = asyncio.ensure_future(post(made, STREAM, {"content": TEXT}))
+        runner.allow(len(tokenizer.encode("A dog is running.")) + 2)
+        await asyncio.to_thread(runner.wait_until_blocked)
+        runner.fail_next(RuntimeError("scripted"))
+        runner.release()
+        answer = await pending
+        assert answer.status == 200
+        name, status = answer.events[-1]
+        assert (name, status["code"]) == ("error", 13)
+        assert "scripted" not in status["message"]
+
+
+LONG = json.dumps({"contents": ["x"] * 20}).encode()
+BAD: list[tuple[str, bytes, int, str]] = [
+    (TRANSLATE, b'{"content": "x"}', 400, "content"),
+    (TRANSLATE, b'{"options": {"search": {"beamSiz": 2}}}', 400, "options.search.beamSiz"),
+    (TRANSLATE, b'{"options": {"search": {"beamSize": "x"}}}', 400, "options.search.beamSize"),
+    (
+        TRANSLATE,
+        b'{"contents": ["x"], "options": {"search": {"beamSize": 99}}}',
+        400,
+        "options.search.beam_size",
+    ),
+    (TRANSLATE, b'{"contents": "x"}', 400, "contents"),
+    (TRANSLATE, b'{"contents": [1]}', 400, "contents"),
+    (TRANSLATE, b'{"contents": ["x"], "contents": ["y"]}', 400, "contents"),
+    (TRANSLATE, b'{"contents": ["\\ud800"]}', 400, "contents"),
+    (TRANSLATE, LONG, 400, "contents"),
+    (TRANSLATE, b"{}", 400, "contents"),
+    (TRANSLATE, b"", 400, "contents"),
+    (TRANSLATE, b"[]", 400, "body"),
+    (TRANSLATE, b"nonsense", 400, "body"),
+    (TRANSLATE, b'{"contents": ["\xff"]}', 400, "body"),
+    (TRANSLATE, b"[" * 10_000, 400, "body"),
+    (TRANSLATE, b"[" + b"{}," * 10_000 + b"{}]", 400, "body"),
+    (TRANSLATE, b'"' * 50_001 + b"," * 2000, 400, "body"),
+    (TRANSLATE, b'{"contents": [' + b"9" * 5000 + b"]}", 400, "body"),
+    ("/v1/score", b'{"pairs": [{"source": "x"}]}', 400, "pairs[0].source"),
+    (f"{TRANSLATE}?key=1", b"{}", 400, "key"),
+]
+
+
+@pytest.fixture(scope="module")
+def small() -> dict[str, Any]:
+    """Settings with low limits."""
+    return {"max_texts": 8, "max_request_characters": 20_000, "max_characters": 20_000}
+
+
+async def test_bad_requests_name_the_field(tokenizer: Tokenizer, small: dict[str, Any]) -> None:
+    async with serving(tokenizer, **small) as made:
+        for path, body, status, field in BAD:
+            answer = await post(made, path, body)
+            assert (answer.status, answer.json["code"]) == (status, 3), body[:60]
+            assert answer.field == field, body[:60]
+            assert answer.headers["content-type"] == "application/json"
+        again = await post(made, TRANSLATE, {"contents": ["A dog."]})
+        assert again.json["translations"][0]["translatedText"] == "A dog."
+
+
+async def test_what_http_alone_can_get_wrong(tokenizer: Tokenizer, small: dict[str, Any]) -> None:
+    message = b'{"contents": ["A dog."]}'
+    async with serving(tokenizer, **small) as made:
+
+        async def status(*arguments: Any, **headers: str) -> tuple[int, str]:
+            answer = await ask(made, *arguments, **headers)
+            assert answer.json["message"]
+            return answer.status, answer.headers.get("allow", "")
+
+        assert await status("GET", "/nowhere") == (404, "")
+        assert await status("GET", TRANSLATE) == (405, "POST")
+        assert await status("POST", TRANSLATE, message, content_type="text/plain") == (415, "")
+        assert await status("POST", TRANSLATE, message, content_encoding="gzip") == (415, "")
+        assert await status("POST", TRANSLATE, message, grpc_timeout="soon") == (400, "")
+        assert await status("POST", TRANSLATE, b" " * 10**6) == (413, "")
+        many = {f"x-{number}": "" for number in range(100)}
+        assert await status("GET", "/v1/models", **many) == (431, "")
+
+
+async def test_too_many_bytes_without_a_length(tokenizer: Tokenizer, small: dict[str, Any]) -> None:
+    async with serving(tokenizer, **small) as made:
+        reader, writer = await asyncio.open_connection("127.0.0.1", made.server.http_port)
+        head = b"POST /v1/translate HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
+        writer.write(head + b"transfer-encoding: chunked\r\n\r\n")
+        chunk = b"10000\r\n" + b" " * 0x10000 + b"\r\n"
+        writer.write(chunk * 16)
+        assert (await reader.readline()).split()[1] == b"413"
+        writer.close()
+
+
+async def test_what_is_no_http_gets_an_answer(tokenizer: Tokenizer) -> None:
+    async with serving(tokenizer) as made:
+        for data in (
+            b"hello\r\n\r\n",
+            b"GET / HTTP/1.1\r\nx: " + b"y" * 100_000,
+            b"\x16\x03\x01\r\n\r\n",
+        ):
+            reader, writer = await asyncio.open_connection("127.0.0.1", made.server.http_port)
+            writer.write(data)
+            with contextlib.suppress(ConnectionError):
+                assert (await reader.read()).startswith(b"HTTP/1.1 400 ")
+            writer.close()
+
+
+async def test_a_call_beyond_the_limit_says_when_to_retry(tokenizer: Tokenizer) -> None:
+    runner = fake_runner(tokenizer)
+    async with running_fake(runner, tokenizer, http_port=0, max_concurrent_requests=1) as made:
+        runner.hold()
+        first = asyncio.ensure_future(made.client.translate([TEXT]))
+        await until_inside(made, 1)
+        answer = await post(made, TRANSLATE, {"contents": [TEXT]})
+        assert (answer.status, answer.json["code"]) == (429, 8)
+        assert answer.headers["retry-after"] == "1"
+        assert answer.json["details"][0]["retryDelay"] == "1s"
+        runner.release()
+        await first
+
+
+async def test_a_deadline_ends_a_call(tokenizer: Tokenizer) -> None:
+    runner = fake_runner(tokenizer)
+    async with running_fake(runner, tokenizer, http_port=0) as made:
+        runner.hold()
+        answer = await post(made, TRANSLATE, {"contents": [TEXT]}, grpc_timeout="300m")
+        assert (answer.status, answer.json["code"]) == (504, 4)
+        assert made.metric("dragoman_requests_total", method="Translate", code="DEADLINE_EXCEEDED")
+        runner.release()
+
+
+@pytest.mark.parametrize(("path", "field"), [(TRANSLATE, "contents"), (STREAM, "content")])
+async def test_a_client_that_goes_frees_its_rows(
+    tokenizer: Tokenizer, path: str, field: str
+) -> None:
+    runner, method = fake_runner(tokenizer), "Translate" if path == TRANSLATE else "StreamTranslate"
+    async with running_fake(runner, tokenizer, http_port=0) as made:
+        runner.hold()
+        body = json.dumps({field: [TEXT] if path == TRANSLATE else TEXT}).encode()
+        _, writer = await asyncio.open_connection("127.0.0.1", made.server.http_port)
+        writer.write(raw_post(path, body))
+        await until_inside(made, 1)
+        writer.close()
+        while not made.metric("dragoman_requests_total", method=method, code="CANCELLED"):
+            await asyncio.sleep(0)
+        runner.release()
+        assert (await made.client.translate(["A dog."])).translations[0].text == "A dog."
+        assert made.metric("dragoman_rows_used", model="fake") == 0
+
+
+async def test_a_client_that_goes_while_it_sends(tokenizer: Tokenizer) -> None:
+    async with serving(tokenizer) as made:
+        _, writer = await asyncio.open_connection("127.0.0.1", made.server.http_port)
+        writer.write(raw_post(TRANSLATE, b'{"contents"', length=100))
+        while not made.metric("dragoman_requests_in_flight", method="Translate"):
+            await asyncio.sleep(0)
+        writer.close()
+        while not made.metric("dragoman_requests_total", method="Translate", code="CANCELLED"):
+            await asyncio.sleep(0)
+
+
+async def test_ids_and_metrics_are_those_of_grpc(tokenizer: Tokenizer) -> None:
+    async with serving(tokenizer) as made:
+        message = {"contents": [TEXT]}
+        answer = await post(made, TRANSLATE, message, x_request_id="mine", x_client_id="me")
+        assert answer.headers["x-request-id"] == "mine"
+        refused = await post(made, TRANSLATE, {}, x_request_id="not a valid id")
+        assert len(refused.headers["x-request-id"]) == 32
+        count = made.metric("dragoman_client_requests_total", client="id:me", code="OK")
+        assert count == 1
+        assert made.metric("dragoman_requests_total", method="Translate", code="OK") == 1
+        assert made.metric("dragoman_http_responses_total", code="200") == 1
+        assert made.metric("dragoman_http_responses_total", code="400") == 1
+        assert made.metric("dragoman_requests_in_flight", method="Translate") == 0
+
+
+async def test_a_drain_finishes_calls(tokenizer: Tokenizer) -> None:
+    runner = fake_runner(tokenizer)
+    async with running_fake(runner, tokenizer, http_port=0, drain_seconds=60.0) as made:
+        assert (await ask(made, "GET", "/readyz")).status == 200
+        runner.hold()
+        pending = asyncio.ensure_future(post(made, TRANSLATE, {"contents": [TEXT]}))
+        await until_inside(made, 1)
+        draining = asyncio.ensure_future(made.server.drain())
+        await asyncio.sleep(0)
+        not_ready = await ask(made, "GET", "/readyz")
+        assert (not_ready.status, not_ready.body) == (503, b"draining\n")
+        assert not_ready.headers["connection"] == "close"
+        runner.release()
+        answer = await pending
+        assert answer.json["translations"][0]["translatedText"] == TEXT
+        await draining
+        with pytest.raises(ConnectionError):
+            await ask(made, "GET", "/readyz")
+
+
+async def test_it_answers_before_the_models_are_loaded(tokenizer: Tokenizer) -> None:
+    server = HttpServer.over(*_unserved(), "127.0.0.1", 0)
+    await server.start()
+    made: Any = type("", (), {"server": type("", (), {"http_port": server.port})})
+    assert (await post(made, TRANSLATE, {"contents": ["x"]})).status == 503
+    assert (await ask(made, "GET", "/")).status == 200
+    await server.close()
+
+
+def _unserved() -> tuple[Any, Any, Any]:
+    server = Server(any_ports(), lambda: pytest.fail("not started"), ServerMetrics())
+    return server._servicer, server._tracker, server.probes.known_reason
+
+
+async def test_slow_clients_are_disconnected() -> None:
+    limits = HttpLimits(head_seconds=0.05, body_seconds=0.05, write_seconds=0.05, idle_seconds=0.05)
+    server = HttpServer.over(*_unserved(), "127.0.0.1", 0, limits)
+    await server.start()
+    whole = b"GET /style.css HTTP/1.1\r\nhost: x\r\n\r\n"
+    for data, begins in (
+        (b"", b""),
+        (b"GET / HTTP/1.1\r\n", b""),
+        (whole + b"GET", b"HTTP/1.1 200"),
+        (whole, b"HTTP/1.1 200"),
+        (raw_post(TRANSLATE, b"{", length=10), b"HTTP/1.1 408"),
+    ):
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        writer.write(data)
+        answer = b""
+        with contextlib.suppress(ConnectionError):
+            while piece := await reader.read(2**16):
+                answer += piece
+        assert answer.startswith(begins)
+        writer.close()
+    # One that does not read, and asks for more than the buffers of both sides hold.
+    connection = socket.socket()
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    connection.setblocking(False)
+    loop = asyncio.get_running_loop()
+    await loop.sock_connect(connection, ("127.0.0.1", server.port))
+    asking = loop.create_task(_send_for_ever(connection, whole * 100))
+    with pytest.raises(ConnectionError):
+        await asking
+    connection.close()
+    await server.close()
+
+
+async def _send_for_ever(connection: socket.socket, data: bytes) -> None:
+    while True:
+        await asyncio.get_running_loop().sock_sendall(connection, data)
+
+
+async def test_connections_are_limited() -> None:
+    server = HttpServer.over(*_unserved(), "127.0.0.1", 0, max_connections=8)
+    await server.start()
+    open_connections = []
+    for _ in range(7):  # the last eighth is for other hosts
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        writer.write(b"GET /icon.svg HTTP/1.1\r\nhost: x\r\n\r\n")
+        assert (await reader.readline()).startswith(b"HTTP/1.1 200")
+        open_connections.append(writer)
+    reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+    with contextlib.suppress(ConnectionError):
+        assert await reader.read() == b""
+    for each in (*open_connections, writer):
+        each.close()
+    await server.close()
+
+
+async def test_a_port_in_use_stops_the_start(tokenizer: Tokenizer) -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        with pytest.raises(StartupError, match="--http-port"):
+            async with serving(tokenizer, http_port=other.getsockname()[1]):
+                pass
+
+
+async def test_there_is_no_http_unless_asked_for(tokenizer: Tokenizer) -> None:
+    async with running_fake(fake_runner(tokenizer), tokenizer) as made:
+        assert made.server.http_port == -1
+
+
+async def test_the_page_brings_everything_along(tokenizer: Tokenizer) -> None:
+    async with serving(tokenizer) as made:
+        page = await ask(made, "GET", "/")
+        assert "default-src 'none'" in page.headers["content-security-policy"]
+        assert "unsafe" not in page.headers["content-security-policy"]
+        text = page.body.decode()
+        assert "style=" not in text
+        assert "onclick" not in text
+        assert "//" not in text.replace("http://www.w3.org", "")  # no other server
+        names = [
+            part.split('"')[0] for mark in ('src="', 'href="') for part in text.split(mark)[1:]
+        ]
+        assert {"main.js", "style.css", "icon.svg"} == set(names)
+        for name in names:
+            file = await ask(made, "GET", f"/{name}")
+            assert file.status == 200
+            again = await ask(made, "GET", f"/{name}", if_none_match=file.headers["etag"])
+            assert (again.status, again.body) == (304, b"")

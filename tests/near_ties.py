@@ -1,0 +1,108 @@
+"""What a beam search can find when rounding decides between candidates that are nearly equal."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+from model.search import ReferenceBeam
+
+Tokens = tuple[int, ...]
+# More branches would explain too much.
+_MOST_BRANCHES = 256
+
+
+def outcomes(
+    beam: ReferenceBeam, log_probabilities: Callable[[Sequence[Tokens]], Tensor], slack: float
+) -> dict[Tokens, float]:
+    """Every translation that the search gives if near ties may go either way.
+
+    The reference search in double precision, which branches wherever two totals that stand next to
+    each other, and that decide what goes on, what ends or when the search does, are nearly equal.
+
+    Args:
+        beam: a search that has not begun.
+        log_probabilities: of the next token [rows, V] after each of some prefixes, in double
+            precision; -inf for what is never chosen.
+        slack: totals, or scores, that differ by less are nearly equal.
+
+    Returns:
+        The translations, without EOS, and their scores.
+    """
+    found: dict[Tokens, float] = {}
+    waiting, num_branches = [beam], 1
+    while waiting:
+        beam = waiting.pop()
+        if beam.done:
+            for one in beam.finished:
+                if one.score > beam.finished[0].score - slack:
+                    found[one.token_ids] = one.score
+            continue
+        branches = _advance(beam, log_probabilities, slack)
+        num_branches += len(branches) - 1
+        assert num_branches <= _MOST_BRANCHES
+        waiting += branches
+    return found
+
+
+def _advance(
+    beam: ReferenceBeam, log_probabilities: Callable[[Sequence[Tokens]], Tensor], slack: float
+) -> list[ReferenceBeam]:
+    """The beam one step later, and what it would be if near ties had gone the other way."""
+    width = 2 * beam.options.beam_size + 1
+    values, columns = log_probabilities([one.token_ids for one in beam.running]).topk(width)
+    assert values.dtype is torch.float64
+    ids, logs = [], []
+    for row_ids, row in zip(columns.tolist(), values.tolist(), strict=True):
+        possible = [(token, log) for token, log in zip(row_ids, row, strict=True) if log > -1e9]
+        ids.append([token for token, _ in possible])
+        logs.append([log for _, log in possible])
+    ranked = sorted(
+        (
+            (running.total + log, row, column)
+            for row, running in enumerate(beam.running)
+            for column, log in enumerate(logs[row])
+        ),
+        reverse=True,
+    )
+    branches = [_branch(beam, ids, logs)]
+    for (upper, *_), (lower, row, column) in itertools.pairwise(ranked[:width]):
+        if upper - lower < slack:
+            swapped = [list(each) for each in logs]
+            swapped[row][column] += upper - lower + 1e-9
+            branches.append(_branch(beam, ids, swapped))
+    distinct = {_state(branch): branch for branch in reversed(branches)}
+    return [turned for branch in distinct.values() for turned in _stopped(branch, slack)]
+
+
+def _branch(
+    beam: ReferenceBeam, ids: Sequence[Sequence[int]], logs: Sequence[Sequence[float]]
+) -> ReferenceBeam:
+    branch = copy.deepcopy(beam)
+    branch.advance(ids, logs)
+    return branch
+
+
+def _state(beam: ReferenceBeam) -> tuple[frozenset[Tokens], frozenset[Tokens]]:
+    running = frozenset(one.token_ids for one in beam.running)
+    return running, frozenset(one.token_ids for one in beam.finished)
+
+
+def _stopped(beam: ReferenceBeam, slack: float) -> list[ReferenceBeam]:
+    """The beam, and if it nearly went on or nearly ended, also that."""
+    options = beam.options
+    if not beam.running or len(beam.finished) < options.beam_size:
+        return [beam]
+    if options.early_stopping != "heuristic":
+        return [beam]
+    best = beam.running[0]
+    margin = beam.finished[-1].score - options.score(best.total, len(best.token_ids))
+    if abs(margin) >= slack:
+        return [beam]
+    other = copy.deepcopy(beam)
+    other.done = not beam.done
+    return [beam, other]
