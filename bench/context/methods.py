@@ -19,7 +19,7 @@ _MAX_CALLS = 64
 
 
 @dataclass(frozen=True)
-class Run:
+class ContextRun:
     """Documents translated in one way.
 
     Attributes:
@@ -53,7 +53,7 @@ class ContextMethods:
         self._calls = asyncio.Semaphore(_MAX_CALLS)
         self._num_fallbacks = self._num_source_tokens = self._num_steps = 0
 
-    async def alone(self, documents: Sequence[Document]) -> Run:
+    async def alone(self, documents: Sequence[Document]) -> ContextRun:
         """Each sentence without the others."""
 
         async def translate(document: Document) -> list[str]:
@@ -61,7 +61,7 @@ class ContextMethods:
 
         return await self._each(translate, documents)
 
-    async def joint(self, documents: Sequence[Document], count: int) -> Run:
+    async def joint(self, documents: Sequence[Document], count: int) -> ContextRun:
         """Each sentence with up to `count` before it in one piece; the translation is cut.
 
         It is cut where as many German sentences end as there are English ones before. Where the
@@ -74,7 +74,7 @@ class ContextMethods:
 
         return await self._each(translate, documents)
 
-    async def prefix(self, documents: Sequence[Document], count: int) -> Run:
+    async def prefix(self, documents: Sequence[Document], count: int) -> ContextRun:
         """Each sentence with up to `count` before it, whose translations are given as a prefix."""
 
         async def translate(document: Document) -> list[str]:
@@ -87,11 +87,11 @@ class ContextMethods:
 
     async def _each(
         self, translate: Callable[[Document], Awaitable[list[str]]], documents: Sequence[Document]
-    ) -> Run:
+    ) -> ContextRun:
         self._num_fallbacks = self._num_source_tokens = self._num_steps = 0
         begun = time.perf_counter()
         translated = await asyncio.gather(*map(translate, documents))
-        return Run(
+        return ContextRun(
             list(translated),
             self._num_fallbacks,
             self._num_source_tokens,

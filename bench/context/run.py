@@ -22,7 +22,7 @@ import typer
 
 from bench.context.contrastive import Contrast, contrast
 from bench.context.documents import DocumentSet, flat
-from bench.context.methods import ContextMethods, Run
+from bench.context.methods import ContextMethods, ContextRun
 from bench.context.pronouns import PronounItem, judge, pronoun_items
 from bench.context.report import markdown
 from bench.context.scores import compared
@@ -100,7 +100,7 @@ async def _measure(server: str, plan: _Plan) -> dict[str, Any]:
 
 async def _translated(
     ways: ContextMethods, texts: list[list[str]], counts: list[int], methods: list[str]
-) -> dict[str, Run]:
+) -> dict[str, ContextRun]:
     """The texts translated in each way, by its name."""
     runs = {"alone": await ways.alone(texts)}
     for method in methods:
@@ -123,7 +123,7 @@ async def _documents(ways: ContextMethods, test: DocumentSet, plan: _Plan) -> di
     }
 
 
-def _cost(run: Run) -> dict[str, Any]:
+def _cost(run: ContextRun) -> dict[str, Any]:
     cost = asdict(run)
     del cost["documents"]
     return cost
