@@ -152,7 +152,8 @@ async def _check_heads(page: Page) -> None:
 
 
 async def _num_rows(page: Page) -> int:
-    return await page.locator("#table tbody tr").count()
+    rows: int = await page.locator("#table tbody tr").count()
+    return rows
 
 
 async def _row_sums(page: Page) -> list[float]:
