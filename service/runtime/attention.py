@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +12,20 @@ import numpy.typing as npt
 from model.bundle import Bundle
 
 Float32 = npt.NDArray[np.float32]
+
+# Of a text and of its translation, EOS and tokens of languages included.
+MAX_TOKENS = 1024
+
+# That one call returns: at four bytes each, 16 MB.
+MAX_WEIGHTS = 4_000_000
+
+# That a call computes (`num_computed`): 8 heads of one layer, of the longest texts.
+MAX_COMPUTED = 2 * 8 * MAX_TOKENS**2
+
+# Of memory for each weight, measured with 4 and 8 heads and 1,000 tokens. Of one attention, of all
+# heads, there are scores, masked scores, weights and what their operators need in between.
+_WORK_BYTES = 32
+_SELECTED_BYTES = 5
 
 
 class AttentionKind(enum.Enum):
@@ -72,6 +86,21 @@ class AttentionShape:
             return num_target * (self.cross_rank or num_source)
         return num_target * num_target
 
+    def num_work(self, num_source: int, num_target: int) -> int:
+        """Weights of the largest attention: whatever is selected, it is computed for all heads."""
+        return self.num_heads * max(
+            self.num_weights(kind, num_source, num_target) for kind in AttentionKind
+        )
+
+    def peak_bytes(self, max_source: int, max_target: int) -> int:
+        """Memory that a call takes at most, for the longest text and translation."""
+        lengths = min(max_source, MAX_TOKENS), min(max_target, MAX_TOKENS)
+        work = min(self.num_work(*lengths), MAX_COMPUTED)
+        selected = self.num_heads * sum(
+            self.num_layers(kind) * self.num_weights(kind, *lengths) for kind in AttentionKind
+        )
+        return _WORK_BYTES * work + _SELECTED_BYTES * min(selected, MAX_COMPUTED - work)
+
 
 @dataclass(frozen=True)
 class AttentionSelection:
@@ -90,11 +119,19 @@ class AttentionSelection:
     average_heads: bool = False
 
     def num_weights(self, shape: AttentionShape, num_source: int, num_target: int) -> int:
-        """All weights before averages, for so many tokens."""
-        return len(self.heads) * sum(
-            len(layers) * shape.num_weights(kind, num_source, num_target)
+        """Weights of the result, for so many tokens."""
+        num_heads = 1 if self.average_heads else len(self.heads)
+        return num_heads * sum(
+            (1 if self.average_layers else len(layers))
+            * shape.num_weights(kind, num_source, num_target)
             for kind, layers in self.kinds
         )
+
+    def num_computed(self, shape: AttentionShape, num_source: int, num_target: int) -> int:
+        """Weights that are in memory at a time: all before averages, and an attention's work."""
+        before = replace(self, average_layers=False, average_heads=False)
+        selected = before.num_weights(shape, num_source, num_target)
+        return selected + shape.num_work(num_source, num_target)
 
     def labels(self) -> list[AttentionLabel]:
         """What the arrays of a result are, in order."""

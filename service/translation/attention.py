@@ -11,6 +11,9 @@ from service.decoding.requests import FinishReason, GenerationResult, Hypothesis
 from service.engine.interface import ServableEngine
 from service.errors import FailedPreconditionError, InvalidArgumentError
 from service.runtime.attention import (
+    MAX_COMPUTED,
+    MAX_TOKENS,
+    MAX_WEIGHTS,
     AttentionKind,
     AttentionLabel,
     AttentionSelection,
@@ -28,13 +31,6 @@ from service.translation.engine_call import CallArguments, EngineCall, result_of
 from service.translation.options import TranslateOptions, TranslatorLimits
 from service.translation.preparation import Piece, TextError, TextPreparer
 from service.translation.words import word_indices
-
-# Limit of one call: at four bytes each, 16 MB.
-MAX_WEIGHTS = 4_000_000
-
-# Of a text and of its translation, EOS and tokens of languages included. Whatever part of them is
-# returned, an attention of 16 heads has 64 MiB of weights then.
-MAX_TOKENS = 1024
 
 # Checks the number of tokens of a side, EOS included; raises TextError.
 CheckedTokens = Callable[..., tuple[int, ...]]
@@ -191,9 +187,9 @@ class AttentionExtractor:
         call = self._call(options.translation, shared)
         source_ids, target_ids = await self._encoded(source_text, translation, client)
         if translation:
-            _check_weights(selection, self._shape, len(source_ids), len(target_ids))
+            check_weights(selection, self._shape, len(source_ids), len(target_ids))
         else:  # at least as many as for the shortest translation
-            _check_weights(selection, self._shape, len(source_ids), 1)
+            check_weights(selection, self._shape, len(source_ids), 1)
         await self._engine.prepare_scoring("attention")
         try:
             generated = None
@@ -202,7 +198,7 @@ class AttentionExtractor:
                 [best] = generated.hypotheses[:1]
                 target_ids = (*best.token_ids, *([self._tokenizer.eos_id] if best.ended else []))
                 _check_tokens("translated_text", len(target_ids))
-                _check_weights(selection, self._shape, len(source_ids), len(target_ids))
+                check_weights(selection, self._shape, len(source_ids), len(target_ids))
             scoring = await call.score(source_ids, target_ids, selection=selection)
             scored = await result_of(scoring)
             if scored.error is not None:
@@ -307,15 +303,28 @@ def _check_tokens(field_name: str, count: int) -> None:
         )
 
 
-def _check_weights(
+def check_weights(
     selection: AttentionSelection, shape: AttentionShape, num_source: int, num_target: int
 ) -> None:
+    """Check the weights that a call would return and compute, for so many tokens.
+
+    Raises:
+        InvalidArgumentError: they are too many; names the limit.
+    """
+    of = f"of {num_source:,} source tokens and {num_target:,} target tokens"
     count = selection.num_weights(shape, num_source, num_target)
     if count > MAX_WEIGHTS:
         raise InvalidArgumentError(
             "options",
-            f"{count:,} weights of {num_source:,} source tokens and {num_target:,} target tokens; "
-            f"the limit is {MAX_WEIGHTS:,}: ask for fewer kinds, layers or heads",
+            f"{count:,} weights {of}; the limit is {MAX_WEIGHTS:,}: ask for fewer kinds, layers or "
+            "heads, or for averages",
+        )
+    count = selection.num_computed(shape, num_source, num_target)
+    if count > MAX_COMPUTED:
+        raise InvalidArgumentError(
+            "options",
+            f"{count:,} weights {of} would be computed, before averages; the limit is "
+            f"{MAX_COMPUTED:,}: ask for fewer kinds, layers or heads, or for a shorter text",
         )
 
 

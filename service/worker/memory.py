@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from model.bundle import Bundle
 from model.processor import num_usable_cores, usable_memory
 from service.errors import StartupError
+from service.runtime.attention import AttentionShape
 from service.runtime.cpu.kv_cache import cache_shape, limits_of
 from service.runtime.cpu.lane_count import best_lanes
 from service.settings import Settings
@@ -113,6 +114,9 @@ def memory_need(bundle: Bundle, settings: Settings, *, own_process: bool) -> Mem
     )
     # What is loaded when it is first asked for: scores, and attention weights, of encoder too.
     late = weights * (1 if bundle.attention_path is None else 2)
+    attention = AttentionShape.of(bundle)
+    if attention is not None:
+        late += attention.peak_bytes(shape.max_source, shape.max_target)
     most = need.typical - need.caches + int((1 + _WAITING_SHARE) * shape.num_bytes) + late
     return dataclasses.replace(need, most=most)
 

@@ -154,7 +154,9 @@ async def refused(call: Any, message: str) -> None:
 
 
 async def test_too_many_weights_are_refused(tmp_path: Path) -> None:
-    long = tiny_bundle(tmp_path / "long", max_source_positions=1100, num_heads=4)
+    long = tiny_bundle(
+        tmp_path / "long", max_source_positions=1100, max_target_positions=1100, num_heads=4
+    )
     async with running_bundle(long.path) as server:
         text = "w" * 1000
         for translation in ("", "a"):
@@ -164,6 +166,14 @@ async def test_too_many_weights_are_refused(tmp_path: Path) -> None:
         await refused(server.client.attention("w" * 1050, "a", heads=[0]), message)
         view = await server.client.attention(text, "a", kinds=["encoder_self"], heads=[3])
         assert [(each.layer, each.head) for each in view.maps] == [(0, 3), (1, 3)]
+        view = await server.client.attention(
+            text, "a", kinds=["encoder_self"], average_layers=True, average_heads=True
+        )
+        assert [(each.layer, each.head) for each in view.maps] == [(None, None)]
+        call = server.client.attention(
+            text, text, kinds=KINDS, average_layers=True, average_heads=True
+        )
+        await refused(call, r"options: [\d,]+ weights .* before averages; the limit is 16,777,216")
 
 
 async def test_an_older_bundle_translates_and_says_how_to_export(

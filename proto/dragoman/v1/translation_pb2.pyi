@@ -1350,9 +1350,10 @@ Global___AttentionRequest: _TypeAlias = AttentionRequest  # noqa: Y015
 class AttentionOptions(_message.Message):
     """Options of a request for attention weights. Unknown options are refused, as in TranslateOptions.
 
-    The weights of one call may be 4,000,000 in all, before averages: rows times columns of each
-    requested kind, layer and head. A call with more fails with INVALID_ARGUMENT: ask for fewer kinds,
-    layers or heads.
+    A call may return 4,000,000 weights in all: rows times columns of each requested kind, layer and
+    head, or of their average. Before averages, and with those of all heads of the model's largest
+    attention, there may be 16,777,216. A call with more fails with INVALID_ARGUMENT: ask for fewer
+    kinds, layers or heads.
     """
 
     DESCRIPTOR: _descriptor.Descriptor

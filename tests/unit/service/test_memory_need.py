@@ -40,6 +40,16 @@ def test_the_bound_counts_every_row_at_its_longest(bundle: Bundle) -> None:
     assert many.most - many.typical > 64 * 2 * (512 - 128) * 2 * 2 * 256 * 4
 
 
+def test_the_bound_counts_the_weights_of_attention(bundle: Bundle) -> None:
+    manifest = {**bundle.manifest, "graphs": {**bundle.manifest["graphs"]}}
+    del manifest["graphs"]["attention"]
+    without = dataclasses.replace(bundle, manifest=manifest)
+    needs = [memory_need(one, Settings(), own_process=True) for one in (without, bundle)]
+    assert needs[0].typical == needs[1].typical
+    # Beside the graph, scores and weights of 512 tokens by 512, of all heads, in float32.
+    assert needs[1].most - needs[0].most > needs[1].weights // 2 + 2 * 4 * 512**2 * 4
+
+
 def test_a_model_with_lanes_holds_its_weights_twice(bundle: Bundle) -> None:
     one, two = (
         memory_need(bundle, Settings(threads=threads), own_process=True) for threads in (1, 2)
