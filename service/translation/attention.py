@@ -199,7 +199,10 @@ class AttentionExtractor:
                 target_ids = (*best.token_ids, *([self._tokenizer.eos_id] if best.ended else []))
                 _check_tokens("translated_text", len(target_ids))
                 check_weights(selection, self._shape, len(source_ids), len(target_ids))
-            scoring = await call.score(source_ids, target_ids, selection=selection)
+            num_weights = selection.num_computed(self._shape, len(source_ids), len(target_ids))
+            scoring = await call.score(
+                source_ids, target_ids, selection=selection, num_weights=num_weights
+            )
             scored = await result_of(scoring)
             if scored.error is not None:
                 raise scored.error

@@ -159,6 +159,7 @@ class EngineCall:
         target_ids: tuple[int, ...],
         alignment: AlignmentKind | None = None,
         selection: AttentionSelection | None = None,
+        num_weights: int = 0,
     ) -> Generation:
         """Submit a target to score, once the quota allows it. Raises what `submit` raises.
 
@@ -167,6 +168,7 @@ class EngineCall:
             target_ids: the target's tokens, with what begins it, EOS included if it counts.
             alignment: the kind of alignment to compute.
             selection: the attention weights to return; then no token is hidden.
+            num_weights: that are computed for them.
         """
         num_hidden_source, num_hidden_target = self._num_hidden if selection is None else (0, 0)
         request = ScoringRequest(
@@ -176,6 +178,7 @@ class EngineCall:
             num_hidden_target=num_hidden_target,
             alignment=alignment,
             selection=selection,
+            num_weights=num_weights,
             **self._shared,
         )
         return await self._admitted(request).submit(request)

@@ -4,13 +4,16 @@ import dataclasses
 import operator
 from typing import Any
 
+import numpy as np
 import pytest
 
 import dragoman
 from dragoman.v1 import translation_pb2 as pb
-from service.api.conversions import attention_options_of, options_of
+from service.api.conversions import attention_options_of, attention_response, options_of
 from service.decoding.requests import Priority
-from service.runtime.attention import AttentionKind
+from service.runtime.attention import AttentionKind, AttentionLabel, AttentionShape
+from service.translation.attention import AttentionResult
+from service.translation.fairness import CooperativeYield
 from service.translation.options import TranslateOptions
 
 # A valid value of each field that is not the default, and the domain's value.
@@ -88,3 +91,20 @@ def test_options_are_hashable() -> None:
     message.search.sampling.seed = 1
     message.search.suppressed_tokens.append("a")
     assert len({options_of(message), options_of(message)}) == 1
+
+
+@pytest.mark.parametrize("size", [(1, 1), (3, 31), (5, 200), (700, 800)])
+async def test_weights_arrive_as_they_are(size: tuple[int, int]) -> None:
+    matrices = [
+        (AttentionLabel(AttentionKind.CROSS, layer), array)
+        for layer, array in enumerate(np.random.default_rng(0).random((2, *size), np.float32))
+    ]
+    shape = AttentionShape(2, 2, 1, bos_id=2)
+    result = AttentionResult("", None, shape, [], [], [], [], [], matrices)
+    sent = (await attention_response(result, "m", CooperativeYield(0))).SerializeToString()
+    found = pb.AttentionResponse.FromString(sent).matrices
+    assert [(each.layer, each.num_rows, each.num_columns) for each in found] == [
+        (layer, *size) for layer in range(2)
+    ]
+    for each, (_, array) in zip(found, matrices, strict=True):
+        assert np.array(each.weights, np.float32).tobytes() == array.tobytes()

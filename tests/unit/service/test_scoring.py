@@ -9,6 +9,7 @@ import threading
 import time
 import weakref
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -41,7 +42,8 @@ from service.errors import (
     ResourceExhaustedError,
     UnavailableError,
 )
-from service.runtime.plan import RunnerLimits, ScoreItem
+from service.runtime.attention import AttentionKind, AttentionSelection
+from service.runtime.plan import RunnerLimits, ScoreItem, TargetScore
 from service.translation import alignments
 from service.translation.alignments import alignment_of, given_tokens, source_tokens
 from service.translation.options import TranslateOptions, TranslatorLimits
@@ -53,6 +55,7 @@ from tests.fake_scorer import FakeScorer
 from tests.searches import ids, submitted
 
 EOS = 3
+SELECTION = AttentionSelection(((AttentionKind.CROSS, (0,)),), heads=(0,))
 LIMITS = RunnerLimits(
     max_rows=2, max_source_positions=32, max_target_positions=32, top_k=4, vocab_size=512
 )
@@ -215,6 +218,36 @@ def test_what_a_score_costs_beyond_its_part_later_iterations_pay() -> None:
         [45], nothing, nothing, nothing, [45], nothing, nothing, nothing,
         [], [3, 3, 3], [3], nothing,
     ]  # fmt: skip
+
+
+def attention(num_weights: int) -> EngineRequest:
+    request = replace(scoring(3, 3), selection=SELECTION, num_weights=num_weights)
+    return submitted(request, 3, 0.0)
+
+
+def test_attention_weights_are_reported_one_request_at_a_time() -> None:
+    """What an iteration finishes is one message, which translations' reports wait behind."""
+    scheduler = Scheduler([LIMITS], bos_id=2, eos_id=EOS, encode_token_budget=10_000)
+    plain = [submitted(scoring(3, 3), 3, 0.0) for _ in range(4)]
+    maps = [attention(1000) for _ in range(3)]
+    scheduler.add([*plain[:2], *maps, *plain[2:]])
+    scored = []
+    while scheduler.num_waiting:
+        schedule = scheduler.schedule(0.0)
+        scores = [TargetScore(np.zeros(3, np.float32), np.zeros((3, 3), np.float32))]
+        scheduler.scored(schedule.scoring, scores * len(schedule.scoring), 0.0)
+        scored.append(ids(schedule.scoring))
+    assert scored == [ids(plain[:2]), *([one.id] for one in maps), ids(plain[2:])]
+
+
+def test_translations_go_on_between_attention_weights() -> None:
+    scheduler = Scheduler([LIMITS], bos_id=2, eos_id=EOS, encode_token_budget=40)
+    running = submitted(GenerationRequest((10, EOS)), 31, 0.0)
+    # 9 tokens and 51 of 10 that are a part.
+    arrivals = [[running], [attention(51 * 512) for _ in range(4)], *[[] for _ in range(24)]]
+    schedules = stepping(scheduler, FakeRunner(LIMITS, one_then_the_end), arrivals)
+    scored = [number for number, schedule in enumerate(schedules) if schedule.scoring]
+    assert scored == [1, 7, 13, 19]
 
 
 def test_what_waits_to_be_paid_for_does_not_keep_a_device_from_planning_ahead() -> None:
