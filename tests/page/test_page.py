@@ -16,7 +16,7 @@ from export.bundle_writer import ExportOptions, write_bundle
 from model.tokenizer import Tokenizer
 from service.api.registry import Registry
 from service.observability.metrics import ServerMetrics
-from tests.factories import export_source, random_model, tiny_config
+from tests.factories import export_source, random_model, tiny_bundle, tiny_config
 from tests.fake_runner import FakeRunner
 from tests.integration.servers import (
     Running,
@@ -311,6 +311,105 @@ async def test_a_heat_map_from_right_to_left(
             second = await page.locator("#readout").inner_text()
             assert "→ رجلان" in first
             assert "→ يلعبان" in second
+
+
+@contextlib.asynccontextmanager
+async def serving_tiny(folder: Path, **config: Any) -> AsyncIterator[str]:
+    """The address of a server of a random tiny model."""
+    bundle = tiny_bundle(folder / "model", **config)
+    async with running_bundle(bundle.path, http_port=0) as server:
+        yield f"http://127.0.0.1:{server.server.http_port}/"
+
+
+async def test_columns_of_low_rank_attention_are_numbered(browser: Browser, tmp_path: Path) -> None:
+    attention = {"encoder_attention": "linformer", "cross_attention": "linformer"}
+    async with serving_tiny(tmp_path, **attention, attention_rank=6) as url:
+        for kind in ("cross", "encoder"):
+            for unit in ("token", "word"):
+                state = {"text": TEXT, "kind": kind, "unit": unit}
+                async with opened(browser, url, state) as page:
+                    await until(page, "#attention-message", "attends to 6 weighted sums")
+                    columns = await page.locator("#column-words .word").all_inner_texts()
+                    assert columns == [*"123456"]
+                    ones = [1.0] * await _num_rows(page)
+                    assert await _row_sums(page) == pytest.approx(ones, abs=0.05)
+
+
+async def test_a_kind_that_has_no_matrix_leaves_the_others(
+    browser: Browser, tmp_path: Path
+) -> None:
+    lsh = {"encoder_attention": "lsh", "attention_window": 5}
+    async with (
+        serving_tiny(tmp_path, **lsh) as url,
+        opened(browser, url, {"text": TEXT, "kind": "encoder"}) as page,
+    ):
+        for _ in range(2):  # from the link, then chosen
+            await until(page, "#attention-message", "attends by hashing")
+            assert await page.locator("#kind").input_value() == "cross"
+            assert await page.locator("#layer option").count() == 3
+            await page.locator("#kind").select_option("decoder")
+            await until(page, "#column-words", "⟨start⟩")
+            await until(page, "#attention-message", "")
+            await page.locator("#kind").select_option("encoder")
+
+
+_LOADED = """async ([text, chosen]) => {
+    const { Attention } = await import("/attention.js");
+    const languages = { sourceLanguageCode: "en", targetLanguageCode: "de" };
+    const attention = new Attention({ sourceText: text, translatedText: text, ...languages });
+    const { found, reason } = await attention.load(chosen);
+    const { rows, weights } = attention.matrix(found, "token");
+    const sums = weights.map((row) => row.reduce((a, b) => a + b));
+    return [found, reason, rows.length, Math.max(...sums.map((sum) => Math.abs(sum - 1)))];
+}"""
+_MEAN = {"kind": "cross", "layer": "mean", "head": "mean"}
+
+
+async def test_of_a_long_pair_there_is_one_layer(browser: Browser, tmp_path: Path) -> None:
+    sizes = {"max_source_positions": 1100, "max_target_positions": 1100}
+    async with (
+        serving_tiny(tmp_path, **sizes, num_heads=8, d_model=64) as url,
+        opened(browser, url) as page,
+    ):
+        found, reason, num_rows, error = await page.evaluate(_LOADED, ["w" * 1000, _MEAN])
+        assert found == {**_MEAN, "layer": "0"}
+        assert "before averages; the limit is 16,777,216" in reason
+        assert num_rows > 1000
+        assert error < 1e-3
+        # What a link has and the model has not is left out, without a word.
+        for layer, head in (("7", "0"), ("x", "99"), ("-1", "")):
+            wrong = {"kind": "no", "layer": layer, "head": head}
+            found, _, _, error = await page.evaluate(_LOADED, ["A dog.", wrong])
+            assert found == {**_MEAN, "head": "0" if head == "0" else "mean"}
+            assert error < 1e-5
+
+
+async def test_averages_come_first_and_all_heads_once_they_are_seen(
+    browser: Browser, tmp_path: Path
+) -> None:
+    asked: list[dict[str, Any]] = []
+    size = {"width": 1000, "height": 300}
+    async with serving_tiny(tmp_path) as url, opened(browser, url, viewport=size) as page:
+        page.on(
+            "request",
+            lambda request: (
+                asked.append(request.post_data_json["options"])
+                if request.url.endswith("/v1/attention")
+                else None
+            ),
+        )
+        await page.locator("#source").fill(TEXT)
+        await page.wait_for_selector("#attention-view:not([hidden])")
+        mean = {"kinds": ["ATTENTION_KIND_CROSS"], "averageLayers": True, "averageHeads": True}
+        assert asked == [mean]
+        await page.locator("#layer").select_option("1")
+        await until(page, "#attention-message", "")
+        drawn = "() => document.querySelector('#heads canvas').width > 40"
+        async with page.expect_response(lambda answer: answer.url.endswith("/v1/attention")):
+            await page.locator("#heads").scroll_into_view_if_needed()
+        await page.wait_for_function(drawn)
+        one = {"kinds": mean["kinds"], "layers": [1], "averageHeads": True}
+        assert asked == [mean, one, {"kinds": mean["kinds"]}]
 
 
 async def test_a_link_has_the_text_where_no_server_sees_it(

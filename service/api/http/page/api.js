@@ -2,10 +2,11 @@
 
 /** An answer that is an error: the server's google.rpc.Status, or that no server answered. */
 export class ApiError extends Error {
-  constructor(message, { http = 0, code = 0, retrySeconds = null } = {}) {
+  constructor(message, { http = 0, code = 0, details = [], retrySeconds = null } = {}) {
     super(message);
     this.http = http; // 0: no answer
     this.code = code; // of google.rpc.Code
+    this.fields = details.flatMap(({ fieldViolations = [] }) => fieldViolations.map(({ field }) => field));
     this.retrySeconds = retrySeconds;
   }
 }
@@ -52,6 +53,7 @@ async function request(path, options) {
   throw new ApiError(status.message || `The server answered ${response.status}.`, {
     http: response.status,
     code: status.code ?? 0,
+    details: status.details,
     retrySeconds: Number.isNaN(seconds) ? null : seconds,
   });
 }

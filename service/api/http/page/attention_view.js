@@ -8,6 +8,8 @@ const $ = (id) => document.getElementById(id);
 const MOST = 3; // words that a description names, each with at least this weight
 const LEAST = 0.01;
 const NONE = { row: -1, column: -1 };
+// A pair is shown for so long before all its layers and heads are fetched, if they can be seen.
+const ALL_HEADS_MS = 1000;
 
 /** Shows the attention of one pair at a time. `state` has kind, layer, head and unit. */
 export class AttentionView {
@@ -17,6 +19,8 @@ export class AttentionView {
     this.attention = null;
     this.matrix = null;
     this.marked = NONE;
+    this.turn = 0; // of what was chosen last
+    this.isVisible = false; // the part with all heads
     for (const name of ["kind", "layer", "head", "unit"]) {
       $(name).addEventListener("change", () => this.#choose({ [name]: $(name).value }));
     }
@@ -27,11 +31,16 @@ export class AttentionView {
     canvas.addEventListener("keydown", (event) => this.#move(event));
     $("png").addEventListener("click", () => this.#save());
     new ResizeObserver(() => this.#draw()).observe($("attention-view"));
+    new IntersectionObserver(([{ isIntersecting }]) => {
+      this.isVisible = isIntersecting;
+      this.#loadHeads();
+    }).observe($("heads-part"));
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.#drawAll());
   }
 
   /** Show why there is nothing to show. */
   explain(message) {
+    this.turn += 1;
     this.attention = null;
     $("attention-message").textContent = message;
     $("attention-view").hidden = true;
@@ -40,30 +49,57 @@ export class AttentionView {
   /** Show a pair; see `Attention`. */
   async show(pair, signal) {
     this.attention = new Attention(pair);
-    await this.#load(signal);
+    this.signal = signal;
+    await this.#load(this.state);
   }
 
-  async #load(signal) {
-    const { attention, state } = this;
-    await attention.load("cross", signal);
-    await attention.load(state.kind, signal);
-    if (signal?.aborted || attention !== this.attention) return;
-    if (attention.isLimited) state.kind = "cross";
-    $("attention-message").textContent = attention.isLimited
-      ? "This model's bundle has no attention weights. Shown is the average of one layer, which alignments come from."
-      : "";
+  async #load(chosen) {
+    this.turn += 1;
+    const { attention, turn, signal } = this;
+    const { found, reason } = await attention.load(chosen, signal);
+    if (turn !== this.turn || signal?.aborted) return;
+    Object.assign(this.state, found);
     $("attention-view").hidden = false;
     this.#update();
+    $("attention-message").textContent = attention.isLimited
+      ? "This model's bundle has no attention weights. Shown is the average of one layer, which alignments come from."
+      : reason || (this.matrix.isNumbered
+        ? `This model attends to ${this.matrix.columns.length} weighted sums of positions, which are numbered.`
+        : "");
   }
 
   async #choose(change) {
-    Object.assign(this.state, change);
+    if (!this.attention) return;
+    const { attention } = this;
     try {
-      await this.#load();
+      await this.#load({ ...this.state, ...change });
     } catch (error) {
-      this.explain(error.message);
+      if (error.name === "AbortError" || attention !== this.attention) return;
+      if (attention.has(this.state)) this.#update(); // what was chosen before
+      $("attention-message").textContent = error.message;
     }
     this.onChange();
+  }
+
+  /** Fetch and draw all layers and heads, once they can be seen. */
+  #loadHeads() {
+    clearTimeout(this.timer);
+    if (!this.isVisible || !this.attention || $("heads-part").hidden) return;
+    const { attention, signal, state: { kind } } = this;
+    if (attention.grids.has(kind)) return;
+    this.timer = setTimeout(async () => {
+      const isShown = () => attention === this.attention && kind === this.state.kind && !signal?.aborted;
+      if (!isShown()) return;
+      let message = "";
+      try {
+        await attention.loadAll(kind, signal);
+      } catch (error) {
+        ({ message } = error);
+      }
+      if (!isShown()) return;
+      $("heads-message").textContent = message;
+      this.#drawHeads();
+    }, ALL_HEADS_MS);
   }
 
   #update() {
@@ -74,7 +110,7 @@ export class AttentionView {
     $("kind").value = state.kind;
     $("kind").disabled = attention.isLimited;
     $("unit").value = state.unit;
-    this.matrix = attention.matrix(state.kind, state.layer, state.head, state.unit);
+    this.matrix = attention.matrix(state, state.unit);
     this.marked = NONE;
     this.#words();
     this.#heads(layers, heads);
@@ -104,7 +140,7 @@ export class AttentionView {
     if (!this.attention || !this.matrix) return;
     this.#draw();
     drawScale($("scale"));
-    for (const { canvas, matrix } of this.small ?? []) drawSmall(canvas, matrix, this.#flips);
+    this.#drawHeads();
     $("heatmap").setAttribute(
       "aria-label",
       `Heat map of attention weights: ${this.matrix.rows.length} rows by ${this.matrix.columns.length} columns. ` +
@@ -234,7 +270,15 @@ export class AttentionView {
     });
   }
 
-  /** Small heat maps of all layers and heads. */
+  #drawHeads() {
+    const { attention, state: { kind, unit } } = this;
+    if (!attention.grids.has(kind)) return;
+    for (const { canvas, layer, head } of this.small ?? []) {
+      drawSmall(canvas, attention.matrix({ kind, layer: String(layer), head: String(head) }, unit), this.#flips);
+    }
+  }
+
+  /** Small heat maps of all layers and heads, which are drawn when they are there. */
   #heads(layers, heads) {
     const grid = $("heads");
     this.small = [];
@@ -246,11 +290,14 @@ export class AttentionView {
       cells.push(number(layer + 1), ...heads.map((head) => this.#head(layer, head)));
     }
     grid.replaceChildren(...cells);
+    $("heads-message").textContent = "";
+    this.#loadHeads();
   }
 
   #head(layer, head) {
-    const { attention, state } = this;
+    const { state } = this;
     const canvas = document.createElement("canvas");
+    [canvas.width, canvas.height] = [this.matrix.columns.length, this.matrix.rows.length]; // until it is drawn
     const button = document.createElement("button");
     const isChosen = String(layer) === state.layer && String(head) === state.head;
     button.type = "button";
@@ -263,7 +310,7 @@ export class AttentionView {
       await this.#choose(isChosen ? { layer: "mean", head: "mean" } : chosen);
       document.querySelector(`#heads [title="${button.title}"]`)?.focus();
     });
-    this.small.push({ canvas, matrix: attention.matrix(state.kind, layer, head, state.unit) });
+    this.small.push({ canvas, layer, head });
     return button;
   }
 

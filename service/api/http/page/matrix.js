@@ -6,6 +6,13 @@ export function matrixOf(rows, columns, flat) {
   return { rows, columns, weights };
 }
 
+/** Labels from 1 for columns that are no tokens, each a word of its own. */
+export function numbered(count) {
+  const places = [...Array(count).keys()];
+  const columns = places.map((place) => ({ text: String(place + 1), isSpecial: false }));
+  return { columns, columnWords: places };
+}
+
 /** The mean of several of one shape. */
 export function mean(matrices) {
   const [first] = matrices;
