@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dragoman.results import AttentionMap, AttentionView, SourceToken, Token
 
 Rows = Sequence[Sequence[float]]
+JOINERS = "\u200c\u200d"
+"""Characters without a shape that change how those beside them are written, as in Persian."""
 _SIDES = {
     "cross": ("translation", "text"),
     "encoder_self": ("text", "text"),
@@ -37,6 +40,22 @@ class HeatMap:
     def largest(self) -> float:
         """The largest weight."""
         return max((max(row, default=0.0) for row in self.weights), default=0.0)
+
+
+def visible(label: str) -> str:
+    """A label whose characters are all seen: U+FFFD for the others, a plain space for any space.
+
+    Some control a terminal or turn the direction of what follows, and XML may hold few of them.
+    """
+    return "".join(map(_visible, label))
+
+
+def _visible(character: str) -> str:
+    category = unicodedata.category(character)
+    if category == "Zs":
+        return " "
+    is_seen = category[0] != "C" and category not in ("Zl", "Zp")
+    return character if is_seen or character in JOINERS else "\ufffd"
 
 
 def heat_map(view: AttentionView, shown: AttentionMap, *, words: bool) -> HeatMap:

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import unicodedata
 from collections.abc import Sequence
 from xml.sax.saxutils import escape
 
 from rich.cells import cell_len
 
-from cli.heat_map import HeatMap
+from cli.heat_map import HeatMap, visible
 
 _CELL = 22
 _GAP = 8  # between labels and cells
 _CHARACTER = 7.6  # width of a cell of text at 13 pixels, on average
-_NO_XML = ("Cc", "Cn", "Cs")  # categories of characters that it may not hold, among others
 _LEVELS = 33  # colours from 0 to the largest weight
 _MAX_LABEL = 24  # cells of text
 # By name, since resvg's own idea of sans-serif is Arial, which few servers have.
@@ -125,7 +123,7 @@ def _width(labels: Sequence[str]) -> int:
 
 def _label(text: str) -> str:
     """A label that XML can hold, and that is not too long."""
-    shown = "".join("\ufffd" if unicodedata.category(c) in _NO_XML else c for c in text)
+    shown = visible(text)
     while cell_len(shown) > _MAX_LABEL:
         shown = shown[:-2] + "\u2026" if shown.endswith("\u2026") else shown[:-1] + "\u2026"
     return shown

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from rich.cells import cell_len
 
-from cli.heat_map import HeatMap
+from cli.heat_map import JOINERS, HeatMap, visible
 
 _BLOCKS = " ░▒▓█"
 _CELL = 2  # columns of the terminal: a wide character fits
@@ -63,7 +63,7 @@ def _characters(label: str) -> list[str]:
 
 def _clipped(label: str) -> str:
     """A label that is printable and not too long."""
-    shown = "".join(filter(str.isprintable, label))
+    shown = "".join(character for character in visible(label) if character not in JOINERS)
     while cell_len(shown) > _MAX_LABEL:
         shown = shown[:-2] + "\u2026" if shown.endswith("\u2026") else shown[:-1] + "\u2026"
     return shown

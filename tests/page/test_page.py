@@ -390,14 +390,12 @@ async def test_averages_come_first_and_all_heads_once_they_are_seen(
     asked: list[dict[str, Any]] = []
     size = {"width": 1000, "height": 300}
     async with serving_tiny(tmp_path) as url, opened(browser, url, viewport=size) as page:
-        page.on(
-            "request",
-            lambda request: (
+
+        def note(request: Any) -> None:
+            if request.url.endswith("/v1/attention"):
                 asked.append(request.post_data_json["options"])
-                if request.url.endswith("/v1/attention")
-                else None
-            ),
-        )
+
+        page.on("request", note)
         await page.locator("#source").fill(TEXT)
         await page.wait_for_selector("#attention-view:not([hidden])")
         mean = {"kinds": ["ATTENTION_KIND_CROSS"], "averageLayers": True, "averageHeads": True}

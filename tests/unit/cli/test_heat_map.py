@@ -109,6 +109,24 @@ def test_any_label_gives_a_drawing(rows: list[str], columns: list[str]) -> None:
     assert all(line.isprintable() for line in text(picture, 80).split("\n"))
 
 
+@pytest.mark.parametrize(
+    "character", ["\0", "\x0b", "\x1b", "\x9b", "\xad", "\u202e", "\u2028", "\ufeff", "\ufffe"]
+)
+def test_a_character_without_a_shape_shows_as_such(character: str) -> None:
+    picture = HeatMap("t", "r", "c", [f"a{character}b"], ["x"], [[1.0]])
+    for drawing in (svg(picture), text(picture, 80)):
+        assert character not in drawing
+        assert "a\ufffdb" in drawing
+
+
+def test_joiners_and_spaces_stay_what_they_are() -> None:
+    persian, wide = "\u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645", "a\u3000b"
+    picture = HeatMap("t", "r", "c", [persian, wide], ["x"], [[1.0], [1.0]])
+    assert f">{persian}<" in svg(picture)
+    assert persian.replace("\u200c", "") in text(picture, 80)
+    assert "\ufffd" not in text(picture, 80)
+
+
 def test_a_png_has_the_size_of_the_drawing() -> None:
     pytest.importorskip("resvg_py")
     picture = heat_map(view_of(), CROSS, words=True)
