@@ -194,20 +194,35 @@ async def check_scores(made: Multilingual, client: AsyncClient) -> None:
 
 
 async def check_attention(made: Multilingual, client: AsyncClient) -> None:
-    """Weights are the library's, with the tokens of languages among rows and columns."""
+    """Weights are the library's, with the tokens of languages among rows and columns.
+
+    In every direction, of a given translation and of the model's own.
+    """
     made.model.set_attn_implementation("eager")  # the others keep their weights to themselves
-    text, translation = TEXTS
-    source, target = made.directions.first
+    for source, target in made.directions:
+        for translation in (TEXTS[1], ""):
+            await _check_attention(made, client, (source, target), translation)
+
+
+async def _check_attention(
+    made: Multilingual, client: AsyncClient, direction: tuple[str, str], translation: str
+) -> None:
+    text, (source, target) = TEXTS[0], direction
     view = await client.attention(
         text,
         translation,
         source=source,
         target=target,
         kinds=["cross", "encoder_self", "decoder_self"],
+        search=Search(beam_size=1),
+        max_new_tokens=MAX_NEW_TOKENS,
     )
     ours = made.direction(source, target)
     read = [*ours.encode(text), ours.eos_id]
-    chosen = [*ours.target.start_ids, *ours.target.encode(translation), ours.eos_id]
+    own = [*ours.target.encode(translation), ours.eos_id]
+    if not translation:
+        own = made.generate(text, source, target)
+    chosen = [*ours.target.start_ids, *own]
     fed = [ours.bos_id, *chosen[:-1]]
     for shown, ids in (
         (view.source_tokens, read),
