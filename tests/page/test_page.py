@@ -41,6 +41,7 @@ _UNNAMED = """() => [...document.querySelectorAll("button, select, input, textar
         !(each.labels?.length || each.ariaLabel || each.textContent.trim() ||
           each.getAttribute("aria-labelledby")))
     .map(each => each.outerHTML)"""
+_DRAWN = "() => document.querySelector('#heads canvas').width > 40"  # before, a pixel a cell
 _OVERFLOW = "() => document.documentElement.scrollWidth - innerWidth"
 
 
@@ -106,6 +107,8 @@ async def test_the_shipped_model(browser: Browser, screenshots: Path) -> None:
                 await page.wait_for_selector("#output .rated")
                 await page.wait_for_selector("#attention-view:not([hidden])")
                 await page.wait_for_selector("#alternatives .choice")
+                await page.locator("#heads").scroll_into_view_if_needed()
+                await page.wait_for_function(_DRAWN)
                 await page.hover("#row-words .word:nth-child(2)")
                 assert await page.evaluate(_OVERFLOW) <= 0
                 await page.screenshot(path=screenshots / f"{name}.png", full_page=True)
@@ -402,10 +405,9 @@ async def test_averages_come_first_and_all_heads_once_they_are_seen(
         assert asked == [mean]
         await page.locator("#layer").select_option("1")
         await until(page, "#attention-message", "")
-        drawn = "() => document.querySelector('#heads canvas').width > 40"
         async with page.expect_response(lambda answer: answer.url.endswith("/v1/attention")):
             await page.locator("#heads").scroll_into_view_if_needed()
-        await page.wait_for_function(drawn)
+        await page.wait_for_function(_DRAWN)
         one = {"kinds": mean["kinds"], "layers": [1], "averageHeads": True}
         assert asked == [mean, one, {"kinds": mean["kinds"]}]
 
