@@ -12,8 +12,11 @@ from google.protobuf import json_format
 
 from dragoman.v1 import translation_pb2 as pb
 from model.tokenizer import Tokenizer
-from service.api.http.app import HttpLimits
+from service.api.call_tracker import CallTracker
 from service.api.http.http_server import HttpServer
+from service.api.http.transfers import HttpLimits
+from service.api.request_parsing import RequestParser
+from service.api.servicer import SERVICE
 from service.errors import StartupError
 from service.observability.metrics import ServerMetrics
 from service.server import Server
@@ -81,6 +84,15 @@ async def test_an_error_within_a_stream_is_its_last_event(tokenizer: Tokenizer) 
         assert "scripted" not in status["message"]
 
 
+def held(made: Running) -> tuple[int, ...]:
+    """What calls and transfers hold of their quotas."""
+    tracker, http = made.server._tracker, made.server._http
+    assert http is not None
+    transfers = http._app._transfers
+    quotas = (tracker.calls, tracker.bytes, transfers.arriving, transfers.leaving)
+    return tuple(quota.num_taken for quota in quotas)
+
+
 LONG = json.dumps({"contents": ["x"] * 20}).encode()
 BAD: list[tuple[str, bytes, int, str]] = [
     (TRANSLATE, b'{"content": "x"}', 400, "content"),
@@ -96,6 +108,17 @@ BAD: list[tuple[str, bytes, int, str]] = [
     (TRANSLATE, b'{"contents": [1]}', 400, "contents"),
     (TRANSLATE, b'{"contents": ["x"], "contents": ["y"]}', 400, "contents"),
     (TRANSLATE, b'{"contents": ["\\ud800"]}', 400, "contents"),
+    (TRANSLATE, b'{"contents": ["x"], "\\ud800": 1}', 400, "\\ud800"),
+    (TRANSLATE, b'{"\\ud800": 1, "\\ud800": 2}', 400, "\\ud800"),
+    (TRANSLATE, b'{"contents": ["x"], "options": "\\ud800"}', 400, "options"),
+    (TRANSLATE, b'{"options": {"priority": "\\ud800"}}', 400, "options.priority"),
+    (
+        TRANSLATE,
+        b'{"options": {"search": {"lengthPenalty": "\\ud800"}}}',
+        400,
+        "options.search.lengthPenalty",
+    ),
+    (TRANSLATE, '{"contents": ["x"]}'.encode("utf-16-le"), 400, "body"),
     (TRANSLATE, LONG, 400, "contents"),
     (TRANSLATE, b"{}", 400, "contents"),
     (TRANSLATE, b"", 400, "contents"),
@@ -124,6 +147,7 @@ async def test_bad_requests_name_the_field(tokenizer: Tokenizer, small: dict[str
             assert (answer.status, answer.json["code"]) == (status, 3), body[:60]
             assert answer.field == field, body[:60]
             assert answer.headers["content-type"] == "application/json"
+        assert held(made) == (0, 0, 0, 0)
         again = await post(made, TRANSLATE, {"contents": ["A dog."]})
         assert again.json["translations"][0]["translatedText"] == "A dog."
 
@@ -156,6 +180,104 @@ async def test_too_many_bytes_without_a_length(tokenizer: Tokenizer, small: dict
         writer.write(chunk * 16)
         assert (await reader.readline()).split()[1] == b"413"
         writer.close()
+
+
+async def test_unfinished_bodies_keep_no_call_out(tokenizer: Tokenizer) -> None:
+    async with serving(tokenizer) as made:
+        assert made.server._http is not None
+        arriving = made.server._http._app._transfers.arriving
+        size = 3 * made.server._tracker.max_message_bytes
+        writers = []
+        for number in range(8):
+            _, writer = await asyncio.open_connection("127.0.0.1", made.server.http_port)
+            name = f"x-client-id: c{number}\r\n".encode()
+            writer.write(raw_post(TRANSLATE, b"", size).replace(b"\r\n", b"\r\n" + name, 1))
+            writers.append(writer)
+        while made.metric("dragoman_requests_in_flight", method="Translate") < len(writers):
+            await asyncio.sleep(0)
+        assert held(made) == (0, 0, 0, 0)  # what a header says takes nothing
+        for writer in writers:
+            writer.write(b" " * (size - 1))
+        while not made.metric("dragoman_http_responses_total", code="429"):
+            assert arriving.num_taken <= arriving.capacity
+            await asyncio.sleep(0)
+        assert held(made)[:2] == (0, 0)
+        assert (await made.client.translate(["A dog."])).translations[0].text == "A dog."
+        for writer in writers:
+            writer.transport.abort()
+        while made.metric("dragoman_requests_in_flight", method="Translate"):
+            await asyncio.sleep(0)
+        assert held(made) == (0, 0, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("version", "headers"),
+    [
+        (b"1.1", b"content-length: 1\r\ntransfer-encoding: chunked\r\n"),
+        (b"1.1", b"transfer-encoding: chunked\r\ncontent-length: 1\r\n"),
+        (b"1.0", b"transfer-encoding: chunked\r\n"),
+    ],
+)
+async def test_two_lengths_are_refused(
+    tokenizer: Tokenizer, version: bytes, headers: bytes
+) -> None:
+    async with serving(tokenizer) as made:
+        reader, writer = await asyncio.open_connection("127.0.0.1", made.server.http_port)
+        head = (
+            b"POST /v1/translate HTTP/%b\r\nhost: localhost\r\ncontent-type: application/json\r\n"
+        )
+        writer.write(head % version + headers + b"\r\n")
+        answer = await reader.read()  # to its end
+        assert answer.startswith(b"HTTP/1.1 400 ")
+        assert b"transfer-encoding" in answer
+        writer.close()
+
+
+async def test_a_slow_reader_is_within_the_quotas_and_the_least_rate(tokenizer: Tokenizer) -> None:
+    limits = HttpLimits(write_seconds=0.2, write_bytes_per_second=2**40)
+    calls = _LargeAnswers(2**25)
+    tracker = CallTracker(ServerMetrics(), RequestParser(SERVICE, {}), 8)
+    server = HttpServer.over(calls, tracker, lambda: "", "127.0.0.1", 0, limits)
+    await server.start()
+    leaving = server._app._transfers.leaving
+    connection = socket.socket()
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    connection.setblocking(False)
+    loop = asyncio.get_running_loop()
+    await loop.sock_connect(connection, ("127.0.0.1", server.port))
+    await loop.sock_sendall(connection, raw_post(TRANSLATE, b"{}"))
+    count = tracker.metrics.registry.get_sample_value
+    while not count("dragoman_http_responses_total", {"code": "200"}):
+        await asyncio.sleep(0)
+    assert tracker.calls.num_taken == 1
+    assert leaving.num_taken >= calls.size
+    received = 0
+    with contextlib.suppress(ConnectionError):
+        # Fast enough for progress, and too slowly for the whole.
+        while piece := await loop.sock_recv(connection, 1024 if tracker.calls.num_taken else 2**20):
+            received += len(piece)
+            await asyncio.sleep(0)
+    connection.close()
+    assert 0 < received < calls.size
+    while tracker.calls.num_taken:
+        await asyncio.sleep(0)
+    assert (leaving.num_taken, tracker.bytes.num_taken) == (0, 0)
+    labels = {"method": "Translate", "code": "CANCELLED"}
+    assert count("dragoman_requests_total", labels) == 1
+    await server.close()
+
+
+class _LargeAnswers:
+    """A servicer whose translations have `size` bytes."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+
+    def __getattr__(self, name: str) -> Any:
+        return self._translate
+
+    async def _translate(self, request: pb.TranslateRequest, context: object) -> Any:
+        return pb.TranslateResponse(model="x" * self.size)
 
 
 async def test_what_is_no_http_gets_an_answer(tokenizer: Tokenizer) -> None:

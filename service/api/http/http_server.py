@@ -19,7 +19,8 @@ from uvicorn.server import ServerState
 from service import descriptors
 from service.api.call_context import host_of
 from service.api.call_tracker import CallTracker
-from service.api.http.app import HttpApp, HttpLimits
+from service.api.http.app import HttpApp
+from service.api.http.transfers import HttpLimits
 from service.engine.quota import Quota
 from service.errors import StartupError
 
@@ -132,6 +133,7 @@ class HttpServer:
         self._stop_listening()
         for connection in list(self._state.connections):
             connection.transport.abort()
+        self._app.close()
         if self._state.tasks:
             await asyncio.wait(self._state.tasks, timeout=_LAST_SECONDS)
 
@@ -155,6 +157,7 @@ class _Connection(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin, if this host may have another connection."""
         super().connection_made(transport)
+        self.app_state = {"abort": transport.abort}  # for answers that can't be ended otherwise
         transport.set_write_buffer_limits(high=2**16)
         host = host_of(f"ipv:{self.client[0]}:" if self.client else "")
         if not self._quota.take(1, host):
