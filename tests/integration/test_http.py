@@ -7,21 +7,24 @@ import socket
 from collections.abc import AsyncIterator
 from typing import Any
 
+import h11
 import pytest
 from google.protobuf import json_format
 
+from dragoman.client import AsyncClient
 from dragoman.v1 import translation_pb2 as pb
 from model.tokenizer import Tokenizer
 from service.api.call_tracker import CallTracker
 from service.api.http.http_server import HttpServer
 from service.api.http.transfers import HttpLimits
+from service.api.registry import Registry
 from service.api.request_parsing import RequestParser
 from service.api.servicer import SERVICE
 from service.errors import StartupError
 from service.observability.metrics import ServerMetrics
 from service.server import Server
 from tests.integration.http_client import ask, post, raw_post
-from tests.integration.servers import Running, any_ports, fake_runner, running_fake
+from tests.integration.servers import Running, any_ports, fake_runner, running_fake, served
 from tests.integration.test_going_away import until_inside
 
 TRANSLATE, STREAM = "/v1/translate", "/v1/translate:stream"
@@ -289,8 +292,7 @@ async def test_what_is_no_http_gets_an_answer(tokenizer: Tokenizer) -> None:
         ):
             reader, writer = await asyncio.open_connection("127.0.0.1", made.server.http_port)
             writer.write(data)
-            with contextlib.suppress(ConnectionError):
-                assert (await reader.read()).startswith(b"HTTP/1.1 400 ")
+            assert (await reader.readline()).startswith(b"HTTP/1.1 400 ")
             writer.close()
 
 
@@ -335,6 +337,97 @@ async def test_a_client_that_goes_frees_its_rows(
         runner.release()
         assert (await made.client.translate(["A dog."])).translations[0].text == "A dog."
         assert made.metric("dragoman_rows_used", model="fake") == 0
+
+
+@pytest.mark.parametrize("when", ["with the body", "after the body"])
+@pytest.mark.parametrize("late", [b"\r\n", b"GET /"])
+async def test_a_client_that_goes_after_more_bytes_frees_its_rows(
+    tokenizer: Tokenizer, late: bytes, when: str
+) -> None:
+    runner = fake_runner(tokenizer)
+    async with running_fake(runner, tokenizer, http_port=0) as made:
+        runner.hold()
+        body = raw_post(TRANSLATE, json.dumps({"contents": [TEXT]}).encode())
+        _, writer = await asyncio.open_connection("127.0.0.1", made.server.http_port)
+        writer.write(body + late if when == "with the body" else body)
+        await until_inside(made, 1)
+        if when == "after the body":
+            writer.write(late)
+        writer.close()
+        while not made.metric("dragoman_requests_total", method="Translate", code="CANCELLED"):
+            await asyncio.sleep(0)
+        runner.release()
+        assert held(made) == (0, 0, 0, 0)
+
+
+async def test_requests_sent_ahead_are_answered_in_turn(tokenizer: Tokenizer) -> None:
+    async with serving(tokenizer) as made:
+        reader, writer = await asyncio.open_connection("127.0.0.1", made.server.http_port)
+        texts = [f"Number {number}." for number in range(20)]
+        bodies = [json.dumps({"contents": [text]}).encode() for text in texts]
+        writer.write(b"".join(raw_post(TRANSLATE, body) for body in bodies))
+        for text in texts:
+            head = await reader.readuntil(b"\r\n\r\n")
+            length = int(head.lower().split(b"content-length: ")[1].split(b"\r\n")[0])
+            answer = json.loads(await reader.readexactly(length))
+            assert answer["translations"][0]["translatedText"] == text
+        writer.close()
+
+
+async def test_a_connection_idles_after_an_early_answer() -> None:
+    limits = HttpLimits(head_seconds=0.2, idle_seconds=60.0)
+    server = HttpServer.over(*_unserved(), "127.0.0.1", 0, limits)
+    await server.start()
+    reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+    early = raw_post(TRANSLATE, b"", 10).replace(b"application/json", b"text/plain")
+    writer.write(early)
+    assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 415 ")
+    writer.write(b"0123456789")
+    connection: Any = next(iter(server._state.connections))
+    while connection.conn.their_state is not h11.IDLE:
+        await asyncio.sleep(0)
+    assert connection._timers == {}
+    assert connection.timeout_keep_alive_task is not None
+    writer.close()
+    await server.close()
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
+async def test_a_client_is_the_same_over_both_ports(
+    tokenizer: Tokenizer, host: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    if host == "::1" and not socket.has_dualstack_ipv6():
+        pytest.skip("this machine has no IPv6")
+    settings = any_ports(host=host, http_host=host, http_port=0)
+    metrics = ServerMetrics()
+    registry = Registry([served(fake_runner(tokenizer), tokenizer, settings, metrics)])
+    caplog.set_level("INFO", "dragoman.access")
+    async with Server(settings, registry, metrics) as server:
+        name = f"[{host}]" if ":" in host else host
+        async with AsyncClient(f"{name}:{server.port}") as client:
+            await client.translate(["A dog."])
+        reader, writer = await asyncio.open_connection(host, server.http_port)
+        writer.write(raw_post(TRANSLATE, b'{"contents": ["A dog."]}'))
+        assert (await reader.readline()).startswith(b"HTTP/1.1 200")
+        writer.close()
+    [over_grpc, over_http] = [vars(each)["client"] for each in caplog.records if each.msg == "call"]
+    assert over_grpc == over_http
+
+
+async def test_all_answers_have_a_policy(tokenizer: Tokenizer) -> None:
+    async with serving(tokenizer) as made:
+        for answer in (
+            await ask(made, "GET", "/nowhere"),
+            await ask(made, "GET", "/readyz"),
+            await ask(made, "GET", "/v1/models"),
+            await ask(made, "GET", TRANSLATE),
+            await post(made, STREAM, {"content": TEXT}),
+            await post(made, TRANSLATE, {}),
+        ):
+            policy = "default-src 'none'; frame-ancestors 'none'"
+            assert answer.headers["content-security-policy"] == policy
+            assert answer.headers["cache-control"] == "no-store"
+            assert answer.headers["x-content-type-options"] == "nosniff"
 
 
 async def test_a_client_that_goes_within_a_stream_leaves_no_warning(

@@ -26,6 +26,12 @@ from service.api.http.transfers import HttpLimits, Transfers
 from service.observability.metrics import ServerMetrics
 
 _MAX_HEADERS = 64
+# Of answers that say nothing else about it, which are those that are no files of the page.
+_DEFAULT_HEADERS = {
+    b"x-content-type-options": b"nosniff",
+    b"content-security-policy": b"default-src 'none'; frame-ancestors 'none'",
+    b"cache-control": b"no-store",
+}
 # Escapes in JSON (\\uXXXX) take up to three times the bytes of UTF-8 at four a character.
 _BODY_FACTOR = 3
 
@@ -70,7 +76,7 @@ class HttpApp:
         async def send_and_count(message: Message) -> None:
             if message["type"] == "http.response.start":
                 self._metrics.http_answered(message["status"])
-                message["headers"].append((b"x-content-type-options", b"nosniff"))
+                message["headers"] += _missing(message["headers"])
                 if self.is_draining:
                     message["headers"].append((b"connection", b"close"))
             await send(message)
@@ -81,6 +87,11 @@ class HttpApp:
             await answers.send_http_error(send_and_count, error)
             return
         await self._app(scope, receive, send_and_count)
+
+
+def _missing(headers: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+    names = {name for name, _ in headers}
+    return [pair for pair in _DEFAULT_HEADERS.items() if pair[0] not in names]
 
 
 def _check_head(scope: Scope) -> None:

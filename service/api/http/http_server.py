@@ -27,6 +27,8 @@ from service.errors import StartupError
 MAX_CONNECTIONS = 1024
 """Connections at a time; further ones are closed at once, as they are on gRPC's port."""
 _LAST_SECONDS = 1.0
+# That are kept of the next requests while one is answered.
+_MAX_AHEAD_BYTES = 64 * 1024
 _SHARE = 4  # of the descriptors that there are for connections
 _BAD_REQUEST = (
     b'{"code":3,"message":"not an HTTP/1.1 request, or its headers are too long","details":[]}'
@@ -179,8 +181,20 @@ class _Connection(H11Protocol):
         """Read, within the time for a request's headers."""
         super().data_received(data)
         cycle: RequestResponseCycle | None = self.cycle
+        num_ahead = len(self.conn.trailing_data[0])
         if cycle is not None and not cycle.response_complete:
             self._keep("head")
+            # uvicorn stops to read where the next request begins. Then it would not notice that
+            # the client is gone, and the call would go on.
+            if self.conn.their_state is h11.DONE and num_ahead <= _MAX_AHEAD_BYTES:
+                self.flow.resume_reading()
+        elif cycle is not None and self.conn.their_state is h11.IDLE and not num_ahead:
+            # The end of a body that was answered before it had arrived.
+            self._keep("head")
+            self._unset_keepalive_if_required()
+            self.timeout_keep_alive_task = self.loop.call_later(
+                self.timeout_keep_alive, self.timeout_keep_alive_handler
+            )
         elif "head" not in self._timers and not self.transport.is_closing():
             self._abort_in("head", self._limits.head_seconds)
 
