@@ -15,6 +15,8 @@ from dragoman.client import AsyncClient
 from dragoman.v1 import translation_pb2 as pb
 from model.tokenizer import Tokenizer
 from service.api.call_tracker import CallTracker
+from service.api.http.allowed_hosts import AllowedHosts
+from service.api.http.answers import HttpError
 from service.api.http.http_server import HttpServer
 from service.api.http.transfers import HttpLimits
 from service.api.registry import Registry
@@ -177,7 +179,9 @@ async def test_what_http_alone_can_get_wrong(tokenizer: Tokenizer, small: dict[s
 async def test_too_many_bytes_without_a_length(tokenizer: Tokenizer, small: dict[str, Any]) -> None:
     async with serving(tokenizer, **small) as made:
         reader, writer = await asyncio.open_connection("127.0.0.1", made.server.http_port)
-        head = b"POST /v1/translate HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
+        head = (
+            b"POST /v1/translate HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
+        )
         writer.write(head + b"transfer-encoding: chunked\r\n\r\n")
         chunk = b"10000\r\n" + b" " * 0x10000 + b"\r\n"
         writer.write(chunk * 16)
@@ -414,6 +418,50 @@ async def test_a_client_is_the_same_over_both_ports(
     assert over_grpc == over_http
 
 
+SAME, OTHER = "localhost:1", "evil.example:1"
+
+
+@pytest.mark.parametrize(
+    ("allowed", "host", "origin", "status"),
+    [
+        ((), SAME, None, 200),
+        ((), "LOCALHOST", "http://localhost", 200),
+        ((), "127.0.0.1:1", "http://127.0.0.1:1", 200),
+        ((), "[::1]:1", "http://[::1]:1", 200),
+        ((), OTHER, None, 403),
+        ((), OTHER, f"http://{OTHER}", 403),
+        ((), SAME, f"http://{OTHER}", 403),
+        ((), SAME, "http://localhost:2", 403),
+        ((), SAME, "null", 403),
+        (("public.example",), "public.example", "https://public.example", 200),
+        (("public.example",), SAME, "https://public.example", 200),  # a proxy with its own Host
+        (("public.example",), OTHER, None, 403),
+        (("public.example",), SAME, f"http://{OTHER}", 403),
+    ],
+)
+async def test_pages_of_other_sites_are_refused(
+    allowed: tuple[str, ...], host: str, origin: str | None, status: int
+) -> None:
+    server = HttpServer.over(*_unserved(), "127.0.0.1", 0, allowed_hosts=allowed)
+    await server.start()
+    made: Any = type("", (), {"server": type("", (), {"http_port": server.port})})
+    headers = {"host": host} | ({"origin": origin} if origin else {})
+    answer = await ask(made, "GET", "/style.css", **headers)
+    assert answer.status == status
+    if status == 403:
+        assert "--http-allowed-hosts" in answer.json["message"]
+    assert (await ask(made, "GET", "/readyz", **headers)).status == 503  # probes may use any
+    await server.close()
+
+
+def test_an_open_server_may_be_asked_by_any_name() -> None:
+    AllowedHosts("0.0.0.0").check({b"host": OTHER.encode(), b"origin": f"http://{OTHER}".encode()})
+    with pytest.raises(HttpError):
+        AllowedHosts("0.0.0.0").check({b"host": SAME.encode(), b"origin": b"http://other"})
+    with pytest.raises(HttpError):
+        AllowedHosts("0.0.0.0", ["public.example"]).check({b"host": OTHER.encode()})
+
+
 async def test_all_answers_have_a_policy(tokenizer: Tokenizer) -> None:
     async with serving(tokenizer) as made:
         for answer in (
@@ -510,7 +558,7 @@ async def test_slow_clients_are_disconnected() -> None:
     limits = HttpLimits(head_seconds=0.05, body_seconds=0.05, write_seconds=0.05, idle_seconds=0.05)
     server = HttpServer.over(*_unserved(), "127.0.0.1", 0, limits)
     await server.start()
-    whole = b"GET /style.css HTTP/1.1\r\nhost: x\r\n\r\n"
+    whole = b"GET /style.css HTTP/1.1\r\nhost: localhost\r\n\r\n"
     for data, begins in (
         (b"", b""),
         (b"GET / HTTP/1.1\r\n", b""),
@@ -550,7 +598,7 @@ async def test_connections_are_limited() -> None:
     open_connections = []
     for _ in range(7):  # the last eighth is for other hosts
         reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
-        writer.write(b"GET /icon.svg HTTP/1.1\r\nhost: x\r\n\r\n")
+        writer.write(b"GET /icon.svg HTTP/1.1\r\nhost: localhost\r\n\r\n")
         assert (await reader.readline()).startswith(b"HTTP/1.1 200")
         open_connections.append(writer)
     reader, writer = await asyncio.open_connection("127.0.0.1", server.port)

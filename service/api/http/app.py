@@ -18,6 +18,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from service.api.call_tracker import CallTracker
 from service.api.http import answers
+from service.api.http.allowed_hosts import AllowedHosts
 from service.api.http.answers import HttpError, bad_request
 from service.api.http.calls import CallEndpoint
 from service.api.http.page_files import page_routes
@@ -26,6 +27,7 @@ from service.api.http.transfers import HttpLimits, Transfers
 from service.observability.metrics import ServerMetrics
 
 _MAX_HEADERS = 64
+_READY = "/readyz"
 # Of answers that say nothing else about it, which are those that are no files of the page.
 _DEFAULT_HEADERS = {
     b"x-content-type-options": b"nosniff",
@@ -44,6 +46,7 @@ class HttpApp:
         tracker: of all calls.
         why_not_ready: the reason why the server accepts no requests, or "".
         limits: of requests.
+        hosts: that requests may name.
 
     Attributes:
         is_draining: connections end after their current answer.
@@ -55,12 +58,14 @@ class HttpApp:
         tracker: CallTracker,
         why_not_ready: Callable[[], str],
         limits: HttpLimits,
+        hosts: AllowedHosts,
     ) -> None:
         self.is_draining = False
+        self._hosts = hosts
         self._metrics: ServerMetrics = tracker.metrics
         self._transfers = Transfers(limits, _BODY_FACTOR * tracker.max_message_bytes)
         routes = [*_call_routes(servicer, tracker, self._transfers), *page_routes()]
-        routes.append(Route("/readyz", _probe(why_not_ready)))
+        routes.append(Route(_READY, _probe(why_not_ready)))
         self._app: ASGIApp = Starlette(
             routes=routes, exception_handlers={HTTPException: _answer_http_exception}
         )
@@ -83,6 +88,8 @@ class HttpApp:
 
         try:
             _check_head(scope)
+            if scope["path"] != _READY:  # probes ask by any address
+                self._hosts.check(dict(scope["headers"]))
         except HttpError as error:
             await answers.send_http_error(send_and_count, error)
             return

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import h11
 from uvicorn.config import Config
@@ -19,6 +19,7 @@ from uvicorn.server import ServerState
 from service import descriptors
 from service.api.call_context import host_of
 from service.api.call_tracker import CallTracker
+from service.api.http.allowed_hosts import AllowedHosts
 from service.api.http.app import HttpApp
 from service.api.http.transfers import HttpLimits
 from service.engine.quota import Quota
@@ -88,10 +89,12 @@ class HttpServer:
         port: int,
         limits: HttpLimits | None = None,
         max_connections: int = MAX_CONNECTIONS,
+        allowed_hosts: Sequence[str] = (),
     ) -> HttpServer:
         """A server of the page, and of the calls that `servicer` answers."""
         limits = limits or HttpLimits()
-        app = HttpApp(servicer, tracker, why_not_ready, limits)
+        hosts = AllowedHosts(host, allowed_hosts)
+        app = HttpApp(servicer, tracker, why_not_ready, limits, hosts)
         return cls(app, host, port, limits, max_connections)
 
     @property
