@@ -7,18 +7,17 @@ https://github.com/googleapis/googleapis/blob/master/google/rpc/code.proto
 from __future__ import annotations
 
 import asyncio
-import json
 import math
 from collections.abc import Iterable
 
 import grpc
-from google.protobuf import json_format
 from google.protobuf.message import Message
 from google.rpc import error_details_pb2, status_pb2
 from starlette.types import Send
 
 from dragoman.conversions import REQUEST_ID
 from service.api.call_tracker import RunningCall
+from service.api.http.message_json import to_json
 
 Headers = Iterable[tuple[str, str]]
 
@@ -67,12 +66,6 @@ def bad_request(http_status: int, field: str, description: str, headers: Headers
     violation = error_details_pb2.BadRequest.FieldViolation(field=field, description=description)
     error.status.details.add().Pack(error_details_pb2.BadRequest(field_violations=[violation]))
     return error
-
-
-def to_json(message: Message) -> str:
-    """A message as JSON in one line, without optional fields that are not set."""
-    fields = json_format.MessageToDict(message, always_print_fields_with_no_presence=True)
-    return json.dumps(fields, ensure_ascii=False, separators=(",", ":"))
 
 
 def event(message: Message, name: str = "") -> bytes:

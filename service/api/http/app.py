@@ -21,6 +21,7 @@ from service.api.http import answers
 from service.api.http.allowed_hosts import AllowedHosts
 from service.api.http.answers import HttpError, bad_request
 from service.api.http.calls import CallEndpoint
+from service.api.http.message_json import to_json
 from service.api.http.page_files import page_routes
 from service.api.http.request_json import JsonRequestParser
 from service.api.http.transfers import HttpLimits, Transfers
@@ -163,5 +164,5 @@ async def _answer_http_exception(request: Request, exc: Exception) -> Response:
     else:
         message = f"there is no path {path}; see google.api.http in translation.proto"
     error = HttpError(exc.status_code, message, grpc.StatusCode.NOT_FOUND)
-    body = answers.to_json(error.status)
+    body = to_json(error.status)
     return Response(body, exc.status_code, dict(exc.headers or {}), media_type=answers.JSON)

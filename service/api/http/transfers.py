@@ -14,14 +14,14 @@ from dataclasses import dataclass
 
 from google.protobuf.message import Message
 
-from service.api.http import answers
+from service.api.http.message_json import to_json
 from service.engine.quota import Quota
 from service.errors import RequestCancelledError, ResourceExhaustedError
 
 # The limits of unfinished bodies and of answers, in the largest bodies; the latter at least:
 _MAX_LARGEST_BODIES = 4
 _MIN_LEAVING_BYTES = 128 * 2**20
-# Larger messages are written in a thread: in Python, a megabyte takes seconds.
+# Larger messages are written in a thread: in Python, a megabyte takes most of a second.
 _LARGE_BYTES = 32 * 1024
 # Bytes of JSON, at about the most, for each byte of a message: numbers take most.
 _JSON_FACTOR = 3
@@ -123,4 +123,4 @@ class Transfers:
 
 
 def _encoded(message: Message) -> bytes:
-    return answers.to_json(message).encode()
+    return to_json(message).encode()
