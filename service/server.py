@@ -169,6 +169,7 @@ class Server:
             self.probes.known_reason,
             settings.http_host,
             settings.http_port,
+            allowed_hosts=settings.http_allowed_hosts,
         )
 
     def _start_serving(self, registry: Registry) -> None:

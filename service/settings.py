@@ -74,6 +74,12 @@ class Settings:
         minimum=-1,
         maximum=65535,
     )
+    http_allowed_hosts: tuple[str, ...] = _setting(
+        (),
+        "Further names that HTTP requests may ask for, such as those of a proxy; repeatable, or "
+        "several separated by commas. Without one, those of loopback while --http-host is on "
+        "loopback, and any otherwise.",
+    )
     admin_port: int = _setting(
         -1,
         "Port for `dragoman reload`, on loopback only: whoever can reach it can replace models. 0 "

@@ -98,7 +98,6 @@ class RunningCall:
         tracker: of all calls.
         method: its name in the contract.
         context: what the front knows of the call.
-        num_bytes: of its request.
 
     Attributes:
         code: once it has ended.
@@ -106,18 +105,18 @@ class RunningCall:
         retry_after_seconds: when to retry it, if it was refused for load.
     """
 
-    def __init__(self, tracker: CallTracker, method: str, context: Context, num_bytes: int) -> None:
+    def __init__(self, tracker: CallTracker, method: str, context: Context) -> None:
         self.code = grpc.StatusCode.OK
         self.status: status_pb2.Status | None = None
         self.retry_after_seconds: float | None = None
         self._tracker = tracker
         self._method = method
         self._context: Context | None = context
-        self._num_bytes = num_bytes
         self._call = call = CallContext(context)
         # Metadata methods end at once, so they don't count towards a client's share.
         self._client = "" if method in _METADATA_METHODS else call.client
-        self._is_counted = self._has_bytes = False
+        self._is_counted = False
+        self._num_bytes = 0  # that it holds of the quota
 
     @property
     def request_id(self) -> str:
@@ -127,26 +126,30 @@ class RunningCall:
     def __enter__(self) -> None:
         self._call.enter()
         self._tracker.metrics.call_started(self._method)
-        self._is_counted = self._tracker.calls.take(1, self._client)
-        self._has_bytes = self._tracker.bytes.take(self._num_bytes, self._client)
         self._tracker.started.set()
         self._started_at = time.perf_counter()
 
-    def check_quotas(self) -> None:
-        """Raise ResourceExhaustedError if the call is not within the quotas."""
+    def take_quotas(self, num_bytes: int) -> None:
+        """Count the call and the bytes of its request, which has arrived, until the call ends.
+
+        Raises:
+            ResourceExhaustedError: they are not within the quotas.
+        """
         calls, held = self._tracker.calls, self._tracker.bytes
-        if not self._is_counted:
+        if not calls.take(1, self._client):
             raise errors.ResourceExhaustedError(
                 f"{calls.num_taken} calls are in progress of at most {calls.capacity}; this client "
                 "may not have another one now",
                 reason="calls",
             )
-        if not self._has_bytes:
+        self._is_counted = True
+        if not held.take(num_bytes, self._client):
             raise errors.ResourceExhaustedError(
                 f"the requests in progress have {held.num_taken:,} bytes of at most "
-                f"{held.capacity:,}; this client may not send {self._num_bytes:,} more now",
+                f"{held.capacity:,}; this client may not send {num_bytes:,} more now",
                 reason="bytes",
             )
+        self._num_bytes = num_bytes
 
     def parsed(self, data: bytes) -> Any:
         """The request, once the call is within the quotas.
@@ -155,7 +158,7 @@ class RunningCall:
             ResourceExhaustedError: it is not.
             InvalidArgumentError: `data` is not such a request, or has too many entries.
         """
-        self.check_quotas()
+        self.take_quotas(len(data))
         return self._tracker.parser.parse(self._method, data)
 
     def __exit__(
@@ -164,6 +167,18 @@ class RunningCall:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> bool:
+        try:
+            self._end(error)
+        finally:  # whatever fails, a call that has ended holds nothing, and is counted
+            if self._is_counted:
+                self._tracker.calls.release(1, self._client)
+            if self._num_bytes:
+                self._tracker.bytes.release(self._num_bytes, self._client)
+            self._record(is_undecodable=isinstance(error, UndecodableError))
+        return self.status is not None
+
+    def _end(self, error: BaseException | None) -> None:
+        """Set code and status."""
         if isinstance(error, asyncio.CancelledError | GeneratorExit):
             # gRPC cancels the task of a call whose client disconnected or whose deadline passed.
             assert self._context is not None
@@ -171,17 +186,11 @@ class RunningCall:
             expired = remaining is not None and remaining <= _MAX_EARLY_SECONDS
             self.code = grpc.StatusCode.DEADLINE_EXCEEDED if expired else grpc.StatusCode.CANCELLED
         elif isinstance(error, Exception):
-            self._set_status(error)
             self._call.facts["reason"] = errors.reason_of(error)
+            self._set_status(error)
             _drop_tracebacks(error)
         elif error is not None:
             self.code = grpc.StatusCode.INTERNAL
-        if self._is_counted:
-            self._tracker.calls.release(1, self._client)
-        if self._has_bytes:
-            self._tracker.bytes.release(self._num_bytes, self._client)
-        self._record(is_undecodable=isinstance(error, UndecodableError))
-        return self.status is not None
 
     def _record(self, *, is_undecodable: bool) -> None:
         """Count the call, and log it."""

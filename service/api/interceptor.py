@@ -66,7 +66,7 @@ class Interceptor(grpc.aio.ServerInterceptor):
 
     def _unary(self, method: str, behaviour: Handler) -> Handler:
         async def answer(data: bytes, context: GrpcContext) -> Any:
-            running = _GrpcCall(self._tracker, method, context, len(data))
+            running = _GrpcCall(self._tracker, method, context)
             with running:
                 return await behaviour(running.parsed(data), context)
             del data, context
@@ -76,7 +76,7 @@ class Interceptor(grpc.aio.ServerInterceptor):
 
     def _stream(self, method: str, behaviour: Handler) -> Handler:
         async def answer(data: bytes, context: GrpcContext) -> AsyncIterator[Any]:
-            running = _GrpcCall(self._tracker, method, context, len(data))
+            running = _GrpcCall(self._tracker, method, context)
             with running:
                 async with contextlib.aclosing(
                     behaviour(running.parsed(data), context)
@@ -93,10 +93,8 @@ class Interceptor(grpc.aio.ServerInterceptor):
 class _GrpcCall(RunningCall):
     """A call over gRPC."""
 
-    def __init__(
-        self, tracker: CallTracker, method: str, context: GrpcContext, num_bytes: int
-    ) -> None:
-        super().__init__(tracker, method, context, num_bytes)
+    def __init__(self, tracker: CallTracker, method: str, context: GrpcContext) -> None:
+        super().__init__(tracker, method, context)
         # Not in the initial metadata: once that is sent, a client can't retry the call elsewhere.
         self._trailing: list[tuple[str, str | bytes]] = [(REQUEST_ID, self.request_id)]
         context.set_trailing_metadata(self._trailing)

@@ -55,6 +55,7 @@ def status_of(error: BaseException, request_id: str) -> status_pb2.Status:
 
 def clipped(text: str, max_bytes: int = 1000) -> str:
     """`text`, shortened to fit a header of 8 KiB, which has it twice, escaped or in base64."""
-    if len(text.encode()) <= max_bytes:
-        return text
-    return text.encode()[: max_bytes - 3].decode(errors="ignore") + "..."
+    encoded = text.encode(errors="backslashreplace")  # lone surrogates: no message may hold them
+    if len(encoded) <= max_bytes:
+        return encoded.decode()
+    return encoded[: max_bytes - 3].decode(errors="ignore") + "..."

@@ -70,5 +70,5 @@ async def post(server: Running, path: str, body: Any, **headers: str) -> Answer:
 def raw_post(path: str, body: bytes, length: int | None = None) -> bytes:
     """A POST as it goes over the wire; `length` is what it says that its body has."""
     size = len(body) if length is None else length
-    head = f"POST {path} HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
+    head = f"POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
     return f"{head}content-length: {size}\r\n\r\n".encode() + body

@@ -7,18 +7,26 @@ import socket
 from collections.abc import AsyncIterator
 from typing import Any
 
+import h11
 import pytest
 from google.protobuf import json_format
 
+from dragoman.client import AsyncClient
 from dragoman.v1 import translation_pb2 as pb
 from model.tokenizer import Tokenizer
-from service.api.http.app import HttpLimits
+from service.api.call_tracker import CallTracker
+from service.api.http.allowed_hosts import AllowedHosts
+from service.api.http.answers import HttpError
 from service.api.http.http_server import HttpServer
+from service.api.http.transfers import HttpLimits
+from service.api.registry import Registry
+from service.api.request_parsing import RequestParser
+from service.api.servicer import SERVICE
 from service.errors import StartupError
 from service.observability.metrics import ServerMetrics
 from service.server import Server
 from tests.integration.http_client import ask, post, raw_post
-from tests.integration.servers import Running, any_ports, fake_runner, running_fake
+from tests.integration.servers import Running, any_ports, fake_runner, running_fake, served
 from tests.integration.test_going_away import until_inside
 
 TRANSLATE, STREAM = "/v1/translate", "/v1/translate:stream"
@@ -81,6 +89,15 @@ async def test_an_error_within_a_stream_is_its_last_event(tokenizer: Tokenizer) 
         assert "scripted" not in status["message"]
 
 
+def held(made: Running) -> tuple[int, ...]:
+    """What calls and transfers hold of their quotas."""
+    tracker, http = made.server._tracker, made.server._http
+    assert http is not None
+    transfers = http._app._transfers
+    quotas = (tracker.calls, tracker.bytes, transfers.arriving, transfers.leaving)
+    return tuple(quota.num_taken for quota in quotas)
+
+
 LONG = json.dumps({"contents": ["x"] * 20}).encode()
 BAD: list[tuple[str, bytes, int, str]] = [
     (TRANSLATE, b'{"content": "x"}', 400, "content"),
@@ -96,6 +113,17 @@ BAD: list[tuple[str, bytes, int, str]] = [
     (TRANSLATE, b'{"contents": [1]}', 400, "contents"),
     (TRANSLATE, b'{"contents": ["x"], "contents": ["y"]}', 400, "contents"),
     (TRANSLATE, b'{"contents": ["\\ud800"]}', 400, "contents"),
+    (TRANSLATE, b'{"contents": ["x"], "\\ud800": 1}', 400, "\\ud800"),
+    (TRANSLATE, b'{"\\ud800": 1, "\\ud800": 2}', 400, "\\ud800"),
+    (TRANSLATE, b'{"contents": ["x"], "options": "\\ud800"}', 400, "options"),
+    (TRANSLATE, b'{"options": {"priority": "\\ud800"}}', 400, "options.priority"),
+    (
+        TRANSLATE,
+        b'{"options": {"search": {"lengthPenalty": "\\ud800"}}}',
+        400,
+        "options.search.lengthPenalty",
+    ),
+    (TRANSLATE, '{"contents": ["x"]}'.encode("utf-16-le"), 400, "body"),
     (TRANSLATE, LONG, 400, "contents"),
     (TRANSLATE, b"{}", 400, "contents"),
     (TRANSLATE, b"", 400, "contents"),
@@ -124,6 +152,7 @@ async def test_bad_requests_name_the_field(tokenizer: Tokenizer, small: dict[str
             assert (answer.status, answer.json["code"]) == (status, 3), body[:60]
             assert answer.field == field, body[:60]
             assert answer.headers["content-type"] == "application/json"
+        assert held(made) == (0, 0, 0, 0)
         again = await post(made, TRANSLATE, {"contents": ["A dog."]})
         assert again.json["translations"][0]["translatedText"] == "A dog."
 
@@ -150,12 +179,112 @@ async def test_what_http_alone_can_get_wrong(tokenizer: Tokenizer, small: dict[s
 async def test_too_many_bytes_without_a_length(tokenizer: Tokenizer, small: dict[str, Any]) -> None:
     async with serving(tokenizer, **small) as made:
         reader, writer = await asyncio.open_connection("127.0.0.1", made.server.http_port)
-        head = b"POST /v1/translate HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
+        head = (
+            b"POST /v1/translate HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
+        )
         writer.write(head + b"transfer-encoding: chunked\r\n\r\n")
         chunk = b"10000\r\n" + b" " * 0x10000 + b"\r\n"
         writer.write(chunk * 16)
         assert (await reader.readline()).split()[1] == b"413"
         writer.close()
+
+
+async def test_unfinished_bodies_keep_no_call_out(tokenizer: Tokenizer) -> None:
+    async with serving(tokenizer) as made:
+        assert made.server._http is not None
+        arriving = made.server._http._app._transfers.arriving
+        size = 3 * made.server._tracker.max_message_bytes
+        writers = []
+        for number in range(8):
+            _, writer = await asyncio.open_connection("127.0.0.1", made.server.http_port)
+            name = f"x-client-id: c{number}\r\n".encode()
+            writer.write(raw_post(TRANSLATE, b"", size).replace(b"\r\n", b"\r\n" + name, 1))
+            writers.append(writer)
+        while made.metric("dragoman_requests_in_flight", method="Translate") < len(writers):
+            await asyncio.sleep(0)
+        assert held(made) == (0, 0, 0, 0)  # what a header says takes nothing
+        for writer in writers:
+            writer.write(b" " * (size - 1))
+        while not made.metric("dragoman_http_responses_total", code="429"):
+            assert arriving.num_taken <= arriving.capacity
+            await asyncio.sleep(0)
+        assert held(made)[:2] == (0, 0)
+        assert (await made.client.translate(["A dog."])).translations[0].text == "A dog."
+        for writer in writers:
+            writer.transport.abort()
+        while made.metric("dragoman_requests_in_flight", method="Translate"):
+            await asyncio.sleep(0)
+        assert held(made) == (0, 0, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("version", "headers"),
+    [
+        (b"1.1", b"content-length: 1\r\ntransfer-encoding: chunked\r\n"),
+        (b"1.1", b"transfer-encoding: chunked\r\ncontent-length: 1\r\n"),
+        (b"1.0", b"transfer-encoding: chunked\r\n"),
+    ],
+)
+async def test_two_lengths_are_refused(
+    tokenizer: Tokenizer, version: bytes, headers: bytes
+) -> None:
+    async with serving(tokenizer) as made:
+        reader, writer = await asyncio.open_connection("127.0.0.1", made.server.http_port)
+        head = (
+            b"POST /v1/translate HTTP/%b\r\nhost: localhost\r\ncontent-type: application/json\r\n"
+        )
+        writer.write(head % version + headers + b"\r\n")
+        answer = await reader.read()  # to its end
+        assert answer.startswith(b"HTTP/1.1 400 ")
+        assert b"transfer-encoding" in answer
+        writer.close()
+
+
+async def test_a_slow_reader_is_within_the_quotas_and_the_least_rate(tokenizer: Tokenizer) -> None:
+    limits = HttpLimits(write_seconds=0.2, write_bytes_per_second=2**40)
+    calls = _LargeAnswers(2**25)
+    tracker = CallTracker(ServerMetrics(), RequestParser(SERVICE, {}), 8)
+    server = HttpServer.over(calls, tracker, lambda: "", "127.0.0.1", 0, limits)
+    await server.start()
+    leaving = server._app._transfers.leaving
+    connection = socket.socket()
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    connection.setblocking(False)
+    loop = asyncio.get_running_loop()
+    await loop.sock_connect(connection, ("127.0.0.1", server.port))
+    await loop.sock_sendall(connection, raw_post(TRANSLATE, b"{}"))
+    count = tracker.metrics.registry.get_sample_value
+    while not count("dragoman_http_responses_total", {"code": "200"}):
+        await asyncio.sleep(0)
+    assert tracker.calls.num_taken == 1
+    assert leaving.num_taken >= calls.size
+    received = 0
+    with contextlib.suppress(ConnectionError):
+        # Fast enough for progress, and too slowly for the whole.
+        while piece := await loop.sock_recv(connection, 1024 if tracker.calls.num_taken else 2**20):
+            received += len(piece)
+            await asyncio.sleep(0)
+    connection.close()
+    assert 0 < received < calls.size
+    while tracker.calls.num_taken:
+        await asyncio.sleep(0)
+    assert (leaving.num_taken, tracker.bytes.num_taken) == (0, 0)
+    labels = {"method": "Translate", "code": "CANCELLED"}
+    assert count("dragoman_requests_total", labels) == 1
+    await server.close()
+
+
+class _LargeAnswers:
+    """A servicer whose translations have `size` bytes."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+
+    def __getattr__(self, name: str) -> Any:
+        return self._translate
+
+    async def _translate(self, request: pb.TranslateRequest, context: object) -> Any:
+        return pb.TranslateResponse(model="x" * self.size)
 
 
 async def test_what_is_no_http_gets_an_answer(tokenizer: Tokenizer) -> None:
@@ -167,8 +296,7 @@ async def test_what_is_no_http_gets_an_answer(tokenizer: Tokenizer) -> None:
         ):
             reader, writer = await asyncio.open_connection("127.0.0.1", made.server.http_port)
             writer.write(data)
-            with contextlib.suppress(ConnectionError):
-                assert (await reader.read()).startswith(b"HTTP/1.1 400 ")
+            assert (await reader.readline()).startswith(b"HTTP/1.1 400 ")
             writer.close()
 
 
@@ -213,6 +341,141 @@ async def test_a_client_that_goes_frees_its_rows(
         runner.release()
         assert (await made.client.translate(["A dog."])).translations[0].text == "A dog."
         assert made.metric("dragoman_rows_used", model="fake") == 0
+
+
+@pytest.mark.parametrize("when", ["with the body", "after the body"])
+@pytest.mark.parametrize("late", [b"\r\n", b"GET /"])
+async def test_a_client_that_goes_after_more_bytes_frees_its_rows(
+    tokenizer: Tokenizer, late: bytes, when: str
+) -> None:
+    runner = fake_runner(tokenizer)
+    async with running_fake(runner, tokenizer, http_port=0) as made:
+        runner.hold()
+        body = raw_post(TRANSLATE, json.dumps({"contents": [TEXT]}).encode())
+        _, writer = await asyncio.open_connection("127.0.0.1", made.server.http_port)
+        writer.write(body + late if when == "with the body" else body)
+        await until_inside(made, 1)
+        if when == "after the body":
+            writer.write(late)
+        writer.close()
+        while not made.metric("dragoman_requests_total", method="Translate", code="CANCELLED"):
+            await asyncio.sleep(0)
+        runner.release()
+        assert held(made) == (0, 0, 0, 0)
+
+
+async def test_requests_sent_ahead_are_answered_in_turn(tokenizer: Tokenizer) -> None:
+    async with serving(tokenizer) as made:
+        reader, writer = await asyncio.open_connection("127.0.0.1", made.server.http_port)
+        texts = [f"Number {number}." for number in range(20)]
+        bodies = [json.dumps({"contents": [text]}).encode() for text in texts]
+        writer.write(b"".join(raw_post(TRANSLATE, body) for body in bodies))
+        for text in texts:
+            head = await reader.readuntil(b"\r\n\r\n")
+            length = int(head.lower().split(b"content-length: ")[1].split(b"\r\n")[0])
+            answer = json.loads(await reader.readexactly(length))
+            assert answer["translations"][0]["translatedText"] == text
+        writer.close()
+
+
+async def test_a_connection_idles_after_an_early_answer() -> None:
+    limits = HttpLimits(head_seconds=0.2, idle_seconds=60.0)
+    server = HttpServer.over(*_unserved(), "127.0.0.1", 0, limits)
+    await server.start()
+    reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+    early = raw_post(TRANSLATE, b"", 10).replace(b"application/json", b"text/plain")
+    writer.write(early)
+    assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 415 ")
+    writer.write(b"0123456789")
+    connection: Any = next(iter(server._state.connections))
+    while connection.conn.their_state is not h11.IDLE:
+        await asyncio.sleep(0)
+    assert connection._timers == {}
+    assert connection.timeout_keep_alive_task is not None
+    writer.close()
+    await server.close()
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
+async def test_a_client_is_the_same_over_both_ports(
+    tokenizer: Tokenizer, host: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    if host == "::1" and not socket.has_dualstack_ipv6():
+        pytest.skip("this machine has no IPv6")
+    settings = any_ports(host=host, http_host=host, http_port=0)
+    metrics = ServerMetrics()
+    registry = Registry([served(fake_runner(tokenizer), tokenizer, settings, metrics)])
+    caplog.set_level("INFO", "dragoman.access")
+    async with Server(settings, registry, metrics) as server:
+        name = f"[{host}]" if ":" in host else host
+        async with AsyncClient(f"{name}:{server.port}") as client:
+            await client.translate(["A dog."])
+        reader, writer = await asyncio.open_connection(host, server.http_port)
+        writer.write(raw_post(TRANSLATE, b'{"contents": ["A dog."]}'))
+        assert (await reader.readline()).startswith(b"HTTP/1.1 200")
+        writer.close()
+    [over_grpc, over_http] = [vars(each)["client"] for each in caplog.records if each.msg == "call"]
+    assert over_grpc == over_http
+
+
+SAME, OTHER = "localhost:1", "evil.example:1"
+
+
+@pytest.mark.parametrize(
+    ("allowed", "host", "origin", "status"),
+    [
+        ((), SAME, None, 200),
+        ((), "LOCALHOST", "http://localhost", 200),
+        ((), "127.0.0.1:1", "http://127.0.0.1:1", 200),
+        ((), "[::1]:1", "http://[::1]:1", 200),
+        ((), OTHER, None, 403),
+        ((), OTHER, f"http://{OTHER}", 403),
+        ((), SAME, f"http://{OTHER}", 403),
+        ((), SAME, "http://localhost:2", 403),
+        ((), SAME, "null", 403),
+        (("public.example",), "public.example", "https://public.example", 200),
+        (("public.example",), SAME, "https://public.example", 200),  # a proxy with its own Host
+        (("public.example",), OTHER, None, 403),
+        (("public.example",), SAME, f"http://{OTHER}", 403),
+    ],
+)
+async def test_pages_of_other_sites_are_refused(
+    allowed: tuple[str, ...], host: str, origin: str | None, status: int
+) -> None:
+    server = HttpServer.over(*_unserved(), "127.0.0.1", 0, allowed_hosts=allowed)
+    await server.start()
+    made: Any = type("", (), {"server": type("", (), {"http_port": server.port})})
+    headers = {"host": host} | ({"origin": origin} if origin else {})
+    answer = await ask(made, "GET", "/style.css", **headers)
+    assert answer.status == status
+    if status == 403:
+        assert "--http-allowed-hosts" in answer.json["message"]
+    assert (await ask(made, "GET", "/readyz", **headers)).status == 503  # probes may use any
+    await server.close()
+
+
+def test_an_open_server_may_be_asked_by_any_name() -> None:
+    AllowedHosts("0.0.0.0").check({b"host": OTHER.encode(), b"origin": f"http://{OTHER}".encode()})
+    with pytest.raises(HttpError):
+        AllowedHosts("0.0.0.0").check({b"host": SAME.encode(), b"origin": b"http://other"})
+    with pytest.raises(HttpError):
+        AllowedHosts("0.0.0.0", ["public.example"]).check({b"host": OTHER.encode()})
+
+
+async def test_all_answers_have_a_policy(tokenizer: Tokenizer) -> None:
+    async with serving(tokenizer) as made:
+        for answer in (
+            await ask(made, "GET", "/nowhere"),
+            await ask(made, "GET", "/readyz"),
+            await ask(made, "GET", "/v1/models"),
+            await ask(made, "GET", TRANSLATE),
+            await post(made, STREAM, {"content": TEXT}),
+            await post(made, TRANSLATE, {}),
+        ):
+            policy = "default-src 'none'; frame-ancestors 'none'"
+            assert answer.headers["content-security-policy"] == policy
+            assert answer.headers["cache-control"] == "no-store"
+            assert answer.headers["x-content-type-options"] == "nosniff"
 
 
 async def test_a_client_that_goes_within_a_stream_leaves_no_warning(
@@ -295,7 +558,7 @@ async def test_slow_clients_are_disconnected() -> None:
     limits = HttpLimits(head_seconds=0.05, body_seconds=0.05, write_seconds=0.05, idle_seconds=0.05)
     server = HttpServer.over(*_unserved(), "127.0.0.1", 0, limits)
     await server.start()
-    whole = b"GET /style.css HTTP/1.1\r\nhost: x\r\n\r\n"
+    whole = b"GET /style.css HTTP/1.1\r\nhost: localhost\r\n\r\n"
     for data, begins in (
         (b"", b""),
         (b"GET / HTTP/1.1\r\n", b""),
@@ -335,7 +598,7 @@ async def test_connections_are_limited() -> None:
     open_connections = []
     for _ in range(7):  # the last eighth is for other hosts
         reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
-        writer.write(b"GET /icon.svg HTTP/1.1\r\nhost: x\r\n\r\n")
+        writer.write(b"GET /icon.svg HTTP/1.1\r\nhost: localhost\r\n\r\n")
         assert (await reader.readline()).startswith(b"HTTP/1.1 200")
         open_connections.append(writer)
     reader, writer = await asyncio.open_connection("127.0.0.1", server.port)

@@ -7,18 +7,17 @@ https://github.com/googleapis/googleapis/blob/master/google/rpc/code.proto
 from __future__ import annotations
 
 import asyncio
-import json
 import math
 from collections.abc import Iterable
 
 import grpc
-from google.protobuf import json_format
 from google.protobuf.message import Message
 from google.rpc import error_details_pb2, status_pb2
 from starlette.types import Send
 
 from dragoman.conversions import REQUEST_ID
 from service.api.call_tracker import RunningCall
+from service.api.http.message_json import to_json
 
 Headers = Iterable[tuple[str, str]]
 
@@ -39,8 +38,6 @@ _CODES = {
     grpc.StatusCode.DEADLINE_EXCEEDED: 504,
 }
 JSON = "application/json"
-# Larger messages are written in a thread: in Python, a megabyte takes seconds.
-_LARGE_BYTES = 32 * 1024
 _CHUNK_BYTES = 64 * 1024
 
 
@@ -62,25 +59,13 @@ class HttpError(Exception):
         self.headers = headers
 
 
-def bad_request(http_status: int, field: str, description: str) -> HttpError:
+def bad_request(http_status: int, field: str, description: str, headers: Headers = ()) -> HttpError:
     """An error of a header, a parameter or the body as a whole, with the field in its details."""
-    error = HttpError(http_status, f"{field}: {description}", grpc.StatusCode.INVALID_ARGUMENT)
+    message = f"{field}: {description}"
+    error = HttpError(http_status, message, grpc.StatusCode.INVALID_ARGUMENT, headers)
     violation = error_details_pb2.BadRequest.FieldViolation(field=field, description=description)
     error.status.details.add().Pack(error_details_pb2.BadRequest(field_violations=[violation]))
     return error
-
-
-def to_json(message: Message) -> str:
-    """A message as JSON in one line, without optional fields that are not set."""
-    fields = json_format.MessageToDict(message, always_print_fields_with_no_presence=True)
-    return json.dumps(fields, ensure_ascii=False, separators=(",", ":"))
-
-
-async def encoded(message: Message) -> bytes:
-    """A message as JSON in UTF-8."""
-    if message.ByteSize() > _LARGE_BYTES:
-        return (await asyncio.to_thread(to_json, message)).encode()
-    return to_json(message).encode()
 
 
 def event(message: Message, name: str = "") -> bytes:

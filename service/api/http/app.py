@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import grpc
@@ -19,35 +18,25 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from service.api.call_tracker import CallTracker
 from service.api.http import answers
+from service.api.http.allowed_hosts import AllowedHosts
 from service.api.http.answers import HttpError, bad_request
 from service.api.http.calls import CallEndpoint
+from service.api.http.message_json import to_json
 from service.api.http.page_files import page_routes
 from service.api.http.request_json import JsonRequestParser
+from service.api.http.transfers import HttpLimits, Transfers
 from service.observability.metrics import ServerMetrics
 
 _MAX_HEADERS = 64
+_READY = "/readyz"
+# Of answers that say nothing else about it, which are those that are no files of the page.
+_DEFAULT_HEADERS = {
+    b"x-content-type-options": b"nosniff",
+    b"content-security-policy": b"default-src 'none'; frame-ancestors 'none'",
+    b"cache-control": b"no-store",
+}
 # Escapes in JSON (\\uXXXX) take up to three times the bytes of UTF-8 at four a character.
 _BODY_FACTOR = 3
-
-
-@dataclass(frozen=True)
-class HttpLimits:
-    """Limits of the HTTP front that are no settings.
-
-    Attributes:
-        head_bytes: of a request's first line and headers.
-        head_seconds: from a connection's start, or a request's first byte, to the end of its
-            headers.
-        body_seconds: from the headers to the end of the body.
-        write_seconds: for a client to read what fills the connection's buffer.
-        idle_seconds: between two requests on a connection.
-    """
-
-    head_bytes: int = 32 * 1024
-    head_seconds: float = 10.0
-    body_seconds: float = 30.0
-    write_seconds: float = 30.0
-    idle_seconds: float = 75.0
 
 
 class HttpApp:
@@ -58,6 +47,7 @@ class HttpApp:
         tracker: of all calls.
         why_not_ready: the reason why the server accepts no requests, or "".
         limits: of requests.
+        hosts: that requests may name.
 
     Attributes:
         is_draining: connections end after their current answer.
@@ -69,15 +59,22 @@ class HttpApp:
         tracker: CallTracker,
         why_not_ready: Callable[[], str],
         limits: HttpLimits,
+        hosts: AllowedHosts,
     ) -> None:
         self.is_draining = False
+        self._hosts = hosts
         self._metrics: ServerMetrics = tracker.metrics
-        routes = [*_call_routes(servicer, tracker, limits), *page_routes()]
-        routes.append(Route("/readyz", _probe(why_not_ready)))
+        self._transfers = Transfers(limits, _BODY_FACTOR * tracker.max_message_bytes)
+        routes = [*_call_routes(servicer, tracker, self._transfers), *page_routes()]
+        routes.append(Route(_READY, _probe(why_not_ready)))
         self._app: ASGIApp = Starlette(
             routes=routes, exception_handlers={HTTPException: _answer_http_exception}
         )
         self._app.router.redirect_slashes = False
+
+    def close(self) -> None:
+        """Write nothing more."""
+        self._transfers.close()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -85,19 +82,44 @@ class HttpApp:
         async def send_and_count(message: Message) -> None:
             if message["type"] == "http.response.start":
                 self._metrics.http_answered(message["status"])
-                message["headers"].append((b"x-content-type-options", b"nosniff"))
+                message["headers"] += _missing(message["headers"])
                 if self.is_draining:
                     message["headers"].append((b"connection", b"close"))
             await send(message)
 
-        if len(scope["headers"]) > _MAX_HEADERS:
-            error = bad_request(431, "headers", f"more than {_MAX_HEADERS}, the limit")
+        try:
+            _check_head(scope)
+            if scope["path"] != _READY:  # probes ask by any address
+                self._hosts.check(dict(scope["headers"]))
+        except HttpError as error:
             await answers.send_http_error(send_and_count, error)
             return
         await self._app(scope, receive, send_and_count)
 
 
-def _call_routes(servicer: object, tracker: CallTracker, limits: HttpLimits) -> Iterator[BaseRoute]:
+def _missing(headers: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+    names = {name for name, _ in headers}
+    return [pair for pair in _DEFAULT_HEADERS.items() if pair[0] not in names]
+
+
+def _check_head(scope: Scope) -> None:
+    """Refuse, whatever the path. Raises HttpError."""
+    headers = scope["headers"]
+    if len(headers) > _MAX_HEADERS:
+        raise bad_request(431, "headers", f"more than {_MAX_HEADERS}, the limit")
+    names = {name for name, _ in headers}
+    if b"transfer-encoding" in names:
+        # Another server on the way may take the other for the end of the body (RFC 9112, 6.1).
+        close = [("connection", "close")]
+        if b"content-length" in names:
+            raise bad_request(400, "transfer-encoding", "there is a content-length too", close)
+        if scope["http_version"] == "1.0":
+            raise bad_request(400, "transfer-encoding", "is not in HTTP/1.0", close)
+
+
+def _call_routes(
+    servicer: object, tracker: CallTracker, transfers: Transfers
+) -> Iterator[BaseRoute]:
     """A route for each method, as its annotation in the contract says (google/api/http.proto)."""
     service: ServiceDescriptor = descriptor_pool.Default().FindServiceByName(tracker.parser.service)
     parser = JsonRequestParser(tracker.parser)
@@ -110,8 +132,7 @@ def _call_routes(servicer: object, tracker: CallTracker, limits: HttpLimits) -> 
             has_body=has_body,
             tracker=tracker,
             parser=parser,
-            max_body_bytes=_BODY_FACTOR * tracker.max_message_bytes,
-            body_seconds=limits.body_seconds,
+            transfers=transfers,
         )
         yield Route(path, endpoint, methods=[verb])
 
@@ -143,5 +164,5 @@ async def _answer_http_exception(request: Request, exc: Exception) -> Response:
     else:
         message = f"there is no path {path}; see google.api.http in translation.proto"
     error = HttpError(exc.status_code, message, grpc.StatusCode.NOT_FOUND)
-    body = answers.to_json(error.status)
+    body = to_json(error.status)
     return Response(body, exc.status_code, dict(exc.headers or {}), media_type=answers.JSON)

@@ -12,12 +12,19 @@ from google.rpc import status_pb2
 from starlette.types import Receive, Scope, Send
 
 from dragoman.conversions import REQUEST_ID
+from service.api.call_context import host_of
 from service.api.call_tracker import CallTracker, RunningCall
 from service.api.http import answers
 from service.api.http.answers import HttpError, bad_request
 from service.api.http.http_context import HttpContext
 from service.api.http.request_json import JsonRequestParser
-from service.errors import DeadlineExceededError, InvalidArgumentError, RequestCancelledError
+from service.api.http.transfers import Transfers
+from service.errors import (
+    DeadlineExceededError,
+    InvalidArgumentError,
+    RequestCancelledError,
+    ResourceExhaustedError,
+)
 
 _GONE = "the client disconnected"
 
@@ -33,8 +40,7 @@ class CallEndpoint:
         has_body: whether the request is the body; otherwise, it is the parameters of the path.
         tracker: of all calls.
         parser: of JSON requests.
-        max_body_bytes: limit of a body.
-        body_seconds: the time that a body has to arrive.
+        transfers: of all connections.
     """
 
     def __init__(
@@ -46,8 +52,7 @@ class CallEndpoint:
         has_body: bool,
         tracker: CallTracker,
         parser: JsonRequestParser,
-        max_body_bytes: int,
-        body_seconds: float,
+        transfers: Transfers,
     ) -> None:
         self._method = method
         self._behaviour = behaviour
@@ -55,21 +60,20 @@ class CallEndpoint:
         self._has_body = has_body
         self._tracker = tracker
         self._parser = parser
-        self._max_body_bytes = max_body_bytes
-        self._body_seconds = body_seconds
+        self._transfers = transfers
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
         try:
             context = HttpContext(scope)
-            num_bytes = self._checked_length(scope, context)
+            self._check_head(scope, context)
         except HttpError as error:
             await answers.send_http_error(send, error)
             return
-        running = RunningCall(self._tracker, self._method, context, num_bytes)
-        client = _Client(receive)
+        running = RunningCall(self._tracker, self._method, context)
+        client = _Client(scope, receive, host_of(context.peer()))
         stream = _EventStream(send, running.request_id)
-        answer: bytes | None = None
+        is_begun = False
         with running:
             async with _deadline(context):
                 request = await self._request(running, scope, client)
@@ -77,21 +81,26 @@ class CallEndpoint:
                     if self._streams:
                         await self._stream(request, context, stream)
                     else:
-                        answer = await answers.encoded(await self._behaviour(request, context))
-        if running.status is not None and not stream.is_open:
-            await answers.send_call_error(send, running, client.http_status)
-        elif answer is not None:
-            await answers.send_answer(send, answer, running.request_id)
-        else:
+                        async with self._transfers.encoded(
+                            await self._behaviour(request, context), client.host
+                        ) as body:
+                            is_begun = True
+                            async with self._transfers.least_rate(len(body)):
+                                await answers.send_answer(send, body, running.request_id)
+        if self._streams and (running.status is None or stream.is_open):
             await stream.close(running.status)
+        elif running.status is not None and not is_begun:
+            await answers.send_call_error(send, running, client.http_status)
+        elif running.status is not None:
+            await client.abort()
 
     async def _stream(self, request: Message, context: HttpContext, stream: _EventStream) -> None:
         async with contextlib.aclosing(self._behaviour(request, context)) as events:
             async for event in events:
                 await stream.send(event)
 
-    def _checked_length(self, scope: Scope, context: HttpContext) -> int:
-        """The bytes that the body takes of the quota: its length or, if unknown, the limit.
+    def _check_head(self, scope: Scope, context: HttpContext) -> None:
+        """Refuse what can be refused without the body.
 
         Raises:
             HttpError: a parameter, a body that is too long, or one that is not JSON.
@@ -101,66 +110,100 @@ class CallEndpoint:
             raise bad_request(400, name, "this path takes no parameters")
         headers = context.headers
         if not self._has_body:
-            return 0
+            return
         kind = headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind != answers.JSON:
             # Browsers send other types across origins without asking first.
             raise bad_request(415, "content-type", f"must be {answers.JSON}")
         if headers.get("content-encoding", "identity") != "identity":
             raise bad_request(415, "content-encoding", "not supported")
-        length = headers.get("content-length")
-        num_bytes = self._max_body_bytes if length is None else int(length)
-        if num_bytes > self._max_body_bytes:
-            raise bad_request(413, "body", f"more than {self._max_body_bytes:,} bytes, the limit")
-        return num_bytes
+        max_bytes = self._transfers.max_body_bytes
+        if int(headers.get("content-length", 0)) > max_bytes:
+            raise bad_request(413, "body", f"more than {max_bytes:,} bytes, the limit")
 
     async def _request(self, running: RunningCall, scope: Scope, client: _Client) -> Message:
         """The request, once the call is within the quotas."""
-        running.check_quotas()
         if not self._has_body:
+            running.take_quotas(0)
             return self._tracker.parser.new(self._method, **scope.get("path_params", {}))
-        data = await client.body(self._max_body_bytes, self._body_seconds)
-        return self._parser.parse(self._method, data)
+        async with client.body(self._transfers) as data:
+            running.take_quotas(len(data))
+            return self._parser.parse(self._method, data)
 
 
 class _Client:
     """The other side of one request.
 
+    Args:
+        scope: of ASGI.
+        receive: likewise.
+        host: its address.
+
     Attributes:
+        host: as given.
         http_status: for an error of the body that has no gRPC code of its own; else None.
     """
 
-    def __init__(self, receive: Receive) -> None:
+    def __init__(self, scope: Scope, receive: Receive, host: str) -> None:
+        self.host = host
         self.http_status: int | None = None
         self._receive = receive
+        self._abort: Callable[[], None] = scope["state"]["abort"]
 
-    async def body(self, max_bytes: int, seconds: float) -> bytes:
-        """Read the body.
+    async def abort(self) -> None:
+        """Close the connection within an answer, which tells the client that it is not whole."""
+        self._abort()
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+
+    @contextlib.asynccontextmanager
+    async def body(self, transfers: Transfers) -> AsyncIterator[bytes]:
+        """Read the body. Its bytes are in the quota of unfinished ones until the block ends.
 
         Raises:
             InvalidArgumentError: it is too long.
+            ResourceExhaustedError: too many bytes of unfinished bodies are held.
             DeadlineExceededError: it did not arrive in time.
             RequestCancelledError: the client disconnected.
         """
-        body = bytearray()
-        has_more = True
+        held = bytearray()
+        seconds = transfers.limits.body_seconds
+        num_taken = 0
         try:
             async with asyncio.timeout(seconds):
-                while has_more:
-                    message = await self._receive()
-                    if message["type"] == "http.disconnect":
-                        raise RequestCancelledError(_GONE)
-                    body += message["body"]
-                    has_more = message["more_body"]
-                    if len(body) > max_bytes:
+                async for piece in self._pieces():
+                    if not transfers.arriving.take(len(piece), self.host):
+                        raise ResourceExhaustedError(
+                            f"bodies that have not arrived as a whole have "
+                            f"{transfers.arriving.num_taken:,} bytes of at most "
+                            f"{transfers.arriving.capacity:,}; this address may not send more now",
+                            reason="bodies",
+                        )
+                    num_taken += len(piece)
+                    held += piece
+                    if len(held) > transfers.max_body_bytes:
                         self.http_status = 413
-                        raise InvalidArgumentError("body", f"more than {max_bytes:,} bytes")
+                        raise InvalidArgumentError(
+                            "body", f"more than {transfers.max_body_bytes:,} bytes, the limit"
+                        )
+            yield bytes(held)
         except TimeoutError:
             self.http_status = 408
             raise DeadlineExceededError(
                 f"the body did not arrive within {seconds:g} seconds"
             ) from None
-        return bytes(body)
+        finally:
+            transfers.arriving.release(num_taken, self.host)
+
+    async def _pieces(self) -> AsyncIterator[bytes]:
+        """Of the body, as they arrive. Raises RequestCancelledError."""
+        has_more = True
+        while has_more:
+            message = await self._receive()
+            if message["type"] == "http.disconnect":
+                raise RequestCancelledError(_GONE)
+            yield message["body"]
+            has_more = message["more_body"]
 
     @contextlib.asynccontextmanager
     async def watched(self) -> AsyncIterator[None]:

@@ -35,7 +35,10 @@ class HttpContext:
         self.headers = dict(reversed(pairs))
         host, port = scope.get("client") or ("", 0)
         # As gRPC writes it, so that a client is the same over both.
-        self._peer = f"ipv6:{quote(f'[{host}]')}:{port}" if ":" in host else f"ipv4:{host}:{port}"
+        is_ipv6 = ":" in host
+        self._peer = (
+            f"ipv6:{quote(f'[{host}]', safe=':')}:{port}" if is_ipv6 else f"ipv4:{host}:{port}"
+        )
         self._deadline = time.monotonic() + self._timeout_seconds()
 
     def invocation_metadata(self) -> list[tuple[str, str]]:

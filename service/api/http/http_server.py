@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import h11
 from uvicorn.config import Config
@@ -19,13 +19,17 @@ from uvicorn.server import ServerState
 from service import descriptors
 from service.api.call_context import host_of
 from service.api.call_tracker import CallTracker
-from service.api.http.app import HttpApp, HttpLimits
+from service.api.http.allowed_hosts import AllowedHosts
+from service.api.http.app import HttpApp
+from service.api.http.transfers import HttpLimits
 from service.engine.quota import Quota
 from service.errors import StartupError
 
 MAX_CONNECTIONS = 1024
 """Connections at a time; further ones are closed at once, as they are on gRPC's port."""
 _LAST_SECONDS = 1.0
+# That are kept of the next requests while one is answered.
+_MAX_AHEAD_BYTES = 64 * 1024
 _SHARE = 4  # of the descriptors that there are for connections
 _BAD_REQUEST = (
     b'{"code":3,"message":"not an HTTP/1.1 request, or its headers are too long","details":[]}'
@@ -85,10 +89,12 @@ class HttpServer:
         port: int,
         limits: HttpLimits | None = None,
         max_connections: int = MAX_CONNECTIONS,
+        allowed_hosts: Sequence[str] = (),
     ) -> HttpServer:
         """A server of the page, and of the calls that `servicer` answers."""
         limits = limits or HttpLimits()
-        app = HttpApp(servicer, tracker, why_not_ready, limits)
+        hosts = AllowedHosts(host, allowed_hosts)
+        app = HttpApp(servicer, tracker, why_not_ready, limits, hosts)
         return cls(app, host, port, limits, max_connections)
 
     @property
@@ -132,6 +138,7 @@ class HttpServer:
         self._stop_listening()
         for connection in list(self._state.connections):
             connection.transport.abort()
+        self._app.close()
         if self._state.tasks:
             await asyncio.wait(self._state.tasks, timeout=_LAST_SECONDS)
 
@@ -155,6 +162,7 @@ class _Connection(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin, if this host may have another connection."""
         super().connection_made(transport)
+        self.app_state = {"abort": transport.abort}  # for answers that can't be ended otherwise
         transport.set_write_buffer_limits(high=2**16)
         host = host_of(f"ipv:{self.client[0]}:" if self.client else "")
         if not self._quota.take(1, host):
@@ -176,8 +184,20 @@ class _Connection(H11Protocol):
         """Read, within the time for a request's headers."""
         super().data_received(data)
         cycle: RequestResponseCycle | None = self.cycle
+        num_ahead = len(self.conn.trailing_data[0])
         if cycle is not None and not cycle.response_complete:
             self._keep("head")
+            # uvicorn stops to read where the next request begins. Then it would not notice that
+            # the client is gone, and the call would go on.
+            if self.conn.their_state is h11.DONE and num_ahead <= _MAX_AHEAD_BYTES:
+                self.flow.resume_reading()
+        elif cycle is not None and self.conn.their_state is h11.IDLE and not num_ahead:
+            # The end of a body that was answered before it had arrived.
+            self._keep("head")
+            self._unset_keepalive_if_required()
+            self.timeout_keep_alive_task = self.loop.call_later(
+                self.timeout_keep_alive, self.timeout_keep_alive_handler
+            )
         elif "head" not in self._timers and not self.transport.is_closing():
             self._abort_in("head", self._limits.head_seconds)
 

@@ -24,6 +24,10 @@ _MAX_VALUES_AN_ENTRY = 8
 _MAX_SHOWN = 300
 # A string, or one of the characters that make lists and objects.
 _TOKEN = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"?|[\[\]{},]', re.DOTALL)
+# The escape of half a pair of UTF-16, which is no character without the other half.
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
+# That protobuf's parser raises for some values, beside its own.
+_OTHER_ERRORS = (ValueError, TypeError, AttributeError, OverflowError)
 _FAILED = re.compile(r"Failed to parse (\w+) field: ")
 
 
@@ -48,23 +52,26 @@ class JsonRequestParser:
                 many entries; names the field.
         """
         fields = self._loaded(data) if data.strip() else {}
+        if _SURROGATE.search(data):
+            _check_unicode(fields, "")
         message = self._parser.new(method)
         if not isinstance(fields, dict):
             raise UndecodableError("body", f"must be a JSON object, not {_kind(fields)}")
         self._check_fields(fields, message.DESCRIPTOR, "")
         try:
             json_format.ParseDict(fields, message)
-        except json_format.ParseError as exc:
+        except (json_format.ParseError, *_OTHER_ERRORS) as exc:
             raise _bad_field(str(exc)) from exc
         return message
 
     def _loaded(self, data: bytes) -> Any:
         self._check_size(data)
         try:
-            return json.loads(data, object_pairs_hook=_without_duplicates)
+            # Decoded here: from bytes, `json` would take UTF-16 and UTF-32 too.
+            return json.loads(data.decode("utf-8-sig"), object_pairs_hook=without_duplicates)
         except UnicodeDecodeError as exc:
             raise UndecodableError("body", f"not UTF-8: {exc.reason} at byte {exc.start}") from exc
-        except ValueError as exc:
+        except (ValueError, RecursionError) as exc:
             raise UndecodableError("body", f"not JSON: {exc}"[:_MAX_SHOWN]) from exc
 
     def _check_size(self, data: bytes) -> None:
@@ -92,7 +99,7 @@ class JsonRequestParser:
         by_name = {name: field for field in kind.fields for name in (field.name, field.json_name)}
         for name, value in fields.items():
             field = by_name.get(name)
-            path = prefix + name[:_MAX_SHOWN]
+            path = prefix + _shown(name)
             if field is None:
                 known = ", ".join(sorted(each.name for each in kind.fields))
                 raise InvalidArgumentError(path, f"no such field in {kind.name}, which has {known}")
@@ -111,13 +118,43 @@ class JsonRequestParser:
                     self._check_fields(value, field.message_type, f"{path}[{index}].")
 
 
-def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A JSON object. Raises InvalidArgumentError for the first name that is there twice."""
     fields = dict(pairs)
     if len(fields) < len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
-        raise InvalidArgumentError(twice[:_MAX_SHOWN], "given twice")
+        seen: set[str] = set()
+        for name, _ in pairs:
+            if name in seen:
+                raise InvalidArgumentError(_shown(name), "given twice")
+            seen.add(name)
     return fields
+
+
+def _check_unicode(value: Any, path: str) -> None:
+    """Refuse strings and names that can't be written in UTF-8, which messages can't hold."""
+    if isinstance(value, dict):
+        for name, inner in value.items():
+            inner_path = f"{path}.{_shown(name)}".removeprefix(".")
+            _check_unicode(name, inner_path)
+            _check_unicode(inner, inner_path)
+    elif isinstance(value, list):
+        for inner in value:
+            _check_unicode(inner, path)
+    elif isinstance(value, str) and not _is_unicode(value):
+        raise InvalidArgumentError(path or "body", "has half of a surrogate pair")
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _shown(name: str) -> str:
+    """A name for an error."""
+    return name[:_MAX_SHOWN].encode(errors="backslashreplace").decode()
 
 
 def _bad_field(message: str) -> InvalidArgumentError:

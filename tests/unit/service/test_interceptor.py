@@ -19,7 +19,7 @@ from dragoman.client import AsyncClient, TranslationBatch, TranslationError
 from dragoman.v1 import translation_pb2 as pb
 from dragoman.v1 import translation_pb2_grpc
 from service import errors
-from service.api.call_tracker import CallTracker
+from service.api.call_tracker import CallTracker, RunningCall
 from service.api.interceptor import Interceptor
 from service.api.request_parsing import RequestParser
 from service.observability.logs import JsonFormatter
@@ -116,6 +116,39 @@ async def serving(max_calls: int, max_message_bytes: int = 10**6) -> AsyncIterat
 async def setup() -> AsyncIterator[Setup]:
     async with serving(max_calls=4) as made:
         yield made
+
+
+async def test_an_error_that_has_no_status_leaks_nothing() -> None:
+    class Unprintable(errors.NotFoundError):
+        def __str__(self) -> str:
+            raise UnicodeEncodeError("utf-8", "\ud800", 0, 1, "surrogates not allowed")
+
+    tracker = CallTracker(ServerMetrics(), RequestParser(SERVICE, {}), 4)
+    for _ in range(5):
+        running = RunningCall(tracker, "Translate", _NoContext())
+        with pytest.raises(UnicodeEncodeError):
+            _fail(running, tracker.bytes.capacity // 2, Unprintable(""))
+    assert (tracker.calls.num_taken, tracker.bytes.num_taken) == (0, 0)
+    count = tracker.metrics.registry.get_sample_value
+    assert count("dragoman_requests_total", {"method": "Translate", "code": "NOT_FOUND"}) == 5
+    assert count("dragoman_requests_in_flight", {"method": "Translate"}) == 0
+
+
+def _fail(running: RunningCall, num_bytes: int, error: Exception) -> None:
+    with running:
+        running.take_quotas(num_bytes)
+        raise error
+
+
+class _NoContext:
+    def invocation_metadata(self) -> None:
+        return None
+
+    def peer(self) -> str:
+        return "ipv4:127.0.0.1:1"
+
+    def time_remaining(self) -> None:
+        return None
 
 
 def raising(error: Exception) -> Behaviour:

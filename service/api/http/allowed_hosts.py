@@ -1,0 +1,78 @@
+"""The names that a server is asked by: a check against pages of other sites.
+
+A site can let its own name resolve to 127.0.0.1 (DNS rebinding). Then browsers take what listens
+there for a part of that site, which may read all answers; only the header `Host` tells.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Mapping, Sequence
+
+import grpc
+
+from service.api.http.answers import HttpError
+
+_LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
+
+
+class AllowedHosts:
+    """The hosts that requests may name, with any port.
+
+    Args:
+        http_host: the address that the server listens on. If it is one of loopback, requests may
+            name that and loopback's usual names; otherwise any, unless there are further names.
+        further: names of proxies' public addresses.
+    """
+
+    def __init__(self, http_host: str, further: Sequence[str] = ()) -> None:
+        self._further = {_name(host) for host in further}
+        own = {*_LOOPBACK, _bracketed(http_host.lower())}
+        is_closed = bool(further) or _is_loopback(http_host)
+        self._names = own | self._further if is_closed else None
+
+    def check(self, headers: Mapping[bytes, bytes]) -> None:
+        """Refuse a request that names another host, or comes from a page of another one.
+
+        Args:
+            headers: by names in lower case.
+
+        Raises:
+            HttpError: with status 403.
+        """
+        host = headers.get(b"host", b"").decode("latin-1").lower()
+        if self._names is not None and host and _name(host) not in self._names:
+            raise _refused("host", host)
+        origin = headers.get(b"origin")
+        if origin is None:
+            return
+        place = origin.decode("latin-1").lower().partition("://")[2]
+        if place != host and _name(place) not in self._further:
+            raise _refused("origin", origin.decode("latin-1"))
+
+
+def _refused(header: str, value: str) -> HttpError:
+    message = (
+        f"{header}: {value[:200]!r} is not this server; if it is meant to be asked by this name, "
+        "start it with --http-allowed-hosts"
+    )
+    return HttpError(403, message, grpc.StatusCode.PERMISSION_DENIED)
+
+
+def _name(host: str) -> str:
+    """A host without the port, in lower case."""
+    host = host.lower()
+    return host.partition("]")[0] + "]" if host.startswith("[") else host.partition(":")[0]
+
+
+def _bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
+
+
+def _is_loopback(host: str) -> bool:
+    if host.lower() == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
