@@ -14,8 +14,9 @@ from tests.integration.test_going_away import until_inside
 from tests.page.test_page import echoing, opened, until
 
 if TYPE_CHECKING:
-    from model.bundle import Bundle
     from playwright.async_api import Browser
+
+    from model.bundle import Bundle
 
 pytestmark = pytest.mark.page
 
