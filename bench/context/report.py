@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+NAME = "context"
 _GENDERS = {"m": "er", "f": "sie", "n": "es"}
 
 
-def markdown(summary: Mapping[str, Any]) -> str:
+def render(summary: Mapping[str, Any]) -> str:
     """The tables of a summary of `bench.context.run`."""
     lines = ["# Translating with the sentences before", ""]
     for test in summary["documents"]:

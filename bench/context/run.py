@@ -24,7 +24,7 @@ from bench.context.contrastive import Contrast, contrast
 from bench.context.documents import DocumentSet, flat
 from bench.context.methods import ContextMethods, ContextRun
 from bench.context.pronouns import PronounItem, judge, pronoun_items
-from bench.context.report import markdown
+from bench.context.report import NAME, render
 from bench.context.scores import compared
 from dragoman import AsyncClient
 
@@ -62,10 +62,10 @@ def main(
         distances=_numbers(distances),
         languages=(source, target),
     )
-    summary = asyncio.run(_measure(server, plan))
+    summary = {"benchmark": NAME, **asyncio.run(_measure(server, plan))}
     output.mkdir(parents=True, exist_ok=True)
     (output / "summary.json").write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
-    (output / "report.md").write_text(markdown(summary), encoding="utf-8")
+    (output / "report.md").write_text(render(summary), encoding="utf-8")
     typer.echo(f"{output / 'report.md'}")
 
 

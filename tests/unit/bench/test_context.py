@@ -20,7 +20,7 @@ from bench.context.pronouns import (
     pronoun_gender,
     pronoun_items,
 )
-from bench.context.report import markdown
+from bench.context.report import render
 from dragoman import AsyncClient, FinishReason, PairScore, ScoreBatch, Search, Translation
 from dragoman.client import TranslationBatch
 
@@ -182,7 +182,7 @@ def test_the_report_shows_every_table() -> None:
         "num_steps": 20,
         "num_fallbacks": 0,
     }
-    text = markdown(
+    text = render(
         {
             "documents": [
                 {"name": "t", "num_documents": 1, "num_sentences": 2, "runs": {"alone": run}}

@@ -100,6 +100,7 @@ def test_metadata_says_what_the_project_file_says(wheel: zipfile.Path) -> None:
         "gpu",
         "evaluate",
         "bench",
+        "page",
         "peers",
         "pictures",
         "tokenizers",
