@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from export.bundle_writer import ExportOptions, write_bundle
 from model.tokenizer import Tokenizer
+from tests.factories import export_source, random_model, tiny_config
 from tests.fake_runner import FakeRunner
 from tests.integration.servers import fake_runner, running_bundle
 from tests.integration.test_going_away import until_inside
@@ -123,3 +127,23 @@ async def test_invisible_characters_have_names(browser: Browser, tokenizer: Toke
             *("⟨zero-width joiner⟩", "⟨zero-width space⟩⟨soft hyphen⟩", "⟨U+FE0F⟩"),
             *("a\u200db", "", "</s>"),
         ]
+
+
+async def test_a_model_with_a_beam_and_without_attention_graph(
+    browser: Browser, tmp_path: Path, screenshots: Path
+) -> None:
+    source = export_source(random_model(tiny_config(), 0), tmp_path / "source")
+    path = tmp_path / "bundle"
+    path.mkdir()
+    search = {"beam_size": 3, "length_penalty": 1.0}
+    write_bundle(dataclasses.replace(source, search=search), ExportOptions(), path)
+    manifest = json.loads((path / "bundle.json").read_text(encoding="utf-8"))
+    del manifest["graphs"]["attention"], manifest["sha256"]["attention.onnx"]
+    (path / "bundle.json").write_text(json.dumps(manifest), encoding="utf-8")
+    (path / "attention.onnx").unlink()
+    async with running_bundle(path, http_port=0) as server:
+        url = f"http://127.0.0.1:{server.server.http_port}/"
+        async with opened(browser, url, {"text": "A dog is running."}) as page:
+            await until(page, "#attention-message", "import the model again, or export")
+            await until(page, "#greedy", "with a beam of 3")
+            await page.screenshot(path=screenshots / "beam.png", full_page=True)
