@@ -405,8 +405,9 @@ $("link").addEventListener("click", () => {
   writeFragment(state);
   copy(location.href, "done", "The link has the text and what is chosen here.");
 });
-addEventListener("hashchange", () => {
-  Object.assign(state, readFragment());
+addEventListener("hashchange", (event) => {
+  // Since the event, the page may have written the state before into the URL.
+  Object.assign(state, readFragment(new URL(event.newURL).hash));
   start();
 });
 
