@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cli.exits import describe, fail, fail_without
+from cli.offline_attention import attention_of_bundle, in_options
 from cli.options import DEFAULT_SERVER, Server
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ _KINDS = ("cross", "encoder-self", "decoder-self")
 
 
 def attention(
+    context: typer.Context,
     text: Annotated[str, typer.Argument(metavar="TEXT", help="The text, read in one piece.")],
     server: Server = DEFAULT_SERVER,
     source: Annotated[
@@ -32,9 +34,11 @@ def attention(
         typer.Option(metavar="DIR", help="Use this bundle, without a server.", show_default=False),
     ] = None,
     translation: Annotated[
-        str,
-        typer.Option(metavar="TEXT", help="The translation. Default: the model's own."),
-    ] = "",
+        str | None,
+        typer.Option(
+            metavar="TEXT", help="The translation. Default: the model's own.", show_default=False
+        ),
+    ] = None,
     kind: Annotated[
         str, typer.Option(help="cross, encoder-self or decoder-self: whose attention.")
     ] = "cross",
@@ -67,6 +71,19 @@ def attention(
         fail(f"--kind must be one of {', '.join(_KINDS)}, not {kind!r}", 2)
     if output is not None and output.suffix not in (".svg", ".png"):
         fail(f"--output must end in .svg or .png, not {output.name!r}", 2)
+    if not text.strip():
+        fail("the text is empty", 2)
+    if translation is not None and not translation.strip():
+        fail("--translation is empty: leave it out for the model's own translation", 2)
+    given = context.get_parameter_source("server")
+    if bundle is not None and given is not None and given.name == "COMMANDLINE":
+        fail("--server and --bundle exclude each other", 2)
+    if translation is None and (what := _read_differently(text, source)):
+        typer.echo(
+            f"dragoman: {what}: it is read in one piece here, and the translation may differ from "
+            f"that of `dragoman translate`",
+            err=True,
+        )
     options = dict(
         source=source,
         target=target,
@@ -79,11 +96,9 @@ def attention(
     if bundle is not None:
         if model:
             fail("--model is a model of a server: leave it out with --bundle", 2)
-        from cli.offline_attention import attention_of_bundle
-
-        view = attention_of_bundle(bundle, text, translation, **options)
+        view = attention_of_bundle(bundle, text, translation or "", **options)
     else:
-        view = _of_server(server, text, translation, model=model, timeout=timeout, **options)
+        view = _of_server(server, text, translation or "", model=model, timeout=timeout, **options)
     picture = heat_map(view, view.maps[0], words=words)
     if output is None:
         typer.echo(in_blocks(picture, shutil.get_terminal_size().columns))
@@ -101,8 +116,20 @@ def attention(
         output.write_bytes(content)
     except OSError as exc:
         fail(f"{output}: {exc.strerror}")
-    if not translation:
+    if translation is None:
         typer.echo(view.translation)
+    typer.echo(f"{output}: {picture.title}")
+
+
+def _read_differently(text: str, language: str) -> str:
+    """How `dragoman translate` reads the text otherwise; "" if it does not."""
+    from service.translation.segmentation import split_text
+    from service.translation.verbatim import is_translatable
+
+    sentences = [segment.text for segment in split_text(text, language) if segment.text]
+    if not any(is_translatable(sentence, language) for sentence in sentences):
+        return "`dragoman translate` would copy the text"
+    return f"the text has {len(sentences)} sentences" if len(sentences) > 1 else ""
 
 
 def _of_server(server: str, text: str, translation: str, **arguments: Any) -> AttentionView:
@@ -113,6 +140,6 @@ def _of_server(server: str, text: str, translation: str, **arguments: Any) -> At
         with Client(server, timeout=timeout) as client:
             return client.attention(text, translation, **arguments)
     except TranslationError as exc:
-        fail(describe(server, exc))
+        fail(in_options(describe(server, exc)))
     except ValueError as exc:  # a text that is not Unicode
         fail(str(exc))

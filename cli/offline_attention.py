@@ -40,9 +40,16 @@ def attention_of_bundle(path: Path, text: str, translation: str, **options: Any)
     except DirectionError as exc:
         fail(f"--{'from' if exc.side == 'source' else 'to'}: {exc}")
     except (BundleError, TokenizerError, DragomanError, ValueError) as exc:
-        fail(str(exc))
+        fail(in_options(str(exc)))
     assert isinstance(response, pb.AttentionResponse)
     return conversions.attention_view(response, (), text)
+
+
+def in_options(message: str) -> str:
+    """An error of the contract's fields, in the command's options."""
+    for field, option in (("layers", "--layer"), ("heads", "--head"), ("kinds", "--kind")):
+        message = message.replace(f"options.{field}:", f"{option}:")
+    return message
 
 
 async def _answered(bundle: Bundle, request: pb.AttentionRequest) -> pb.AttentionResponse:

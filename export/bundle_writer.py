@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -35,6 +36,8 @@ from model.config import AlignmentHead, ModelConfig, default_alignment_layer
 from model.directions import Directions
 from model.piece_tokenizer import PieceTokenizer
 from model.tokenizer import TOKENIZER_FILE
+
+_log = logging.getLogger("dragoman.export")
 
 DEFAULT_TOP_K = 8
 ENCODER_FILE = "encoder.onnx"
@@ -164,10 +167,14 @@ def _graphs(
     """Build one graph after another: a large model's graphs need not fit into memory together."""
     config, precision, resident = source.config, options.precision, options.is_resident
     weights = Weights(source.arrays, config, shared)
+    _log.info("writing %s", ENCODER_FILE)
     yield ENCODER_FILE, build_encoder(config, weights, precision, resident=resident)
+    _log.info("writing %s", DECODER_STEP_FILE)
     yield DECODER_STEP_FILE, build_decoder_step(config, weights, precision, resident=resident)
     layer, head = _alignment(source, options)
+    _log.info("writing %s", SCORING_FILE)
     yield SCORING_FILE, build_scoring(config, weights, precision, layer, head)
+    _log.info("writing %s", ATTENTION_FILE)
     yield ATTENTION_FILE, build_attention(config, weights, precision)
     if resident:
         dtype = "float16" if precision == "fp16" else "float32"

@@ -86,6 +86,7 @@ def import_directory(
     options.check()
     check_output(output)
     _check_languages(languages)
+    _log.info("reading the configuration and the vocabularies")
     directory = _read_directory(path)
     family = family_of(directory)
     vocabularies = read_all_vocabularies(directory)
@@ -102,14 +103,19 @@ def import_directory(
     num_start = len(tokenizer.target.start_ids)
     search = default_search(directory, num_start)
     check_default_search(directory, search, config, num_start)
-    _log.info("reading the weights: %s", family.name)
+    _log.info("reading and converting the weights: %s", family.name)
     model = read_model(directory, config)
     sentences = sentences or SENTENCES
     agreement = None
     if can_compare() and not isinstance(directory, MarianDirectory):
         _log.info("comparing the network with that of transformers")
         agreement = compare_with_transformers(
-            path, model, tokenizer, sentences, vocabularies.language_ids
+            path,
+            model,
+            tokenizer,
+            sentences,
+            vocabularies.language_ids,
+            on_progress=on_progress,
         )
     provenance: dict[str, Any] = {
         "imported_from": {"architecture": family.name, "directory": path.resolve().name}

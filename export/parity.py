@@ -10,6 +10,7 @@ translation. The scoring graph must give the checkpoint's log-probabilities and 
 from __future__ import annotations
 
 import dataclasses
+import logging
 from collections.abc import Callable, Sequence
 
 from export.errors import ExportError
@@ -29,6 +30,8 @@ from model.evaluation import choose_search_threads
 from model.transformer import Transformer
 
 __all__ = ["SENTENCES", "TOLERANCES", "OnProgress", "ParityReport", "Tolerance", "check_parity"]
+
+_log = logging.getLogger("dragoman.parity")
 
 OnProgress = Callable[[str, int, int], None]
 
@@ -78,6 +81,8 @@ def check_parity(
     sources = [
         (*ids[:longest], bundle.config.eos_id) for ids in tokenizer.encode_batch(list(sentences))
     ]
+    if not threads:
+        _log.info("choosing the number of threads")
     threads = choose_search_threads(model, sources, threads)
 
     def counter(stage: str) -> Callable[[int], None]:
@@ -112,6 +117,7 @@ def check_parity(
     except ExportError:
         if bundle.precision != "int8" or tolerance is not None:
             raise
+        _log.info("measuring what rounding the weights changes")
         rounding = rounding_differences(model, batches, bundle.top_k)
         if not rounding.is_bearable:
             raise

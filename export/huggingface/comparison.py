@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -51,6 +51,8 @@ def compare_with_transformers(
     tokenizer: PieceTokenizer,
     sentences: Sequence[str],
     language_ids: Mapping[str, int] = MappingProxyType({}),
+    *,
+    on_progress: Callable[[str, int, int], None] | None = None,
 ) -> TransformersComparison:
     """Run both networks on real text, stage by stage.
 
@@ -60,6 +62,7 @@ def compare_with_transformers(
         tokenizer: ours.
         sentences: in the source language.
         language_ids: the tokens of languages, by what the model calls these.
+        on_progress: called with the stage, the number of finished sentences and of all sentences.
 
     Raises:
         ExportError: they differ; says in which stage that began.
@@ -83,7 +86,9 @@ def compare_with_transformers(
     if hasattr(their_tokenizer, "src_lang"):
         their_tokenizer.src_lang, opening = opening.strip("_"), ""
     largest, start_ids = 0.0, tokenizer.target.start_ids
-    for sentence in sentences:
+    for done, sentence in enumerate(sentences):
+        if on_progress is not None:
+            on_progress("comparing with transformers", done, len(sentences))
         ids = [*tokenizer.encode(sentence), tokenizer.eos_id]
         expected = list(their_tokenizer(opening + sentence)["input_ids"])
         if ids != expected:
@@ -93,6 +98,8 @@ def compare_with_transformers(
             )
         cut = [*ids[:-1][: model.config.num_source_positions - 1], tokenizer.eos_id]
         largest = max(largest, _compare(model, theirs, cut, start_ids, sentence))
+    if on_progress is not None:
+        on_progress("comparing with transformers", len(sentences), len(sentences))
     return TransformersComparison(transformers.__version__, len(sentences), largest)
 
 

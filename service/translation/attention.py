@@ -225,6 +225,8 @@ class AttentionExtractor:
     ) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """The tokens of both sides, EOS included."""
         names, texts = ("source_text", "translated_text"), (source_text, translation)
+        if not source_text.strip():
+            raise InvalidArgumentError("source_text", "is blank: the text is empty")
         await self._preparer.check_lengths(self._limits, "source_text", names, texts, client)
         sides: list[tuple[int, ...]] = []
         limits = self._engine.limits

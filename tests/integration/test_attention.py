@@ -113,6 +113,7 @@ async def test_what_is_refused_is_named(server: Running) -> None:
     client = server.client
     for arguments, message in (
         (("", TRANSLATION), "source_text: is blank"),
+        ((" ",), "source_text: is blank: the text is empty"),
         (("w " * 260,), "source_text: 520 characters, the limit is 500"),
         (("w" * 200,), r"source_text: \d+ tokens, .* limit is"),
         (("a", "w" * 200), r"translated_text: \d+ tokens, .* limit is"),
@@ -206,8 +207,9 @@ async def test_the_command_draws_with_a_server_and_with_a_bundle(
     for place in (("--server", server.address), ("--bundle", bundle_path)):
         file = tmp_path / f"{place[0]}.svg"
         arguments = ("--layer", "1", "--head", "0", "--output", file)
-        status, _, errors = await run(TEXT, *arguments, *place)
+        status, lines, errors = await run(TEXT, *arguments, *place)
         assert (status, errors) == (0, "")
+        assert lines[-2:] == [f"{file}: cross attention, layer 1, head 0", ""]
         drawings.append(file.read_text(encoding="utf-8"))
     assert drawings[0] == drawings[1]
     assert "cross attention, layer 1, head 0" in drawings[0]
@@ -223,7 +225,7 @@ async def test_the_command_draws_blocks_or_says_what_is_wrong(
     first = {line.split()[0] for line in lines if line.strip()}
     assert {"Hund", "rennt", "</s>", "rows:"} <= first
     status, _, errors = await run(*pair, "--layer", "7")
-    message = "options.layers: there is no layer of CROSS 7: they are 0 to 1"
+    message = "--layer: there is no layer of CROSS 7: they are 0 to 1"
     assert status == 1
     assert errors == f"dragoman: {server.address}: INVALID_ARGUMENT: {message}\n"
 

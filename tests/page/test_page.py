@@ -140,7 +140,7 @@ async def _check_heads(page: Page) -> None:
     num_layers = await page.locator("#layer option").count() - 1  # without the mean
     num_heads = await page.locator("#head option").count() - 1
     assert await page.locator("#heads button").count() == num_layers * num_heads > 1
-    await page.get_by_role("button", name="Layer 2, head 3").click()
+    await page.get_by_role("button", name="Layer 1, head 2").click()
     await page.wait_for_selector('#heads button[aria-pressed="true"]')
     assert "layer=1" in page.url
     assert "head=2" in page.url

@@ -331,3 +331,27 @@ def test_languages_of_a_tokenizer_json(tmp_path: Path, family: str) -> None:
         expected = theirs(SENTENCES[0])["input_ids"]
         assert [*ours.encode(SENTENCES[0]), ours.eos_id] == expected
         assert ours.target.start_ids == start_ids
+
+
+def test_each_stage_is_named_when_it_begins(
+    model: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    named: list[str] = []
+
+    def show(stage: str, done: int, _: int) -> None:
+        if not done:
+            named.append(stage)
+
+    import_directory(model, tmp_path / "out", ExportOptions("fp32"), ["en", "de"], on_progress=show)
+    stages = ("reading", "comparing", "writing", "choosing")
+    lines = [line for line in caplog.messages if line.startswith(stages)]
+    assert lines[:4] == [
+        "reading the configuration and the vocabularies",
+        "reading and converting the weights: MarianMT",
+        "comparing the network with that of transformers",
+        "writing the graphs in fp32",
+    ]
+    assert lines[4] == "writing encoder.onnx"
+    assert lines[-1] == "choosing the number of threads"
+    assert [named[0], named[-1]] == ["comparing with transformers", "comparing with the bundle"]

@@ -83,7 +83,9 @@ export class Attention {
     const { sourceText, translatedText, ...languages } = this.pair;
     const options = { returnAlignments: "ALIGNMENT_KIND_SOFT" };
     const pairs = [{ sourceText, translatedText }];
-    const answer = await post("/v1/score", { ...languages, pairs, options }, signal);
+    const answer = await post("/v1/score", { ...languages, pairs, options }, signal).catch((other) => {
+      throw other.code === FAILED_PRECONDITION ? error : other; // says what to do for the weights
+    });
     const [score] = answer.scores;
     if (!score.alignment) throw error;
     this.isLimited = true;

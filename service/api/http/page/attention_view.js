@@ -1,6 +1,7 @@
 // The part of the page that shows attention: words, heat map, all heads, table, export.
 
 import { Attention } from "./attention.js";
+import { visible } from "./characters.js";
 import { cellAt, draw, drawScale, drawSmall } from "./heatmap.js";
 import { directionOf, nameOf } from "./languages.js";
 
@@ -29,6 +30,7 @@ export class AttentionView {
     canvas.addEventListener("pointerdown", (event) => this.#point(event));
     canvas.addEventListener("pointerleave", () => this.#mark(NONE));
     canvas.addEventListener("keydown", (event) => this.#move(event));
+    $("heads").addEventListener("keydown", (event) => this.#stepHead(event));
     $("png").addEventListener("click", () => this.#save());
     new ResizeObserver(() => this.#draw()).observe($("attention-view"));
     new IntersectionObserver(([{ isIntersecting }]) => {
@@ -62,7 +64,8 @@ export class AttentionView {
     $("attention-view").hidden = false;
     this.#update();
     $("attention-message").textContent = attention.isLimited
-      ? "This model's bundle has no attention weights. Shown is the average of one layer, which alignments come from."
+      ? "This model's bundle has no attention weights: import the model again, or export its checkpoint again. " +
+        "Shown is the average of one layer, which alignments come from."
       : reason || (this.matrix.isNumbered
         ? `This model attends to ${this.matrix.columns.length} weighted sums of positions, which are numbered.`
         : "");
@@ -110,7 +113,7 @@ export class AttentionView {
     $("kind").value = state.kind;
     $("kind").disabled = attention.isLimited;
     $("unit").value = state.unit;
-    this.matrix = attention.matrix(state, state.unit);
+    this.matrix = named(attention.matrix(state, state.unit));
     this.marked = NONE;
     this.#words();
     this.#heads(layers, heads);
@@ -206,9 +209,7 @@ export class AttentionView {
     event.preventDefault();
     const other = all[next];
     if (!other) return;
-    word.tabIndex = -1;
-    other.tabIndex = 0;
-    other.focus();
+    focusOn(other, word);
   }
 
   /** The largest weights of a row or column, as texts and `{ word }`s. */
@@ -282,16 +283,41 @@ export class AttentionView {
   #heads(layers, heads) {
     const grid = $("heads");
     this.small = [];
+    this.numHeads = heads.length;
     $("heads-part").hidden = layers.length * heads.length < 2;
     grid.style.setProperty("--heads", String(heads.length || 1));
     const number = (text) => Object.assign(document.createElement("span"), { textContent: text, ariaHidden: "true" });
-    const cells = [number(""), ...heads.map((head) => number(head + 1))];
+    const cells = [number(""), ...heads.map(number)];
     for (const layer of $("heads-part").hidden ? [] : layers) {
-      cells.push(number(layer + 1), ...heads.map((head) => this.#head(layer, head)));
+      cells.push(number(layer), ...heads.map((head) => this.#head(layer, head)));
     }
     grid.replaceChildren(...cells);
+    const buttons = [...grid.querySelectorAll("button")];
+    const chosen = buttons.find((button) => button.ariaPressed === "true") ?? buttons[0];
+    if (chosen) chosen.tabIndex = 0; // the others by the arrow keys
     $("heads-message").textContent = "";
     this.#loadHeads();
+  }
+
+  /** Move the focus among the small heat maps. */
+  #stepHead(event) {
+    if (!(event.target instanceof HTMLButtonElement)) return;
+    const { numHeads } = this;
+    const all = [...$("heads").querySelectorAll("button")];
+    const at = all.indexOf(event.target);
+    const column = at % numHeads;
+    const moves = {
+      ArrowLeft: column ? -1 : 0,
+      ArrowRight: column < numHeads - 1 ? 1 : 0,
+      ArrowUp: -numHeads,
+      ArrowDown: numHeads,
+      Home: -at,
+      End: all.length - 1 - at,
+    };
+    const other = all[at + moves[event.key]];
+    if (!(event.key in moves)) return;
+    event.preventDefault();
+    if (other) focusOn(other, all[at]);
   }
 
   #head(layer, head) {
@@ -301,14 +327,16 @@ export class AttentionView {
     const button = document.createElement("button");
     const isChosen = String(layer) === state.layer && String(head) === state.head;
     button.type = "button";
-    button.title = `Layer ${layer + 1}, head ${head + 1}`;
+    button.tabIndex = -1;
+    button.title = `Layer ${layer}, head ${head}`;
     button.ariaLabel = button.title;
     button.ariaPressed = String(isChosen);
     button.append(canvas);
     button.addEventListener("click", async () => {
       const chosen = { layer: String(layer), head: String(head) };
       await this.#choose(isChosen ? { layer: "mean", head: "mean" } : chosen);
-      document.querySelector(`#heads [title="${button.title}"]`)?.focus();
+      const again = document.querySelector(`#heads [title="${button.title}"]`);
+      if (again) focusOn(again, document.querySelector('#heads [tabindex="0"]'));
     });
     this.small.push({ canvas, layer, head });
     return button;
@@ -365,6 +393,19 @@ export class AttentionView {
   }
 }
 
+/** Move the one Tab stop of a group, and the focus. */
+function focusOn(other, before) {
+  before.tabIndex = -1;
+  other.tabIndex = 0;
+  other.focus();
+}
+
+/** A matrix whose labels can all be seen. */
+function named(matrix) {
+  const all = (labels) => labels.map((label) => ({ ...label, text: visible(label.text) }));
+  return { ...matrix, rows: all(matrix.rows), columns: all(matrix.columns) };
+}
+
 function plain(parts) {
   return parts.map((part) => part.word ?? part).join("");
 }
@@ -385,7 +426,7 @@ export function percent(share) {
 }
 
 function fill(id, all, name, numbers, state) {
-  const options = numbers.map((number) => new Option(`${name} ${number + 1}`, String(number)));
+  const options = numbers.map((number) => new Option(`${name} ${number}`, String(number)));
   const select = $(id);
   select.replaceChildren(new Option(all, "mean"), ...options);
   if (!numbers.includes(Number(state[id]))) state[id] = "mean";

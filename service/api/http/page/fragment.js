@@ -4,9 +4,9 @@ const DEFAULTS = {
   from: "", to: "", text: "", kind: "cross", layer: "mean", head: "mean", unit: "word", shade: "",
 };
 
-/** The state that the URL has. */
-export function readFragment() {
-  const given = new URLSearchParams(location.hash.slice(1));
+/** The state in the fragment `hash`, by default that of the URL. */
+export function readFragment(hash = location.hash) {
+  const given = new URLSearchParams(hash.slice(1));
   const entries = Object.entries(DEFAULTS).map(([key, value]) => [key, given.get(key) ?? value]);
   return Object.fromEntries(entries);
 }

@@ -10,11 +10,13 @@ const DEBOUNCE_MS = 300;
 const NUM_ALTERNATIVES = 5;
 const MAX_RETRIES = 5;
 const START_SECONDS = 2; // until the next look at a server that starts
+const CARDS = ["sentences-card", "alternatives-card", "attention-card"]; // about the translation
 const DETAILED_CHARACTERS = 5000; // of longer texts, only the translation is shown
 
 const state = readFragment();
 const view = new AttentionView(state, () => writeFragment(state));
 let directions = new Directions([]);
+let models = []; // of ListModels
 let limits = { maxContentCharacters: Infinity, maxRows: NUM_ALTERNATIVES };
 let running = new AbortController(); // what the current text started
 let choosing = new AbortController(); // what the current sentence or alternative started
@@ -25,8 +27,9 @@ let shown = nothing(); // of the translation, once it is complete
 
 async function start() {
   try {
-    const [{ groups }, { models }] = await Promise.all([get("/v1/languages"), get("/v1/models")]);
+    const [{ groups }, listed] = await Promise.all([get("/v1/languages"), get("/v1/models")]);
     directions = new Directions(groups);
+    models = listed.models;
     limits = models[0].limits;
     const origins = models.map((model) => `${model.name} (${model.precision})`);
     $("served").textContent = origins.slice(0, 3).join(", ") + (origins.length > 3 ? " …" : "");
@@ -40,6 +43,7 @@ async function start() {
   $("source").value = state.text;
   $("shade").checked = Boolean(state.shade);
   showLanguages();
+  if (document.activeElement === document.body) $("source").focus({ preventScroll: true });
   changed(0);
 }
 
@@ -59,7 +63,11 @@ function showLanguages() {
   }
   $("from").value = state.from;
   $("to").value = state.to;
-  $("swap").disabled = !directions.has(state.to, state.from);
+  const canSwap = directions.has(state.to, state.from);
+  $("swap").disabled = !canSwap;
+  $("swap").title = canSwap
+    ? "Swap languages"
+    : `No model of this server translates from ${nameOf(state.to)} into ${nameOf(state.from)}`;
   for (const [id, code] of [["source", state.from], ["output", state.to]]) {
     $(id).lang = code;
     $(id).dir = directionOf(code);
@@ -76,6 +84,7 @@ function chooseLanguages(from, to) {
 
 function changed(delay = DEBOUNCE_MS) {
   state.text = $("source").value;
+  if (!directions.sources.length) return; // the message says why
   const length = Array.from(state.text).length;
   const isTooLong = length > limits.maxContentCharacters;
   $("count").textContent = length
@@ -83,23 +92,51 @@ function changed(delay = DEBOUNCE_MS) {
     : "";
   $("clear").hidden = !length;
   shown = nothing();
-  $("details").classList.add("stale"); // until those of the new text are there
+  outdate();
   running.abort(); // the server frees what the call had
   choosing.abort();
   clearTimeout(timer);
   if (isTooLong) {
+    endBusy(...CARDS);
+    $("details").hidden = true;
     say("The text is too long.");
     return;
   }
+  say("");
   timer = setTimeout(translate, delay);
+}
+
+/** Show what is there as that of an older text. */
+function outdate() {
+  const details = $("details");
+  details.style.minHeight = `${details.offsetHeight}px`; // the page does not jump meanwhile
+  for (const id of CARDS) $(id).ariaBusy = "true";
+  $("output").classList.add("stale");
+  $("copy").disabled = true;
+}
+
+/** The cards show what belongs to the text. */
+function endBusy(...cards) {
+  for (const id of cards) $(id).ariaBusy = "false";
+  if (CARDS.every((id) => $(id).ariaBusy !== "true")) $("details").style.minHeight = "";
+}
+
+function clearDetails() {
+  $("sentences-card").hidden = true;
+  $("sentences").replaceChildren();
+  $("alternatives").replaceChildren();
+  $("greedy").hidden = true;
+  view.explain("");
 }
 
 async function translate(numRetries = 0) {
   writeFragment(state);
+  running.abort(); // if it was tried again twice
   running = new AbortController();
   const { signal } = running;
   if (!state.text.trim()) {
     showText("");
+    endBusy(...CARDS);
     $("details").hidden = true;
     $("timing").textContent = "";
     say("");
@@ -108,28 +145,38 @@ async function translate(numRetries = 0) {
   const output = $("output");
   output.ariaBusy = "true"; // a screen reader reads the whole, not each piece
   const started = performance.now();
+  let isComplete = false;
   try {
     let text = "";
     for await (const { delta } of stream("/v1/translate:stream", { content: state.text, ...languages() }, signal)) {
       if (!delta) continue;
+      if (!text) clearDetails();
       text += delta.text;
       showText(text);
     }
     if (!text) showText("");
+    isComplete = true;
     say("");
     $("timing").textContent = `${((performance.now() - started) / 1000).toFixed(2)} s`;
     output.ariaBusy = "false";
     await showDetails(text, signal);
   } catch (error) {
-    if (!signal.aborted) failed(error, numRetries, signal);
+    if (signal.aborted) return; // by a newer text
+    if (!isComplete) {
+      output.classList.add("stale");
+      $("copy").disabled = true;
+    }
+    failed(error, numRetries, signal);
   } finally {
-    output.ariaBusy = "false";
+    if (signal === running.signal) output.ariaBusy = "false";
   }
 }
 
 function failed(error, numRetries, signal) {
   const isBusy = error instanceof ApiError && (error.http === 429 || error.http === 503);
   if (!isBusy || numRetries >= MAX_RETRIES) {
+    endBusy(...CARDS);
+    $("details").hidden = true; // of an older text
     say(error, () => translate());
     return;
   }
@@ -144,6 +191,7 @@ function languages() {
 
 function showText(text) {
   $("output").textContent = text;
+  $("output").classList.remove("stale");
   $("copy").disabled = !text;
 }
 
@@ -170,6 +218,7 @@ function nothing() {
 
 async function showDetails(text, signal) {
   if (text.length > DETAILED_CHARACTERS) {
+    endBusy(...CARDS);
     $("details").hidden = true;
     say("Alternatives and attention are shown for shorter texts.");
     return;
@@ -180,11 +229,28 @@ async function showDetails(text, signal) {
   if (translation.status) throw new ApiError(translation.status.message);
   shown = { sentences: translation.sentences, pivot: answer.pivotLanguageCode, text };
   $("details").hidden = !shown.sentences.length;
-  $("details").classList.remove("stale");
-  if (!shown.sentences.length) return;
+  if (!shown.sentences.length) {
+    endBusy(...CARDS);
+    say(
+      `Copied, not translated: the text has no words in the letters of ${nameOf(state.from)} that a model could ` +
+        "translate (numbers, addresses, code and other scripts are copied).",
+    );
+    return;
+  }
   rate();
   showSentences();
+  showGreedy(answer.model);
+  endBusy("sentences-card");
   await choose(0, signal);
+}
+
+/** Say it where the translation is not the model's best: a stream is greedy. */
+function showGreedy(name) {
+  const beamSize = models.find((model) => model.name === name)?.defaultSearch?.beamSize ?? 1;
+  $("greedy").hidden = beamSize < 2;
+  $("greedy").textContent =
+    "The translation above appears as it is generated, word by word (greedy search); " +
+    `by default, this model searches with a beam of ${beamSize}, and may choose another.`;
 }
 
 /** The translation with the probability of each token as shading. */
@@ -255,13 +321,16 @@ async function choose(place) {
   const sentence = shown.sentences[place];
   const [best] = sentence.hypotheses;
   $("alternatives").replaceChildren();
+  for (const id of ["alternatives-card", "attention-card"]) $(id).ariaBusy = "true";
   try {
     await Promise.all([
       showAttention(sentence.sourceText, best.text, signal),
       showAlternatives(sentence.sourceText, best, signal),
     ]);
   } catch (error) {
-    if (!signal.aborted) say(error, () => choose(place));
+    if (signal.aborted) return;
+    endBusy("alternatives-card", "attention-card");
+    say(error, () => choose(place));
   }
 }
 
@@ -281,10 +350,12 @@ async function showAlternatives(sourceText, best, signal) {
     return radio("alternative", hypothesis.text, hypothesis.text === best.text, state.to, onChoose, score);
   });
   $("alternatives").replaceChildren(...made);
+  endBusy("alternatives-card");
 }
 
 async function chooseAlternative(sourceText, text) {
   try {
+    $("attention-card").ariaBusy = "true";
     await showAttention(sourceText, text, choosing.signal);
   } catch (error) {
     if (error.name !== "AbortError") say(error);
@@ -294,14 +365,16 @@ async function chooseAlternative(sourceText, text) {
 async function showAttention(sourceText, translatedText, signal) {
   if (shown.pivot) {
     view.explain(`Two models translated, through ${nameOf(shown.pivot)}: there is no attention from one text to the other.`);
+    endBusy("attention-card");
     return;
   }
   try {
     await view.show({ sourceText, translatedText, ...languages() }, signal);
   } catch (error) {
-    if (error.name === "AbortError") throw error;
+    if (signal.aborted) throw error;
     view.explain(error.message);
   }
+  if (!signal.aborted) endBusy("attention-card");
 }
 
 // --- events ------------------------------------------------------------------------------------
@@ -332,8 +405,9 @@ $("link").addEventListener("click", () => {
   writeFragment(state);
   copy(location.href, "done", "The link has the text and what is chosen here.");
 });
-addEventListener("hashchange", () => {
-  Object.assign(state, readFragment());
+addEventListener("hashchange", (event) => {
+  // Since the event, the page may have written the state before into the URL.
+  Object.assign(state, readFragment(new URL(event.newURL).hash));
   start();
 });
 
