@@ -154,7 +154,7 @@ def _is_unicode(text: str) -> bool:
 
 def _shown(name: str) -> str:
     """A name for an error."""
-    return name[:_MAX_SHOWN].encode(errors="backslashreplace").decode()
+    return name[:_MAX_SHOWN].encode(errors="backslashreplace").decode() or '""'
 
 
 def _bad_field(message: str) -> InvalidArgumentError:

@@ -94,6 +94,12 @@ def test_half_a_surrogate_pair_is_refused_by_name(fields: Any, field: str) -> No
     assert violation.field_violations[0].field == field
 
 
+def test_an_empty_name_is_shown() -> None:
+    with pytest.raises(InvalidArgumentError) as refused:
+        PARSER.parse("Translate", b'{"options": {"": 1}}')
+    assert refused.value.field == 'options.""'
+
+
 def test_whole_surrogate_pairs_are_characters() -> None:
     message = PARSER.parse("Translate", b'{"contents": ["\\ud83d\\uDE00"]}')
     assert list(message.contents) == ["\U0001f600"]  # type: ignore[attr-defined]
