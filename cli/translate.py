@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import sys
 from collections.abc import AsyncIterator
-from typing import Annotated, Any
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from cli.exits import fail
 from cli.options import DEFAULT_SERVER, Server
+
+if TYPE_CHECKING:
+    from dragoman.client import Glossary
 
 
 def translate(
@@ -63,6 +68,26 @@ def translate(
             show_default=False,
         ),
     ] = None,
+    glossary: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Terms and their translations, with a tab between; several translations that are "
+            "right with | between them.",
+        ),
+    ] = None,
+    glossary_name: Annotated[
+        str, typer.Option(metavar="NAME", help="A glossary that the server has.")
+    ] = "",
+    verbatim: Annotated[
+        bool,
+        typer.Option(
+            help="Keep placeholders, URLs, numbers and the like, or leave them to the model."
+        ),
+    ] = True,
+    adapt_case: Annotated[
+        bool, typer.Option(help="Translate CAPITALS and Title Case in another letter case.")
+    ] = True,
     timeout: Annotated[float, typer.Option(help="Seconds for a call.", min=0.001)] = 60,
 ) -> None:
     """Translate texts, or standard input line by line.
@@ -74,7 +99,7 @@ def translate(
     choice.
     """
     from cli.line_calls import run_lines
-    from dragoman.client import Search
+    from dragoman.client import Search, Verbatim
 
     if stream and n_best is not None:
         fail("--n-best: a stream has only one translation")
@@ -95,8 +120,23 @@ def translate(
         search=Search(beam_size=beam_size, length_penalty=length_penalty),
         num_hypotheses=n_best,
         allow_pivot=allow_pivot,
+        glossary=_glossary(glossary, glossary_name),
+        verbatim=None if verbatim else Verbatim.none(),
+        adapt_letter_case=None if adapt_case else False,
     )
     run_lines(_run(arguments, texts or [], stream))
+
+
+def _glossary(path: Path | None, name: str) -> Glossary | None:
+    """The glossary of the options; fails if it can't be read."""
+    from dragoman.client import Glossary
+
+    if path is None:
+        return Glossary(name=name) if name else None
+    try:
+        return replace(Glossary.read(path), name=name)
+    except (OSError, ValueError) as exc:
+        fail(f"--glossary: {exc}")
 
 
 async def _run(arguments: dict[str, Any], texts: list[str], stream: bool) -> int:

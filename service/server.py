@@ -32,6 +32,8 @@ from service.lifecycle.opening import in_thread
 from service.lifecycle.reloads import Reloads
 from service.observability.metrics import ServerMetrics
 from service.settings import Settings
+from service.text.glossary import MAX_ENTRIES
+from service.text.glossary_files import GlossaryFiles
 
 # While draining: calls are accepted until none has arrived for this long, within a bound.
 _QUIET_SECONDS = 0.25
@@ -82,11 +84,13 @@ class Server:
         self._endpoint: HttpEndpoint | None = None
         self._health = HealthService((SERVICE,), _MAX_WATCHES)
         self._reflection = Reflection((SERVICE, _HEALTH_SERVICE), _MAX_REFLECTIONS)
-        self._servicer = TranslationServicer(metrics)
+        glossaries = GlossaryFiles.of(settings.glossary, settings.glossary_dir)
+        self._servicer = TranslationServicer(metrics, glossaries)
         max_entries = {
             "contents": settings.max_texts,
             "pairs": settings.max_texts,
             "suppressed_tokens": MAX_SUPPRESSED,
+            "entries": MAX_ENTRIES,
         }
         self._tracker = CallTracker(
             metrics,

@@ -87,6 +87,16 @@ class Settings:
         minimum=-1,
         maximum=65535,
     )
+    glossary: tuple[str, ...] = _setting(
+        (),
+        "A glossary that requests may name, such as terms=FILE.en-de.tsv: two columns with a tab "
+        "between; repeatable, or several separated by commas. Read again when it changes.",
+    )
+    glossary_dir: tuple[Path, ...] = _setting(
+        (),
+        "A directory of glossaries: each of its files NAME.tsv or NAME.en-de.tsv. Files that are "
+        "added or changed are read within a second. Repeatable.",
+    )
     device: str = _setting(
         "cpu",
         "Device that the models run on: cpu, cuda, or cuda:1 for the second GPU. A server uses one "

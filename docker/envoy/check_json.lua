@@ -26,6 +26,7 @@ local FIELDS = {
     target_language_code = false,
     model = false,
     options = "TranslateOptions",
+    glossary = "Glossary",
   },
   StreamTranslateRequest = {
     content = false,
@@ -35,6 +36,7 @@ local FIELDS = {
     target_language_code = false,
     model = false,
     options = "TranslateOptions",
+    glossary = "Glossary",
   },
   ScoreRequest = {
     pairs = "ScorePair",
@@ -66,12 +68,19 @@ local FIELDS = {
     priority = false,
     allowPivot = false,
     allow_pivot = false,
+    verbatim = "VerbatimOptions",
+    adaptLetterCase = false,
+    adapt_letter_case = false,
     numHypotheses = false,
     num_hypotheses = false,
     returnTokens = false,
     return_tokens = false,
     returnAlignments = false,
     return_alignments = false,
+  },
+  Glossary = {
+    name = false,
+    entries = "GlossaryEntry",
   },
   ScorePair = {
     sourceText = false,
@@ -119,6 +128,21 @@ local FIELDS = {
     targetPrefix = false,
     target_prefix = false,
     sampling = "Sampling",
+  },
+  VerbatimOptions = {
+    placeholders = false,
+    urls = false,
+    emails = false,
+    code = false,
+    emoji = false,
+    symbols = false,
+    numbers = false,
+  },
+  GlossaryEntry = {
+    sourceTerm = false,
+    source_term = false,
+    targetTerm = false,
+    target_term = false,
   },
   Sampling = {
     temperature = false,

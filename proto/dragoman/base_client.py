@@ -15,6 +15,7 @@ from google.protobuf.message import Message
 from dragoman import conversions, requests
 from dragoman.addresses import DEFAULT_SERVER
 from dragoman.conversions import Metadata
+from dragoman.options import Glossary
 from dragoman.results import (
     AttentionView,
     LanguageGroup,
@@ -143,16 +144,26 @@ class BaseClient:
         self._stub = TranslationServiceStub(self._channel)
 
     def _translate_call(
-        self, texts: Sequence[str], names: Names, options: pb.TranslateOptions, *sending: Any
+        self,
+        texts: Sequence[str],
+        names: Names,
+        options: pb.TranslateOptions,
+        glossary: Glossary | None,
+        *sending: Any,
     ) -> PreparedCall[TranslationBatch]:
-        request, unsent = requests.translate_request(texts, *names, options)
+        request, unsent = requests.translate_request(texts, *names, options, glossary)
         read = functools.partial(conversions.batch, unsent=unsent)
         return self._call(self._stub.Translate, request, read, *sending)
 
     def _stream_call(
-        self, text: str, names: Names, options: pb.TranslateOptions, *sending: Any
+        self,
+        text: str,
+        names: Names,
+        options: pb.TranslateOptions,
+        glossary: Glossary | None,
+        *sending: Any,
     ) -> PreparedCall[str | StreamEnd]:
-        request = requests.stream_request(text, *names, options)
+        request = requests.stream_request(text, *names, options, glossary)
 
         def read(response: pb.StreamTranslateResponse, _: Metadata) -> str | StreamEnd:
             return conversions.stream_event(response)

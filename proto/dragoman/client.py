@@ -25,7 +25,7 @@ import grpc
 
 from dragoman import requests
 from dragoman.base_client import BaseClient, PreparedCall
-from dragoman.options import Sampling, Search
+from dragoman.options import Glossary, Sampling, Search, Verbatim
 from dragoman.results import (
     Alignment,
     AttentionMap,
@@ -40,6 +40,7 @@ from dragoman.results import (
     Sentence,
     SourceToken,
     StreamEnd,
+    TermUse,
     Token,
     Translation,
     TranslationBatch,
@@ -53,6 +54,7 @@ __all__ = [
     "AttentionView",
     "Client",
     "FinishReason",
+    "Glossary",
     "Hypothesis",
     "LanguageGroup",
     "ModelInfo",
@@ -64,10 +66,12 @@ __all__ = [
     "Sentence",
     "SourceToken",
     "StreamEnd",
+    "TermUse",
     "Token",
     "Translation",
     "TranslationBatch",
     "TranslationError",
+    "Verbatim",
 ]
 
 T = TypeVar("T")
@@ -98,6 +102,9 @@ class Client(BaseClient):
         search: Search | None = None,
         priority: str | None = None,
         allow_pivot: bool | None = None,
+        glossary: Glossary | None = None,
+        verbatim: Verbatim | None = None,
+        adapt_letter_case: bool | None = None,
         num_hypotheses: int | None = None,
         return_tokens: bool = False,
         return_alignments: str | None = None,
@@ -120,6 +127,9 @@ class Client(BaseClient):
             priority: "low", "normal" or "high": the share of the model while others wait.
             allow_pivot: False fails the call, with NOT_FOUND, instead of translating through a
                 third language.
+            glossary: terms and the translations that they are to have.
+            verbatim: what the translation keeps as it is in the text; by default all kinds.
+            adapt_letter_case: False leaves sentences in CAPITALS and Title Case to the model.
             num_hypotheses: number of translations of each sentence to return in `sentences`.
             return_tokens: return their tokens and the tokens' log-probabilities.
             return_alignments: "hard" returns the source token of each token, "soft" the weights
@@ -136,12 +146,16 @@ class Client(BaseClient):
             max_new_tokens=max_new_tokens,
             split_sentences=split_sentences,
             allow_pivot=allow_pivot,
+            verbatim=verbatim,
+            adapt_letter_case=adapt_letter_case,
             num_hypotheses=num_hypotheses,
             return_tokens=return_tokens,
             return_alignments=return_alignments,
         )
         names = (source, target, model)
-        return self._make(self._translate_call(texts, names, options, timeout, request_id))
+        return self._make(
+            self._translate_call(texts, names, options, glossary, timeout, request_id)
+        )
 
     def stream(
         self,
@@ -155,6 +169,9 @@ class Client(BaseClient):
         search: Search | None = None,
         priority: str | None = None,
         allow_pivot: bool | None = None,
+        glossary: Glossary | None = None,
+        verbatim: Verbatim | None = None,
+        adapt_letter_case: bool | None = None,
         timeout: float | None = None,
         request_id: str = "",
     ) -> Generator[str | StreamEnd, None, None]:
@@ -171,8 +188,11 @@ class Client(BaseClient):
             max_new_tokens=max_new_tokens,
             split_sentences=split_sentences,
             allow_pivot=allow_pivot,
+            verbatim=verbatim,
+            adapt_letter_case=adapt_letter_case,
         )
-        call = self._stream_call(text, (source, target, model), options, timeout, request_id)
+        names = (source, target, model)
+        call = self._stream_call(text, names, options, glossary, timeout, request_id)
         while True:
             attempt = call.start()
             has_begun = False
@@ -342,6 +362,9 @@ class AsyncClient(BaseClient):
         search: Search | None = None,
         priority: str | None = None,
         allow_pivot: bool | None = None,
+        glossary: Glossary | None = None,
+        verbatim: Verbatim | None = None,
+        adapt_letter_case: bool | None = None,
         num_hypotheses: int | None = None,
         return_tokens: bool = False,
         return_alignments: str | None = None,
@@ -359,12 +382,16 @@ class AsyncClient(BaseClient):
             max_new_tokens=max_new_tokens,
             split_sentences=split_sentences,
             allow_pivot=allow_pivot,
+            verbatim=verbatim,
+            adapt_letter_case=adapt_letter_case,
             num_hypotheses=num_hypotheses,
             return_tokens=return_tokens,
             return_alignments=return_alignments,
         )
         names = (source, target, model)
-        return await self._make(self._translate_call(texts, names, options, timeout, request_id))
+        return await self._make(
+            self._translate_call(texts, names, options, glossary, timeout, request_id)
+        )
 
     async def stream(
         self,
@@ -378,6 +405,9 @@ class AsyncClient(BaseClient):
         search: Search | None = None,
         priority: str | None = None,
         allow_pivot: bool | None = None,
+        glossary: Glossary | None = None,
+        verbatim: Verbatim | None = None,
+        adapt_letter_case: bool | None = None,
         timeout: float | None = None,
         request_id: str = "",
     ) -> AsyncGenerator[str | StreamEnd, None]:
@@ -392,8 +422,11 @@ class AsyncClient(BaseClient):
             max_new_tokens=max_new_tokens,
             split_sentences=split_sentences,
             allow_pivot=allow_pivot,
+            verbatim=verbatim,
+            adapt_letter_case=adapt_letter_case,
         )
-        call = self._stream_call(text, (source, target, model), options, timeout, request_id)
+        names = (source, target, model)
+        call = self._stream_call(text, names, options, glossary, timeout, request_id)
         while True:
             attempt = call.start()
             has_begun = False

@@ -28,6 +28,7 @@ from dragoman.results import (
     Sentence,
     SourceToken,
     StreamEnd,
+    TermUse,
     Token,
     Translation,
     TranslationBatch,
@@ -109,6 +110,14 @@ def translation(message: pb.Translation) -> Translation:
         was_split=message.was_split,
         error=_error_from_status(message.status) if message.status.code else None,
         sentences=tuple(_sentence(item) for item in message.sentences),
+        terms=_terms(message.terms),
+    )
+
+
+def _terms(messages: Iterable[pb.TermUse]) -> tuple[TermUse, ...]:
+    return tuple(
+        TermUse(item.source_term, item.target_term, item.source_count, item.applied_count)
+        for item in messages
     )
 
 
@@ -245,6 +254,7 @@ def stream_end(message: pb.StreamSummary) -> StreamEnd:
         **_seconds(message.timing),
         pivot_language=message.pivot_language_code,
         pivot_model=message.pivot_model,
+        terms=_terms(message.terms),
     )
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from os import PathLike
 
 
 @dataclass(frozen=True)
@@ -22,6 +23,62 @@ class Sampling:
     top_k: int | None = None
     top_p: float | None = None
     seed: int | None = None
+
+
+@dataclass(frozen=True)
+class Verbatim:
+    """Kinds of things that a translation keeps as they are; None leaves a kind to the server.
+
+    The contract's `VerbatimOptions` says what belongs to each kind.
+    """
+
+    placeholders: bool | None = None
+    urls: bool | None = None
+    emails: bool | None = None
+    code: bool | None = None
+    emoji: bool | None = None
+    symbols: bool | None = None
+    numbers: bool | None = None
+
+    @classmethod
+    def none(cls) -> Verbatim:
+        """Nothing is kept but what the model keeps."""
+        return cls(*[False] * 7)
+
+
+@dataclass(frozen=True)
+class Glossary:
+    """Terms and the translations that they are to have: the contract's `Glossary`.
+
+    Attributes:
+        entries: a translation, or several accepted ones as "Hund|Hundes|Hunde", for each term.
+        name: of a glossary that the server has; its terms count where `entries` has no others.
+    """
+
+    entries: Mapping[str, str] = field(default_factory=dict)
+    name: str = ""
+
+    @classmethod
+    def read(cls, path: str | PathLike[str]) -> Glossary:
+        """The glossary in a file of tab-separated values, in UTF-8.
+
+        Blank lines, and lines that begin with `#`, are skipped. Of two lines with the same term,
+        the first counts.
+
+        Raises:
+            OSError, UnicodeDecodeError: the file can't be read.
+            ValueError: a line has not two columns; names the line.
+        """
+        entries: dict[str, str] = {}
+        with open(path, encoding="utf-8-sig") as file:
+            for number, line in enumerate(file, 1):
+                if not line.strip() or line.startswith("#"):
+                    continue
+                cells = line.rstrip("\r\n").split("\t")
+                if len(cells) != 2:
+                    raise ValueError(f"{path}, line {number}: {len(cells)} columns, not two")
+                entries.setdefault(*cells)
+        return cls(entries)
 
 
 @dataclass(frozen=True)

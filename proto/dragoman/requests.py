@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import numbers
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 
 import grpc
@@ -19,7 +19,7 @@ from google.protobuf.message import Message
 
 from dragoman.addresses import server_address
 from dragoman.conversions import CLIENT_ID, ENUMS, REQUEST_ID, VALID_ID
-from dragoman.options import Sampling, Search
+from dragoman.options import Glossary, Sampling, Search, Verbatim
 from dragoman.results import TranslationError
 from dragoman.v1 import translation_pb2 as pb
 
@@ -35,10 +35,16 @@ _Kind = TypeVar("_Kind", bound=Message)
 
 
 def translate_request(
-    texts: Iterable[str], source: str, target: str, model: str, options: pb.TranslateOptions
+    texts: Iterable[str],
+    source: str,
+    target: str,
+    model: str,
+    options: pb.TranslateOptions,
+    glossary: Glossary | None = None,
 ) -> tuple[pb.TranslateRequest, dict[int, TranslationError]]:
     """The request to translate `texts`, and the errors of texts that it can't hold, by index."""
     request = pb.TranslateRequest(options=options, **_languages(source, target, model))
+    _add_glossary(request, glossary)
     unsent: dict[int, TranslationError] = {}
     for index, text in enumerate(_several("texts", texts, "texts")):
         field = f"contents[{index}]"
@@ -51,7 +57,12 @@ def translate_request(
 
 
 def stream_request(
-    text: str, source: str, target: str, model: str, options: pb.TranslateOptions
+    text: str,
+    source: str,
+    target: str,
+    model: str,
+    options: pb.TranslateOptions,
+    glossary: Glossary | None = None,
 ) -> pb.StreamTranslateRequest:
     """The request to translate `text` as a stream.
 
@@ -61,9 +72,27 @@ def stream_request(
     _require("text", text, str, "a str")
     if error := _not_unicode("content", text):
         raise error
-    return pb.StreamTranslateRequest(
+    request = pb.StreamTranslateRequest(
         content=text, options=options, **_languages(source, target, model)
     )
+    _add_glossary(request, glossary)
+    return request
+
+
+def _add_glossary(
+    request: pb.TranslateRequest | pb.StreamTranslateRequest, glossary: Glossary | None
+) -> None:
+    if glossary is None:
+        return
+    _require("glossary", glossary, Glossary, "a Glossary")
+    _require("glossary.entries", glossary.entries, Mapping, "a mapping of terms")
+    request.glossary.name = string("glossary.name", glossary.name)
+    for index, (source, target) in enumerate(glossary.entries.items()):
+        place = f"glossary.entries[{index}]"
+        request.glossary.entries.add(
+            source_term=string(f"{place}.source_term", source),
+            target_term=string(f"{place}.target_term", target),
+        )
 
 
 def score_request(
@@ -107,9 +136,14 @@ def get_model_request(name: str) -> pb.GetModelRequest:
     return pb.GetModelRequest(name=string("name", name))
 
 
-def options(search: Search | None = None, **chosen: str | int | None) -> pb.TranslateOptions:
+def options(
+    search: Search | None = None, verbatim: Verbatim | None = None, **chosen: str | int | None
+) -> pb.TranslateOptions:
     """The options of a translation; None leaves the choice to the server."""
     message = _filled(pb.TranslateOptions(), chosen)
+    if verbatim is not None:
+        _require("verbatim", verbatim, Verbatim, "a Verbatim")
+        message.verbatim.CopyFrom(_filled(pb.VerbatimOptions(), _fields(verbatim)))
     if search is not None:
         message.search.CopyFrom(_search(search))
     return message
@@ -225,7 +259,7 @@ def _search(search: Search) -> pb.SearchOptions:
     return message
 
 
-def _fields(options: Search | Sampling) -> dict[str, Any]:
+def _fields(options: Search | Sampling | Verbatim) -> dict[str, Any]:
     return {field.name: getattr(options, field.name) for field in dataclasses.fields(options)}
 
 

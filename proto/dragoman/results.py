@@ -129,6 +129,23 @@ class Sentence:
 
 
 @dataclass(frozen=True)
+class TermUse:
+    """A term of the glossary in a text.
+
+    Attributes:
+        source: the term, as in the glossary.
+        target: its first translation.
+        num_found: how often the text has it.
+        num_applied: how often the translation has one of its translations.
+    """
+
+    source: str
+    target: str
+    num_found: int
+    num_applied: int
+
+
+@dataclass(frozen=True)
 class Translation:
     """One text's translation.
 
@@ -139,6 +156,7 @@ class Translation:
         was_split: whether a sentence was too long for the model and was split.
         error: why this text was not translated; else None.
         sentences: those that the model translated; empty unless requested.
+        terms: of the glossary that are in the text.
     """
 
     text: str
@@ -148,6 +166,7 @@ class Translation:
     was_split: bool
     error: TranslationError | None = None
     sentences: tuple[Sentence, ...] = ()
+    terms: tuple[TermUse, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -277,6 +296,7 @@ class StreamEnd:
     compute_seconds: float
     pivot_language: str = ""
     pivot_model: str = ""
+    terms: tuple[TermUse, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -22,13 +22,15 @@ from service.decoding.requests import (
 from service.errors import InvalidArgumentError
 from service.runtime.attention import AttentionKind, AttentionLabel
 from service.runtime.plan import Float32
+from service.text.glossary import NO_GLOSSARY, Glossary
 from service.text.options import TextOptions
+from service.text.things import ALL_KINDS, Kind
 from service.translation.alignments import Alignment, SourceToken, TargetToken
 from service.translation.attention import AttentionOptions, AttentionResult
 from service.translation.fairness import CooperativeYield
 from service.translation.options import TranslateOptions
 from service.translation.pair_scorer import PairResult, ScoreOptions
-from service.translation.results import SentenceHypothesis, TextResult
+from service.translation.results import SentenceHypothesis, TermUse, TextResult
 
 T = TypeVar("T")
 
@@ -38,7 +40,7 @@ MAX_SELECTED = 1024
 _WEIGHTS_PER_YIELD = 262_144
 
 _NO_OPTIONS = TranslateOptions()  # of most requests
-_NO_TEXT_OPTIONS = TextOptions()
+_USUAL_TEXT_OPTIONS = TextOptions(verbatim=ALL_KINDS, adapt_letter_case=True)
 _FINISH_REASONS = {
     reason: pb.FinishReason.Value(f"FINISH_REASON_{reason.name}") for reason in FinishReason
 }
@@ -106,9 +108,38 @@ def options_of(
     )
 
 
-def text_options_of(request: pb.TranslateRequest | pb.StreamTranslateRequest) -> TextOptions:
-    """What a request asks for beside the translation of its sentences."""
-    return _NO_TEXT_OPTIONS
+def text_options_of(
+    request: pb.TranslateRequest | pb.StreamTranslateRequest, named: Glossary = NO_GLOSSARY
+) -> TextOptions:
+    """What a request asks for beside the translation of its sentences.
+
+    Args:
+        request: the request.
+        named: the server's glossary of the name in the request.
+
+    Raises:
+        InvalidArgumentError: an option is not possible, or belongs to a newer contract; names the
+            field.
+    """
+    options, glossary = request.options, request.glossary
+    if not options.ByteSize() and not glossary.ByteSize():
+        return _USUAL_TEXT_OPTIONS
+    _refuse_unknown(options.verbatim, "options.verbatim")
+    _refuse_unknown(glossary, "glossary")
+    if glossary.ByteSize() and options.search.target_prefix:
+        raise InvalidArgumentError("glossary", "not together with options.search.target_prefix")
+    verbatim, adapts = options.verbatim, options.adapt_letter_case
+    return TextOptions(
+        verbatim=frozenset(
+            kind
+            for kind in Kind
+            if getattr(verbatim, kind.value) or not verbatim.HasField(kind.value)
+        ),
+        adapt_letter_case=adapts or not options.HasField("adapt_letter_case"),
+        glossary=Glossary.of(
+            (entry.source_term, entry.target_term) for entry in glossary.entries
+        ).over(named),
+    )
 
 
 def score_options_of(options: pb.ScoreOptions) -> ScoreOptions:
@@ -229,6 +260,7 @@ async def add_translation(
         target_token_count=result.num_target_tokens,
         was_split=result.was_split,
         status=status_of(result.error, request_id) if result.error else None,
+        terms=map(term_use, result.terms),
     )
     for sentence in result.sentences:
         shown = message.sentences.add(
@@ -334,6 +366,16 @@ def _varint(number: int) -> bytes:
         found.append(number & 0x7F | 0x80)
         number >>= 7
     return bytes((*found, number))
+
+
+def term_use(term: TermUse) -> pb.TermUse:
+    """A term of a glossary in a text."""
+    return pb.TermUse(
+        source_term=term.source,
+        target_term=term.target,
+        source_count=term.count,
+        applied_count=term.num_applied,
+    )
 
 
 def _token(token: TargetToken) -> pb.Token:

@@ -23,6 +23,7 @@ from service.api.conversions import (
     finish_reason_of,
     options_of,
     score_options_of,
+    term_use,
     text_options_of,
 )
 from service.api.registry import Registry, ServedModel
@@ -31,6 +32,7 @@ from service.api.status import code_of
 from service.errors import DragomanError, InvalidArgumentError, UnavailableError
 from service.lifecycle.interface import ModelState
 from service.observability.metrics import ServerMetrics
+from service.text.glossary_files import GlossaryFiles
 from service.text.interface import LinkedTranslator
 from service.text.text_translator import text_translator
 from service.translation.attention import AttentionResult
@@ -63,10 +65,12 @@ class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
 
     Attributes:
         registry: None while the models are loading: calls end with UNAVAILABLE.
+        glossaries: those that requests may name.
     """
 
-    def __init__(self, metrics: ServerMetrics) -> None:
+    def __init__(self, metrics: ServerMetrics, glossaries: GlossaryFiles | None = None) -> None:
         self.registry: Registry | None = None
+        self.glossaries = glossaries or GlossaryFiles()
         self._metrics = metrics
 
     @property
@@ -81,7 +85,7 @@ class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
         """Translate all texts, in order."""
         route, call = self._begin(request, "contents", "texts")
         async with self._registry.lease(route) as served:
-            translator, options = _translator(request, served)
+            translator, options = await self._translator(request, served)
             results = await translator.translate(
                 list(request.contents), options, **_common(call, context)
             )
@@ -97,7 +101,7 @@ class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
         route, call = self._route(request), current_call()
         call.facts["texts"] = 1
         async with self._registry.lease(route) as served:
-            translator, options = _translator(request, served)
+            translator, options = await self._translator(request, served)
             async for event in translator.stream(
                 request.content, options, **_common(call, context)
             ):
@@ -188,6 +192,21 @@ class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
         for result in results:
             await add(response, result, call.request_id, yielder)
 
+    async def _translator(
+        self, request: pb.TranslateRequest | pb.StreamTranslateRequest, route: Route
+    ) -> tuple[LinkedTranslator, TranslateOptions]:
+        """What translates the texts of a request, and the options for it."""
+        *before, last = (leg.translator for leg in route.legs)
+        is_stream = isinstance(request, pb.StreamTranslateRequest)  # only the last model streams
+        defaults = [each.default_options for each in before]
+        defaults.append(last.stream_options if is_stream else last.default_options)
+        *first, options = (options_of(request.options, default) for default in defaults)
+        languages, name = (route.legs[0].source, route.legs[-1].target), request.glossary.name
+        named = [await self.glossaries.get(name, *languages)] if name else []
+        text_options = text_options_of(request, *named)
+        stages = text_translator(route.translator(*first), text_options, languages, last.limits)
+        return stages, options
+
     def _count(self, results: Sequence[_Result], call: CallContext) -> None:
         """Count the outcome of each text or pair, and its tokens for the log."""
         for result in results:
@@ -274,18 +293,6 @@ def _common(call: CallContext, context: Context) -> CallArguments:
     return {"deadline": deadline, "request_id": call.request_id, "client": call.client}
 
 
-def _translator(
-    request: pb.TranslateRequest | pb.StreamTranslateRequest, route: Route
-) -> tuple[LinkedTranslator, TranslateOptions]:
-    """What translates the texts of a request, and the options for it."""
-    *before, last = (leg.translator for leg in route.legs)
-    is_stream = isinstance(request, pb.StreamTranslateRequest)  # only the last model streams
-    defaults = [each.default_options for each in before]
-    defaults.append(last.stream_options if is_stream else last.default_options)
-    *first, options = (options_of(request.options, default) for default in defaults)
-    return text_translator(route.translator(*first), text_options_of(request)), options
-
-
 def _set_models(answer: pb.TranslateResponse | pb.StreamSummary, route: Route) -> None:
     """Set the models that translated, and the language between them."""
     answer.model = route.model.name
@@ -299,6 +306,7 @@ def _summary(result: TextResult, route: Route) -> pb.StreamSummary:
         source_token_count=result.num_source_tokens,
         target_token_count=result.num_target_tokens,
         was_split=result.was_split,
+        terms=map(term_use, result.terms),
     )
     _set_models(summary, route)
     _set_timing(summary.timing, [result])

@@ -5,9 +5,9 @@ A stage translates texts by another translator, the one below it: the sentence t
 (`interface.py`), so that a stage does not know what is below it. From top to bottom:
 
 1. markup: takes the tags out of a document, and puts them into its translation;
-2. the translator of sentences.
-
-A further stage, such as one for terms, belongs between the two: markup moves tags by its links.
+2. terms (`terms_translator.py`): keeps things such as placeholders and numbers, applies glossaries,
+   reads CAPITALS; markup moves tags by its links;
+3. the translator of sentences.
 
 A stage is made for one request, with the options that are its own (`TextOptions`). It
 

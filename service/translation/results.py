@@ -59,6 +59,23 @@ class SentenceResult:
 
 
 @dataclass(frozen=True)
+class TermUse:
+    """A term of a glossary in a text.
+
+    Attributes:
+        source: the term, as in the glossary.
+        target: the translation that the glossary has for it, the first of several.
+        count: how often the text has the term.
+        num_applied: how often the translation has one of its translations, at most `count`.
+    """
+
+    source: str
+    target: str
+    count: int
+    num_applied: int
+
+
+@dataclass(frozen=True)
 class TextResult:
     """The result of one text.
 
@@ -75,6 +92,7 @@ class TextResult:
         sentences: those that the model translated, in order; empty unless requested.
         links: what each part of the translation comes from (`service.translation.links`), in the
             order of the translation; empty unless requested, and for an error.
+        terms: of a glossary that are in the text, in order.
     """
 
     text: str
@@ -87,6 +105,7 @@ class TextResult:
     compute_seconds: float = 0.0
     sentences: Sequence[SentenceResult] = ()
     links: Sequence[Link] = ()
+    terms: Sequence[TermUse] = ()
 
 
 @dataclass

@@ -279,6 +279,7 @@ class TranslateRequest(_message.Message):
     TARGET_LANGUAGE_CODE_FIELD_NUMBER: _builtins.int
     MODEL_FIELD_NUMBER: _builtins.int
     OPTIONS_FIELD_NUMBER: _builtins.int
+    GLOSSARY_FIELD_NUMBER: _builtins.int
     source_language_code: _builtins.str
     """The language of the texts as a BCP-47 code, such as "en", in upper or lower case. If there is no
     model for the region or script, the server uses one for the language: "en" for "en-GB". A code that
@@ -308,6 +309,10 @@ class TranslateRequest(_message.Message):
     def options(self) -> Global___TranslateOptions:
         """Options."""
 
+    @_builtins.property
+    def glossary(self) -> Global___Glossary:
+        """Terms and the translations that they are to have."""
+
     def __init__(
         self,
         *,
@@ -316,10 +321,11 @@ class TranslateRequest(_message.Message):
         target_language_code: _builtins.str = ...,
         model: _builtins.str = ...,
         options: Global___TranslateOptions | None = ...,
+        glossary: Global___Glossary | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["options", b"options"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["glossary", b"glossary", "options", b"options"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["contents", b"contents", "model", b"model", "options", b"options", "source_language_code", b"source_language_code", "target_language_code", b"target_language_code"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["contents", b"contents", "glossary", b"glossary", "model", b"model", "options", b"options", "source_language_code", b"source_language_code", "target_language_code", b"target_language_code"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -336,6 +342,7 @@ class StreamTranslateRequest(_message.Message):
     TARGET_LANGUAGE_CODE_FIELD_NUMBER: _builtins.int
     MODEL_FIELD_NUMBER: _builtins.int
     OPTIONS_FIELD_NUMBER: _builtins.int
+    GLOSSARY_FIELD_NUMBER: _builtins.int
     content: _builtins.str
     """The text, with the same limits as an item of TranslateRequest.contents."""
     source_language_code: _builtins.str
@@ -348,6 +355,10 @@ class StreamTranslateRequest(_message.Message):
     def options(self) -> Global___TranslateOptions:
         """Options."""
 
+    @_builtins.property
+    def glossary(self) -> Global___Glossary:
+        """As in TranslateRequest."""
+
     def __init__(
         self,
         *,
@@ -356,14 +367,157 @@ class StreamTranslateRequest(_message.Message):
         target_language_code: _builtins.str = ...,
         model: _builtins.str = ...,
         options: Global___TranslateOptions | None = ...,
+        glossary: Global___Glossary | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["options", b"options"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["glossary", b"glossary", "options", b"options"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["content", b"content", "model", b"model", "options", b"options", "source_language_code", b"source_language_code", "target_language_code", b"target_language_code"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["content", b"content", "glossary", b"glossary", "model", b"model", "options", b"options", "source_language_code", b"source_language_code", "target_language_code", b"target_language_code"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___StreamTranslateRequest: _TypeAlias = StreamTranslateRequest  # noqa: Y015
+
+@_typing.final
+class Glossary(_message.Message):
+    """Terms and the translations that they are to have. Not together with
+    `TranslateOptions.search.target_prefix`.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    ENTRIES_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """The name of a glossary that the server has; empty for none."""
+    @_builtins.property
+    def entries(self) -> _containers.RepeatedCompositeFieldContainer[Global___GlossaryEntry]:
+        """The request's own entries, at most 1,000. They count before those of `name`, and of two entries with
+        the same term, the first counts.
+        """
+
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        entries: _abc.Iterable[Global___GlossaryEntry] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["entries", b"entries", "name", b"name"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Glossary: _TypeAlias = Glossary  # noqa: Y015
+
+@_typing.final
+class GlossaryEntry(_message.Message):
+    """A term and its translation."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SOURCE_TERM_FIELD_NUMBER: _builtins.int
+    TARGET_TERM_FIELD_NUMBER: _builtins.int
+    source_term: _builtins.str
+    """The term as it is in texts, at most 200 characters. It matches whole words: as it is written here,
+    with a capital first letter, and in CAPITALS, but not in other inflected forms. Of overlapping terms,
+    the longest matches.
+    """
+    target_term: _builtins.str
+    """Its translation, at most 500 characters; or several accepted ones with `|` between them, such as
+    "Hund|Hundes|Hunde". If the model uses none of them, the first is put in, with a capital first
+    letter or in CAPITALS if the term in the text is so.
+    """
+    def __init__(
+        self,
+        *,
+        source_term: _builtins.str = ...,
+        target_term: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["source_term", b"source_term", "target_term", b"target_term"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GlossaryEntry: _TypeAlias = GlossaryEntry  # noqa: Y015
+
+@_typing.final
+class VerbatimOptions(_message.Message):
+    """Kinds of things that a translation keeps as they are in the text. The model copies most of them; what
+    it changes, the server puts right, if need be by translating the sentence again with a placeholder in
+    its place. Not set: true.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PLACEHOLDERS_FIELD_NUMBER: _builtins.int
+    URLS_FIELD_NUMBER: _builtins.int
+    EMAILS_FIELD_NUMBER: _builtins.int
+    CODE_FIELD_NUMBER: _builtins.int
+    EMOJI_FIELD_NUMBER: _builtins.int
+    SYMBOLS_FIELD_NUMBER: _builtins.int
+    NUMBERS_FIELD_NUMBER: _builtins.int
+    placeholders: _builtins.bool
+    """{name}, {0}, %s, %(n)d, %1$s, %1, $VAR, ${var}, {{ x }}, <x id="7"/>."""
+    urls: _builtins.bool
+    """With a scheme, or beginning with "www."."""
+    emails: _builtins.bool
+    """E-mail addresses."""
+    code: _builtins.bool
+    """Code between backticks, on one line."""
+    emoji: _builtins.bool
+    """Emoji, with their modifiers."""
+    symbols: _builtins.bool
+    """Such as (c) in a circle, currency signs and arrows."""
+    numbers: _builtins.bool
+    """Numbers in digits, with the separators of the target language: "1,250.50" is "1.250,50" in German.
+    A small number may become a word.
+    """
+    def __init__(
+        self,
+        *,
+        placeholders: _builtins.bool | None = ...,
+        urls: _builtins.bool | None = ...,
+        emails: _builtins.bool | None = ...,
+        code: _builtins.bool | None = ...,
+        emoji: _builtins.bool | None = ...,
+        symbols: _builtins.bool | None = ...,
+        numbers: _builtins.bool | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_code", b"_code", "_emails", b"_emails", "_emoji", b"_emoji", "_numbers", b"_numbers", "_placeholders", b"_placeholders", "_symbols", b"_symbols", "_urls", b"_urls", "code", b"code", "emails", b"emails", "emoji", b"emoji", "numbers", b"numbers", "placeholders", b"placeholders", "symbols", b"symbols", "urls", b"urls"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_code", b"_code", "_emails", b"_emails", "_emoji", b"_emoji", "_numbers", b"_numbers", "_placeholders", b"_placeholders", "_symbols", b"_symbols", "_urls", b"_urls", "code", b"code", "emails", b"emails", "emoji", b"emoji", "numbers", b"numbers", "placeholders", b"placeholders", "symbols", b"symbols", "urls", b"urls"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__code: _TypeAlias = _typing.Literal["code"]  # noqa: Y015
+    _WhichOneofArgType__code: _TypeAlias = _typing.Literal["_code", b"_code"]  # noqa: Y015
+    _WhichOneofReturnType__emails: _TypeAlias = _typing.Literal["emails"]  # noqa: Y015
+    _WhichOneofArgType__emails: _TypeAlias = _typing.Literal["_emails", b"_emails"]  # noqa: Y015
+    _WhichOneofReturnType__emoji: _TypeAlias = _typing.Literal["emoji"]  # noqa: Y015
+    _WhichOneofArgType__emoji: _TypeAlias = _typing.Literal["_emoji", b"_emoji"]  # noqa: Y015
+    _WhichOneofReturnType__numbers: _TypeAlias = _typing.Literal["numbers"]  # noqa: Y015
+    _WhichOneofArgType__numbers: _TypeAlias = _typing.Literal["_numbers", b"_numbers"]  # noqa: Y015
+    _WhichOneofReturnType__placeholders: _TypeAlias = _typing.Literal["placeholders"]  # noqa: Y015
+    _WhichOneofArgType__placeholders: _TypeAlias = _typing.Literal["_placeholders", b"_placeholders"]  # noqa: Y015
+    _WhichOneofReturnType__symbols: _TypeAlias = _typing.Literal["symbols"]  # noqa: Y015
+    _WhichOneofArgType__symbols: _TypeAlias = _typing.Literal["_symbols", b"_symbols"]  # noqa: Y015
+    _WhichOneofReturnType__urls: _TypeAlias = _typing.Literal["urls"]  # noqa: Y015
+    _WhichOneofArgType__urls: _TypeAlias = _typing.Literal["_urls", b"_urls"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__code) -> _WhichOneofReturnType__code | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__emails) -> _WhichOneofReturnType__emails | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__emoji) -> _WhichOneofReturnType__emoji | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__numbers) -> _WhichOneofReturnType__numbers | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__placeholders) -> _WhichOneofReturnType__placeholders | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__symbols) -> _WhichOneofReturnType__symbols | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__urls) -> _WhichOneofReturnType__urls | None: ...
+
+Global___VerbatimOptions: _TypeAlias = VerbatimOptions  # noqa: Y015
 
 @_typing.final
 class TranslateOptions(_message.Message):
@@ -380,6 +534,8 @@ class TranslateOptions(_message.Message):
     SEARCH_FIELD_NUMBER: _builtins.int
     PRIORITY_FIELD_NUMBER: _builtins.int
     ALLOW_PIVOT_FIELD_NUMBER: _builtins.int
+    VERBATIM_FIELD_NUMBER: _builtins.int
+    ADAPT_LETTER_CASE_FIELD_NUMBER: _builtins.int
     NUM_HYPOTHESES_FIELD_NUMBER: _builtins.int
     RETURN_TOKENS_FIELD_NUMBER: _builtins.int
     RETURN_ALIGNMENTS_FIELD_NUMBER: _builtins.int
@@ -413,6 +569,11 @@ class TranslateOptions(_message.Message):
     second, the only one whose translations, tokens and scores are returned. `return_alignments` is
     refused with INVALID_ARGUMENT.
     """
+    adapt_letter_case: _builtins.bool
+    """Whether a sentence in CAPITALS or Title Case and a capitalised word alone may be translated in
+    another letter case, where the model does better, and the translation gets its letter case. Not set:
+    true. Not where hypotheses, tokens or alignments are returned.
+    """
     num_hypotheses: _builtins.int
     """The number of translations to return for each sentence, best first, in Translation.sentences:
     from 1 to `search.beam_size`. Not set: only the text.
@@ -427,6 +588,10 @@ class TranslateOptions(_message.Message):
     def search(self) -> Global___SearchOptions:
         """How to search for each sentence's translation. Not set: as Model.default_search."""
 
+    @_builtins.property
+    def verbatim(self) -> Global___VerbatimOptions:
+        """What a translation keeps as it is in the text. Nothing is put right after a `search.target_prefix`."""
+
     def __init__(
         self,
         *,
@@ -435,14 +600,18 @@ class TranslateOptions(_message.Message):
         search: Global___SearchOptions | None = ...,
         priority: Global___Priority.ValueType = ...,
         allow_pivot: _builtins.bool | None = ...,
+        verbatim: Global___VerbatimOptions | None = ...,
+        adapt_letter_case: _builtins.bool | None = ...,
         num_hypotheses: _builtins.int | None = ...,
         return_tokens: _builtins.bool = ...,
         return_alignments: Global___AlignmentKind.ValueType = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_allow_pivot", b"_allow_pivot", "_max_new_tokens", b"_max_new_tokens", "_num_hypotheses", b"_num_hypotheses", "_split_sentences", b"_split_sentences", "allow_pivot", b"allow_pivot", "max_new_tokens", b"max_new_tokens", "num_hypotheses", b"num_hypotheses", "search", b"search", "split_sentences", b"split_sentences"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_adapt_letter_case", b"_adapt_letter_case", "_allow_pivot", b"_allow_pivot", "_max_new_tokens", b"_max_new_tokens", "_num_hypotheses", b"_num_hypotheses", "_split_sentences", b"_split_sentences", "adapt_letter_case", b"adapt_letter_case", "allow_pivot", b"allow_pivot", "max_new_tokens", b"max_new_tokens", "num_hypotheses", b"num_hypotheses", "search", b"search", "split_sentences", b"split_sentences", "verbatim", b"verbatim"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_allow_pivot", b"_allow_pivot", "_max_new_tokens", b"_max_new_tokens", "_num_hypotheses", b"_num_hypotheses", "_split_sentences", b"_split_sentences", "allow_pivot", b"allow_pivot", "max_new_tokens", b"max_new_tokens", "num_hypotheses", b"num_hypotheses", "priority", b"priority", "return_alignments", b"return_alignments", "return_tokens", b"return_tokens", "search", b"search", "split_sentences", b"split_sentences"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_adapt_letter_case", b"_adapt_letter_case", "_allow_pivot", b"_allow_pivot", "_max_new_tokens", b"_max_new_tokens", "_num_hypotheses", b"_num_hypotheses", "_split_sentences", b"_split_sentences", "adapt_letter_case", b"adapt_letter_case", "allow_pivot", b"allow_pivot", "max_new_tokens", b"max_new_tokens", "num_hypotheses", b"num_hypotheses", "priority", b"priority", "return_alignments", b"return_alignments", "return_tokens", b"return_tokens", "search", b"search", "split_sentences", b"split_sentences", "verbatim", b"verbatim"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__adapt_letter_case: _TypeAlias = _typing.Literal["adapt_letter_case"]  # noqa: Y015
+    _WhichOneofArgType__adapt_letter_case: _TypeAlias = _typing.Literal["_adapt_letter_case", b"_adapt_letter_case"]  # noqa: Y015
     _WhichOneofReturnType__allow_pivot: _TypeAlias = _typing.Literal["allow_pivot"]  # noqa: Y015
     _WhichOneofArgType__allow_pivot: _TypeAlias = _typing.Literal["_allow_pivot", b"_allow_pivot"]  # noqa: Y015
     _WhichOneofReturnType__max_new_tokens: _TypeAlias = _typing.Literal["max_new_tokens"]  # noqa: Y015
@@ -451,6 +620,8 @@ class TranslateOptions(_message.Message):
     _WhichOneofArgType__num_hypotheses: _TypeAlias = _typing.Literal["_num_hypotheses", b"_num_hypotheses"]  # noqa: Y015
     _WhichOneofReturnType__split_sentences: _TypeAlias = _typing.Literal["split_sentences"]  # noqa: Y015
     _WhichOneofArgType__split_sentences: _TypeAlias = _typing.Literal["_split_sentences", b"_split_sentences"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__adapt_letter_case) -> _WhichOneofReturnType__adapt_letter_case | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__allow_pivot) -> _WhichOneofReturnType__allow_pivot | None: ...
     @_typing.overload
@@ -635,6 +806,7 @@ class Translation(_message.Message):
     WAS_SPLIT_FIELD_NUMBER: _builtins.int
     STATUS_FIELD_NUMBER: _builtins.int
     SENTENCES_FIELD_NUMBER: _builtins.int
+    TERMS_FIELD_NUMBER: _builtins.int
     translated_text: _builtins.str
     """The translation; empty if `status` is not OK."""
     finish_reason: Global___FinishReason.ValueType
@@ -655,8 +827,13 @@ class Translation(_message.Message):
     def sentences(self) -> _containers.RepeatedCompositeFieldContainer[Global___Sentence]:
         """The sentences that the model translated, in order, if `num_hypotheses`, `return_tokens` or
         `return_alignments` was set. White space, line markers and copied sentences are not among them:
-        they are in `translated_text` only, without a score.
+        they are in `translated_text` only, without a score. So are things and terms that were put right: the
+        hypotheses are the model's own.
         """
+
+    @_builtins.property
+    def terms(self) -> _containers.RepeatedCompositeFieldContainer[Global___TermUse]:
+        """The terms of the glossary that the text has, in order."""
 
     def __init__(
         self,
@@ -668,14 +845,51 @@ class Translation(_message.Message):
         was_split: _builtins.bool = ...,
         status: _status_pb2.Status | None = ...,
         sentences: _abc.Iterable[Global___Sentence] | None = ...,
+        terms: _abc.Iterable[Global___TermUse] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["status", b"status"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["finish_reason", b"finish_reason", "sentences", b"sentences", "source_token_count", b"source_token_count", "status", b"status", "target_token_count", b"target_token_count", "translated_text", b"translated_text", "was_split", b"was_split"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["finish_reason", b"finish_reason", "sentences", b"sentences", "source_token_count", b"source_token_count", "status", b"status", "target_token_count", b"target_token_count", "terms", b"terms", "translated_text", b"translated_text", "was_split", b"was_split"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Translation: _TypeAlias = Translation  # noqa: Y015
+
+@_typing.final
+class TermUse(_message.Message):
+    """A term of the glossary in a text."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SOURCE_TERM_FIELD_NUMBER: _builtins.int
+    TARGET_TERM_FIELD_NUMBER: _builtins.int
+    SOURCE_COUNT_FIELD_NUMBER: _builtins.int
+    APPLIED_COUNT_FIELD_NUMBER: _builtins.int
+    source_term: _builtins.str
+    """As in GlossaryEntry."""
+    target_term: _builtins.str
+    """The first translation of the entry."""
+    source_count: _builtins.int
+    """How often the text has the term."""
+    applied_count: _builtins.int
+    """How often the translation has one of its translations, at most `source_count`. If less, some could
+    not be applied: the server did not find which words to replace.
+    """
+    def __init__(
+        self,
+        *,
+        source_term: _builtins.str = ...,
+        target_term: _builtins.str = ...,
+        source_count: _builtins.int = ...,
+        applied_count: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["applied_count", b"applied_count", "source_count", b"source_count", "source_term", b"source_term", "target_term", b"target_term"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TermUse: _TypeAlias = TermUse  # noqa: Y015
 
 @_typing.final
 class Sentence(_message.Message):
@@ -1062,6 +1276,7 @@ class StreamSummary(_message.Message):
     TIMING_FIELD_NUMBER: _builtins.int
     PIVOT_LANGUAGE_CODE_FIELD_NUMBER: _builtins.int
     PIVOT_MODEL_FIELD_NUMBER: _builtins.int
+    TERMS_FIELD_NUMBER: _builtins.int
     finish_reason: Global___FinishReason.ValueType
     """As in Translation."""
     source_token_count: _builtins.int
@@ -1080,6 +1295,10 @@ class StreamSummary(_message.Message):
     def timing(self) -> Global___Timing:
         """Time spent."""
 
+    @_builtins.property
+    def terms(self) -> _containers.RepeatedCompositeFieldContainer[Global___TermUse]:
+        """As in Translation."""
+
     def __init__(
         self,
         *,
@@ -1091,10 +1310,11 @@ class StreamSummary(_message.Message):
         timing: Global___Timing | None = ...,
         pivot_language_code: _builtins.str = ...,
         pivot_model: _builtins.str = ...,
+        terms: _abc.Iterable[Global___TermUse] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["timing", b"timing"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["finish_reason", b"finish_reason", "model", b"model", "pivot_language_code", b"pivot_language_code", "pivot_model", b"pivot_model", "source_token_count", b"source_token_count", "target_token_count", b"target_token_count", "timing", b"timing", "was_split", b"was_split"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["finish_reason", b"finish_reason", "model", b"model", "pivot_language_code", b"pivot_language_code", "pivot_model", b"pivot_model", "source_token_count", b"source_token_count", "target_token_count", b"target_token_count", "terms", b"terms", "timing", b"timing", "was_split", b"was_split"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -9,7 +9,9 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[3]
 
 # Results and options of the client mirror the contract; so do the server's types of these names.
-MIRRORED = {"Alignment", "FinishReason", "Hypothesis", "Sampling", "SourceToken"}
+MIRRORED = {
+    *("Alignment", "FinishReason", "Glossary", "Hypothesis", "Sampling", "SourceToken", "TermUse"),
+}
 
 
 def test_no_class_name_occurs_twice() -> None:
