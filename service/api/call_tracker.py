@@ -16,7 +16,9 @@ from service.api.call_context import CallContext, Context
 from service.api.request_parsing import RequestParser, UndecodableError
 from service.api.status import code_of, status_of
 from service.engine.quota import Quota
+from service.observability import tracing
 from service.observability.metrics import ServerMetrics
+from service.observability.tracing import CallTrace, Tracing
 
 # A deadline passes at the client first, by the time that the call was on its way.
 _MAX_EARLY_SECONDS = 0.1
@@ -41,10 +43,11 @@ class CallTracker:
             load does not look like a failure.
         max_message_bytes: limit of one message. All requests in progress together may have 16 times
             as much; calls beyond that are refused before their request is parsed.
+        tracing: begins traces; None for none.
 
     Attributes:
         parser: as given.
-        max_message_bytes: likewise.
+        max_message_bytes, tracing: likewise.
         calls, bytes: quotas of the calls in progress and of the bytes of their requests.
         started: set when a call starts.
     """
@@ -55,10 +58,12 @@ class CallTracker:
         parser: RequestParser,
         max_calls: int,
         max_message_bytes: int = 4 * 2**20,
+        tracing: Tracing | None = None,
     ) -> None:
         self.metrics = metrics
         self.parser = parser
         self.max_message_bytes = max_message_bytes
+        self.tracing = tracing
         self.calls = Quota(max_calls)
         self.bytes = Quota(_MAX_LARGEST_MESSAGES * max_message_bytes)
         self.started = asyncio.Event()
@@ -117,6 +122,7 @@ class RunningCall:
         self._client = "" if method in _METADATA_METHODS else call.client
         self._is_counted = False
         self._num_bytes = 0  # that it holds of the quota
+        self._trace: CallTrace | None = None
 
     @property
     def request_id(self) -> str:
@@ -125,9 +131,17 @@ class RunningCall:
 
     def __enter__(self) -> None:
         self._call.enter()
+        if self._tracker.tracing is not None:
+            self._begin_trace(self._tracker.tracing)
         self._tracker.metrics.call_started(self._method)
         self._tracker.started.set()
         self._started_at = time.perf_counter()
+
+    def _begin_trace(self, system: Tracing) -> None:
+        assert self._context is not None
+        metadata = self._context.invocation_metadata() or ()
+        self._trace = system.begin(self._method, metadata)
+        tracing.current.set(self._trace)
 
     def take_quotas(self, num_bytes: int) -> None:
         """Count the call and the bytes of its request, which has arrived, until the call ends.
@@ -195,7 +209,12 @@ class RunningCall:
     def _record(self, *, is_undecodable: bool) -> None:
         """Count the call, and log it."""
         seconds, code = time.perf_counter() - self._started_at, self.code.name
-        self._tracker.metrics.call_finished(self._method, code, seconds, self._call.client)
+        trace_ids = None if self._trace is None else self._trace.ids
+        self._tracker.metrics.call_finished(
+            self._method, code, seconds, self._call.client, trace_ids
+        )
+        if self._trace is not None:
+            self._trace.end(code, self._call.facts)
         facts = {"method": self._method, "code": code, "seconds": round(seconds, 6)}
         if not is_undecodable:
             _log.info("call", extra={**facts, **self._call.facts})
