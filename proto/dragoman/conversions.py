@@ -109,7 +109,12 @@ def translation(message: pb.Translation) -> Translation:
         was_split=message.was_split,
         error=_error_from_status(message.status) if message.status.code else None,
         sentences=tuple(_sentence(item) for item in message.sentences),
+        confidence=_confidence(message),
     )
+
+
+def _confidence(message: pb.Translation | pb.Sentence | pb.StreamSummary) -> float | None:
+    return message.confidence if message.HasField("confidence") else None
 
 
 def _sentence(message: pb.Sentence) -> Sentence:
@@ -127,6 +132,7 @@ def _sentence(message: pb.Sentence) -> Sentence:
             for item in message.hypotheses
         ),
         _source_tokens(message.source_tokens),
+        _confidence(message),
     )
 
 
@@ -245,6 +251,7 @@ def stream_end(message: pb.StreamSummary) -> StreamEnd:
         **_seconds(message.timing),
         pivot_language=message.pivot_language_code,
         pivot_model=message.pivot_model,
+        confidence=_confidence(message),
     )
 
 

@@ -121,11 +121,14 @@ class Sentence:
         source_text: as in the text.
         hypotheses: best first.
         source_tokens: what the model read; empty unless alignments were requested.
+        confidence: the expected chrF of the first translation, 0 to 1; None if the server gives
+            none.
     """
 
     source_text: str
     hypotheses: tuple[Hypothesis, ...]
     source_tokens: tuple[SourceToken, ...] = ()
+    confidence: float | None = None
 
 
 @dataclass(frozen=True)
@@ -139,6 +142,7 @@ class Translation:
         was_split: whether a sentence was too long for the model and was split.
         error: why this text was not translated; else None.
         sentences: those that the model translated; empty unless requested.
+        confidence: the mean of the sentences' confidences; None if the server gives none.
     """
 
     text: str
@@ -148,6 +152,7 @@ class Translation:
     was_split: bool
     error: TranslationError | None = None
     sentences: tuple[Sentence, ...] = ()
+    confidence: float | None = None
 
 
 @dataclass(frozen=True)
@@ -277,6 +282,7 @@ class StreamEnd:
     compute_seconds: float
     pivot_language: str = ""
     pivot_model: str = ""
+    confidence: float | None = None
 
 
 @dataclass(frozen=True)

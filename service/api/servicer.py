@@ -299,6 +299,7 @@ def _summary(result: TextResult, route: Route) -> pb.StreamSummary:
         source_token_count=result.num_source_tokens,
         target_token_count=result.num_target_tokens,
         was_split=result.was_split,
+        confidence=result.confidence,
     )
     _set_models(summary, route)
     _set_timing(summary.timing, [result])

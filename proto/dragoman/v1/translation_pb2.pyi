@@ -635,6 +635,7 @@ class Translation(_message.Message):
     WAS_SPLIT_FIELD_NUMBER: _builtins.int
     STATUS_FIELD_NUMBER: _builtins.int
     SENTENCES_FIELD_NUMBER: _builtins.int
+    CONFIDENCE_FIELD_NUMBER: _builtins.int
     translated_text: _builtins.str
     """The translation; empty if `status` is not OK."""
     finish_reason: Global___FinishReason.ValueType
@@ -647,6 +648,11 @@ class Translation(_message.Message):
     """Number of tokens that the model generated (with a pivot: the second model), without end-of-sentence tokens."""
     was_split: _builtins.bool
     """Whether a sentence was longer than the model can read and had to be split."""
+    confidence: _builtins.float
+    """How good the translation is expected to be: the mean of its sentences' confidences
+    (`Sentence.confidence`), weighted by their tokens. Not set if no sentence has one: all were copied,
+    the model's bundle has no calibration for the direction, or there was a pivot.
+    """
     @_builtins.property
     def status(self) -> _status_pb2.Status:
         """The error of this text, if it was not translated: code, message and details. Left out when OK."""
@@ -668,12 +674,15 @@ class Translation(_message.Message):
         was_split: _builtins.bool = ...,
         status: _status_pb2.Status | None = ...,
         sentences: _abc.Iterable[Global___Sentence] | None = ...,
+        confidence: _builtins.float | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["status", b"status"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_confidence", b"_confidence", "confidence", b"confidence", "status", b"status"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["finish_reason", b"finish_reason", "sentences", b"sentences", "source_token_count", b"source_token_count", "status", b"status", "target_token_count", b"target_token_count", "translated_text", b"translated_text", "was_split", b"was_split"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_confidence", b"_confidence", "confidence", b"confidence", "finish_reason", b"finish_reason", "sentences", b"sentences", "source_token_count", b"source_token_count", "status", b"status", "target_token_count", b"target_token_count", "translated_text", b"translated_text", "was_split", b"was_split"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__confidence: _TypeAlias = _typing.Literal["confidence"]  # noqa: Y015
+    _WhichOneofArgType__confidence: _TypeAlias = _typing.Literal["_confidence", b"_confidence"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__confidence) -> _WhichOneofReturnType__confidence | None: ...
 
 Global___Translation: _TypeAlias = Translation  # noqa: Y015
 
@@ -686,8 +695,15 @@ class Sentence(_message.Message):
     SOURCE_TEXT_FIELD_NUMBER: _builtins.int
     HYPOTHESES_FIELD_NUMBER: _builtins.int
     SOURCE_TOKENS_FIELD_NUMBER: _builtins.int
+    CONFIDENCE_FIELD_NUMBER: _builtins.int
     source_text: _builtins.str
     """The sentence as in the text."""
+    confidence: _builtins.float
+    """How good the first of `hypotheses` is expected to be, from 0 to 1: the chrF that sentences with a
+    similar log-probability per token had, when the model's bundle was calibrated on sentences with
+    reference translations. Tokens of a `target_prefix` don't count. Not set without a calibration for
+    the direction, and with a pivot.
+    """
     @_builtins.property
     def hypotheses(self) -> _containers.RepeatedCompositeFieldContainer[Global___Hypothesis]:
         """Best first. The first one is part of `translated_text`."""
@@ -704,12 +720,15 @@ class Sentence(_message.Message):
         source_text: _builtins.str = ...,
         hypotheses: _abc.Iterable[Global___Hypothesis] | None = ...,
         source_tokens: _abc.Iterable[Global___SourceToken] | None = ...,
+        confidence: _builtins.float | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_confidence", b"_confidence", "confidence", b"confidence"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["hypotheses", b"hypotheses", "source_text", b"source_text", "source_tokens", b"source_tokens"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_confidence", b"_confidence", "confidence", b"confidence", "hypotheses", b"hypotheses", "source_text", b"source_text", "source_tokens", b"source_tokens"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__confidence: _TypeAlias = _typing.Literal["confidence"]  # noqa: Y015
+    _WhichOneofArgType__confidence: _TypeAlias = _typing.Literal["_confidence", b"_confidence"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__confidence) -> _WhichOneofReturnType__confidence | None: ...
 
 Global___Sentence: _TypeAlias = Sentence  # noqa: Y015
 
@@ -1062,6 +1081,7 @@ class StreamSummary(_message.Message):
     TIMING_FIELD_NUMBER: _builtins.int
     PIVOT_LANGUAGE_CODE_FIELD_NUMBER: _builtins.int
     PIVOT_MODEL_FIELD_NUMBER: _builtins.int
+    CONFIDENCE_FIELD_NUMBER: _builtins.int
     finish_reason: Global___FinishReason.ValueType
     """As in Translation."""
     source_token_count: _builtins.int
@@ -1076,6 +1096,8 @@ class StreamSummary(_message.Message):
     """As in TranslateResponse."""
     pivot_model: _builtins.str
     """As in TranslateResponse."""
+    confidence: _builtins.float
+    """As in Translation."""
     @_builtins.property
     def timing(self) -> Global___Timing:
         """Time spent."""
@@ -1091,12 +1113,15 @@ class StreamSummary(_message.Message):
         timing: Global___Timing | None = ...,
         pivot_language_code: _builtins.str = ...,
         pivot_model: _builtins.str = ...,
+        confidence: _builtins.float | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["timing", b"timing"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_confidence", b"_confidence", "confidence", b"confidence", "timing", b"timing"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["finish_reason", b"finish_reason", "model", b"model", "pivot_language_code", b"pivot_language_code", "pivot_model", b"pivot_model", "source_token_count", b"source_token_count", "target_token_count", b"target_token_count", "timing", b"timing", "was_split", b"was_split"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_confidence", b"_confidence", "confidence", b"confidence", "finish_reason", b"finish_reason", "model", b"model", "pivot_language_code", b"pivot_language_code", "pivot_model", b"pivot_model", "source_token_count", b"source_token_count", "target_token_count", b"target_token_count", "timing", b"timing", "was_split", b"was_split"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__confidence: _TypeAlias = _typing.Literal["confidence"]  # noqa: Y015
+    _WhichOneofArgType__confidence: _TypeAlias = _typing.Literal["_confidence", b"_confidence"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__confidence) -> _WhichOneofReturnType__confidence | None: ...
 
 Global___StreamSummary: _TypeAlias = StreamSummary  # noqa: Y015
 
