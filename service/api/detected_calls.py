@@ -14,7 +14,7 @@ from service.api.registry import Registry
 from service.api.routing import Route
 from service.decoding.requests import FinishReason
 from service.errors import DragomanError, InvalidArgumentError, NotFoundError
-from service.text.detection import UNDETERMINED, LanguageGuess, LanguageDetector, chosen
+from service.text.detection import UNDETERMINED, LanguageDetector, LanguageGuess, chosen
 from service.translation.results import TextResult
 
 AUTO = "auto"

@@ -22,6 +22,7 @@ from service.api.conversions import (
     finish_reason_of,
     options_of,
     score_options_of,
+    text_options_of,
 )
 from service.api.detected_calls import (
     DetectedText,
@@ -39,6 +40,8 @@ from service.decoding.requests import FinishReason
 from service.errors import DragomanError, InvalidArgumentError, UnavailableError
 from service.observability.metrics import ServerMetrics
 from service.text.detection import LanguageDetector
+from service.text.interface import LinkedTranslator
+from service.text.text_translator import text_translator
 from service.translation.attention import AttentionResult
 from service.translation.engine_call import CallArguments
 from service.translation.fairness import CooperativeYield
@@ -96,9 +99,8 @@ class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
     ) -> Sequence[TextResult]:
         """Translate texts of a request along a route."""
         async with self._registry.lease(route) as served:
-            return await served.translator.translate(
-                texts, *_options(request, served), **_common(current_call(), context)
-            )
+            translator, options = _translator(request, served)
+            return await translator.translate(texts, options, **_common(current_call(), context))
 
     async def _translate_detected(
         self, request: pb.TranslateRequest, context: Context
@@ -145,8 +147,8 @@ class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
         call, detected = current_call(), None
         call.facts["texts"] = 1
         if must_detect(request, functools.partial(self._find_route, request)):
-            translator = next(iter(self._registry)).translator
-            await translator.check_text(request.content, call.client)
+            any_model = next(iter(self._registry))
+            await any_model.translator.check_text(request.content, call.client)
             [detected] = await self._detected(request, [request.content], lambda _: "content")
         route = self._route(request) if detected is None else detected.route
         if route is None:
@@ -155,10 +157,10 @@ class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
                 yield response
             return
         async with self._registry.lease(route) as served:
-            events = served.translator.stream(
-                request.content, *_options(request, served), **_common(call, context)
-            )
-            async for event in events:
+            translator, options = _translator(request, served)
+            async for event in translator.stream(
+                request.content, options, **_common(call, context)
+            ):
                 if isinstance(event, TextResult):
                     self._count([event], call)
                     yield pb.StreamTranslateResponse(summary=_summary(event, route, detected))
@@ -328,15 +330,16 @@ def _common(call: CallContext, context: Context) -> CallArguments:
     return {"deadline": deadline, "request_id": call.request_id, "client": call.client}
 
 
-def _options(
+def _translator(
     request: pb.TranslateRequest | pb.StreamTranslateRequest, route: Route
-) -> list[TranslateOptions]:
-    """The options for each model of a route."""
+) -> tuple[LinkedTranslator, TranslateOptions]:
+    """What translates the texts of a request, and the options for it."""
     *before, last = (leg.translator for leg in route.legs)
     is_stream = isinstance(request, pb.StreamTranslateRequest)  # only the last model streams
     defaults = [each.default_options for each in before]
     defaults.append(last.stream_options if is_stream else last.default_options)
-    return [options_of(request.options, default) for default in defaults]
+    *first, options = (options_of(request.options, default) for default in defaults)
+    return text_translator(route.translator(*first), text_options_of(request)), options
 
 
 def _set_models(answer: pb.TranslateResponse | pb.StreamSummary, route: Route) -> None:

@@ -95,9 +95,7 @@ class LanguageDetector:
         return ranked(dict(self._identifier.rank(_beginning(text))), served)
 
 
-def ranked(
-    probabilities: Mapping[str, float], served: tuple[str, ...]
-) -> Sequence[LanguageGuess]:
+def ranked(probabilities: Mapping[str, float], served: tuple[str, ...]) -> Sequence[LanguageGuess]:
     """The detector's answer in the server's codes, the likeliest first.
 
     Args:

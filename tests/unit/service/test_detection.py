@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from service.text.detection import (
     UNDETERMINED,
-    LanguageGuess,
     LanguageDetector,
+    LanguageGuess,
     chosen,
     ranked,
 )
