@@ -16,6 +16,7 @@ from cli.attention import attention
 from cli.evaluate import evaluate
 from cli.export import export
 from cli.import_model import import_model
+from cli.keys import keys_app
 from cli.languages import languages
 from cli.load import load_app
 from cli.models import models
@@ -69,6 +70,7 @@ for command in (
 ):
     app.command()(command)
 app.command("import")(import_model)
+app.add_typer(keys_app, name="keys")
 app.add_typer(load_app, name="load")
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ from dragoman.v1 import translation_pb2_grpc
 from model.directions import Directions
 from model.languages import is_language_code
 from service.api.call_context import CallContext, Context, current_call, time_remaining
+from service.api.charging import limit_priority, num_characters
 from service.api.conversions import (
     add_score,
     add_translation,
@@ -90,8 +91,7 @@ class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
         self, request: pb.StreamTranslateRequest, context: Context
     ) -> AsyncIterator[pb.StreamTranslateResponse]:
         """Stream the deltas of one text, then the summary."""
-        route, call = self._route(request), current_call()
-        call.facts["texts"] = 1
+        route, call = self._begin_one(request)
         async with self._registry.lease(route) as served:
             events = served.translator.stream(
                 request.content, *_options(request, served), **_common(call, context)
@@ -119,7 +119,7 @@ class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
         self, request: pb.AttentionRequest, context: Context
     ) -> pb.AttentionResponse:
         """The attention weights of a text and its translation, which may have to be made first."""
-        route, call = self._route(request), current_call()
+        route, call = self._begin_one(request)
         async with self._registry.lease(route) as served:
             translator = served.legs[0].translator
             options = attention_options_of(request.options, translator.default_options)
@@ -127,7 +127,6 @@ class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
                 request.source_text, request.translated_text, options, **_common(call, context)
             )
         self._count([result], call)
-        call.facts["texts"] = 1
         response = await attention_response(result, route.model.name, CooperativeYield())
         _set_timing(response.timing, [result])
         return response
@@ -159,6 +158,15 @@ class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
         ]
         return pb.ListLanguagesResponse(groups=groups)
 
+    def _begin_one(
+        self, request: pb.StreamTranslateRequest | pb.AttentionRequest
+    ) -> tuple[Route, CallContext]:
+        """The route of a request with one text, and its call."""
+        route, call = self._route(request), current_call()
+        call.facts["texts"] = 1
+        call.grant.charge(num_characters(request))
+        return route, call
+
     def _begin(
         self, request: pb.TranslateRequest | pb.ScoreRequest, field: str, unit: str
     ) -> tuple[Route, CallContext]:
@@ -172,6 +180,7 @@ class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
         route, call = self._route(request), current_call()
         route.model.translator.limits.check_count(field, count, unit)
         call.facts[unit] = count
+        call.grant.charge(num_characters(request))
         return route, call
 
     async def _answer(
@@ -205,12 +214,14 @@ class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
             options = request.options
             allow_pivot = options.allow_pivot if options.HasField("allow_pivot") else None
         source, target = request.source_language_code, request.target_language_code
-        facts = current_call().facts
+        grant, facts = current_call().grant, current_call().facts
+        limit_priority(request.options, grant)
         try:
             route = self._registry.route(request.model, source, target, allow_pivot=allow_pivot)
         except DragomanError:
             facts.update(source_language=_for_log(source), target_language=_for_log(target))
             raise
+        grant.check_models(leg.model.name for leg in route.legs)
         facts.update(
             model=route.model.name,
             source_language=route.legs[0].source,
