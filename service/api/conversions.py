@@ -22,6 +22,7 @@ from service.decoding.requests import (
 from service.errors import InvalidArgumentError
 from service.runtime.attention import AttentionKind, AttentionLabel
 from service.runtime.plan import Float32
+from service.text.options import TextOptions
 from service.translation.alignments import Alignment, SourceToken, TargetToken
 from service.translation.attention import AttentionOptions, AttentionResult
 from service.translation.fairness import CooperativeYield
@@ -37,6 +38,7 @@ MAX_SELECTED = 1024
 _WEIGHTS_PER_YIELD = 262_144
 
 _NO_OPTIONS = TranslateOptions()  # of most requests
+_NO_TEXT_OPTIONS = TextOptions()
 _FINISH_REASONS = {
     reason: pb.FinishReason.Value(f"FINISH_REASON_{reason.name}") for reason in FinishReason
 }
@@ -102,6 +104,11 @@ def options_of(
         ),
         **given,
     )
+
+
+def text_options_of(request: pb.TranslateRequest | pb.StreamTranslateRequest) -> TextOptions:
+    """What a request asks for beside the translation of its sentences."""
+    return _NO_TEXT_OPTIONS
 
 
 def score_options_of(options: pb.ScoreOptions) -> ScoreOptions:

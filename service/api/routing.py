@@ -22,6 +22,7 @@ from service.translation.pivot import PivotTranslator
 
 if TYPE_CHECKING:
     from service.api.registry import ServedModel
+    from service.translation.options import TranslateOptions
     from service.translation.translator import Translator
 
 # Languages that seem possible as a pivot: most requests take the first one.
@@ -67,11 +68,16 @@ class Route:
         """The name of the model that translates into that language; "" for one leg."""
         return self.legs[0].model.name if len(self.legs) > 1 else ""
 
-    @property
-    def translator(self) -> Translator | PivotTranslator:
-        """Translates texts along the route."""
+    def translator(self, *first_options: TranslateOptions) -> Translator | PivotTranslator:
+        """Translates texts along the route.
+
+        Args:
+            first_options: for the first of two legs; none for one leg.
+        """
         first, *others = (leg.translator for leg in self.legs)
-        return PivotTranslator(first, others[0], self.pivot_language) if others else first
+        if not others:
+            return first
+        return PivotTranslator(first, others[0], self.pivot_language, *first_options)
 
 
 class Router:

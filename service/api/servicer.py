@@ -24,6 +24,7 @@ from service.api.conversions import (
     finish_reason_of,
     options_of,
     score_options_of,
+    text_options_of,
 )
 from service.api.registry import Registry, ServedModel
 from service.api.routing import Route
@@ -31,6 +32,8 @@ from service.api.status import code_of
 from service.errors import DragomanError, InvalidArgumentError, UnavailableError
 from service.lifecycle.interface import ModelState
 from service.observability.metrics import ServerMetrics
+from service.text.interface import LinkedTranslator
+from service.text.text_translator import text_translator
 from service.translation.attention import AttentionResult
 from service.translation.engine_call import CallArguments
 from service.translation.fairness import CooperativeYield
@@ -79,8 +82,9 @@ class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
         """Translate all texts, in order."""
         route, call = self._begin(request, "contents", "texts")
         async with self._registry.lease(route) as served:
-            results = await served.translator.translate(
-                list(request.contents), *_options(request, served), **_common(call, context)
+            translator, options = _translator(request, served)
+            results = await translator.translate(
+                list(request.contents), options, **_common(call, context)
             )
         response = pb.TranslateResponse()
         _set_models(response, route)
@@ -93,10 +97,10 @@ class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
         """Stream the deltas of one text, then the summary."""
         route, call = self._begin_one(request)
         async with self._registry.lease(route) as served:
-            events = served.translator.stream(
-                request.content, *_options(request, served), **_common(call, context)
-            )
-            async for event in events:
+            translator, options = _translator(request, served)
+            async for event in translator.stream(
+                request.content, options, **_common(call, context)
+            ):
                 if isinstance(event, TextResult):
                     self._count([event], call)
                     yield pb.StreamTranslateResponse(summary=_summary(event, route))
@@ -281,15 +285,16 @@ def _common(call: CallContext, context: Context) -> CallArguments:
     return {"deadline": deadline, "request_id": call.request_id, "client": call.client}
 
 
-def _options(
+def _translator(
     request: pb.TranslateRequest | pb.StreamTranslateRequest, route: Route
-) -> list[TranslateOptions]:
-    """The options for each model of a route."""
+) -> tuple[LinkedTranslator, TranslateOptions]:
+    """What translates the texts of a request, and the options for it."""
     *before, last = (leg.translator for leg in route.legs)
     is_stream = isinstance(request, pb.StreamTranslateRequest)  # only the last model streams
     defaults = [each.default_options for each in before]
     defaults.append(last.stream_options if is_stream else last.default_options)
-    return [options_of(request.options, default) for default in defaults]
+    *first, options = (options_of(request.options, default) for default in defaults)
+    return text_translator(route.translator(*first), text_options_of(request)), options
 
 
 def _set_models(answer: pb.TranslateResponse | pb.StreamSummary, route: Route) -> None:

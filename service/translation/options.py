@@ -105,6 +105,8 @@ class TranslateOptions:
         num_hypotheses: translations of each sentence to return, best first; None for the text only.
         return_tokens: whether to return the tokens of each hypothesis.
         return_alignments: which alignments to return, with the tokens of both sides.
+        links: whether `TextResult.links` is wanted, for `service.text`: no client asks for it.
+            Ignored by a stream.
     """
 
     split_sentences: bool = True
@@ -116,6 +118,7 @@ class TranslateOptions:
     num_hypotheses: int | None = None
     return_tokens: bool = False
     return_alignments: AlignmentKind | None = None
+    links: bool = False
 
     @property
     def shows_tokens(self) -> bool:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
+import itertools
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Unpack
 
 from service.decoding.requests import FinishReason
 from service.errors import DragomanError, InvalidArgumentError
 from service.translation.engine_call import CallArguments, EngineCall, SubmittedPiece
 from service.translation.fairness import CooperativeYield
+from service.translation.links import Link, LinkedPieces
 from service.translation.options import TranslateOptions
 from service.translation.preparation import Piece, PreparedText, TextError
 from service.translation.results import PendingText, TextResult
@@ -32,38 +33,44 @@ class PivotTranslator:
         first: translates into the pivot language.
         second: translates from it.
         language: the pivot language, for messages.
+        first_options: of requests with the first model's defaults. Only how to search is taken of
+            them (`TranslateOptions.into_pivot`).
 
     Attributes:
         limits: the largest request that is accepted.
     """
 
-    def __init__(self, first: Translator, second: Translator, language: str) -> None:
+    def __init__(
+        self,
+        first: Translator,
+        second: Translator,
+        language: str,
+        first_options: TranslateOptions | None = None,
+    ) -> None:
         self.limits = first.limits
         self._first = first
         self._second = second
         self._language = language
+        self._first_options = first_options or first.default_options
 
     async def translate(
         self,
         texts: Sequence[str],
-        first_options: TranslateOptions,
-        options: TranslateOptions,
+        options: TranslateOptions | None = None,
         **shared: Unpack[CallArguments],
     ) -> list[TextResult]:
         """Translate all texts; results and errors as of `Translator.translate`.
 
         Args:
             texts: the texts.
-            first_options: the request's options with the first model's defaults. Only how to search
-                is taken of them (`TranslateOptions.into_pivot`).
-            options: with the second model's defaults.
+            options: with the second model's defaults. Links join whole sentences.
             shared: deadline, request id and client.
 
         Raises:
             InvalidArgumentError: also for alignments.
         """
-        client = shared.get("client", "")
-        legs = self._legs(first_options, options, shared)
+        options, client = options or self._second.default_options, shared.get("client", "")
+        legs = self._legs(options, shared)
         await self._first.check_texts(texts, client)
         try:
             firsts: list[PendingText | TextError] = []
@@ -92,8 +99,7 @@ class PivotTranslator:
     async def stream(
         self,
         text: str,
-        first_options: TranslateOptions,
-        options: TranslateOptions,
+        options: TranslateOptions | None = None,
         **shared: Unpack[CallArguments],
     ) -> AsyncIterator[StreamDelta | TextResult]:
         """Translate one text as a stream; items and errors as of `Translator.stream`.
@@ -101,9 +107,9 @@ class PivotTranslator:
         A sentence's deltas begin when its translation into the pivot language is complete.
         Arguments as of `translate`.
         """
-        client = shared.get("client", "")
+        options, client = options or self._second.stream_options, shared.get("client", "")
         options.check_streamable()
-        legs = self._legs(first_options, options, shared)
+        legs = self._legs(options, shared)
         await self._first.check_text(text, client)
         feeding: asyncio.Task[None] | None = None
         try:
@@ -132,10 +138,9 @@ class PivotTranslator:
             finally:
                 legs.close()
 
-    def _legs(
-        self, first_options: TranslateOptions, options: TranslateOptions, shared: CallArguments
-    ) -> _Legs:
+    def _legs(self, options: TranslateOptions, shared: CallArguments) -> _Legs:
         """The calls to both engines. Raises InvalidArgumentError for bad options."""
+        first_options = replace(self._first_options, split_sentences=options.split_sentences)
         into_pivot = first_options.into_pivot(self._language)
         second = self._second.call(options, shared)
         return _Legs(self._first.call(into_pivot, shared), second)
@@ -187,6 +192,7 @@ class PivotTranslator:
             text.has_opened |= opens
             opened.append(await legs.second.submit(each, opens=opens))
         text.pieces += opened
+        text.counts.append(len(opened))
         return opened
 
     async def _finish(
@@ -201,7 +207,11 @@ class PivotTranslator:
             return await self._second.finish(text, field, options, yielder)
         if text.error is not None:
             return text.first.result("", text.error)
-        return text.joined(await self._second.finish(text.second(), field, options, yielder))
+        second, unlinked = text.second(), replace(options, links=False)
+        result = text.joined(await self._second.finish(second, field, unlinked, yielder))
+        if options.links and result.error is None:
+            result = replace(result, links=text.links(second.outputs))
+        return result
 
 
 @dataclass(frozen=True)
@@ -229,6 +239,7 @@ class _PivotedText:
     Attributes:
         first: its translation into the pivot language.
         pieces: those that were submitted to the second model.
+        counts: how many of them each piece of the first one became.
         was_split: whether a sentence was too long for that model.
         has_opened: whether a piece was submitted that it translates.
         error: of a sentence that the first model failed to translate.
@@ -236,6 +247,7 @@ class _PivotedText:
 
     first: PendingText
     pieces: list[SubmittedPiece] = field(default_factory=list)
+    counts: list[int] = field(default_factory=list)
     was_split: bool = False
     has_opened: bool = False
     error: DragomanError | None = None
@@ -251,7 +263,7 @@ class _PivotedText:
         ended = max(result.queue_seconds + result.compute_seconds for result in (first, second))
         reasons = {first.finish_reason, second.finish_reason}
         order = (FinishReason.ERROR, FinishReason.LENGTH)
-        return dataclasses.replace(
+        return replace(
             second,
             finish_reason=next((reason for reason in order if reason in reasons), FinishReason.EOS),
             num_source_tokens=first.num_source_tokens,
@@ -259,6 +271,17 @@ class _PivotedText:
             queue_seconds=first.queue_seconds,
             compute_seconds=ended - first.queue_seconds,
         )
+
+    def links(self, outputs: Sequence[str]) -> Sequence[Link]:
+        """Links of whole sentences, from the second model's translation of each piece."""
+        linked, remaining = LinkedPieces(), iter(outputs)
+        for submitted, count in zip(self.first.pieces, self.counts, strict=True):
+            output = "".join(itertools.islice(remaining, count))
+            linked.copy(submitted.copied)
+            if submitted.generation is not None:
+                separator, text = submitted.piece.separator, submitted.piece.text
+                linked.translate(text, output[len(separator) :])
+        return linked.links
 
 
 def _with_source(pieces: Sequence[Piece], source: str) -> Sequence[Piece]:
@@ -268,7 +291,7 @@ def _with_source(pieces: Sequence[Piece], source: str) -> Sequence[Piece]:
     """
     translated = [index for index, piece in enumerate(pieces) if piece.source_ids is not None]
     return [
-        dataclasses.replace(piece, text=source if index == translated[0] else "")
+        replace(piece, text=source if index == translated[0] else "")
         if piece.source_ids is not None
         else piece
         for index, piece in enumerate(pieces)

@@ -18,6 +18,7 @@ from service.translation.alignments import (
     source_tokens,
 )
 from service.translation.engine_call import SubmittedPiece
+from service.translation.links import Link, LinkedPieces, word_links
 from service.translation.options import TranslateOptions
 from service.translation.preparation import Piece, PreparedText
 
@@ -72,6 +73,8 @@ class TextResult:
         compute_seconds: from then until its last sentence was done; other texts may have run at the
             same time.
         sentences: those that the model translated, in order; empty unless requested.
+        links: what each part of the translation comes from (`service.translation.links`), in the
+            order of the translation; empty unless requested, and for an error.
     """
 
     text: str
@@ -83,6 +86,7 @@ class TextResult:
     queue_seconds: float = 0.0
     compute_seconds: float = 0.0
     sentences: Sequence[SentenceResult] = ()
+    links: Sequence[Link] = ()
 
 
 @dataclass
@@ -95,6 +99,8 @@ class PendingText:
         started_at: when the call began, in seconds of the engine's clock.
         generated: finished generations with their results.
         sentences: results of sentences, if the client requested them.
+        outputs: the translation of each piece, with the separator before it.
+        linked: links of the pieces, if they were requested.
     """
 
     prepared: PreparedText
@@ -102,6 +108,8 @@ class PendingText:
     started_at: float
     generated: list[tuple[Generation, GenerationResult]] = field(default_factory=list)
     sentences: list[SentenceResult] = field(default_factory=list)
+    outputs: list[str] = field(default_factory=list)
+    linked: LinkedPieces = field(default_factory=LinkedPieces)
 
     def result(self, text: str, error: DragomanError | None = None) -> TextResult:
         """The result, once all generations have finished."""
@@ -123,7 +131,35 @@ class PendingText:
             queue_seconds=first - self.started_at,
             compute_seconds=max(ended, default=first) - first,
             sentences=() if error else self.sentences,
+            links=() if error else self.linked.links,
         )
+
+    def link(
+        self,
+        piece: Piece,
+        output: str,
+        result: GenerationResult,
+        scored: Sequence[Hypothesis],
+        tokenizer: Tokenizer,
+    ) -> None:
+        """Add the links of a sentence.
+
+        Args:
+            piece: the sentence.
+            output: its translation.
+            result: of its search.
+            scored: the result's hypotheses, scored with alignments; empty for a model without any.
+            tokenizer: the model's.
+        """
+        links = None
+        if scored:
+            [best], linked = result.hypotheses[:1], scored[0].linked
+            assert linked is not None, "scored without an alignment"
+            source_spans = tokenizer.encoded_spans(piece.text)[len(tokenizer.prefix_ids) :]
+            target_spans = tokenizer.target.decoded_spans(best.token_ids)
+            spans = source_spans, target_spans
+            links = word_links(piece.text, output, spans, linked.tolist())
+        self.linked.translate(piece.text, output, links)
 
 
 def sentence_result(

@@ -177,8 +177,9 @@ class Translator:
         await self.check_texts(texts, client)
         if options.return_alignments:
             check_can_align(self._can_align)
+        kind = self._alignment_kind(options)
         call = self.call(options, shared)
-        if options.return_alignments:
+        if kind:
             await self._engine.prepare_scoring()
         try:
             pending: list[PendingText | TextError] = []
@@ -190,8 +191,9 @@ class Translator:
                     pending.append(PendingText(prepared, pieces, call.started_at))
                 else:
                     pending.append(prepared)
-            if options.return_alignments:
-                await self._submit_alignments(pending, call, options.return_alignments)
+            if kind:
+                most = None if options.return_alignments else 1
+                await self._submit_alignments(pending, call, kind, most)
             yielder = CooperativeYield()
             return [
                 await self.finish(text, f"contents[{index}]", options, yielder)
@@ -261,10 +263,26 @@ class Translator:
             submitted.append(await call.submit(piece, opens=piece is opening))
         return submitted
 
+    def _alignment_kind(self, options: TranslateOptions) -> AlignmentKind | None:
+        """The alignment to compute: what is returned, or what links are made of."""
+        can_link = self._can_align and self._engine.can_score
+        return options.return_alignments or ("hard" if options.links and can_link else None)
+
     async def _submit_alignments(
-        self, pending: Sequence[PendingText | TextError], call: EngineCall, kind: AlignmentKind
+        self,
+        pending: Sequence[PendingText | TextError],
+        call: EngineCall,
+        kind: AlignmentKind,
+        most: int | None,
     ) -> None:
-        """Submit each hypothesis for scoring when its search ends, while other searches run."""
+        """Submit hypotheses for scoring when their search ends, while other searches run.
+
+        Args:
+            pending: the texts.
+            call: of the request.
+            kind: of the alignments.
+            most: hypotheses of each sentence, best first; None for all.
+        """
         weights = SoftWeights()
         hidden_source, hidden_target = self._num_hidden
         for text in pending:
@@ -273,7 +291,7 @@ class Translator:
                     continue
                 result = await submitted.generation.result()
                 source_ids = submitted.generation.request.source_ids
-                for hypothesis in result.hypotheses if result.error is None else ():
+                for hypothesis in () if result.error else result.hypotheses[:most]:
                     end = (self.tokenizer.eos_id,) if hypothesis.ended else ()
                     target_ids = (*hypothesis.token_ids, *end)
                     if kind == "soft":
@@ -319,22 +337,28 @@ class Translator:
         """Wait for all pieces of a text, and join them."""
         if isinstance(pending, TextError):
             return TextResult("", None, error=InvalidArgumentError(field, str(pending)))
-        texts = []
         error: DragomanError | None = None
         for submitted in pending.pieces:
             await yielder.checkpoint()
-            texts.append(submitted.copied)
+            if options.links:
+                pending.linked.copy(submitted.copied)
             if submitted.generation is None:
+                pending.outputs.append(submitted.copied)
                 continue
             result = await self.result_of(submitted.generation)
             pending.generated.append((submitted.generation, result))
             scores = [await result_of(scoring) for scoring in submitted.scorings]
             for failed in (result, *scores):
                 error = failed.error or error
-            if error is None and options.returns_sentences:
-                scored = [hypothesis for score in scores for hypothesis in score.hypotheses]
+            output = self.tokenizer.target.decode(result.token_ids)
+            pending.outputs.append(submitted.copied + output)
+            if error is not None:
+                continue
+            scored = [hypothesis for score in scores for hypothesis in score.hypotheses]
+            if options.links:
+                pending.link(submitted.piece, output, result, scored, self.tokenizer)
+            if options.returns_sentences:
                 pending.sentences.append(
                     sentence_result(submitted.piece, result, self.tokenizer, options, scored)
                 )
-            texts.append(self.tokenizer.target.decode(result.token_ids))
-        return pending.result("" if error else "".join(texts), error)
+        return pending.result("" if error else "".join(pending.outputs), error)

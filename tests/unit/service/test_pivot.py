@@ -64,19 +64,22 @@ class Pivot:
     """A pivot translator, for a request's options without defaults of a model."""
 
     def __init__(self, first: Translator, second: Translator) -> None:
-        self._translator = PivotTranslator(first, second, "en")
+        self._legs = first, second
+
+    def _translator(self, options: TranslateOptions) -> PivotTranslator:
+        return PivotTranslator(*self._legs, "en", options)
 
     async def translate(
         self, texts: list[str], options: TranslateOptions | None = None, **shared: Any
     ) -> list[TextResult]:
         options = options or TranslateOptions()
-        return await self._translator.translate(texts, options, options, **shared)
+        return await self._translator(options).translate(texts, options, **shared)
 
     def stream(
         self, text: str, options: TranslateOptions | None = None
     ) -> AsyncIterator[StreamDelta | TextResult]:
         options = options or TranslateOptions()
-        return self._translator.stream(text, options, options)
+        return self._translator(options).stream(text, options)
 
 
 @dataclass

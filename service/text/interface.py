@@ -1,0 +1,41 @@
+"""The interface of a stage: translates texts, and says where each part comes from."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from typing import Protocol, Unpack
+
+from service.translation.engine_call import CallArguments
+from service.translation.links import Link
+from service.translation.options import TranslateOptions
+from service.translation.results import TextResult
+from service.translation.translator import StreamDelta
+
+__all__ = ["Link", "LinkedTranslator"]
+
+
+class LinkedTranslator(Protocol):
+    """Translates texts: `Translator`, `PivotTranslator`, or a stage over one of them."""
+
+    async def translate(
+        self,
+        texts: Sequence[str],
+        options: TranslateOptions | None = None,
+        **shared: Unpack[CallArguments],
+    ) -> list[TextResult]:
+        """Translate all texts; arguments and errors as of `Translator.translate`.
+
+        If `options.links` is set, the results have links. Those of a model without alignments, and
+        with a pivot, join whole sentences; others join words. Text that was copied has one link,
+        between two equal parts.
+        """
+        ...
+
+    def stream(
+        self,
+        text: str,
+        options: TranslateOptions | None = None,
+        **shared: Unpack[CallArguments],
+    ) -> AsyncIterator[StreamDelta | TextResult]:
+        """Translate one text as a stream; as `Translator.stream`. Its result has no links."""
+        ...
