@@ -59,8 +59,8 @@ def runner(tokenizer: Tokenizer) -> FakeRunner:
 @contextlib.asynccontextmanager
 async def serving(
     runner: FakeRunner, tokenizer: Tokenizer, file: KeyFile, **settings: Any
-) -> AsyncIterator[tuple[Running, TranslationServiceStub]]:
-    """A server with keys, and a stub without one."""
+) -> AsyncIterator[tuple[Running, Any]]:
+    """A server with keys, and a stub, which sends none by itself."""
     given = {"keys": str(file.path), "http_port": 0, **settings}
     async with (
         running_fake(runner, tokenizer, **given) as server,
