@@ -13,6 +13,7 @@ os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 import typer
 
 from cli.attention import attention
+from cli.detect import detect
 from cli.evaluate import evaluate
 from cli.export import export
 from cli.import_model import import_model
@@ -63,6 +64,7 @@ for command in (
     attention,
     models,
     languages,
+    detect,
     reload,
     train,
     export,

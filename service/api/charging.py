@@ -7,11 +7,35 @@ import functools
 from dragoman.v1 import translation_pb2 as pb
 from service.access.principal import PRIORITIES
 from service.api.authentication import Grant
+from service.api.call_context import current_call
 
-Request = pb.TranslateRequest | pb.StreamTranslateRequest | pb.ScoreRequest | pb.AttentionRequest
+Request = (
+    pb.TranslateRequest
+    | pb.StreamTranslateRequest
+    | pb.DetectLanguageRequest
+    | pb.ScoreRequest
+    | pb.AttentionRequest
+)
 Options = pb.TranslateOptions | pb.ScoreOptions | pb.AttentionOptions
 
 _PREFIX = "PRIORITY_"
+
+
+def admit(request: Request) -> None:
+    """Charge the current call with the texts of its request, and check its priority.
+
+    What it was charged with is given back if it fails, unless by its client (`RunningCall`).
+
+    Raises:
+        QuotaError: the key has fewer characters left.
+        PermissionDeniedError: the key does not allow the priority.
+    """
+    grant = current_call().grant
+    if grant.principal is None:
+        return
+    if not isinstance(request, pb.DetectLanguageRequest):
+        limit_priority(request.options, grant)
+    grant.charge(num_characters(request))
 
 
 @functools.singledispatch
@@ -21,7 +45,7 @@ def num_characters(request: Request) -> int:
 
 
 @num_characters.register
-def _(request: pb.TranslateRequest) -> int:
+def _(request: pb.TranslateRequest | pb.DetectLanguageRequest) -> int:
     return sum(map(len, request.contents))
 
 
