@@ -17,6 +17,7 @@ from dragoman.addresses import DEFAULT_SERVER
 from dragoman.conversions import Metadata
 from dragoman.results import (
     AttentionView,
+    DetectedLanguage,
     LanguageGroup,
     ModelInfo,
     ScoreBatch,
@@ -181,6 +182,13 @@ class BaseClient:
         request = requests.attention_request(source_text, translation, *names, options)
         read = functools.partial(conversions.attention_view, source_text=source_text)
         return self._call(self._stub.GetAttention, request, read, *sending)
+
+    def _detect_call(
+        self, texts: Sequence[str], timeout: float | None, request_id: str
+    ) -> PreparedCall[list[tuple[DetectedLanguage, ...]]]:
+        request = requests.detect_request(texts)
+        read = conversions.detections
+        return self._call(self._stub.DetectLanguage, request, read, timeout, request_id)
 
     def _list_models_call(self, timeout: float | None) -> PreparedCall[list[ModelInfo]]:
         def read(response: pb.ListModelsResponse, _: Metadata) -> list[ModelInfo]:

@@ -59,6 +59,11 @@ class Route:
         return self.legs[-1].model
 
     @property
+    def key(self) -> tuple[tuple[str, str, str], ...]:
+        """What two routes that are the same have in common."""
+        return tuple((leg.model.name, leg.source, leg.target) for leg in self.legs)
+
+    @property
     def pivot_language(self) -> str:
         """The language between two legs; "" for one leg."""
         return self.legs[0].target if len(self.legs) > 1 else ""
