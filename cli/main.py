@@ -17,6 +17,7 @@ from cli.detect import detect
 from cli.evaluate import evaluate
 from cli.export import export
 from cli.import_model import import_model
+from cli.keys import keys_app
 from cli.languages import languages
 from cli.load import load_app
 from cli.models import models
@@ -71,6 +72,7 @@ for command in (
 ):
     app.command()(command)
 app.command("import")(import_model)
+app.add_typer(keys_app, name="keys")
 app.add_typer(load_app, name="load")
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from dragoman.v1 import translation_pb2_grpc
 from model.search_limits import MAX_SUPPRESSED
 from service import descriptors
+from service.api.access import Access
 from service.api.admin import AdminServer
 from service.api.call_tracker import CallTracker
 from service.api.grpc_server import bind, create_grpc_server
@@ -88,11 +89,13 @@ class Server:
             "pairs": settings.max_texts,
             "suppressed_tokens": MAX_SUPPRESSED,
         }
+        self._access = Access(settings, metrics)
         self._tracker = CallTracker(
             metrics,
             RequestParser(SERVICE, max_entries),
             settings.max_concurrent_requests,
             settings.message_bytes,
+            self._access.control,
         )
         self._grpc: grpc.aio.Server
         self._http: HttpServer | None = None
@@ -118,6 +121,7 @@ class Server:
         self._http = http
         registry: Registry | None = None
         try:
+            await self._access.start()
             await self._listen()
             models = self._models
             registry = models if isinstance(models, Registry) else await in_thread(models)
@@ -131,6 +135,7 @@ class Server:
             if self._http is not None:
                 await self._http.close()
             await self._grpc.stop(None)
+            await self._access.stop()
             await self._close_endpoint()
             raise
         self._start_serving(registry)
@@ -254,6 +259,7 @@ class Server:
         await self._stop_listening(_LAST_ANSWERS_SECONDS)
         if self._http is not None:
             await self._http.close()
+        await self._access.stop()
         await self._close_endpoint()
         _log.info("stopped")
 

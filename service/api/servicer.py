@@ -14,6 +14,7 @@ from dragoman.v1 import translation_pb2 as pb
 from dragoman.v1 import translation_pb2_grpc
 from model.languages import is_language_code
 from service.api.call_context import CallContext, Context, current_call, time_remaining
+from service.api.charging import admit
 from service.api.conversions import (
     add_score,
     add_translation,
@@ -85,6 +86,7 @@ class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
         self, request: pb.TranslateRequest, context: Context
     ) -> pb.TranslateResponse:
         """Translate all texts, in order."""
+        admit(request)
         if must_detect(request, functools.partial(self._find_route, request)):
             return await self._translate_detected(request, context)
         route, call = self._begin(request, "contents", "texts")
@@ -144,6 +146,7 @@ class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
         self, request: pb.StreamTranslateRequest, context: Context
     ) -> AsyncIterator[pb.StreamTranslateResponse]:
         """Stream the deltas of one text, then the summary."""
+        admit(request)
         call, detected = current_call(), None
         call.facts["texts"] = 1
         if must_detect(request, functools.partial(self._find_route, request)):
@@ -171,6 +174,7 @@ class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
         self, request: pb.DetectLanguageRequest, context: Context
     ) -> pb.DetectLanguageResponse:
         """Detect the language of each text, in order."""
+        admit(request)
         call, translator = current_call(), next(iter(self._registry)).translator
         self._check_count(request, "contents", "texts")
         texts = list(request.contents)
@@ -191,6 +195,7 @@ class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
 
     async def Score(self, request: pb.ScoreRequest, context: Context) -> pb.ScoreResponse:
         """Score all pairs, in order."""
+        admit(request)
         route, call = self._begin(request, "pairs", "pairs")
         pairs = [(pair.source_text, pair.translated_text) for pair in request.pairs]
         async with self._registry.lease(route) as served:
@@ -205,6 +210,7 @@ class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
         self, request: pb.AttentionRequest, context: Context
     ) -> pb.AttentionResponse:
         """The attention weights of a text and its translation, which may have to be made first."""
+        admit(request)
         route, call = self._route(request), current_call()
         async with self._registry.lease(route) as served:
             translator = served.legs[0].translator
@@ -325,9 +331,11 @@ class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
         if not isinstance(request, _DIRECT_REQUESTS):
             options = request.options
             allow_pivot = options.allow_pivot if options.HasField("allow_pivot") else None
-        return self._registry.route(
+        route = self._registry.route(
             request.model, source, request.target_language_code, allow_pivot=allow_pivot
         )
+        current_call().grant.check_models(leg.model.name for leg in route.legs)
+        return route
 
 
 def _for_log(code: str) -> str:
@@ -369,6 +377,7 @@ def _summary(
         source_token_count=result.num_source_tokens,
         target_token_count=result.num_target_tokens,
         was_split=result.was_split,
+        confidence=result.confidence,
     )
     if route is not None:
         _set_models(summary, route)

@@ -135,7 +135,7 @@ BAD: list[tuple[str, bytes, int, str]] = [
     (TRANSLATE, b'"' * 50_001 + b"," * 2000, 400, "body"),
     (TRANSLATE, b'{"contents": [' + b"9" * 5000 + b"]}", 400, "body"),
     ("/v1/score", b'{"pairs": [{"source": "x"}]}', 400, "pairs[0].source"),
-    (f"{TRANSLATE}?key=1", b"{}", 400, "key"),
+    (f"{TRANSLATE}?alt=json", b"{}", 400, "alt"),
 ]
 
 

@@ -85,6 +85,8 @@ async def send_call_error(send: Send, running: RunningCall, http_status: int | N
     headers = [(REQUEST_ID, running.request_id)]
     if running.retry_after_seconds is not None:
         headers.append(("retry-after", str(max(1, math.ceil(running.retry_after_seconds)))))
+    if running.code is grpc.StatusCode.UNAUTHENTICATED:
+        headers.append(("www-authenticate", "Bearer"))
     body = to_json(running.status).encode()
     await send_body(send, body, http_status or http_status_of(running.code), headers)
 

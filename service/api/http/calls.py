@@ -12,6 +12,7 @@ from google.rpc import status_pb2
 from starlette.types import Receive, Scope, Send
 
 from dragoman.conversions import REQUEST_ID
+from service.api.authentication import KEY_PARAMETER
 from service.api.call_context import host_of
 from service.api.call_tracker import CallTracker, RunningCall
 from service.api.http import answers
@@ -76,6 +77,7 @@ class CallEndpoint:
         is_begun = False
         with running:
             async with within_deadline(context):
+                await running.authenticate()
                 request = await self._request(running, scope, client)
                 async with client.watched():
                     if self._streams:
@@ -105,9 +107,8 @@ class CallEndpoint:
         Raises:
             HttpError: a parameter, a body that is too long, or one that is not JSON.
         """
-        if query := scope["query_string"]:
-            name = query.decode("latin-1").partition("=")[0][:100]
-            raise bad_request(400, name, "this path takes no parameters")
+        if name := _unknown_parameter(scope["query_string"].decode("latin-1")):
+            raise bad_request(400, name, "this path takes no parameters but key")
         headers = context.headers
         if not self._has_body:
             return
@@ -270,6 +271,12 @@ class _EventStream:
         if status is not None:
             await self.send(status, "error")
         await self._send({"type": "http.response.body", "body": b""})
+
+
+def _unknown_parameter(query: str) -> str:
+    """The name of the first parameter that is not the API key; "" if there is none."""
+    names = (pair.partition("=")[0] for pair in query.split("&") if query)
+    return next((name[:100] or "?" for name in names if name != KEY_PARAMETER), "")
 
 
 @contextlib.asynccontextmanager

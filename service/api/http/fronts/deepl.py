@@ -12,6 +12,7 @@ from typing import Any
 import grpc
 
 from dragoman.v1 import translation_pb2 as pb
+from service.api.call_context import current_call
 from service.api.http.fronts.endpoint import Failure, Operation
 from service.api.http.fronts.fields import Fields
 from service.api.http.fronts.front_call import FrontCall, set_mime_type
@@ -98,7 +99,17 @@ class DeepL:
         return languages
 
     async def _usage(self, fields: Fields, call: FrontCall) -> Any:
-        return {"character_count": 0, "character_limit": _NO_LIMIT}
+        """The month's, or else the day's: whichever the key has a limit for."""
+        figures = current_call().grant.figures()
+        if figures is None:
+            return _usage_of(0, None)
+        if figures.characters_per_month is None and figures.characters_per_day is not None:
+            return _usage_of(figures.characters_in_day, figures.characters_per_day)
+        return _usage_of(figures.characters_in_month, figures.characters_per_month)
+
+
+def _usage_of(count: int, limit: int | None) -> Any:
+    return {"character_count": count, "character_limit": _NO_LIMIT if limit is None else limit}
 
 
 def _set_options(request: pb.TranslateRequest, fields: Fields) -> None:

@@ -14,6 +14,7 @@ import grpc
 from starlette.types import Receive, Scope, Send
 
 from dragoman.conversions import REQUEST_ID
+from service.api.authentication import credential_of
 from service.api.call_context import current_call, host_of
 from service.api.call_tracker import CallTracker, RunningCall
 from service.api.http import answers
@@ -25,7 +26,7 @@ from service.api.http.http_context import HttpContext
 from service.api.http.request_json import JsonRequestParser
 from service.api.http.transfers import Transfers
 from service.api.servicer import TranslationServicer
-from service.errors import InvalidArgumentError
+from service.errors import InvalidArgumentError, QuotaKind
 
 _FORM = "application/x-www-form-urlencoded"
 # Larger forms are read in a thread: unescaping a megabyte takes a tenth of a second.
@@ -174,21 +175,32 @@ class FrontEndpoint:
         if int(headers.get("content-length", 0)) > limit:
             client.http_status = 413
             raise InvalidArgumentError("body", f"more than {limit:,} bytes, the limit")
+        query = await self._form(scope["query_string"])
+        has_key = bool(credential_of(context.invocation_metadata()))
+        must_have_key = self._operation.needs_key
+        if must_have_key and has_key:
+            await running.authenticate()
         async with client.body(transfers) as data:
-            running.take_quotas(len(data))
-            query = await self._form(scope["query_string"])
             kind = headers.get("content-type", "").partition(";")[0].strip().lower()
-            if kind == _FORM:
-                return (await self._form(data)).over(query)
-            if not data.strip():
-                return query
-            if kind != answers.JSON:
-                client.http_status = 415
-                raise InvalidArgumentError("content-type", f"must be {answers.JSON} or {_FORM}")
-            values = self._server.parser.load(data)
-            if not isinstance(values, dict):
-                raise InvalidArgumentError("body", "must be a JSON object")
-            return Fields(values).over(query)
+            fields = (await self._parsed(data, kind, client)).over(query)
+            if must_have_key and not has_key:
+                await running.authenticate(self._front.credential(fields))
+            running.take_quotas(len(data))
+            return fields
+
+    async def _parsed(self, data: bytes, kind: str, client: HttpClient) -> Fields:
+        """The parameters in a body of a content type. Raises InvalidArgumentError."""
+        if kind == _FORM:
+            return await self._form(data)
+        if not data.strip():
+            return Fields({})
+        if kind != answers.JSON:
+            client.http_status = 415
+            raise InvalidArgumentError("content-type", f"must be {answers.JSON} or {_FORM}")
+        values = self._server.parser.load(data)
+        if not isinstance(values, dict):
+            raise InvalidArgumentError("body", "must be a JSON object")
+        return Fields(values)
 
     async def _form(self, data: bytes) -> Fields:
         parse = functools.partial(parse_form, data, self._server.parser.max_values)
@@ -200,7 +212,8 @@ class FrontEndpoint:
         assert running.status is not None
         http_status = client.http_status or answers.http_status_of(running.code)
         message = _FIELD.sub(self._renamed, running.status.message)
-        failure = Failure(http_status, running.code, message)
+        is_used_up = running.exhausted_quota is QuotaKind.CHARACTERS
+        failure = Failure(http_status, running.code, message, is_used_up)
         headers = [(REQUEST_ID, running.request_id)]
         if running.retry_after_seconds is not None:
             headers.append(("retry-after", str(max(1, math.ceil(running.retry_after_seconds)))))

@@ -21,7 +21,11 @@ def front_routes(server: FrontServer, why_not_ready: Callable[[], str]) -> Itera
         server: what they run on.
         why_not_ready: the reason why the server accepts no requests, or "".
     """
-    fronts: list[Front] = [LibreTranslate(needs_keys=False), DeepL(), GoogleV2()]
+    fronts: list[Front] = [
+        LibreTranslate(needs_keys=not server.tracker.access.is_open),
+        DeepL(),
+        GoogleV2(),
+    ]
     for front in fronts:
         for (verb, path), operation in front.operations().items():
             yield Route(path, FrontEndpoint(front, operation, server), methods=[verb])
