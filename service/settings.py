@@ -237,6 +237,12 @@ class Settings:
         choices=("auto", "json", "text"),
     )
 
+    tracing: bool = _setting(
+        False,
+        "Export traces of calls with OpenTelemetry, as its standard variables say "
+        "(OTEL_EXPORTER_OTLP_ENDPOINT, OTEL_TRACES_SAMPLER ...). Needs the extra `otel`.",
+    )
+
     @property
     def message_bytes(self) -> int:
         """The limit of a gRPC message in bytes."""

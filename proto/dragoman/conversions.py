@@ -112,7 +112,12 @@ def translation(message: pb.Translation) -> Translation:
         sentences=tuple(_sentence(item) for item in message.sentences),
         detected_language=message.detected_language_code,
         detection_confidence=message.detection_confidence,
+        confidence=_confidence(message),
     )
+
+
+def _confidence(message: pb.Translation | pb.Sentence | pb.StreamSummary) -> float | None:
+    return message.confidence if message.HasField("confidence") else None
 
 
 def _sentence(message: pb.Sentence) -> Sentence:
@@ -130,6 +135,7 @@ def _sentence(message: pb.Sentence) -> Sentence:
             for item in message.hypotheses
         ),
         _source_tokens(message.source_tokens),
+        _confidence(message),
     )
 
 
@@ -250,6 +256,7 @@ def stream_end(message: pb.StreamSummary) -> StreamEnd:
         pivot_model=message.pivot_model,
         detected_language=message.detected_language_code,
         detection_confidence=message.detection_confidence,
+        confidence=_confidence(message),
     )
 
 

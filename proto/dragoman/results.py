@@ -121,11 +121,14 @@ class Sentence:
         source_text: as in the text.
         hypotheses: best first.
         source_tokens: what the model read; empty unless alignments were requested.
+        confidence: the expected chrF of the first translation, 0 to 1; None if the server gives
+            none.
     """
 
     source_text: str
     hypotheses: tuple[Hypothesis, ...]
     source_tokens: tuple[SourceToken, ...] = ()
+    confidence: float | None = None
 
 
 @dataclass(frozen=True)
@@ -142,6 +145,7 @@ class Translation:
         detected_language: the BCP-47 code of the text's language, if the server detected it; "und"
             if the text shows nothing of its language.
         detection_confidence: the probability of that language, from 0 to 1.
+        confidence: the mean of the sentences' confidences; None if the server gives none.
     """
 
     text: str
@@ -153,6 +157,7 @@ class Translation:
     sentences: tuple[Sentence, ...] = ()
     detected_language: str = ""
     detection_confidence: float = 0.0
+    confidence: float | None = None
 
 
 @dataclass(frozen=True)
@@ -285,6 +290,7 @@ class StreamEnd:
     pivot_model: str = ""
     detected_language: str = ""
     detection_confidence: float = 0.0
+    confidence: float | None = None
 
 
 class DetectedLanguage(NamedTuple):

@@ -371,6 +371,7 @@ def _summary(
         source_token_count=result.num_source_tokens,
         target_token_count=result.num_target_tokens,
         was_split=result.was_split,
+        confidence=result.confidence,
     )
     if route is not None:
         _set_models(summary, route)

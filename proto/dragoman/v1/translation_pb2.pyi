@@ -641,6 +641,7 @@ class Translation(_message.Message):
     SENTENCES_FIELD_NUMBER: _builtins.int
     DETECTED_LANGUAGE_CODE_FIELD_NUMBER: _builtins.int
     DETECTION_CONFIDENCE_FIELD_NUMBER: _builtins.int
+    CONFIDENCE_FIELD_NUMBER: _builtins.int
     translated_text: _builtins.str
     """The translation; empty if `status` is not OK."""
     finish_reason: Global___FinishReason.ValueType
@@ -662,6 +663,11 @@ class Translation(_message.Message):
     detection_confidence: _builtins.float
     """The probability of that language among all that the detector knows, from 0 to 1; low for short
     texts, whose language is the likeliest of those that the server translates from.
+    """
+    confidence: _builtins.float
+    """How good the translation is expected to be: the mean of its sentences' confidences
+    (`Sentence.confidence`), weighted by their tokens. Not set if no sentence has one: all were copied,
+    the model's bundle has no calibration for the direction, or there was a pivot.
     """
     @_builtins.property
     def status(self) -> _status_pb2.Status:
@@ -686,12 +692,15 @@ class Translation(_message.Message):
         sentences: _abc.Iterable[Global___Sentence] | None = ...,
         detected_language_code: _builtins.str = ...,
         detection_confidence: _builtins.float = ...,
+        confidence: _builtins.float | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["status", b"status"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_confidence", b"_confidence", "confidence", b"confidence", "status", b"status"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["detected_language_code", b"detected_language_code", "detection_confidence", b"detection_confidence", "finish_reason", b"finish_reason", "sentences", b"sentences", "source_token_count", b"source_token_count", "status", b"status", "target_token_count", b"target_token_count", "translated_text", b"translated_text", "was_split", b"was_split"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_confidence", b"_confidence", "confidence", b"confidence", "detected_language_code", b"detected_language_code", "detection_confidence", b"detection_confidence", "finish_reason", b"finish_reason", "sentences", b"sentences", "source_token_count", b"source_token_count", "status", b"status", "target_token_count", b"target_token_count", "translated_text", b"translated_text", "was_split", b"was_split"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__confidence: _TypeAlias = _typing.Literal["confidence"]  # noqa: Y015
+    _WhichOneofArgType__confidence: _TypeAlias = _typing.Literal["_confidence", b"_confidence"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__confidence) -> _WhichOneofReturnType__confidence | None: ...
 
 Global___Translation: _TypeAlias = Translation  # noqa: Y015
 
@@ -704,8 +713,15 @@ class Sentence(_message.Message):
     SOURCE_TEXT_FIELD_NUMBER: _builtins.int
     HYPOTHESES_FIELD_NUMBER: _builtins.int
     SOURCE_TOKENS_FIELD_NUMBER: _builtins.int
+    CONFIDENCE_FIELD_NUMBER: _builtins.int
     source_text: _builtins.str
     """The sentence as in the text."""
+    confidence: _builtins.float
+    """How good the first of `hypotheses` is expected to be, from 0 to 1: the chrF that sentences with a
+    similar log-probability per token had, when the model's bundle was calibrated on sentences with
+    reference translations. Tokens of a `target_prefix` don't count. Not set without a calibration for
+    the direction, and with a pivot.
+    """
     @_builtins.property
     def hypotheses(self) -> _containers.RepeatedCompositeFieldContainer[Global___Hypothesis]:
         """Best first. The first one is part of `translated_text`."""
@@ -722,12 +738,15 @@ class Sentence(_message.Message):
         source_text: _builtins.str = ...,
         hypotheses: _abc.Iterable[Global___Hypothesis] | None = ...,
         source_tokens: _abc.Iterable[Global___SourceToken] | None = ...,
+        confidence: _builtins.float | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_confidence", b"_confidence", "confidence", b"confidence"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["hypotheses", b"hypotheses", "source_text", b"source_text", "source_tokens", b"source_tokens"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_confidence", b"_confidence", "confidence", b"confidence", "hypotheses", b"hypotheses", "source_text", b"source_text", "source_tokens", b"source_tokens"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__confidence: _TypeAlias = _typing.Literal["confidence"]  # noqa: Y015
+    _WhichOneofArgType__confidence: _TypeAlias = _typing.Literal["_confidence", b"_confidence"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__confidence) -> _WhichOneofReturnType__confidence | None: ...
 
 Global___Sentence: _TypeAlias = Sentence  # noqa: Y015
 
@@ -1084,6 +1103,7 @@ class StreamSummary(_message.Message):
     PIVOT_MODEL_FIELD_NUMBER: _builtins.int
     DETECTED_LANGUAGE_CODE_FIELD_NUMBER: _builtins.int
     DETECTION_CONFIDENCE_FIELD_NUMBER: _builtins.int
+    CONFIDENCE_FIELD_NUMBER: _builtins.int
     finish_reason: Global___FinishReason.ValueType
     """As in Translation."""
     source_token_count: _builtins.int
@@ -1102,6 +1122,8 @@ class StreamSummary(_message.Message):
     """As in Translation."""
     detection_confidence: _builtins.float
     """As in Translation."""
+    confidence: _builtins.float
+    """As in Translation."""
     @_builtins.property
     def timing(self) -> Global___Timing:
         """Time spent."""
@@ -1119,12 +1141,15 @@ class StreamSummary(_message.Message):
         pivot_model: _builtins.str = ...,
         detected_language_code: _builtins.str = ...,
         detection_confidence: _builtins.float = ...,
+        confidence: _builtins.float | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["timing", b"timing"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_confidence", b"_confidence", "confidence", b"confidence", "timing", b"timing"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["detected_language_code", b"detected_language_code", "detection_confidence", b"detection_confidence", "finish_reason", b"finish_reason", "model", b"model", "pivot_language_code", b"pivot_language_code", "pivot_model", b"pivot_model", "source_token_count", b"source_token_count", "target_token_count", b"target_token_count", "timing", b"timing", "was_split", b"was_split"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_confidence", b"_confidence", "confidence", b"confidence", "detected_language_code", b"detected_language_code", "detection_confidence", b"detection_confidence", "finish_reason", b"finish_reason", "model", b"model", "pivot_language_code", b"pivot_language_code", "pivot_model", b"pivot_model", "source_token_count", b"source_token_count", "target_token_count", b"target_token_count", "timing", b"timing", "was_split", b"was_split"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__confidence: _TypeAlias = _typing.Literal["confidence"]  # noqa: Y015
+    _WhichOneofArgType__confidence: _TypeAlias = _typing.Literal["_confidence", b"_confidence"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__confidence) -> _WhichOneofReturnType__confidence | None: ...
 
 Global___StreamSummary: _TypeAlias = StreamSummary  # noqa: Y015
 
