@@ -14,7 +14,7 @@ from dragoman.v1 import translation_pb2 as pb
 from dragoman.v1 import translation_pb2_grpc
 from model.languages import is_language_code
 from service.api.call_context import CallContext, Context, current_call, time_remaining
-from service.api.charging import admit
+from service.api.charging import admit, give_back_failed
 from service.api.conversions import (
     add_score,
     add_translation,
@@ -89,11 +89,11 @@ class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
         admit(request)
         if must_detect(request, functools.partial(self._find_route, request)):
             return await self._translate_detected(request, context)
-        route, call = self._begin(request, "contents", "texts")
+        route, _ = self._begin(request, "contents", "texts")
         results = await self._translated(request, context, route, list(request.contents))
         response = pb.TranslateResponse()
         _set_models(response, route)
-        await self._answer(response, results, add_translation, call)
+        await self._answer(request, response, results, add_translation)
         return response
 
     async def _translated(
@@ -117,7 +117,7 @@ class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
             texts, routed, functools.partial(self._translated, request, context)
         )
         response = pb.TranslateResponse()
-        await self._answer(response, results, add_translation, call)
+        await self._answer(request, response, results, add_translation)
         for translation, text in zip(response.translations, routed, strict=True):
             _set_detected(translation, text)
         if len(routes := distinct_routes(routed)) == 1:
@@ -203,7 +203,7 @@ class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
                 pairs, score_options_of(request.options), **_common(call, context)
             )
         response = pb.ScoreResponse(model=route.model.name)
-        await self._answer(response, results, add_score, call)
+        await self._answer(request, response, results, add_score)
         return response
 
     async def GetAttention(
@@ -288,10 +288,16 @@ class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
         current_call().facts[unit] = count
 
     async def _answer(
-        self, response: _Response, results: Sequence[_Result], add: _Add, call: CallContext
+        self,
+        request: pb.TranslateRequest | pb.ScoreRequest,
+        response: _Response,
+        results: Sequence[TextResult] | Sequence[PairResult],
+        add: _Add,
     ) -> None:
         """Fill in the response, a result at a time."""
+        call = current_call()
         self._count(results, call)
+        give_back_failed(request, [result.error for result in results])
         _set_timing(response.timing, results)
         yielder = CooperativeYield()
         for result in results:
