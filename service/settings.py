@@ -92,6 +92,13 @@ class Settings:
         "who reaches the ports may call.",
         is_optional=True,
     )
+    usage: str = _setting(
+        "",
+        "Database of what keys have used of their quotas, which survives a restart; made if it "
+        "does not exist. Each server needs its own. Default: beside the file of --keys, with "
+        ".usage.db after its name.",
+        is_optional=True,
+    )
     admin_port: int = _setting(
         -1,
         "Port for `dragoman reload`, on loopback only: whoever can reach it can replace models. 0 "

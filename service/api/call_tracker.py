@@ -14,6 +14,7 @@ from google.rpc import status_pb2
 from service import errors
 from service.api.authentication import AccessControl, credential_of
 from service.api.call_context import CallContext, Context
+from service.api.charging import CHARGED
 from service.api.request_parsing import RequestParser, UndecodableError
 from service.api.status import code_of, status_of
 from service.engine.quota import Quota
@@ -31,9 +32,6 @@ _GATHERED: dict[type[BaseException | None], str] = {
     errors.UnauthenticatedError: "unauthenticated calls",
 }
 _GATHER_SECONDS = 1.0
-# What a call has cost that ended otherwise is given back: nothing was computed, or for nobody. A
-# client that disconnects, or has too little time, has had the server's work.
-_CHARGED = (grpc.StatusCode.OK, grpc.StatusCode.CANCELLED, grpc.StatusCode.DEADLINE_EXCEEDED)
 # Methods that use no model.
 _METADATA_METHODS = ("ListModels", "GetModel", "ListLanguages")
 
@@ -234,7 +232,7 @@ class RunningCall:
                 self._tracker.calls.release(1, self._client)
             if self._num_bytes:
                 self._tracker.bytes.release(self._num_bytes, self._client)
-            if self.code not in _CHARGED:
+            if self.code not in CHARGED:
                 self._call.grant.give_back()
             self._record(_GATHERED.get(type(error)))
         return self.status is not None
