@@ -77,7 +77,7 @@ def _receiver() -> Iterator[str]:
         def service(self, details: Any) -> Any:
             return grpc.unary_unary_rpc_method_handler(lambda request, context: b"")
 
-    server = grpc.server(ThreadPoolExecutor(1), handlers=(Everything(),))
+    server = grpc.server(ThreadPoolExecutor(1), handlers=[Everything()])
     port = server.add_insecure_port("127.0.0.1:0")
     server.start()
     try:

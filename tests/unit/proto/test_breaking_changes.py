@@ -24,11 +24,12 @@ Change = Callable[[FileDescriptorProto], object]
 
 def breaks(contract: Path) -> str:
     """What `contract` breaks of the last release, as `make check` asks; "" for nothing."""
-    command = [BUF, "breaking", contract, "--against", LAST, "--path", "dragoman"]
+    command: list[str | Path] = [BUF, "breaking", contract, "--against", LAST, "--path", "dragoman"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
+    found: str = done.stdout
     assert done.returncode in (0, 100), done.stderr
-    assert bool(done.stdout) == (done.returncode == 100)
-    return done.stdout
+    assert bool(found) == (done.returncode == 100)
+    return found
 
 
 def changed(folder: Path, change: Change) -> Path:
@@ -155,7 +156,7 @@ def reserve(file: FileDescriptorProto) -> None:
 
 def test_a_reserved_number_stays_reserved(tmp_path: Path) -> None:
     before = changed(tmp_path, reserve).rename(tmp_path / "before.binpb")
-    command = [BUF, "breaking", changed(tmp_path, add_field), "--against", before]
+    command: list[str | Path] = [BUF, "breaking", changed(tmp_path, add_field), "--against", before]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 100
     assert "reserved" in done.stdout
