@@ -18,6 +18,7 @@ from dragoman.conversions import Metadata
 from dragoman.options import Glossary
 from dragoman.results import (
     AttentionView,
+    DetectedLanguage,
     LanguageGroup,
     ModelInfo,
     ScoreBatch,
@@ -25,6 +26,7 @@ from dragoman.results import (
     TranslationBatch,
     TranslationError,
 )
+from dragoman.trace_context import trace_context
 from dragoman.v1 import translation_pb2 as pb
 from dragoman.v1.translation_pb2_grpc import TranslationServiceStub
 
@@ -193,6 +195,13 @@ class BaseClient:
         read = functools.partial(conversions.attention_view, source_text=source_text)
         return self._call(self._stub.GetAttention, request, read, *sending)
 
+    def _detect_call(
+        self, texts: Sequence[str], timeout: float | None, request_id: str
+    ) -> PreparedCall[list[tuple[DetectedLanguage, ...]]]:
+        request = requests.detect_request(texts)
+        read = conversions.detections
+        return self._call(self._stub.DetectLanguage, request, read, timeout, request_id)
+
     def _list_models_call(self, timeout: float | None) -> PreparedCall[list[ModelInfo]]:
         def read(response: pb.ListModelsResponse, _: Metadata) -> list[ModelInfo]:
             return [conversions.model_info(model) for model in response.models]
@@ -223,5 +232,5 @@ class BaseClient:
     ) -> PreparedCall[T]:
         given = requests.seconds("timeout", timeout)
         retries = Retries(self._timeout if given is None else given, self._patient)
-        metadata = requests.metadata(request_id, self._client_id)
+        metadata = (*requests.metadata(request_id, self._client_id), *trace_context())
         return PreparedCall(method, request, metadata, retries, read)

@@ -18,6 +18,7 @@ from dragoman.results import (
     Alignment,
     AttentionMap,
     AttentionView,
+    DetectedLanguage,
     FinishReason,
     Hypothesis,
     LanguageGroup,
@@ -111,6 +112,9 @@ def translation(message: pb.Translation) -> Translation:
         error=_error_from_status(message.status) if message.status.code else None,
         sentences=tuple(_sentence(item) for item in message.sentences),
         terms=_terms(message.terms),
+        detected_language=message.detected_language_code,
+        detection_confidence=message.detection_confidence,
+        confidence=_confidence(message),
     )
 
 
@@ -119,6 +123,10 @@ def _terms(messages: Iterable[pb.TermUse]) -> tuple[TermUse, ...]:
         TermUse(item.source_term, item.target_term, item.source_count, item.applied_count)
         for item in messages
     )
+
+
+def _confidence(message: pb.Translation | pb.Sentence | pb.StreamSummary) -> float | None:
+    return message.confidence if message.HasField("confidence") else None
 
 
 def _sentence(message: pb.Sentence) -> Sentence:
@@ -136,6 +144,7 @@ def _sentence(message: pb.Sentence) -> Sentence:
             for item in message.hypotheses
         ),
         _source_tokens(message.source_tokens),
+        _confidence(message),
     )
 
 
@@ -255,7 +264,23 @@ def stream_end(message: pb.StreamSummary) -> StreamEnd:
         pivot_language=message.pivot_language_code,
         pivot_model=message.pivot_model,
         terms=_terms(message.terms),
+        detected_language=message.detected_language_code,
+        detection_confidence=message.detection_confidence,
+        confidence=_confidence(message),
     )
+
+
+def detections(
+    message: pb.DetectLanguageResponse, trailing: Metadata = ()
+) -> list[tuple[DetectedLanguage, ...]]:
+    """The result of a DetectLanguage call. A text that could not be sent has no languages."""
+    return [
+        tuple(
+            DetectedLanguage(item.language_code, item.confidence, item.is_served)
+            for item in detection.languages
+        )
+        for detection in message.detections
+    ]
 
 
 def model_info(message: pb.Model) -> ModelInfo:

@@ -261,11 +261,13 @@ async def add_translation(
         was_split=result.was_split,
         status=status_of(result.error, request_id) if result.error else None,
         terms=map(term_use, result.terms),
+        confidence=result.confidence,
     )
     for sentence in result.sentences:
         shown = message.sentences.add(
             source_text=sentence.source_text,
             source_tokens=[_source_token(token) for token in sentence.source_tokens],
+            confidence=sentence.confidence,
         )
         for hypothesis in sentence.hypotheses:
             await yielder.checkpoint()

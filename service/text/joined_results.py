@@ -10,6 +10,7 @@ from service.decoding.requests import FinishReason
 from service.errors import DragomanError, InvalidArgumentError
 from service.text.text_parts import Part
 from service.text.wanted import Candidate
+from service.translation.confidence import SentenceConfidence, text_confidence
 from service.translation.links import LinkedPieces
 from service.translation.results import TermUse, TextResult
 
@@ -81,6 +82,19 @@ def joined(parts: Sequence[TranslatedPart], *, text_field: str) -> TextResult:
         sentences=() if error else [s for part in parts for s in part.results[0][1].sentences],
         links=linked.links,
         terms=() if error else term_uses(parts),
+        confidence=None if error else _confidence(parts),
+    )
+
+
+def _confidence(parts: Sequence[TranslatedPart]) -> float | None:
+    """The confidence of a text, by the last translation of each part."""
+    results = [part.results[-1][1] for part in parts]
+    return text_confidence(
+        [
+            SentenceConfidence(result.confidence, result.num_target_tokens)
+            for result in results
+            if result.confidence is not None
+        ]
     )
 
 
