@@ -1334,6 +1334,7 @@ class StreamSummary(_message.Message):
     pivot_model: _builtins.str
     """As in TranslateResponse."""
     detected_language_code: _builtins.str
+    """As in Translation."""
     detection_confidence: _builtins.float
     """As in Translation."""
     confidence: _builtins.float
