@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import sys
 import time
 from collections.abc import AsyncIterator
@@ -11,8 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import grpc
+import jwt
 import pytest
+from cryptography.hazmat.primitives.asymmetric import ec
 from google.rpc import error_details_pb2, status_pb2
+from jwt.algorithms import ECAlgorithm
 
 from dragoman.client import AsyncClient, TranslationError
 from dragoman.v1 import translation_pb2 as pb
@@ -392,6 +396,33 @@ async def test_keys_are_made_listed_and_revoked_by_commands(
         assert code is grpc.StatusCode.UNAUTHENTICATED
     status, output = await command_line("keys", "revoke", "me", *keys_of)
     assert status == 1
+
+
+async def test_tokens_and_keys_side_by_side(
+    runner: FakeRunner, tokenizer: Tokenizer, file: KeyFile, tmp_path: Path
+) -> None:
+    private = ec.generate_private_key(ec.SECP256R1())
+    public = ECAlgorithm.to_jwk(private.public_key(), as_dict=True)
+    path = tmp_path / "jwks.json"
+    path.write_text(json.dumps({"keys": [public]}))
+    claims = {
+        "iss": "https://issuer", "aud": "dragoman", "sub": "alice", "exp": time.time() + 600,
+        "dragoman": {"tenant": "acme", "characters_per_day": len(TEXT)},
+    }  # fmt: skip
+    token = by_bearer(jwt.encode(claims, private, "ES256"))
+    key = by_bearer(file.add("me"))
+    settings = {"jwt_issuer": "https://issuer", "jwt_audience": "dragoman"}
+    settings["jwks_url"] = path.as_uri()
+    async with serving(runner, tokenizer, file, **settings) as (server, stub):
+        assert await stub.Translate(request(), metadata=key)
+        assert await stub.Translate(request(), metadata=token)
+        code, _, _ = await failure(stub.Translate(request(), metadata=token))
+        assert code is grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert server.metric("dragoman_key_characters_total", key="jwt:alice") == len(TEXT)
+    del settings["jwt_audience"]
+    with pytest.raises(StartupError, match="--jwt-audience"):
+        async with running_fake(runner, tokenizer, **settings):
+            pass
 
 
 async def command_line(*arguments: str, key: str = "") -> tuple[int | None, str]:
