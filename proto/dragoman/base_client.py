@@ -26,6 +26,7 @@ from dragoman.results import (
     TranslationBatch,
     TranslationError,
 )
+from dragoman.trace_context import trace_context
 from dragoman.v1 import translation_pb2 as pb
 from dragoman.v1.translation_pb2_grpc import TranslationServiceStub
 
@@ -228,5 +229,9 @@ class BaseClient:
     ) -> PreparedCall[T]:
         given = requests.seconds("timeout", timeout)
         retries = Retries(self._timeout if given is None else given, self._patient)
-        metadata = requests.metadata(request_id, self._client_id) + self._key_metadata
+        metadata = (
+            *requests.metadata(request_id, self._client_id),
+            *self._key_metadata,
+            *trace_context(),
+        )
         return PreparedCall(method, request, metadata, retries, read)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from dragoman.v1 import translation_pb2 as pb
@@ -46,7 +46,7 @@ from service.text.text_translator import text_translator
 from service.translation.attention import AttentionResult
 from service.translation.engine_call import CallArguments
 from service.translation.fairness import CooperativeYield
-from service.translation.options import TranslateOptions
+from service.translation.options import TranslateOptions, TranslatorLimits
 from service.translation.pair_scorer import PairResult
 from service.translation.results import TextResult
 
@@ -251,6 +251,19 @@ class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
         ]
         return pb.ListLanguagesResponse(groups=groups)
 
+    @property
+    def limits(self) -> TranslatorLimits:
+        """Of requests: the settings give all models the same. Raises UnavailableError."""
+        return next(iter(self._registry)).translator.limits
+
+    def reachable_targets(self) -> Mapping[str, Sequence[str]]:
+        """The languages that each source language can be translated into, pivots included.
+
+        Raises:
+            UnavailableError: the models are not loaded yet.
+        """
+        return self._registry.reachable_targets()
+
     def _begin(
         self, request: pb.TranslateRequest | pb.ScoreRequest, field: str, unit: str
     ) -> tuple[Route, CallContext]:
@@ -271,8 +284,7 @@ class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
         count = len(getattr(request, field))
         if not count:
             raise InvalidArgumentError(field, f"at least one {unit[:-1]} is needed")
-        # The settings give all models the same limits.
-        next(iter(self._registry)).translator.limits.check_count(field, count, unit)
+        self.limits.check_count(field, count, unit)
         current_call().facts[unit] = count
 
     async def _answer(
