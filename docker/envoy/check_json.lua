@@ -26,6 +26,8 @@ local FIELDS = {
     target_language_code = false,
     model = false,
     options = "TranslateOptions",
+    mimeType = false,
+    mime_type = false,
   },
   StreamTranslateRequest = {
     content = false,
@@ -35,6 +37,8 @@ local FIELDS = {
     target_language_code = false,
     model = false,
     options = "TranslateOptions",
+    mimeType = false,
+    mime_type = false,
   },
   ScoreRequest = {
     pairs = "ScorePair",
@@ -66,6 +70,8 @@ local FIELDS = {
     priority = false,
     allowPivot = false,
     allow_pivot = false,
+    ignoreTags = false,
+    ignore_tags = false,
     numHypotheses = false,
     num_hypotheses = false,
     returnTokens = false,
