@@ -13,9 +13,11 @@ os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 import typer
 
 from cli.attention import attention
+from cli.detect import detect
 from cli.evaluate import evaluate
 from cli.export import export
 from cli.import_model import import_model
+from cli.keys import keys_app
 from cli.languages import languages
 from cli.load import load_app
 from cli.models import models
@@ -62,6 +64,7 @@ for command in (
     attention,
     models,
     languages,
+    detect,
     reload,
     train,
     export,
@@ -69,6 +72,7 @@ for command in (
 ):
     app.command()(command)
 app.command("import")(import_model)
+app.add_typer(keys_app, name="keys")
 app.add_typer(load_app, name="load")
 
 if __name__ == "__main__":

@@ -32,7 +32,7 @@ def _option(field: dataclasses.Field[Any]) -> Any:
     if low is not None:
         facts.append(f"{low:,} to {high:,}")
     facts += [f"env: {environment_name(field.name)}"]
-    if field.default != ():
+    if field.default not in ((), ""):
         facts.append(f"default: {field.default}")
     return typer.Option(
         "--" + field.name.replace("_", "-"),

@@ -9,6 +9,7 @@
     blank.onnx, copy_rows.onnx, set_rows.onnx, store_sources.onnx
                          only of a bundle for GPUs: what stays there between two steps
     tokenizer.model      SentencePiece; of an imported model, the files of `model.piece_tokenizer`
+    calibration.json     from log-probabilities to expected quality (`model.calibration`); optional
     MODEL_CARD.md        optional
 
 Format version 1. A later version may add fields, which this reader ignores; it may not remove or
@@ -27,6 +28,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from model.calibration import Calibration, CalibrationError
 from model.config import LARGEST_SIZES, ConfigError, ModelConfig
 from model.directions import Directions
 from model.piece_tokenizer import TOKENIZER_FILES, PieceTokenizer
@@ -35,6 +37,7 @@ from model.tokenizer import MissingPackageError, Tokenizer, TokenizerError
 FORMAT_VERSION = 1
 MANIFEST_FILE = "bundle.json"
 WEIGHTS_FILE = "weights.bin"
+CALIBRATION_FILE = "calibration.json"
 RESIDENT_GRAPHS = ("blank", "copy_rows", "set_rows", "store_sources")
 """The graphs, by their names in the manifest, that only a bundle for GPUs has."""
 SENTENCEPIECE, PIECES, JSON_PIECES = "sentencepiece", "pieces", "json-pieces"
@@ -218,6 +221,22 @@ class Bundle:
         )
         known = ", ".join(filter(None, facts))
         return f"imported from {name}" + (f" ({known})" if known else "")
+
+    def calibration(self) -> Calibration | None:
+        """The map from log-probabilities to expected quality; None if it was never measured.
+
+        Raises:
+            BundleCorruptError: its file can't be read.
+        """
+        if CALIBRATION_FILE not in self.manifest["sha256"]:
+            return None
+        file = self.path / CALIBRATION_FILE
+        try:
+            return Calibration.read(file)
+        except (CalibrationError, OSError) as exc:
+            raise BundleCorruptError(
+                f"{file} cannot be used: {exc}; calibrate the bundle again"
+            ) from exc
 
     @property
     def num_bytes(self) -> int:
@@ -438,8 +457,28 @@ def write_manifest(directory: Path, manifest: Mapping[str, Any]) -> None:
         **manifest,
         "sha256": {file.name: file_sha256(file) for file in files},
     }
-    text = json.dumps(complete, indent=2, ensure_ascii=False) + "\n"
+    _write(directory, complete)
+
+
+def _write(directory: Path, manifest: Mapping[str, Any]) -> None:
+    text = json.dumps(manifest, indent=2, ensure_ascii=False) + "\n"
     (directory / MANIFEST_FILE).write_text(text, encoding="utf-8")
+
+
+def add_calibration(directory: Path, calibration: Calibration) -> None:
+    """Put a calibration into a bundle that exists, in place of the one that it had.
+
+    Raises:
+        BundleError: there is no bundle in the directory.
+    """
+    bundle = Bundle.load(directory, verify=False)
+    calibration.write(directory / CALIBRATION_FILE)
+    listed = {*bundle.manifest["sha256"], CALIBRATION_FILE}
+    manifest = {
+        **bundle.manifest,
+        "sha256": {name: file_sha256(directory / name) for name in sorted(listed)},
+    }
+    _write(directory, manifest)
 
 
 def why_no_name(name: str) -> str:

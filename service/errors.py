@@ -4,7 +4,10 @@
     ├── InvalidArgumentError     the request is invalid; names the field
     ├── NotFoundError            no such model or language pair
     ├── FailedPreconditionError  the model's bundle lacks a requested feature
+    ├── UnauthenticatedError     the credential is missing or wrong
+    ├── PermissionDeniedError    the credential does not allow this
     ├── ResourceExhaustedError   overload; has the time until a retry
+    │   └── QuotaError           a key's quota is used up
     ├── DeadlineExceededError    the request's deadline passed
     ├── RequestCancelledError    the client cancelled the request
     ├── UnavailableError         the server is starting, draining or stopped
@@ -15,6 +18,8 @@ They are translated to gRPC status codes in one place, `service.api.status`.
 """
 
 from __future__ import annotations
+
+import enum
 
 
 class DragomanError(Exception):
@@ -51,6 +56,14 @@ class FailedPreconditionError(DragomanError):
     """The model's bundle lacks a requested feature. The message says how to export it again."""
 
 
+class UnauthenticatedError(DragomanError):
+    """The credential is missing or wrong."""
+
+
+class PermissionDeniedError(DragomanError):
+    """The credential is valid and does not allow the call, its model or its priority."""
+
+
 class ResourceExhaustedError(DragomanError):
     """The server is overloaded; the same request may succeed later.
 
@@ -63,6 +76,25 @@ class ResourceExhaustedError(DragomanError):
         super().__init__(message)
         self.retry_after_seconds = retry_after_seconds
         self.reason = reason
+
+
+class QuotaKind(enum.StrEnum):
+    """What a quota counts; the `reason` of a `QuotaError` in the log."""
+
+    REQUESTS = "rate"
+    CHARACTERS = "characters"
+
+
+class QuotaError(ResourceExhaustedError):
+    """A quota of the key is used up until its period ends, which is when to retry.
+
+    Attributes:
+        kind: what it counts.
+    """
+
+    def __init__(self, message: str, retry_after_seconds: float, kind: QuotaKind) -> None:
+        super().__init__(message, retry_after_seconds, reason=str(kind))
+        self.kind = kind
 
 
 class DeadlineExceededError(DragomanError):

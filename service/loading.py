@@ -88,6 +88,7 @@ def load_model(
         bundle = Bundle.load(path)
         tokenizer = bundle.tokenizer()
         search = default_search(bundle)
+        calibration = bundle.calibration()
     except (BundleError, TokenizerError) as exc:
         raise StartupError(str(exc)) from exc
     if replaces and bundle.name != replaces:
@@ -148,6 +149,7 @@ def load_model(
             default_search=search,
             can_align=bundle.can_align,
             attention=AttentionShape.of(bundle),
+            calibration=calibration,
         ),
         origin=bundle.origin,
         observer=observer,

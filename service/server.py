@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING, Any
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+import dragoman
 from dragoman.v1 import translation_pb2_grpc
 from model.search_limits import MAX_SUPPRESSED
 from service import descriptors
+from service.api.access import Access
 from service.api.admin import AdminServer
 from service.api.call_tracker import CallTracker
 from service.api.grpc_server import bind, create_grpc_server
@@ -31,6 +33,7 @@ from service.lifecycle.idle import IdleMonitor
 from service.lifecycle.opening import in_thread
 from service.lifecycle.reloads import Reloads
 from service.observability.metrics import ServerMetrics
+from service.observability.tracing import create_tracing
 from service.settings import Settings
 
 # While draining: calls are accepted until none has arrived for this long, within a bound.
@@ -41,6 +44,8 @@ _MAX_WATCHES = 2048
 _MAX_REFLECTIONS = 64
 # For the last answers to be sent, after the bound of the drain.
 _LAST_ANSWERS_SECONDS = 1.0
+# For the last spans to be exported.
+_LAST_SPANS_SECONDS = 3.0
 
 if TYPE_CHECKING:
     from service.api.http.http_server import HttpServer
@@ -88,11 +93,14 @@ class Server:
             "pairs": settings.max_texts,
             "suppressed_tokens": MAX_SUPPRESSED,
         }
+        self._access = Access(settings, metrics)
         self._tracker = CallTracker(
             metrics,
             RequestParser(SERVICE, max_entries),
             settings.max_concurrent_requests,
             settings.message_bytes,
+            self._access.control,
+            create_tracing(dragoman.__version__, SERVICE) if settings.tracing else None,
         )
         self._grpc: grpc.aio.Server
         self._http: HttpServer | None = None
@@ -118,6 +126,7 @@ class Server:
         self._http = http
         registry: Registry | None = None
         try:
+            await self._access.start()
             await self._listen()
             models = self._models
             registry = models if isinstance(models, Registry) else await in_thread(models)
@@ -131,6 +140,7 @@ class Server:
             if self._http is not None:
                 await self._http.close()
             await self._grpc.stop(None)
+            await self._access.stop()
             await self._close_endpoint()
             raise
         self._start_serving(registry)
@@ -254,6 +264,7 @@ class Server:
         await self._stop_listening(_LAST_ANSWERS_SECONDS)
         if self._http is not None:
             await self._http.close()
+        await self._access.stop()
         await self._close_endpoint()
         _log.info("stopped")
 
@@ -355,3 +366,5 @@ class Server:
         if self._endpoint is not None:
             # In a thread, because it waits for a scrape in progress.
             await asyncio.to_thread(self._endpoint.close)
+        if (tracing := self._tracker.tracing) is not None:
+            await asyncio.to_thread(tracing.close, _LAST_SPANS_SECONDS)

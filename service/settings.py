@@ -23,10 +23,16 @@ def _setting(
     maximum: float | None = None,
     choices: tuple[str, ...] = (),
     pattern: str = "",
+    is_optional: bool = False,
 ) -> Any:
-    """A dataclass field with its documentation and its range."""
+    """A dataclass field with its documentation and its range.
+
+    Text that `is_optional` is empty by default and must not be given as empty: whoever sets it
+    wants it.
+    """
     metadata = {"help": text, "minimum": minimum, "maximum": maximum, "choices": choices}
-    return dataclasses.field(default=default, metadata={**metadata, "pattern": pattern})
+    metadata |= {"pattern": pattern, "is_optional": is_optional}
+    return dataclasses.field(default=default, metadata=metadata)
 
 
 @dataclass(frozen=True)
@@ -79,6 +85,19 @@ class Settings:
         "Further names that HTTP requests may ask for, such as those of a proxy; repeatable, or "
         "several separated by commas. Without one, those of loopback while --http-host is on "
         "loopback, and any otherwise.",
+    )
+    keys: str = _setting(
+        "",
+        "File of API keys, written by `dragoman keys`: calls need one of them. Without it, anyone "
+        "who reaches the ports may call.",
+        is_optional=True,
+    )
+    usage: str = _setting(
+        "",
+        "Database of what keys have used of their quotas, which survives a restart; made if it "
+        "does not exist. Each server needs its own. Default: beside the file of --keys, with "
+        ".usage.db after its name.",
+        is_optional=True,
     )
     admin_port: int = _setting(
         -1,
@@ -218,6 +237,12 @@ class Settings:
         choices=("auto", "json", "text"),
     )
 
+    tracing: bool = _setting(
+        False,
+        "Export traces of calls with OpenTelemetry, as its standard variables say "
+        "(OTEL_EXPORTER_OTLP_ENDPOINT, OTEL_TRACES_SAMPLER ...). Needs the extra `otel`.",
+    )
+
     @property
     def message_bytes(self) -> int:
         """The limit of a gRPC message in bytes."""
@@ -252,7 +277,7 @@ def check(field: dataclasses.Field[Any], value: Any) -> None:
     choices, low, high = (field.metadata[key] for key in ("choices", "minimum", "maximum"))
     if choices and value not in choices:
         raise ValueError(f"must be one of {', '.join(choices)}, not {value!r}")
-    if kind is str and not value:
+    if kind is str and not value and not field.metadata["is_optional"]:
         raise ValueError("must not be empty")
     if (pattern := field.metadata["pattern"]) and not re.fullmatch(pattern, str(value)):
         raise ValueError(f"must be cpu, cuda, or one of several GPUs as cuda:1, not {value!r}")

@@ -26,7 +26,7 @@ PREFIX = "DRAGOMAN_"
 _OTHERS = frozenset(
     {
         *("CONFIG", "SERVER", "DATA_ROOT", "REQUIRE_TOOLS", "CONTAINERS_DIR", "STAND_IN"),
-        *("GPU_SENTENCES", "TEST_DEVICE", "ADMIN", "SCREENSHOTS"),
+        *("GPU_SENTENCES", "TEST_DEVICE", "ADMIN", "SCREENSHOTS", "API_KEY"),
     }
 )
 # Kubernetes describes a Service `dragoman` (or `dragoman-...`) to all pods of its namespace:
@@ -56,8 +56,9 @@ def load_settings(
         flags: from the command line; None means "not given".
         environment: usually `os.environ`. `DRAGOMAN_CONFIG` names the file if `config` does not.
             Several models are separated as in PATH, other lists by commas. Empty values and
-            Kubernetes' descriptions of Services are ignored. Unknown names with the prefix are
-            logged as warnings.
+            Kubernetes' descriptions of Services are ignored, but an empty value is an error where
+            ignoring it would open the server (`keys`). Unknown names with the prefix are logged as
+            warnings.
         config: a TOML file whose keys are the settings' names.
 
     Raises:
@@ -77,7 +78,7 @@ def load_settings(
         # Only the value that is used has to be valid.
         if flags.get(name) is not None and flags[name] != ():
             source, raw = "--" + name.replace("_", "-"), flags[name]
-        elif environment.get(variable):  # compose files set variables to nothing
+        elif _is_given(environment, variable, field):
             source, raw = f"environment variable {variable}", environment[variable]
         elif name in in_file:
             source, raw = f"{name} in {config}", in_file[name]
@@ -86,9 +87,18 @@ def load_settings(
         try:
             values[name] = _convert(field, raw, from_text=source.startswith("environment"))
             check(field, values[name])
+            if field.metadata["is_optional"] and not values[name]:
+                raise ValueError("must not be empty; leave it out to serve without")
         except ValueError as exc:
             raise StartupError(f"{source}: {exc}") from exc
     return Settings(**values)
+
+
+def _is_given(environment: Mapping[str, str], variable: str, field: dataclasses.Field[Any]) -> bool:
+    """Whether the environment has a setting. Compose files set variables to nothing."""
+    return variable in environment and (
+        environment[variable] != "" or field.metadata["is_optional"]
+    )
 
 
 def _is_service_link(variable: str, value: str) -> bool:

@@ -15,6 +15,7 @@ local RULES = {
   {method = "POST", path = "^/v1/attention$", message = "AttentionRequest"},
   {method = "GET", path = "^/v1/models$"},
   {method = "GET", path = "^/v1/languages$"},
+  {method = "POST", path = "^/v1/detect$", message = "DetectLanguageRequest"},
   {method = "GET", path = "^/v1/models/[^/]+$"},
 }
 local FIELDS = {
@@ -60,6 +61,9 @@ local FIELDS = {
     options = "AttentionOptions",
     translatedText = false,
     translated_text = false,
+  },
+  DetectLanguageRequest = {
+    contents = false,
   },
   TranslateOptions = {
     maxNewTokens = false,

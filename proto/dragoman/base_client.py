@@ -17,6 +17,7 @@ from dragoman.addresses import DEFAULT_SERVER
 from dragoman.conversions import Metadata
 from dragoman.results import (
     AttentionView,
+    DetectedLanguage,
     LanguageGroup,
     ModelInfo,
     ScoreBatch,
@@ -24,6 +25,7 @@ from dragoman.results import (
     TranslationBatch,
     TranslationError,
 )
+from dragoman.trace_context import trace_context
 from dragoman.v1 import translation_pb2 as pb
 from dragoman.v1.translation_pb2_grpc import TranslationServiceStub
 
@@ -182,6 +184,13 @@ class BaseClient:
         read = functools.partial(conversions.attention_view, source_text=source_text)
         return self._call(self._stub.GetAttention, request, read, *sending)
 
+    def _detect_call(
+        self, texts: Sequence[str], timeout: float | None, request_id: str
+    ) -> PreparedCall[list[tuple[DetectedLanguage, ...]]]:
+        request = requests.detect_request(texts)
+        read = conversions.detections
+        return self._call(self._stub.DetectLanguage, request, read, timeout, request_id)
+
     def _list_models_call(self, timeout: float | None) -> PreparedCall[list[ModelInfo]]:
         def read(response: pb.ListModelsResponse, _: Metadata) -> list[ModelInfo]:
             return [conversions.model_info(model) for model in response.models]
@@ -212,5 +221,5 @@ class BaseClient:
     ) -> PreparedCall[T]:
         given = requests.seconds("timeout", timeout)
         retries = Retries(self._timeout if given is None else given, self._patient)
-        metadata = requests.metadata(request_id, self._client_id)
+        metadata = (*requests.metadata(request_id, self._client_id), *trace_context())
         return PreparedCall(method, request, metadata, retries, read)

@@ -30,6 +30,7 @@ from dragoman.results import (
     Alignment,
     AttentionMap,
     AttentionView,
+    DetectedLanguage,
     FinishReason,
     Hypothesis,
     LanguageGroup,
@@ -52,6 +53,7 @@ __all__ = [
     "AttentionMap",
     "AttentionView",
     "Client",
+    "DetectedLanguage",
     "FinishReason",
     "Hypothesis",
     "LanguageGroup",
@@ -111,7 +113,8 @@ class Client(BaseClient):
 
         Args:
             texts: each a word, a sentence, or pages.
-            source: BCP-47 code of the texts' language, such as "en".
+            source: BCP-47 code of the texts' language, such as "en"; "auto" detects the language of
+                each text.
             target: BCP-47 code of the language to translate into, such as "de".
             model: a name from `list_models`.
             max_new_tokens: token limit of each sentence.
@@ -278,6 +281,25 @@ class Client(BaseClient):
         names = (source, target, model)
         call = self._attention_call(source_text, translation, names, options, timeout, request_id)
         return self._make(call)
+
+    def detect(
+        self, texts: Sequence[str], *, timeout: float | None = None, request_id: str = ""
+    ) -> list[tuple[DetectedLanguage, ...]]:
+        """Detect the languages of `texts`, whether the server translates from them or not.
+
+        Args:
+            texts: each a word, a sentence, or pages.
+            timeout: seconds for this call.
+            request_id: identifies the call in the server's log.
+
+        Returns:
+            For each text, at most five languages, the likeliest first; none if the text shows
+            nothing of its language.
+
+        Raises:
+            TranslationError: the call failed.
+        """
+        return self._make(self._detect_call(texts, timeout, request_id))
 
     def list_models(self, *, timeout: float | None = None) -> list[ModelInfo]:
         """The server's models, the preferred one first.
@@ -469,6 +491,16 @@ class AsyncClient(BaseClient):
         names = (source, target, model)
         call = self._attention_call(source_text, translation, names, options, timeout, request_id)
         return await self._make(call)
+
+    async def detect(
+        self, texts: Sequence[str], *, timeout: float | None = None, request_id: str = ""
+    ) -> list[tuple[DetectedLanguage, ...]]:
+        """As `Client.detect`.
+
+        Raises:
+            TranslationError: the call failed.
+        """
+        return await self._make(self._detect_call(texts, timeout, request_id))
 
     async def list_models(self, *, timeout: float | None = None) -> list[ModelInfo]:
         """As `Client.list_models`.

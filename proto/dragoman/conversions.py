@@ -18,6 +18,7 @@ from dragoman.results import (
     Alignment,
     AttentionMap,
     AttentionView,
+    DetectedLanguage,
     FinishReason,
     Hypothesis,
     LanguageGroup,
@@ -109,7 +110,14 @@ def translation(message: pb.Translation) -> Translation:
         was_split=message.was_split,
         error=_error_from_status(message.status) if message.status.code else None,
         sentences=tuple(_sentence(item) for item in message.sentences),
+        detected_language=message.detected_language_code,
+        detection_confidence=message.detection_confidence,
+        confidence=_confidence(message),
     )
+
+
+def _confidence(message: pb.Translation | pb.Sentence | pb.StreamSummary) -> float | None:
+    return message.confidence if message.HasField("confidence") else None
 
 
 def _sentence(message: pb.Sentence) -> Sentence:
@@ -127,6 +135,7 @@ def _sentence(message: pb.Sentence) -> Sentence:
             for item in message.hypotheses
         ),
         _source_tokens(message.source_tokens),
+        _confidence(message),
     )
 
 
@@ -245,7 +254,23 @@ def stream_end(message: pb.StreamSummary) -> StreamEnd:
         **_seconds(message.timing),
         pivot_language=message.pivot_language_code,
         pivot_model=message.pivot_model,
+        detected_language=message.detected_language_code,
+        detection_confidence=message.detection_confidence,
+        confidence=_confidence(message),
     )
+
+
+def detections(
+    message: pb.DetectLanguageResponse, trailing: Metadata = ()
+) -> list[tuple[DetectedLanguage, ...]]:
+    """The result of a DetectLanguage call. A text that could not be sent has no languages."""
+    return [
+        tuple(
+            DetectedLanguage(item.language_code, item.confidence, item.is_served)
+            for item in detection.languages
+        )
+        for detection in message.detections
+    ]
 
 
 def model_info(message: pb.Model) -> ModelInfo:

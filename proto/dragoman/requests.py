@@ -39,6 +39,11 @@ def translate_request(
 ) -> tuple[pb.TranslateRequest, dict[int, TranslationError]]:
     """The request to translate `texts`, and the errors of texts that it can't hold, by index."""
     request = pb.TranslateRequest(options=options, **_languages(source, target, model))
+    return request, _add_texts(request.contents, texts)
+
+
+def _add_texts(contents: Any, texts: Iterable[str]) -> dict[int, TranslationError]:
+    """Add texts to a message; the errors of those that it can't hold, by index."""
     unsent: dict[int, TranslationError] = {}
     for index, text in enumerate(_several("texts", texts, "texts")):
         field = f"contents[{index}]"
@@ -46,8 +51,8 @@ def translate_request(
             raise TypeError(f"texts: {field} must be a str, not {type(text).__name__}")
         if error := _not_unicode(field, text):
             unsent[index] = error
-        request.contents.append("" if error else text)
-    return request, unsent
+        contents.append("" if error else text)
+    return unsent
 
 
 def stream_request(
@@ -100,6 +105,13 @@ def attention_request(
         options=options,
         **_languages(source, target, model),
     )
+
+
+def detect_request(texts: Iterable[str]) -> pb.DetectLanguageRequest:
+    """The request to detect languages. A text that it can't hold is sent as an empty one."""
+    message = pb.DetectLanguageRequest()
+    _add_texts(message.contents, texts)
+    return message
 
 
 def get_model_request(name: str) -> pb.GetModelRequest:

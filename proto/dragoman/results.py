@@ -121,11 +121,14 @@ class Sentence:
         source_text: as in the text.
         hypotheses: best first.
         source_tokens: what the model read; empty unless alignments were requested.
+        confidence: the expected chrF of the first translation, 0 to 1; None if the server gives
+            none.
     """
 
     source_text: str
     hypotheses: tuple[Hypothesis, ...]
     source_tokens: tuple[SourceToken, ...] = ()
+    confidence: float | None = None
 
 
 @dataclass(frozen=True)
@@ -139,6 +142,10 @@ class Translation:
         was_split: whether a sentence was too long for the model and was split.
         error: why this text was not translated; else None.
         sentences: those that the model translated; empty unless requested.
+        detected_language: the BCP-47 code of the text's language, if the server detected it; "und"
+            if the text shows nothing of its language.
+        detection_confidence: the probability of that language, from 0 to 1.
+        confidence: the mean of the sentences' confidences; None if the server gives none.
     """
 
     text: str
@@ -148,6 +155,9 @@ class Translation:
     was_split: bool
     error: TranslationError | None = None
     sentences: tuple[Sentence, ...] = ()
+    detected_language: str = ""
+    detection_confidence: float = 0.0
+    confidence: float | None = None
 
 
 @dataclass(frozen=True)
@@ -156,7 +166,8 @@ class TranslationBatch:
 
     Attributes:
         translations: one for each text, in order.
-        model: the name of the model; with a pivot, of the second one.
+        model: the name of the model; with a pivot, of the second one. "" if texts of several
+            detected languages were translated by several models.
         queue_seconds, compute_seconds: time spent on the server.
         request_id: identifies the call in the server's log.
         pivot_language: the third language that the texts were translated through; "" if the model
@@ -277,6 +288,23 @@ class StreamEnd:
     compute_seconds: float
     pivot_language: str = ""
     pivot_model: str = ""
+    detected_language: str = ""
+    detection_confidence: float = 0.0
+    confidence: float | None = None
+
+
+class DetectedLanguage(NamedTuple):
+    """A language that a text may be in.
+
+    Attributes:
+        language: BCP-47 code; the server's own, if it translates from the language.
+        confidence: the probability of the language among all that the detector knows, from 0 to 1.
+        is_served: whether the server translates from it.
+    """
+
+    language: str
+    confidence: float
+    is_served: bool
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import grpc
 
 from dragoman.conversions import CLIENT_ID, REQUEST_ID, VALID_ID
+from service.api.authentication import Grant
 from service.observability import logs
 
 GrpcContext = grpc.aio.ServicerContext[Any, Any]
@@ -35,10 +36,11 @@ class CallContext:
 
     Attributes:
         request_id: identifies the call in the log.
-        client: identifies the client, for fairness: "id:" and the name that it sends, or its
-            address without the port.
+        client: identifies the client, for fairness: the tenant or the name of its key, otherwise
+            "id:" and the name that it sends, or its address without the port.
         peer: address and port that the call came from.
-        facts: numbers and names for the log line of the call; never a text.
+        grant: what the call may do; everything until it is authenticated.
+        facts: numbers and names for the log line of the call; never a text or a key.
     """
 
     def __init__(self, context: Context) -> None:
@@ -48,7 +50,19 @@ class CallContext:
         self.peer: str = context.peer()
         name = _valid_id(metadata, CLIENT_ID)
         self.client = f"id:{name}" if name else host_of(self.peer)
+        self.grant = Grant()
         self.facts: dict[str, object] = {"client": self.client, "peer": self.peer}
+        self._given_id = name
+
+    def identify(self, grant: Grant) -> None:
+        """Set what the call may do, and whose it is."""
+        self.grant = grant
+        if (principal := grant.principal) is None:
+            return
+        self.client = principal.client
+        self.facts.update(client=self.client, key=principal.name)
+        if self._given_id:
+            self.facts["client_id"] = self._given_id
 
     def enter(self) -> None:
         """Make this the current call of the running task: gRPC runs each call in its own task."""

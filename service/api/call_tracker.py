@@ -12,18 +12,26 @@ import grpc
 from google.rpc import status_pb2
 
 from service import errors
+from service.api.authentication import AccessControl, credential_of
 from service.api.call_context import CallContext, Context
+from service.api.charging import CHARGED
 from service.api.request_parsing import RequestParser, UndecodableError
 from service.api.status import code_of, status_of
 from service.engine.quota import Quota
+from service.observability import tracing
 from service.observability.metrics import ServerMetrics
+from service.observability.tracing import CallTrace, Tracing
 
 # A deadline passes at the client first, by the time that the call was on its way.
 _MAX_EARLY_SECONDS = 0.1
 # The limit of all requests in progress together, in messages of the largest size.
 _MAX_LARGEST_MESSAGES = 16
-# The interval between log lines about undecodable messages.
-_UNDECODABLE_LOG_SECONDS = 1.0
+# Errors that are logged together, by the message of the line, and the seconds between two lines.
+_GATHERED: dict[type[BaseException | None], str] = {
+    UndecodableError: "undecodable calls",
+    errors.UnauthenticatedError: "unauthenticated calls",
+}
+_GATHER_SECONDS = 1.0
 # Methods that use no model.
 _METADATA_METHODS = ("ListModels", "GetModel", "ListLanguages")
 
@@ -41,10 +49,12 @@ class CallTracker:
             load does not look like a failure.
         max_message_bytes: limit of one message. All requests in progress together may have 16 times
             as much; calls beyond that are refused before their request is parsed.
+        access: admits calls by their credentials; by default, all.
+        tracing: begins traces; None for none.
 
     Attributes:
-        parser: as given.
-        max_message_bytes: likewise.
+        parser, access: as given.
+        max_message_bytes, tracing: likewise.
         calls, bytes: quotas of the calls in progress and of the bytes of their requests.
         started: set when a call starts.
     """
@@ -55,15 +65,18 @@ class CallTracker:
         parser: RequestParser,
         max_calls: int,
         max_message_bytes: int = 4 * 2**20,
+        access: AccessControl | None = None,
+        tracing: Tracing | None = None,
     ) -> None:
         self.metrics = metrics
         self.parser = parser
+        self.access = access or AccessControl()
         self.max_message_bytes = max_message_bytes
+        self.tracing = tracing
         self.calls = Quota(max_calls)
         self.bytes = Quota(_MAX_LARGEST_MESSAGES * max_message_bytes)
         self.started = asyncio.Event()
-        self._undecodable_logged_at = -_UNDECODABLE_LOG_SECONDS
-        self._num_undecodable = 0  # since the last line
+        self._gathered = {name: _GatheredLines() for name in _GATHERED.values()}
 
     async def quiet(self, seconds: float) -> None:
         """Wait until no call has started for `seconds`."""
@@ -75,15 +88,26 @@ class CallTracker:
             except TimeoutError:
                 return
 
-    def undecodable_calls_to_log(self) -> int:
-        """Undecodable calls to log now, this one included; 0 if the last line is recent."""
-        self._num_undecodable += 1
+    def calls_to_log(self, message: str) -> int:
+        """Calls of a kind of `_GATHERED` to log now; 0 if the last line is recent."""
+        return self._gathered[message].count()
+
+
+class _GatheredLines:
+    """Log lines of calls that anyone can make without a credential: one a second for all."""
+
+    def __init__(self) -> None:
+        self._logged_at = -_GATHER_SECONDS
+        self._num_calls = 0  # since the last line
+
+    def count(self) -> int:
+        """Calls to log now, this one included; 0 if the last line is recent."""
+        self._num_calls += 1
         now = time.monotonic()
-        if now - self._undecodable_logged_at < _UNDECODABLE_LOG_SECONDS:
+        if now - self._logged_at < _GATHER_SECONDS:
             return 0
-        count, self._num_undecodable = self._num_undecodable, 0
-        self._undecodable_logged_at = now
-        return count
+        num_calls, self._num_calls, self._logged_at = self._num_calls, 0, now
+        return num_calls
 
 
 class RunningCall:
@@ -102,21 +126,24 @@ class RunningCall:
     Attributes:
         code: once it has ended.
         status: likewise; None if it succeeded, or was cancelled.
-        retry_after_seconds: when to retry it, if it was refused for load.
+        retry_after_seconds: when to retry it, if it was refused for load or a quota.
+        exhausted_quota: the quota of the key that is used up, if that is why it failed.
     """
 
     def __init__(self, tracker: CallTracker, method: str, context: Context) -> None:
         self.code = grpc.StatusCode.OK
         self.status: status_pb2.Status | None = None
         self.retry_after_seconds: float | None = None
+        self.exhausted_quota: errors.QuotaKind | None = None
         self._tracker = tracker
+        self._metrics = tracker.metrics
         self._method = method
         self._context: Context | None = context
-        self._call = call = CallContext(context)
-        # Metadata methods end at once, so they don't count towards a client's share.
-        self._client = "" if method in _METADATA_METHODS else call.client
+        self._call = CallContext(context)
+        self._client = self._client_of_quotas()
         self._is_counted = False
         self._num_bytes = 0  # that it holds of the quota
+        self._trace: CallTrace | None = None
 
     @property
     def request_id(self) -> str:
@@ -125,9 +152,40 @@ class RunningCall:
 
     def __enter__(self) -> None:
         self._call.enter()
-        self._tracker.metrics.call_started(self._method)
+        if self._tracker.tracing is not None:
+            self._begin_trace(self._tracker.tracing)
+        self._metrics.call_started(self._method)
         self._tracker.started.set()
         self._started_at = time.perf_counter()
+
+    def _begin_trace(self, system: Tracing) -> None:
+        assert self._context is not None
+        metadata = self._context.invocation_metadata() or ()
+        self._trace = system.begin(self._method, metadata)
+        tracing.current.set(self._trace)
+
+    async def authenticate(self, credential: str = "") -> None:
+        """Find out who makes the call; before anything else in the block.
+
+        Args:
+            credential: what the front found itself, in a body; otherwise the headers have it.
+
+        Raises:
+            UnauthenticatedError: the credential is missing, or nobody's.
+            PermissionDeniedError: it does not allow this method.
+            QuotaError: it has no request left in this minute.
+        """
+        access = self._tracker.access
+        if access.is_open:
+            return
+        assert self._context is not None
+        credential = credential or credential_of(self._context.invocation_metadata() or ())
+        self._call.identify(await access.admit(credential, self._method))
+        self._client = self._client_of_quotas()
+
+    def _client_of_quotas(self) -> str:
+        # Metadata methods end at once, so they don't count towards a client's share.
+        return "" if self._method in _METADATA_METHODS else self._call.client
 
     def take_quotas(self, num_bytes: int) -> None:
         """Count the call and the bytes of its request, which has arrived, until the call ends.
@@ -174,7 +232,9 @@ class RunningCall:
                 self._tracker.calls.release(1, self._client)
             if self._num_bytes:
                 self._tracker.bytes.release(self._num_bytes, self._client)
-            self._record(is_undecodable=isinstance(error, UndecodableError))
+            if self.code not in CHARGED:
+                self._call.grant.give_back()
+            self._record(_GATHERED.get(type(error)))
         return self.status is not None
 
     def _end(self, error: BaseException | None) -> None:
@@ -192,15 +252,21 @@ class RunningCall:
         elif error is not None:
             self.code = grpc.StatusCode.INTERNAL
 
-    def _record(self, *, is_undecodable: bool) -> None:
-        """Count the call, and log it."""
-        seconds, code = time.perf_counter() - self._started_at, self.code.name
-        self._tracker.metrics.call_finished(self._method, code, seconds, self._call.client)
+    def _record(self, gathered: str | None) -> None:
+        """Count the call, and log it: by itself, or with others under a message."""
+        seconds, call, metrics = time.perf_counter() - self._started_at, self._call, self._metrics
+        trace, code = self._trace, self.code.name
+        ids = None if trace is None else trace.ids
+        metrics.call_finished(self._method, code, seconds, call.client, ids)
+        if (principal := call.grant.principal) is not None:
+            metrics.key_used(principal.name, code, call.grant.num_characters)
+        if trace is not None:
+            trace.end(code, call.facts)
         facts = {"method": self._method, "code": code, "seconds": round(seconds, 6)}
-        if not is_undecodable:
-            _log.info("call", extra={**facts, **self._call.facts})
-        elif num_calls := self._tracker.undecodable_calls_to_log():
-            _log.info("undecodable calls", extra={**facts, **self._call.facts, "calls": num_calls})
+        if gathered is None:
+            _log.info("call", extra={**facts, **call.facts})
+        elif num_calls := self._tracker.calls_to_log(gathered):
+            _log.info(gathered, extra={**facts, **call.facts, "calls": num_calls})
 
     def _set_status(self, error: Exception) -> None:
         self.code = code_of(error)
@@ -209,6 +275,8 @@ class RunningCall:
         self.status = status_of(error, self._call.request_id)
         if isinstance(error, errors.ResourceExhaustedError):
             self.retry_after_seconds = error.retry_after_seconds
+        if isinstance(error, errors.QuotaError):
+            self.exhausted_quota = error.kind
 
 
 def _drop_tracebacks(error: BaseException) -> None:

@@ -239,11 +239,13 @@ async def add_translation(
         target_token_count=result.num_target_tokens,
         was_split=result.was_split,
         status=status_of(result.error, request_id) if result.error else None,
+        confidence=result.confidence,
     )
     for sentence in result.sentences:
         shown = message.sentences.add(
             source_text=sentence.source_text,
             source_tokens=[_source_token(token) for token in sentence.source_tokens],
+            confidence=sentence.confidence,
         )
         for hypothesis in sentence.hypotheses:
             await yielder.checkpoint()

@@ -68,6 +68,7 @@ class Interceptor(grpc.aio.ServerInterceptor):
         async def answer(data: bytes, context: GrpcContext) -> Any:
             running = _GrpcCall(self._tracker, method, context)
             with running:
+                await running.authenticate()
                 return await behaviour(running.parsed(data), context)
             del data, context
             await running.abort()
@@ -78,6 +79,7 @@ class Interceptor(grpc.aio.ServerInterceptor):
         async def answer(data: bytes, context: GrpcContext) -> AsyncIterator[Any]:
             running = _GrpcCall(self._tracker, method, context)
             with running:
+                await running.authenticate()
                 async with contextlib.aclosing(
                     behaviour(running.parsed(data), context)
                 ) as responses:

@@ -5,53 +5,58 @@ Errors are raised; `interceptor.py` turns them into gRPC status codes.
 
 from __future__ import annotations
 
+import functools
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from dragoman.v1 import translation_pb2 as pb
 from dragoman.v1 import translation_pb2_grpc
-from model.directions import Directions
 from model.languages import is_language_code
 from service.api.call_context import CallContext, Context, current_call, time_remaining
+from service.api.charging import admit, give_back_failed
 from service.api.conversions import (
     add_score,
     add_translation,
     attention_options_of,
     attention_response,
-    describe_search,
     finish_reason_of,
     options_of,
     score_options_of,
     text_options_of,
 )
-from service.api.registry import Registry, ServedModel
+from service.api.detected_calls import (
+    DetectedText,
+    TextRouter,
+    TranslatesRequest,
+    distinct_routes,
+    must_detect,
+    translate_groups,
+)
+from service.api.model_descriptions import describe
+from service.api.registry import Registry
 from service.api.routing import Route
 from service.api.status import code_of
+from service.decoding.requests import FinishReason
 from service.errors import DragomanError, InvalidArgumentError, UnavailableError
-from service.lifecycle.interface import ModelState
 from service.observability.metrics import ServerMetrics
+from service.text.detection import LanguageDetector
 from service.text.interface import LinkedTranslator
 from service.text.text_translator import text_translator
 from service.translation.attention import AttentionResult
 from service.translation.engine_call import CallArguments
 from service.translation.fairness import CooperativeYield
-from service.translation.options import TranslateOptions
+from service.translation.options import TranslateOptions, TranslatorLimits
 from service.translation.pair_scorer import PairResult
 from service.translation.results import TextResult
 
 SERVICE = pb.DESCRIPTOR.services_by_name["TranslationService"].full_name
 
-MAX_PAIRS = 100
-"""Directions that a model is described with one by one; others are listed as languages."""
-
-_STATES = {
-    ModelState.SERVING: pb.MODEL_STATE_SERVING,
-    ModelState.ASLEEP: pb.MODEL_STATE_ASLEEP,
-    ModelState.LOADING: pb.MODEL_STATE_LOADING,
-}
+MAX_DETECTED = 5
+"""Languages that DetectLanguage returns for a text."""
 
 _Result = TextResult | PairResult | AttentionResult
+_Request = TranslatesRequest | pb.ScoreRequest | pb.AttentionRequest
 # Of one model: two have no common probability, and no attention from one to the other.
 _DIRECT_REQUESTS = (pb.ScoreRequest, pb.AttentionRequest)
 _Response = pb.TranslateResponse | pb.ScoreResponse
@@ -68,6 +73,8 @@ class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
     def __init__(self, metrics: ServerMetrics) -> None:
         self.registry: Registry | None = None
         self._metrics = metrics
+        self._detector = LanguageDetector()
+        self._text_router = TextRouter(self._detector)
 
     @property
     def _registry(self) -> Registry:
@@ -79,23 +86,79 @@ class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
         self, request: pb.TranslateRequest, context: Context
     ) -> pb.TranslateResponse:
         """Translate all texts, in order."""
-        route, call = self._begin(request, "contents", "texts")
-        async with self._registry.lease(route) as served:
-            translator, options = _translator(request, served)
-            results = await translator.translate(
-                list(request.contents), options, **_common(call, context)
-            )
+        admit(request)
+        if must_detect(request, functools.partial(self._find_route, request)):
+            return await self._translate_detected(request, context)
+        route, _ = self._begin(request, "contents", "texts")
+        results = await self._translated(request, context, route, list(request.contents))
         response = pb.TranslateResponse()
         _set_models(response, route)
-        await self._answer(response, results, add_translation, call)
+        await self._answer(request, response, results, add_translation)
         return response
+
+    async def _translated(
+        self, request: pb.TranslateRequest, context: Context, route: Route, texts: Sequence[str]
+    ) -> Sequence[TextResult]:
+        """Translate texts of a request along a route."""
+        async with self._registry.lease(route) as served:
+            translator, options = _translator(request, served)
+            return await translator.translate(texts, options, **_common(current_call(), context))
+
+    async def _translate_detected(
+        self, request: pb.TranslateRequest, context: Context
+    ) -> pb.TranslateResponse:
+        """Translate texts whose languages are detected, each with its model."""
+        call, translator = current_call(), next(iter(self._registry)).translator
+        self._check_count(request, "contents", "texts")
+        texts = list(request.contents)
+        await translator.check_texts(texts, call.client)
+        routed = await self._detected(request, texts, lambda index: f"contents[{index}]")
+        results = await translate_groups(
+            texts, routed, functools.partial(self._translated, request, context)
+        )
+        response = pb.TranslateResponse()
+        await self._answer(request, response, results, add_translation)
+        for translation, text in zip(response.translations, routed, strict=True):
+            _set_detected(translation, text)
+        if len(routes := distinct_routes(routed)) == 1:
+            _set_models(response, routes[0])
+        return response
+
+    async def _detected(
+        self, request: TranslatesRequest, texts: Sequence[str], field: Callable[[int], str]
+    ) -> Sequence[DetectedText]:
+        """The language and the route of each text, for the log line and the metrics too."""
+        find_route = functools.partial(self._find_route, request)
+        routed = await self._text_router.route(request, texts, self._registry, find_route, field)
+        routes = distinct_routes(routed)
+        current_call().facts.update(
+            model=",".join(dict.fromkeys(route.model.name for route in routes)),
+            source_language=",".join(dict.fromkeys(route.legs[0].source for route in routes)),
+            target_language=_for_log(request.target_language_code),
+            detected=True,
+        )
+        for route in routes:
+            if route.pivot_model:
+                self._metrics.call_pivoted(route.pivot_model, route.model.name)
+        return routed
 
     async def StreamTranslate(
         self, request: pb.StreamTranslateRequest, context: Context
     ) -> AsyncIterator[pb.StreamTranslateResponse]:
         """Stream the deltas of one text, then the summary."""
-        route, call = self._route(request), current_call()
+        admit(request)
+        call, detected = current_call(), None
         call.facts["texts"] = 1
+        if must_detect(request, functools.partial(self._find_route, request)):
+            any_model = next(iter(self._registry))
+            await any_model.translator.check_text(request.content, call.client)
+            [detected] = await self._detected(request, [request.content], lambda _: "content")
+        route = self._route(request) if detected is None else detected.route
+        if route is None:
+            assert detected is not None
+            for response in _unchanged(request.content, detected):
+                yield response
+            return
         async with self._registry.lease(route) as served:
             translator, options = _translator(request, served)
             async for event in translator.stream(
@@ -103,12 +166,36 @@ class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
             ):
                 if isinstance(event, TextResult):
                     self._count([event], call)
-                    yield pb.StreamTranslateResponse(summary=_summary(event, route))
+                    yield pb.StreamTranslateResponse(summary=_summary(event, route, detected))
                 elif event.text:
                     yield pb.StreamTranslateResponse(delta=pb.TextDelta(text=event.text))
 
+    async def DetectLanguage(
+        self, request: pb.DetectLanguageRequest, context: Context
+    ) -> pb.DetectLanguageResponse:
+        """Detect the language of each text, in order."""
+        admit(request)
+        call, translator = current_call(), next(iter(self._registry)).translator
+        self._check_count(request, "contents", "texts")
+        texts = list(request.contents)
+        await translator.check_texts(texts, call.client)
+        served = dict.fromkeys(
+            code for model in self._registry for code in model.directions.sources
+        )
+        response = pb.DetectLanguageResponse()
+        for languages in await self._detector.detect(texts, tuple(served), call.client):
+            detection = response.detections.add()
+            for language in languages[:MAX_DETECTED]:
+                detection.languages.add(
+                    language_code=language.code,
+                    confidence=language.confidence,
+                    is_served=language.is_served,
+                )
+        return response
+
     async def Score(self, request: pb.ScoreRequest, context: Context) -> pb.ScoreResponse:
         """Score all pairs, in order."""
+        admit(request)
         route, call = self._begin(request, "pairs", "pairs")
         pairs = [(pair.source_text, pair.translated_text) for pair in request.pairs]
         async with self._registry.lease(route) as served:
@@ -116,13 +203,14 @@ class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
                 pairs, score_options_of(request.options), **_common(call, context)
             )
         response = pb.ScoreResponse(model=route.model.name)
-        await self._answer(response, results, add_score, call)
+        await self._answer(request, response, results, add_score)
         return response
 
     async def GetAttention(
         self, request: pb.AttentionRequest, context: Context
     ) -> pb.AttentionResponse:
         """The attention weights of a text and its translation, which may have to be made first."""
+        admit(request)
         route, call = self._route(request), current_call()
         async with self._registry.lease(route) as served:
             translator = served.legs[0].translator
@@ -141,11 +229,11 @@ class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
     ) -> pb.ListModelsResponse:
         """Describe every model."""
         registry = self._registry
-        return pb.ListModelsResponse(models=[_describe(model, registry) for model in registry])
+        return pb.ListModelsResponse(models=[describe(model, registry) for model in registry])
 
     async def GetModel(self, request: pb.GetModelRequest, context: Context) -> pb.Model:
         """Describe one model."""
-        return _describe(self._registry.get(request.name), self._registry)
+        return describe(self._registry.get(request.name), self._registry)
 
     async def ListLanguages(
         self, request: pb.ListLanguagesRequest, context: Context
@@ -163,26 +251,53 @@ class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
         ]
         return pb.ListLanguagesResponse(groups=groups)
 
+    @property
+    def limits(self) -> TranslatorLimits:
+        """Of requests: the settings give all models the same. Raises UnavailableError."""
+        return next(iter(self._registry)).translator.limits
+
+    def reachable_targets(self) -> Mapping[str, Sequence[str]]:
+        """The languages that each source language can be translated into, pivots included.
+
+        Raises:
+            UnavailableError: the models are not loaded yet.
+        """
+        return self._registry.reachable_targets()
+
     def _begin(
         self, request: pb.TranslateRequest | pb.ScoreRequest, field: str, unit: str
     ) -> tuple[Route, CallContext]:
-        """The route of a request with several texts or pairs, and its call; checks their number.
+        """The route of a request with several texts or pairs, and its call; checks their number."""
+        self._check_count(request, field, unit)
+        return self._route(request), current_call()
+
+    def _check_count(
+        self,
+        request: pb.TranslateRequest | pb.ScoreRequest | pb.DetectLanguageRequest,
+        field: str,
+        unit: str,
+    ) -> None:
+        """Check the number of texts or pairs.
 
         Before they are unpacked: a message of a few megabytes can hold millions of empty ones.
         """
         count = len(getattr(request, field))
         if not count:
             raise InvalidArgumentError(field, f"at least one {unit[:-1]} is needed")
-        route, call = self._route(request), current_call()
-        route.model.translator.limits.check_count(field, count, unit)
-        call.facts[unit] = count
-        return route, call
+        self.limits.check_count(field, count, unit)
+        current_call().facts[unit] = count
 
     async def _answer(
-        self, response: _Response, results: Sequence[_Result], add: _Add, call: CallContext
+        self,
+        request: pb.TranslateRequest | pb.ScoreRequest,
+        response: _Response,
+        results: Sequence[TextResult] | Sequence[PairResult],
+        add: _Add,
     ) -> None:
         """Fill in the response, a result at a time."""
+        call = current_call()
         self._count(results, call)
+        give_back_failed(request, [result.error for result in results])
         _set_timing(response.timing, results)
         yielder = CooperativeYield()
         for result in results:
@@ -197,21 +312,12 @@ class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
             target_tokens=sum(result.num_target_tokens for result in results),
         )
 
-    def _route(
-        self,
-        request: (
-            pb.TranslateRequest | pb.StreamTranslateRequest | pb.ScoreRequest | pb.AttentionRequest
-        ),
-    ) -> Route:
+    def _route(self, request: _Request) -> Route:
         """The route of a request, for its log line and the metrics too."""
-        allow_pivot: bool | None = False
-        if not isinstance(request, _DIRECT_REQUESTS):
-            options = request.options
-            allow_pivot = options.allow_pivot if options.HasField("allow_pivot") else None
         source, target = request.source_language_code, request.target_language_code
         facts = current_call().facts
         try:
-            route = self._registry.route(request.model, source, target, allow_pivot=allow_pivot)
+            route = self._find_route(request, source)
         except DragomanError:
             facts.update(source_language=_for_log(source), target_language=_for_log(target))
             raise
@@ -225,46 +331,22 @@ class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
             self._metrics.call_pivoted(route.pivot_model, route.model.name)
         return route
 
+    def _find_route(self, request: _Request, source: str) -> Route:
+        """The route of a request from a source language; "" if only one is possible."""
+        allow_pivot: bool | None = False
+        if not isinstance(request, _DIRECT_REQUESTS):
+            options = request.options
+            allow_pivot = options.allow_pivot if options.HasField("allow_pivot") else None
+        route = self._registry.route(
+            request.model, source, request.target_language_code, allow_pivot=allow_pivot
+        )
+        current_call().grant.check_models(leg.model.name for leg in route.legs)
+        return route
+
 
 def _for_log(code: str) -> str:
     """A language's code as a client sent it, unless it is none: texts are not logged."""
     return code if not code or is_language_code(code) else "invalid"
-
-
-def _describe(model: ServedModel, registry: Registry) -> pb.Model:
-    limits = model.translator.limits
-    return pb.Model(
-        name=model.name,
-        version=model.version,
-        language_pairs=_pairs(model.directions),
-        source_language_codes=model.directions.sources,
-        target_language_codes=model.directions.targets,
-        precision=model.precision,
-        device=model.device,
-        limits=pb.ModelLimits(
-            max_contents=limits.max_texts,
-            max_content_characters=limits.max_characters,
-            max_source_tokens=model.translator.max_source_tokens,
-            max_target_tokens=model.translator.max_target_tokens,
-            max_rows=model.engine.limits.max_rows,
-        ),
-        can_score=model.engine.can_score,
-        state=_STATES[registry.lifecycles[model.name].state],
-        origin=model.origin,
-        default_search=describe_search(
-            model.translator.default_options.search, model.translator.tokenizer.target
-        ),
-    )
-
-
-def _pairs(directions: Directions) -> list[pb.LanguagePair]:
-    """Each direction, unless there are too many to list."""
-    if directions.count > MAX_PAIRS:
-        return []
-    return [
-        pb.LanguagePair(source_language_code=source, target_language_code=target)
-        for source, target in directions
-    ]
 
 
 def _common(call: CallContext, context: Context) -> CallArguments:
@@ -293,16 +375,38 @@ def _set_models(answer: pb.TranslateResponse | pb.StreamSummary, route: Route) -
     answer.pivot_model = route.pivot_model
 
 
-def _summary(result: TextResult, route: Route) -> pb.StreamSummary:
+def _summary(
+    result: TextResult, route: Route | None, detected: DetectedText | None
+) -> pb.StreamSummary:
     summary = pb.StreamSummary(
         finish_reason=finish_reason_of(result),
         source_token_count=result.num_source_tokens,
         target_token_count=result.num_target_tokens,
         was_split=result.was_split,
+        confidence=result.confidence,
     )
-    _set_models(summary, route)
+    if route is not None:
+        _set_models(summary, route)
+    if detected is not None:
+        _set_detected(summary, detected)
     _set_timing(summary.timing, [result])
     return summary
+
+
+def _unchanged(content: str, detected: DetectedText) -> Iterator[pb.StreamTranslateResponse]:
+    """The answer to a stream of a text that is in the target language. Raises its error."""
+    if detected.error is not None:
+        raise detected.error
+    if content:
+        yield pb.StreamTranslateResponse(delta=pb.TextDelta(text=content))
+    result = TextResult(content, FinishReason.EOS)
+    yield pb.StreamTranslateResponse(summary=_summary(result, None, detected))
+
+
+def _set_detected(answer: pb.Translation | pb.StreamSummary, detected: DetectedText) -> None:
+    """Set the language that was detected."""
+    answer.detected_language_code = detected.language.code
+    answer.detection_confidence = detected.language.confidence
 
 
 def _set_timing(timing: pb.Timing, results: Sequence[_Result]) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import platform
+from collections.abc import Mapping
 
 import prometheus_client
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
@@ -28,7 +29,8 @@ _STEP_BUCKETS = (
 _ROW_BUCKETS = (1, 2, 4, 8, 16, 32, 48, 64, 96, 128, 192, 256, 384, 512)
 
 NUM_CLIENTS = 50
-_NAMED = "id:"  # the prefix of `CallContext.client` where a client names itself
+# The prefixes of `CallContext.client` where a client names itself, or has a key.
+_NAMED = ("id:", "key:", "tenant:")
 _ADDRESS, _OTHER = "address", "other"
 
 
@@ -45,6 +47,7 @@ class ServerMetrics:
     def __init__(self, max_clients: int = NUM_CLIENTS) -> None:
         self.registry = CollectorRegistry()
         self._clients = ClientMetrics(self.registry, max_clients)
+        self._keys = KeyMetrics(self.registry, max_clients)
         prometheus_client.ProcessCollector(registry=self.registry)
         self.processes = ModelProcesses(self.registry)
         LogLines(self.registry)
@@ -95,6 +98,16 @@ class ServerMetrics:
             "dragoman_model_info",
             "Always 1, for each loaded model; the labels describe it.",
             *("model", "version", "precision", "device", "source", "target"),
+        )
+        self.keys = self._gauge("dragoman_keys", "API keys in the file.")
+        self.keys_last_reload_successful = self._gauge(
+            "dragoman_keys_last_reload_successful",
+            "0 if the file of keys has changed and could not be read, else 1; 0 without such a "
+            "file.",
+        )
+        self.usage_last_save_successful = self._gauge(
+            "dragoman_usage_last_save_successful",
+            "0 if what keys have used could not be saved, else 1; 0 without a database of usage.",
         )
         self._create_sentence_metrics()
         self._create_step_metrics()
@@ -257,12 +270,24 @@ class ServerMetrics:
         """A call to `method` arrived; one of our own methods, so the label is bounded."""
         self._in_flight(method).inc()
 
-    def call_finished(self, method: str, code: str, seconds: float, client: str = "") -> None:
-        """The call of `client` ended with the gRPC status `code`."""
+    def call_finished(
+        self,
+        method: str,
+        code: str,
+        seconds: float,
+        client: str = "",
+        trace_ids: Mapping[str, str] | None = None,
+    ) -> None:
+        """The call of `client` ended with the gRPC status `code`; `trace_ids` if it is traced."""
         self._clients.call_finished(client, code)
         self._in_flight(method).dec()
         self._requests(method, code).inc()
-        self._request_duration(method).observe(seconds)
+        exemplar = None if trace_ids is None else dict(trace_ids)
+        self._request_duration(method).observe(seconds, exemplar)
+
+    def key_used(self, name: str, code: str, num_characters: int) -> None:
+        """A call with the key `name` ended, and was charged these characters."""
+        self._keys.used(name, code, num_characters)
 
     def call_pivoted(self, pivot_model: str, model: str) -> None:
         """A call is translated by two models in sequence."""
@@ -277,11 +302,63 @@ class ServerMetrics:
         self._texts(code).inc()
 
 
+class BoundedNames:
+    """The first names that are seen, for a label; all further ones are "other".
+
+    Not the largest: a series that passed from one name to another would not be a counter.
+
+    Args:
+        max_names: how many.
+    """
+
+    def __init__(self, max_names: int) -> None:
+        self._max_names = max_names
+        self._names: set[str] = set()
+
+    def label(self, name: str) -> str:
+        """The name, or "other"."""
+        if name not in self._names:
+            if len(self._names) >= self._max_names:
+                return _OTHER
+            self._names.add(name)
+        return name
+
+
+class KeyMetrics:
+    """Counts calls and characters by key, in a bounded number of series.
+
+    Args:
+        registry: where the metrics are registered.
+        max_keys: keys that get series of their own; all others count as "other".
+    """
+
+    def __init__(self, registry: CollectorRegistry, max_keys: int) -> None:
+        self._names = BoundedNames(max_keys)
+        requests = Counter(
+            "dragoman_key_requests",
+            "Calls finished, by name of the API key (or subject of the token): the first ones, and "
+            "all others together (other).",
+            ["key", "code"],
+            registry=registry,
+        )
+        characters = Counter(
+            "dragoman_key_characters",
+            "Characters charged to API keys, by name as above.",
+            ["key"],
+            registry=registry,
+        )
+        self._requests = functools.cache(requests.labels)
+        self._characters = functools.cache(characters.labels)
+
+    def used(self, name: str, code: str, num_characters: int) -> None:
+        """A call with the key `name` ended."""
+        label = self._names.label(name)
+        self._requests(label, code).inc()
+        self._characters(label).inc(num_characters)
+
+
 class ClientMetrics:
     """Counts calls by client, in a bounded number of series.
-
-    The first clients get a series each, not the largest: a series that passed from one client to
-    another would not be a counter.
 
     Args:
         registry: where the metric is registered.
@@ -291,8 +368,7 @@ class ClientMetrics:
     """
 
     def __init__(self, registry: CollectorRegistry, max_clients: int) -> None:
-        self._max_clients = max_clients
-        self._clients: set[str] = set()
+        self._names = BoundedNames(max_clients)
         requests = Counter(
             "dragoman_client_requests",
             "Calls finished, by client: the first clients that name themselves, all other named "
@@ -307,10 +383,4 @@ class ClientMetrics:
         self._requests(self._label(client), code).inc()
 
     def _label(self, client: str) -> str:
-        if not client.startswith(_NAMED):
-            return _ADDRESS
-        if client not in self._clients:
-            if len(self._clients) >= self._max_clients:
-                return _OTHER
-            self._clients.add(client)
-        return client
+        return self._names.label(client) if client.startswith(_NAMED) else _ADDRESS

@@ -22,4 +22,6 @@ A stage is made for one request, with the options that are its own (`TextOptions
 
 `text_translator.py` stacks the stages that a request needs. For a request that needs none, the
 sentence translator is called directly.
+
+`detection.py`, which is no stage, finds the language of a text before a model is chosen.
 """

@@ -270,6 +270,9 @@ class _PivotedText:
             was_split=first.was_split or self.was_split,
             queue_seconds=first.queue_seconds,
             compute_seconds=ended - first.queue_seconds,
+            # The second model's is about its own sources, which may be wrong already.
+            confidence=None,
+            sentences=[replace(sentence, confidence=None) for sentence in second.sentences],
         )
 
     def links(self, outputs: Sequence[str]) -> Sequence[Link]:

@@ -17,6 +17,7 @@ from service.translation.alignments import (
     generated_tokens,
     source_tokens,
 )
+from service.translation.confidence import SentenceConfidence, text_confidence
 from service.translation.engine_call import SubmittedPiece
 from service.translation.links import Link, LinkedPieces, word_links
 from service.translation.options import TranslateOptions
@@ -51,11 +52,13 @@ class SentenceResult:
         source_text: as in the text.
         hypotheses: best first.
         source_tokens: what the model read, with EOS; empty unless alignments were requested.
+        confidence: of the best translation (`service.translation.confidence`); None without one.
     """
 
     source_text: str
     hypotheses: Sequence[SentenceHypothesis]
     source_tokens: Sequence[SourceToken] = ()
+    confidence: float | None = None
 
 
 @dataclass(frozen=True)
@@ -75,6 +78,8 @@ class TextResult:
         sentences: those that the model translated, in order; empty unless requested.
         links: what each part of the translation comes from (`service.translation.links`), in the
             order of the translation; empty unless requested, and for an error.
+        confidence: the expected chrF of the translation, 0 to 1; None for an error, without a
+            calibration, with a pivot, and for a text of copied sentences.
     """
 
     text: str
@@ -87,6 +92,7 @@ class TextResult:
     compute_seconds: float = 0.0
     sentences: Sequence[SentenceResult] = ()
     links: Sequence[Link] = ()
+    confidence: float | None = None
 
 
 @dataclass
@@ -98,6 +104,7 @@ class PendingText:
         pieces: those submitted.
         started_at: when the call began, in seconds of the engine's clock.
         generated: finished generations with their results.
+        confidences: of the sentences, where the model has a calibration.
         sentences: results of sentences, if the client requested them.
         outputs: the translation of each piece, with the separator before it.
         linked: links of the pieces, if they were requested.
@@ -107,6 +114,7 @@ class PendingText:
     pieces: Sequence[SubmittedPiece]
     started_at: float
     generated: list[tuple[Generation, GenerationResult]] = field(default_factory=list)
+    confidences: list[SentenceConfidence] = field(default_factory=list)
     sentences: list[SentenceResult] = field(default_factory=list)
     outputs: list[str] = field(default_factory=list)
     linked: LinkedPieces = field(default_factory=LinkedPieces)
@@ -132,6 +140,7 @@ class PendingText:
             compute_seconds=max(ended, default=first) - first,
             sentences=() if error else self.sentences,
             links=() if error else self.linked.links,
+            confidence=None if error else text_confidence(self.confidences),
         )
 
     def link(
@@ -168,6 +177,7 @@ def sentence_result(
     tokenizer: Tokenizer,
     options: TranslateOptions,
     scored: Sequence[Hypothesis] = (),
+    confidence: float | None = None,
 ) -> SentenceResult:
     """The result of one sentence.
 
@@ -177,6 +187,7 @@ def sentence_result(
         tokenizer: the model's.
         options: what to return.
         scored: the result's hypotheses, scored, if alignments are requested.
+        confidence: of the best one.
     """
     kind = options.return_alignments
 
@@ -194,4 +205,5 @@ def sentence_result(
         piece.text,
         [shown(index, hypothesis) for index, hypothesis in enumerate(result.hypotheses)],
         source_tokens(piece.text, tokenizer) if kind else (),
+        confidence,
     )

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Unpack
 
+from model.calibration import Calibration
 from model.directions import Directions
 from model.piece_tokenizer import PieceTokenizer
 from model.tokenizer import Tokenizer
@@ -19,6 +20,7 @@ from service.errors import DragomanError, InvalidArgumentError
 from service.runtime.attention import AttentionShape
 from service.translation.alignments import SoftWeights, check_can_align
 from service.translation.attention import AttentionExtractor
+from service.translation.confidence import SentenceConfidence, sentence_confidence
 from service.translation.detokenizer import Detokenizer
 from service.translation.engine_call import CallArguments, EngineCall, SubmittedPiece, result_of
 from service.translation.fairness import CooperativeYield
@@ -55,6 +57,7 @@ class Translator:
         default_search: of requests that don't choose another.
         can_align: whether the model has alignments.
         attention: the model's attentions; None without a graph that gives their weights.
+        calibration: from log-probabilities to expected quality, for one direction; None without.
 
     Attributes:
         limits: the largest request that is accepted.
@@ -77,7 +80,9 @@ class Translator:
         default_search: SearchOptions | None = None,
         can_align: bool = True,
         attention: AttentionShape | None = None,
+        calibration: Calibration | None = None,
     ) -> None:
+        self._calibration = calibration
         self._can_align = can_align
         self._attention = attention
         self.limits = limits or TranslatorLimits()
@@ -144,6 +149,9 @@ class Translator:
             self._directions.prefix_ids(source, target), self._directions.start_ids(target)
         )
         other = copy.copy(self)
+        measured = self._calibration
+        if measured is not None and (measured.source, measured.target) != (source, target):
+            other._calibration = None
         other._set_direction(tokenizer, self.preparer.between(tokenizer, source))
         return other
 
@@ -319,13 +327,24 @@ class Translator:
         result = await self.result_of(generation)
         if result.error is not None:
             raise result.error
-        pending.generated.append((generation, result))
+        self._add(pending, generation, result)
         if delta := text.finish():
             yield delta
 
     async def result_of(self, generation: Generation) -> GenerationResult:
         """The result of a piece, without what every translation begins with; with its error."""
         return (await result_of(generation)).without(self._num_hidden[1])
+
+    def _add(
+        self, pending: PendingText, generation: Generation, result: GenerationResult
+    ) -> SentenceConfidence | None:
+        """Add the result of a piece to its text, and return its confidence."""
+        pending.generated.append((generation, result))
+        num_given = len(generation.request.options.prefix_ids) - self._num_hidden[1]
+        confidence = sentence_confidence(self._calibration, result, num_given)
+        if confidence is not None:
+            pending.confidences.append(confidence)
+        return confidence
 
     async def finish(
         self,
@@ -346,7 +365,7 @@ class Translator:
                 pending.outputs.append(submitted.copied)
                 continue
             result = await self.result_of(submitted.generation)
-            pending.generated.append((submitted.generation, result))
+            confidence = self._add(pending, submitted.generation, result)
             scores = [await result_of(scoring) for scoring in submitted.scorings]
             for failed in (result, *scores):
                 error = failed.error or error
@@ -358,7 +377,8 @@ class Translator:
             if options.links:
                 pending.link(submitted.piece, output, result, scored, self.tokenizer)
             if options.returns_sentences:
+                value = confidence.value if confidence else None
                 pending.sentences.append(
-                    sentence_result(submitted.piece, result, self.tokenizer, options, scored)
+                    sentence_result(submitted.piece, result, self.tokenizer, options, scored, value)
                 )
         return pending.result("" if error else "".join(pending.outputs), error)

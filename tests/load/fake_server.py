@@ -65,6 +65,11 @@ class FakeServer(translation_pb2_grpc.TranslationServiceServicer):
     def GetAttention(self, request: pb.AttentionRequest, context: Any) -> pb.AttentionResponse:
         return pb.AttentionResponse()
 
+    def DetectLanguage(
+        self, request: pb.DetectLanguageRequest, context: Any
+    ) -> pb.DetectLanguageResponse:
+        return pb.DetectLanguageResponse()
+
     def StreamTranslate(
         self, request: pb.StreamTranslateRequest, context: Any
     ) -> Iterator[pb.StreamTranslateResponse]:

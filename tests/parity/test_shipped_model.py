@@ -11,7 +11,7 @@ from bench.readme_examples import ROOT, example_sentences, outdated_answers, tra
 from export.bundle_writer import ExportOptions
 from export.exporter import export_checkpoint
 from export.parity import ParityReport
-from model.bundle import MANIFEST_FILE, Bundle
+from model.bundle import MANIFEST_FILE, Bundle, add_calibration
 from model.checkpoint import Checkpoint
 from service.engine.engine import Engine, EngineConfig
 from service.runtime.cpu.runner import OnnxRunner
@@ -62,6 +62,8 @@ def test_exporting_the_checkpoint_gives_the_very_bundle_that_ships(tmp_path: Pat
     version = Bundle.load(BUNDLE).version
     options = ExportOptions("int8", name="en-de", version=version, model_card=card)
     export_checkpoint(CHECKPOINT, tmp_path / "again", options, threads=1)
+    if (calibration := Bundle.load(BUNDLE).calibration()) is not None:  # measured afterwards
+        add_calibration(tmp_path / "again", calibration)
     shipped, again = (d / MANIFEST_FILE for d in (BUNDLE, tmp_path / "again"))
     assert again.read_text() == shipped.read_text()  # the manifest holds every file's sha256
 

@@ -284,8 +284,12 @@ class TranslateRequest(_message.Message):
     """The language of the texts as a BCP-47 code, such as "en", in upper or lower case. If there is no
     model for the region or script, the server uses one for the language: "en" for "en-GB". A code that
     could be several of a model's languages is refused: "zh", if the model has "zh-Hans" and "zh-Hant".
-    May be empty if `model` and `target_language_code` leave only one choice. The server never detects
-    the language from the text.
+    May be empty if `model` and `target_language_code` leave only one choice.
+
+    "auto", or empty where there are several choices: the server detects the language of each text, and
+    translates texts of several languages each with its model. A text that is in the target language
+    already is returned unchanged. One whose language is clear, and is not translated from, gets an
+    error. Not for Score and GetAttention.
     """
     target_language_code: _builtins.str
     """The language to translate into, as a BCP-47 code. May be empty if `model` and
@@ -657,6 +661,9 @@ class Translation(_message.Message):
     WAS_SPLIT_FIELD_NUMBER: _builtins.int
     STATUS_FIELD_NUMBER: _builtins.int
     SENTENCES_FIELD_NUMBER: _builtins.int
+    DETECTED_LANGUAGE_CODE_FIELD_NUMBER: _builtins.int
+    DETECTION_CONFIDENCE_FIELD_NUMBER: _builtins.int
+    CONFIDENCE_FIELD_NUMBER: _builtins.int
     translated_text: _builtins.str
     """The translation; empty if `status` is not OK."""
     finish_reason: Global___FinishReason.ValueType
@@ -669,6 +676,21 @@ class Translation(_message.Message):
     """Number of tokens that the model generated (with a pivot: the second model), without end-of-sentence tokens."""
     was_split: _builtins.bool
     """Whether a sentence was longer than the model can read and had to be split."""
+    detected_language_code: _builtins.str
+    """The language that the text was translated from, as a BCP-47 code, if the server detected it (see
+    TranslateRequest.source_language_code); else empty. "und" (undetermined) if the text shows nothing
+    of its language, as numbers and very short words don't: then it was translated from the first
+    language that the server translates into the target.
+    """
+    detection_confidence: _builtins.float
+    """The probability of that language among all that the detector knows, from 0 to 1; low for short
+    texts, whose language is the likeliest of those that the server translates from.
+    """
+    confidence: _builtins.float
+    """How good the translation is expected to be: the mean of its sentences' confidences
+    (`Sentence.confidence`), weighted by their tokens. Not set if no sentence has one: all were copied,
+    the model's bundle has no calibration for the direction, or there was a pivot.
+    """
     @_builtins.property
     def status(self) -> _status_pb2.Status:
         """The error of this text, if it was not translated: code, message and details. Left out when OK."""
@@ -690,12 +712,17 @@ class Translation(_message.Message):
         was_split: _builtins.bool = ...,
         status: _status_pb2.Status | None = ...,
         sentences: _abc.Iterable[Global___Sentence] | None = ...,
+        detected_language_code: _builtins.str = ...,
+        detection_confidence: _builtins.float = ...,
+        confidence: _builtins.float | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["status", b"status"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_confidence", b"_confidence", "confidence", b"confidence", "status", b"status"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["finish_reason", b"finish_reason", "sentences", b"sentences", "source_token_count", b"source_token_count", "status", b"status", "target_token_count", b"target_token_count", "translated_text", b"translated_text", "was_split", b"was_split"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_confidence", b"_confidence", "confidence", b"confidence", "detected_language_code", b"detected_language_code", "detection_confidence", b"detection_confidence", "finish_reason", b"finish_reason", "sentences", b"sentences", "source_token_count", b"source_token_count", "status", b"status", "target_token_count", b"target_token_count", "translated_text", b"translated_text", "was_split", b"was_split"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__confidence: _TypeAlias = _typing.Literal["confidence"]  # noqa: Y015
+    _WhichOneofArgType__confidence: _TypeAlias = _typing.Literal["_confidence", b"_confidence"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__confidence) -> _WhichOneofReturnType__confidence | None: ...
 
 Global___Translation: _TypeAlias = Translation  # noqa: Y015
 
@@ -708,8 +735,15 @@ class Sentence(_message.Message):
     SOURCE_TEXT_FIELD_NUMBER: _builtins.int
     HYPOTHESES_FIELD_NUMBER: _builtins.int
     SOURCE_TOKENS_FIELD_NUMBER: _builtins.int
+    CONFIDENCE_FIELD_NUMBER: _builtins.int
     source_text: _builtins.str
     """The sentence as in the text."""
+    confidence: _builtins.float
+    """How good the first of `hypotheses` is expected to be, from 0 to 1: the chrF that sentences with a
+    similar log-probability per token had, when the model's bundle was calibrated on sentences with
+    reference translations. Tokens of a `target_prefix` don't count. Not set without a calibration for
+    the direction, and with a pivot.
+    """
     @_builtins.property
     def hypotheses(self) -> _containers.RepeatedCompositeFieldContainer[Global___Hypothesis]:
         """Best first. The first one is part of `translated_text`."""
@@ -726,12 +760,15 @@ class Sentence(_message.Message):
         source_text: _builtins.str = ...,
         hypotheses: _abc.Iterable[Global___Hypothesis] | None = ...,
         source_tokens: _abc.Iterable[Global___SourceToken] | None = ...,
+        confidence: _builtins.float | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_confidence", b"_confidence", "confidence", b"confidence"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["hypotheses", b"hypotheses", "source_text", b"source_text", "source_tokens", b"source_tokens"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_confidence", b"_confidence", "confidence", b"confidence", "hypotheses", b"hypotheses", "source_text", b"source_text", "source_tokens", b"source_tokens"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__confidence: _TypeAlias = _typing.Literal["confidence"]  # noqa: Y015
+    _WhichOneofArgType__confidence: _TypeAlias = _typing.Literal["_confidence", b"_confidence"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__confidence) -> _WhichOneofReturnType__confidence | None: ...
 
 Global___Sentence: _TypeAlias = Sentence  # noqa: Y015
 
@@ -984,7 +1021,9 @@ class TranslateResponse(_message.Message):
     PIVOT_LANGUAGE_CODE_FIELD_NUMBER: _builtins.int
     PIVOT_MODEL_FIELD_NUMBER: _builtins.int
     model: _builtins.str
-    """The name of the model that translated; with a pivot, of the second model."""
+    """The name of the model that translated; with a pivot, of the second model. Empty if texts of
+    several detected languages were translated by several, or all are in the target language.
+    """
     pivot_language_code: _builtins.str
     """The third language that the texts were translated through, as a BCP-47 code; empty if the model
     translated directly.
@@ -1084,6 +1123,9 @@ class StreamSummary(_message.Message):
     TIMING_FIELD_NUMBER: _builtins.int
     PIVOT_LANGUAGE_CODE_FIELD_NUMBER: _builtins.int
     PIVOT_MODEL_FIELD_NUMBER: _builtins.int
+    DETECTED_LANGUAGE_CODE_FIELD_NUMBER: _builtins.int
+    DETECTION_CONFIDENCE_FIELD_NUMBER: _builtins.int
+    CONFIDENCE_FIELD_NUMBER: _builtins.int
     finish_reason: Global___FinishReason.ValueType
     """As in Translation."""
     source_token_count: _builtins.int
@@ -1098,6 +1140,12 @@ class StreamSummary(_message.Message):
     """As in TranslateResponse."""
     pivot_model: _builtins.str
     """As in TranslateResponse."""
+    detected_language_code: _builtins.str
+    """As in Translation."""
+    detection_confidence: _builtins.float
+    """As in Translation."""
+    confidence: _builtins.float
+    """As in Translation."""
     @_builtins.property
     def timing(self) -> Global___Timing:
         """Time spent."""
@@ -1113,14 +1161,127 @@ class StreamSummary(_message.Message):
         timing: Global___Timing | None = ...,
         pivot_language_code: _builtins.str = ...,
         pivot_model: _builtins.str = ...,
+        detected_language_code: _builtins.str = ...,
+        detection_confidence: _builtins.float = ...,
+        confidence: _builtins.float | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["timing", b"timing"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_confidence", b"_confidence", "confidence", b"confidence", "timing", b"timing"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["finish_reason", b"finish_reason", "model", b"model", "pivot_language_code", b"pivot_language_code", "pivot_model", b"pivot_model", "source_token_count", b"source_token_count", "target_token_count", b"target_token_count", "timing", b"timing", "was_split", b"was_split"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_confidence", b"_confidence", "confidence", b"confidence", "detected_language_code", b"detected_language_code", "detection_confidence", b"detection_confidence", "finish_reason", b"finish_reason", "model", b"model", "pivot_language_code", b"pivot_language_code", "pivot_model", b"pivot_model", "source_token_count", b"source_token_count", "target_token_count", b"target_token_count", "timing", b"timing", "was_split", b"was_split"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__confidence: _TypeAlias = _typing.Literal["confidence"]  # noqa: Y015
+    _WhichOneofArgType__confidence: _TypeAlias = _typing.Literal["_confidence", b"_confidence"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__confidence) -> _WhichOneofReturnType__confidence | None: ...
+
+Global___StreamSummary: _TypeAlias = StreamSummary  # noqa: Y015
+
+@_typing.final
+class DetectLanguageRequest(_message.Message):
+    """A request to detect languages."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CONTENTS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def contents(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The texts, at least one, with the limits of TranslateRequest.contents. The beginning of a long text
+        decides.
+        """
+
+    def __init__(
+        self,
+        *,
+        contents: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["contents", b"contents"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___StreamSummary: _TypeAlias = StreamSummary  # noqa: Y015
+Global___DetectLanguageRequest: _TypeAlias = DetectLanguageRequest  # noqa: Y015
+
+@_typing.final
+class DetectLanguageResponse(_message.Message):
+    """The languages of the texts of a DetectLanguageRequest."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DETECTIONS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def detections(self) -> _containers.RepeatedCompositeFieldContainer[Global___LanguageDetection]:
+        """One for each of `contents`, in the same order."""
+
+    def __init__(
+        self,
+        *,
+        detections: _abc.Iterable[Global___LanguageDetection] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["detections", b"detections"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DetectLanguageResponse: _TypeAlias = DetectLanguageResponse  # noqa: Y015
+
+@_typing.final
+class LanguageDetection(_message.Message):
+    """The languages that a text may be in."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LANGUAGES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def languages(self) -> _containers.RepeatedCompositeFieldContainer[Global___DetectedLanguage]:
+        """At most five, the likeliest first. Empty if the text shows nothing of its language, as numbers and
+        very short words don't.
+        """
+
+    def __init__(
+        self,
+        *,
+        languages: _abc.Iterable[Global___DetectedLanguage] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["languages", b"languages"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LanguageDetection: _TypeAlias = LanguageDetection  # noqa: Y015
+
+@_typing.final
+class DetectedLanguage(_message.Message):
+    """A language that a text may be in."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LANGUAGE_CODE_FIELD_NUMBER: _builtins.int
+    CONFIDENCE_FIELD_NUMBER: _builtins.int
+    IS_SERVED_FIELD_NUMBER: _builtins.int
+    language_code: _builtins.str
+    """BCP-47 code: the server's own, if it translates from the language."""
+    confidence: _builtins.float
+    """The probability of the language among all that the detector knows, from 0 to 1. Short texts have low
+    ones.
+    """
+    is_served: _builtins.bool
+    """Whether this server translates from the language."""
+    def __init__(
+        self,
+        *,
+        language_code: _builtins.str = ...,
+        confidence: _builtins.float = ...,
+        is_served: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["confidence", b"confidence", "is_served", b"is_served", "language_code", b"language_code"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DetectedLanguage: _TypeAlias = DetectedLanguage  # noqa: Y015
 
 @_typing.final
 class ScoreRequest(_message.Message):

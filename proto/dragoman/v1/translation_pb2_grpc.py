@@ -65,6 +65,11 @@ class TranslationServiceStub:
                 request_serializer=dragoman_dot_v1_dot_translation__pb2.ListLanguagesRequest.SerializeToString,
                 response_deserializer=dragoman_dot_v1_dot_translation__pb2.ListLanguagesResponse.FromString,
                 _registered_method=True)
+        self.DetectLanguage = channel.unary_unary(
+                '/dragoman.v1.TranslationService/DetectLanguage',
+                request_serializer=dragoman_dot_v1_dot_translation__pb2.DetectLanguageRequest.SerializeToString,
+                response_deserializer=dragoman_dot_v1_dot_translation__pb2.DetectLanguageResponse.FromString,
+                _registered_method=True)
         self.GetModel = channel.unary_unary(
                 '/dragoman.v1.TranslationService/GetModel',
                 request_serializer=dragoman_dot_v1_dot_translation__pb2.GetModelRequest.SerializeToString,
@@ -128,6 +133,14 @@ class TranslationServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def DetectLanguage(self, request, context):
+        """Detects the languages of texts, among all that the detector knows, whether this server translates
+        from them or not. Answers are in the order of the texts.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def GetModel(self, request, context):
         """Describes one model.
         """
@@ -167,6 +180,11 @@ def add_TranslationServiceServicer_to_server(servicer, server):
                     servicer.ListLanguages,
                     request_deserializer=dragoman_dot_v1_dot_translation__pb2.ListLanguagesRequest.FromString,
                     response_serializer=dragoman_dot_v1_dot_translation__pb2.ListLanguagesResponse.SerializeToString,
+            ),
+            'DetectLanguage': grpc.unary_unary_rpc_method_handler(
+                    servicer.DetectLanguage,
+                    request_deserializer=dragoman_dot_v1_dot_translation__pb2.DetectLanguageRequest.FromString,
+                    response_serializer=dragoman_dot_v1_dot_translation__pb2.DetectLanguageResponse.SerializeToString,
             ),
             'GetModel': grpc.unary_unary_rpc_method_handler(
                     servicer.GetModel,
@@ -337,6 +355,33 @@ class TranslationService:
             '/dragoman.v1.TranslationService/ListLanguages',
             dragoman_dot_v1_dot_translation__pb2.ListLanguagesRequest.SerializeToString,
             dragoman_dot_v1_dot_translation__pb2.ListLanguagesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DetectLanguage(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/dragoman.v1.TranslationService/DetectLanguage',
+            dragoman_dot_v1_dot_translation__pb2.DetectLanguageRequest.SerializeToString,
+            dragoman_dot_v1_dot_translation__pb2.DetectLanguageResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -86,6 +86,10 @@ class TranslationServiceStub:
     """Lists the models that this server holds."""
     ListLanguages: _grpc.UnaryUnaryMultiCallable[_translation_pb2.ListLanguagesRequest, _translation_pb2.ListLanguagesResponse]
     """Lists the directions that this server translates, by languages."""
+    DetectLanguage: _grpc.UnaryUnaryMultiCallable[_translation_pb2.DetectLanguageRequest, _translation_pb2.DetectLanguageResponse]
+    """Detects the languages of texts, among all that the detector knows, whether this server translates
+    from them or not. Answers are in the order of the texts.
+    """
     GetModel: _grpc.UnaryUnaryMultiCallable[_translation_pb2.GetModelRequest, _translation_pb2.Model]
     """Describes one model."""
 
@@ -120,6 +124,10 @@ class TranslationServiceAsyncStub(TranslationServiceStub):
     """Lists the models that this server holds."""
     ListLanguages: _aio.UnaryUnaryMultiCallable[_translation_pb2.ListLanguagesRequest, _translation_pb2.ListLanguagesResponse]  # type: ignore[assignment]
     """Lists the directions that this server translates, by languages."""
+    DetectLanguage: _aio.UnaryUnaryMultiCallable[_translation_pb2.DetectLanguageRequest, _translation_pb2.DetectLanguageResponse]  # type: ignore[assignment]
+    """Detects the languages of texts, among all that the detector knows, whether this server translates
+    from them or not. Answers are in the order of the texts.
+    """
     GetModel: _aio.UnaryUnaryMultiCallable[_translation_pb2.GetModelRequest, _translation_pb2.Model]  # type: ignore[assignment]
     """Describes one model."""
 
@@ -187,6 +195,16 @@ class TranslationServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_translation_pb2.ListLanguagesResponse, _abc.Awaitable[_translation_pb2.ListLanguagesResponse]]:
         """Lists the directions that this server translates, by languages."""
+
+    @_abc_1.abstractmethod
+    def DetectLanguage(
+        self,
+        request: _translation_pb2.DetectLanguageRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_translation_pb2.DetectLanguageResponse, _abc.Awaitable[_translation_pb2.DetectLanguageResponse]]:
+        """Detects the languages of texts, among all that the detector knows, whether this server translates
+        from them or not. Answers are in the order of the texts.
+        """
 
     @_abc_1.abstractmethod
     def GetModel(

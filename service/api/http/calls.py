@@ -12,6 +12,7 @@ from google.rpc import status_pb2
 from starlette.types import Receive, Scope, Send
 
 from dragoman.conversions import REQUEST_ID
+from service.api.authentication import KEY_PARAMETER
 from service.api.call_context import host_of
 from service.api.call_tracker import CallTracker, RunningCall
 from service.api.http import answers
@@ -71,11 +72,12 @@ class CallEndpoint:
             await answers.send_http_error(send, error)
             return
         running = RunningCall(self._tracker, self._method, context)
-        client = _Client(scope, receive, host_of(context.peer()))
+        client = HttpClient(scope, receive, host_of(context.peer()))
         stream = _EventStream(send, running.request_id)
         is_begun = False
         with running:
-            async with _deadline(context):
+            async with within_deadline(context):
+                await running.authenticate()
                 request = await self._request(running, scope, client)
                 async with client.watched():
                     if self._streams:
@@ -105,9 +107,8 @@ class CallEndpoint:
         Raises:
             HttpError: a parameter, a body that is too long, or one that is not JSON.
         """
-        if query := scope["query_string"]:
-            name = query.decode("latin-1").partition("=")[0][:100]
-            raise bad_request(400, name, "this path takes no parameters")
+        if name := _unknown_parameter(scope["query_string"].decode("latin-1")):
+            raise bad_request(400, name, "this path takes no parameters but key")
         headers = context.headers
         if not self._has_body:
             return
@@ -121,7 +122,7 @@ class CallEndpoint:
         if int(headers.get("content-length", 0)) > max_bytes:
             raise bad_request(413, "body", f"more than {max_bytes:,} bytes, the limit")
 
-    async def _request(self, running: RunningCall, scope: Scope, client: _Client) -> Message:
+    async def _request(self, running: RunningCall, scope: Scope, client: HttpClient) -> Message:
         """The request, once the call is within the quotas."""
         if not self._has_body:
             running.take_quotas(0)
@@ -131,7 +132,7 @@ class CallEndpoint:
             return self._parser.parse(self._method, data)
 
 
-class _Client:
+class HttpClient:
     """The other side of one request.
 
     Args:
@@ -272,8 +273,14 @@ class _EventStream:
         await self._send({"type": "http.response.body", "body": b""})
 
 
+def _unknown_parameter(query: str) -> str:
+    """The name of the first parameter that is not the API key; "" if there is none."""
+    names = (pair.partition("=")[0] for pair in query.split("&") if query)
+    return next((name[:100] or "?" for name in names if name != KEY_PARAMETER), "")
+
+
 @contextlib.asynccontextmanager
-async def _deadline(context: HttpContext) -> AsyncIterator[None]:
+async def within_deadline(context: HttpContext) -> AsyncIterator[None]:
     """Cancel the block when the deadline passes. Raises DeadlineExceededError."""
     try:
         async with asyncio.timeout(max(0.0, context.time_remaining())) as timeout:

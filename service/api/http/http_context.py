@@ -8,6 +8,7 @@ from urllib.parse import quote
 
 from starlette.types import Scope
 
+from service.api.authentication import KEY_HEADER, credential_in_query
 from service.api.http.answers import bad_request
 
 # A call without a header `grpc-timeout` ends after this. Envoy's configuration has the same.
@@ -24,7 +25,8 @@ class HttpContext:
         scope: of ASGI.
 
     Attributes:
-        headers: by name in lower case; of several of one name, the first.
+        headers: by name in lower case; of several of one name, the first. A key among the URL's
+            parameters is one too.
 
     Raises:
         HttpError: bad headers.
@@ -33,6 +35,8 @@ class HttpContext:
     def __init__(self, scope: Scope) -> None:
         pairs = [(k.decode("latin-1"), v.decode("latin-1")) for k, v in scope["headers"]]
         self.headers = dict(reversed(pairs))
+        if key := credential_in_query(scope["query_string"]):
+            self.headers.setdefault(KEY_HEADER, key)
         host, port = scope.get("client") or ("", 0)
         # As gRPC writes it, so that a client is the same over both.
         is_ipv6 = ":" in host

@@ -54,7 +54,10 @@ def test_subcommands_have_these_options(arguments: list[str]) -> None:
     command = typer.main.get_command(app)
     assert isinstance(command, TyperGroup)
     name, *rest = arguments
-    known = {option for parameter in command.commands[name].params for option in parameter.opts}
+    found = command.commands[name]
+    if isinstance(found, TyperGroup) and rest[0] in found.commands:
+        found = found.commands[rest[0]]
+    known = {option for parameter in found.params for option in parameter.opts}
     assert {word for word in rest if word.startswith("--")} <= known
 
 

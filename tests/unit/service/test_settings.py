@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 from cli.main import app
 from service.errors import StartupError
 from service.settings import Settings
-from service.settings_sources import environment_name, load_settings
+from service.settings_sources import _check_names, environment_name, load_settings
 
 ROOT = Path(__file__).parents[3]
 
@@ -104,14 +104,27 @@ def test_the_help_of_serve_has_every_setting_with_its_variable_and_default() -> 
     for field in dataclasses.fields(Settings):
         assert "--" + field.name.replace("_", "-") in text
         assert f"env: {environment_name(field.name)}" in text
-        if field.default != ():
+        if field.default not in ((), ""):
             assert f"default: {field.default})" in text
 
 
 def test_an_empty_variable_counts_as_none() -> None:
-    names = [field.name for field in dataclasses.fields(Settings)]
+    fields = dataclasses.fields(Settings)
+    names = [field.name for field in fields if not field.metadata["is_optional"]]
     environment = {environment_name(name): "" for name in [*names, "config"]}
     assert load_settings({}, environment) == Settings()
+
+
+def test_an_empty_variable_does_not_open_the_server(tmp_path: Path) -> None:
+    config = tmp_path / "dragoman.toml"
+    config.write_text('keys = ""\n')
+    for flags, environment, file in (
+        ({}, {"DRAGOMAN_KEYS": ""}, None),
+        ({"keys": ""}, {}, None),
+        ({}, {}, config),
+    ):
+        with pytest.raises(StartupError, match=r"(?i)keys.*must not be empty"):
+            load_settings(flags, environment, file)
 
 
 # What Kubernetes sets in every pod for the Services `dragoman` and `dragoman-metrics`.
@@ -169,5 +182,5 @@ def test_every_variable_of_this_repository_is_known(caplog: pytest.LogCaptureFix
         for variable in re.findall(r"\bDRAGOMAN_[A-Z_]*[A-Z]\b", path.read_text(errors="ignore"))
     }
     assert {"DRAGOMAN_DATA_ROOT", "DRAGOMAN_MODEL"} < found
-    load_settings({}, dict.fromkeys(found, ""))
+    _check_names(found)
     assert caplog.records == []

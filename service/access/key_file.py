@@ -1,0 +1,114 @@
+"""The file of keys: JSON Lines, one key a line.
+
+JSON Lines, because an error can name its line, and because a large file is read in small steps,
+between which Python's global lock is free for the event loop.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from service.access.keys import StoredKey, from_line, to_line
+
+MAX_KEYS = 200_000
+_MAX_BYTES = 256 * 2**20
+_MODE = 0o600
+
+
+class KeyFileError(Exception):
+    """The file can't be read, or has an error; the message names file and line."""
+
+
+def read_keys(path: Path) -> dict[str, StoredKey]:
+    """The keys of a file, by id.
+
+    Raises:
+        KeyFileError: it can't be read, or a line is wrong.
+    """
+    keys: dict[str, StoredKey] = {}
+    names: set[str] = set()
+    try:
+        with path.open(encoding="utf-8") as lines:
+            if os.fstat(lines.fileno()).st_size > _MAX_BYTES:
+                raise KeyFileError(f"{path}: more than {_MAX_BYTES:,} bytes, the limit")
+            for number, line in enumerate(lines, 1):
+                if line.isspace():
+                    continue
+                key = _key(path, number, line)
+                if key.principal.name in names or key.id in keys:
+                    raise KeyFileError(f"{path}, line {number}: there is such a name or id already")
+                if len(keys) >= MAX_KEYS:
+                    raise KeyFileError(f"{path}: more than {MAX_KEYS:,} keys, the limit")
+                names.add(key.principal.name)
+                keys[key.id] = key
+    except OSError as exc:
+        raise KeyFileError(f"{path}: {exc.strerror or exc}") from exc
+    except UnicodeDecodeError as exc:
+        raise KeyFileError(f"{path}: not UTF-8") from exc
+    return keys
+
+
+def _key(path: Path, number: int, line: str) -> StoredKey:
+    try:
+        return from_line(line)
+    except ValueError as exc:
+        raise KeyFileError(f"{path}, line {number}: {exc}") from None  # no part of the line
+
+
+def write_keys(path: Path, keys: dict[str, StoredKey]) -> None:
+    """Replace the file, at once: whoever reads it sees the old one or the new one.
+
+    Raises:
+        KeyFileError: it can't be written.
+    """
+    path = path.resolve()  # a symbolic link stays one
+    try:
+        descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)  # 0600
+        try:
+            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+                file.writelines(to_line(key) + "\n" for key in keys.values())
+                _copy_owner(path, file.fileno())
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(name, path)
+        except BaseException:
+            os.unlink(name)
+            raise
+    except OSError as exc:
+        raise KeyFileError(f"{path}: {exc.strerror or exc}") from exc
+
+
+def _copy_owner(path: Path, descriptor: int) -> None:
+    """Keep the owner of the file: root may write the file of a server that is not root."""
+    os.fchmod(descriptor, _MODE)
+    with contextlib.suppress(FileNotFoundError):
+        found = path.stat()
+        if (found.st_uid, found.st_gid) != (os.geteuid(), os.getegid()):
+            os.fchown(descriptor, found.st_uid, found.st_gid)
+
+
+@contextlib.contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Keep other writers out: they wait.
+
+    The lock is a file of its own, because the file of keys is replaced.
+
+    Raises:
+        KeyFileError: the lock can't be written.
+    """
+    path = path.resolve()
+    lock = path.with_name(f".{path.name}.lock")
+    try:
+        descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _MODE)
+    except OSError as exc:
+        raise KeyFileError(f"{lock}: {exc.strerror or exc}") from exc
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)

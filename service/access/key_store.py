@@ -1,0 +1,91 @@
+"""The keys that are valid now: those of the file, which is read again when it changes."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from service.access import keys
+from service.access.key_file import KeyFileError, read_keys
+from service.access.keys import StoredKey
+from service.access.principal import Principal
+from service.errors import StartupError
+from service.observability.metrics import ServerMetrics
+
+CHECK_SECONDS = 1.0
+"""Between two looks at the file: a revoked key is refused after this and the time to read it."""
+
+_Signature = tuple[int, int, int, int] | None  # of a version of the file; None: there is none
+
+_log = logging.getLogger("dragoman.keys")
+
+
+class KeyStore:
+    """An `Authenticator` by the keys of a file.
+
+    Args:
+        path: the file.
+        metrics: tells how many keys there are, and whether the file is as it should be.
+        on_change: called with the names of the keys after each reading.
+    """
+
+    def __init__(
+        self, path: Path, metrics: ServerMetrics, on_change: Callable[[frozenset[str]], None]
+    ) -> None:
+        self._path = path
+        self._metrics = metrics
+        self._on_change = on_change
+        self._keys: dict[str, StoredKey] = {}
+        self._signature: _Signature = None
+
+    async def authenticate(self, credential: str) -> Principal | None:
+        """Whose the key is."""
+        return keys.find(self._keys, credential)
+
+    async def load(self) -> None:
+        """Read the file for the first time.
+
+        Raises:
+            StartupError: it can't be read, or is wrong.
+        """
+        try:
+            await self._read()
+        except KeyFileError as exc:
+            raise StartupError(f"--keys: {exc}; `dragoman keys add` writes such a file") from exc
+
+    async def watch(self) -> None:
+        """Read the file again whenever it changes; if it is wrong, the keys stay as they were."""
+        while True:
+            await asyncio.sleep(CHECK_SECONDS)
+            await self.refresh()
+
+    async def refresh(self) -> None:
+        """Read the file again if it has changed."""
+        if await asyncio.to_thread(_signature, self._path) == self._signature:
+            return
+        try:
+            await self._read()
+        except KeyFileError as exc:
+            self._metrics.keys_last_reload_successful.set(0)
+            _log.error("keys not reloaded: the ones before stay valid", extra={"error": str(exc)})
+        else:
+            _log.info("keys reloaded", extra={"keys": len(self._keys)})
+
+    async def _read(self) -> None:
+        # Taken before the reading: a change meanwhile is noticed afterwards.
+        self._signature = await asyncio.to_thread(_signature, self._path)
+        self._keys = await asyncio.to_thread(read_keys, self._path)
+        self._on_change(frozenset(key.principal.name for key in self._keys.values()))
+        self._metrics.keys.set(len(self._keys))
+        self._metrics.keys_last_reload_successful.set(1)
+
+
+def _signature(path: Path) -> _Signature:
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns

@@ -1,0 +1,172 @@
+"""API keys: what one looks like, its hash, and the line of the file that describes it.
+
+A key is 256 random bits, so nobody can guess it, and a fast hash keeps it: a slow one, as for
+passwords, protects secrets that can be guessed, and would cost each call its time.
+"""
+
+from __future__ import annotations
+
+import datetime
+import hashlib
+import hmac
+import json
+import re
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from service.access.principal import PRIORITIES, Limits, Principal
+
+_PATTERN = re.compile(r"drg_([0-9a-f]{16})_[A-Za-z0-9_-]{43}")
+_ID = re.compile(r"[0-9a-f]{16}")
+_HASH = re.compile(r"[0-9a-f]{64}")
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}")
+"""Of keys and tenants: short enough for logs and labels of metrics."""
+MAX_LIMIT = 10**15
+_NO_HASH = "0" * 64
+
+_LIMITS = ("requests_per_minute", "characters_per_day", "characters_per_month")
+_FIELDS = ("name", "id", "sha256", "tenant", "models", "calls", "max_priority", *_LIMITS, "expires")
+
+
+@dataclass(frozen=True)
+class StoredKey:
+    """A key as the file has it.
+
+    Attributes:
+        id: the part of the key that is no secret.
+        sha256: of the whole key, in hexadecimal digits.
+        principal: who has it.
+    """
+
+    id: str
+    sha256: str
+    principal: Principal
+
+    def matches(self, key: str) -> bool:
+        """Whether `key` is this one; takes the same time whatever it is."""
+        return hmac.compare_digest(self.sha256, _hash(key))
+
+
+def new_key(principal: Principal) -> tuple[str, StoredKey]:
+    """A new key, which is nowhere else, and what to store of it."""
+    key_id = secrets.token_hex(8)
+    key = f"drg_{key_id}_{secrets.token_urlsafe(32)}"
+    return key, StoredKey(key_id, _hash(key), principal)
+
+
+def id_of(key: str) -> str:
+    """The id in a key; "" if this is no key of ours."""
+    found = _PATTERN.fullmatch(key)
+    return found[1] if found else ""
+
+
+def find(keys: Mapping[str, StoredKey], key: str) -> Principal | None:
+    """Whose `key` is, among `keys` by id; None for nobody's."""
+    stored = keys.get(id_of(key))
+    if stored is None:
+        hmac.compare_digest(_NO_HASH, _hash(key))  # the time of a comparison all the same
+        return None
+    return stored.principal if stored.matches(key) else None
+
+
+def to_line(key: StoredKey) -> str:
+    """The line of the file."""
+    who = key.principal
+    values: dict[str, Any] = {
+        "name": who.name,
+        "id": key.id,
+        "sha256": key.sha256,
+        "tenant": who.tenant,
+        "models": None if who.models is None else sorted(who.models),
+        "calls": None if who.calls is None else sorted(who.calls),
+        "max_priority": who.max_priority,
+        **{name: getattr(who.limits, name) for name in _LIMITS},
+        "expires": None if who.expires is None else _moment(who.expires),
+    }
+    kept = {name: value for name, value in values.items() if value is not None and value != ""}
+    return json.dumps(kept)
+
+
+def from_line(line: str) -> StoredKey:
+    """The key of a line. Raises ValueError, which names the field."""
+    try:
+        values = json.loads(line)
+    except (ValueError, RecursionError):
+        raise ValueError("not a JSON object") from None
+    if not isinstance(values, dict):
+        raise ValueError("not a JSON object")
+    if unknown := sorted(set(values) - set(_FIELDS)):
+        raise ValueError(f"there is no field {unknown[0]!r}; there are {', '.join(_FIELDS)}")
+    key_id, digest = _matching(values, "id", _ID), _matching(values, "sha256", _HASH)
+    return StoredKey(key_id, digest, principal_of(values))
+
+
+def principal_of(values: Mapping[str, Any]) -> Principal:
+    """Who has a key that is described by these values. Raises ValueError, which names the field."""
+    return Principal(
+        name=_matching(values, "name", NAME),
+        tenant=_matching(values, "tenant", NAME) if "tenant" in values else "",
+        models=_names(values, "models"),
+        calls=_names(values, "calls"),
+        max_priority=_priority(values),
+        limits=limits_of(values),
+        expires=_expiry(values.get("expires")),
+    )
+
+
+def limits_of(values: Mapping[str, Any]) -> Limits:
+    """The limits among some values. Raises ValueError."""
+    for name in _LIMITS:
+        value = values.get(name)
+        if value is not None and (type(value) is not int or not 0 <= value <= MAX_LIMIT):
+            raise ValueError(f"{name}: must be a whole number from 0 to {MAX_LIMIT:,}")
+    return Limits(**{name: values.get(name) for name in _LIMITS})
+
+
+def moment_of(text: str) -> float:
+    """Seconds since the epoch of a date or a time, UTC if it does not say. Raises ValueError."""
+    moment = datetime.datetime.fromisoformat(text)
+    return (moment if moment.tzinfo else moment.replace(tzinfo=datetime.UTC)).timestamp()
+
+
+def _expiry(value: Any) -> float | None:
+    if value is None:
+        return None
+    try:
+        return moment_of(value)
+    except (TypeError, ValueError, OverflowError):
+        raise ValueError("expires: must be a time such as 2027-01-31T00:00:00Z") from None
+
+
+def _moment(seconds: float) -> str:
+    moment = datetime.datetime.fromtimestamp(seconds, datetime.UTC)
+    return moment.isoformat().replace("+00:00", "Z")
+
+
+def _matching(values: Mapping[str, Any], name: str, pattern: re.Pattern[str]) -> str:
+    value = values.get(name)
+    if not isinstance(value, str) or not pattern.fullmatch(value):
+        raise ValueError(f"{name}: must match {pattern.pattern}")
+    return value
+
+
+def _names(values: Mapping[str, Any], name: str) -> frozenset[str] | None:
+    found = values.get(name)
+    if found is None:
+        return None
+    if not isinstance(found, list) or not all(isinstance(each, str) and each for each in found):
+        raise ValueError(f"{name}: must be a list of names")
+    return frozenset(found)
+
+
+def _priority(values: Mapping[str, Any]) -> str:
+    value = values.get("max_priority", "")
+    if value not in ("", *PRIORITIES):
+        raise ValueError(f"max_priority: must be one of {', '.join(PRIORITIES)}")
+    return str(value)
+
+
+def _hash(key: str) -> str:
+    return hashlib.sha256(key.encode(errors="backslashreplace")).hexdigest()

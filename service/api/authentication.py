@@ -1,0 +1,198 @@
+"""Who makes a call, and what it may do: the one place that fronts ask.
+
+`RunningCall.authenticate` calls `AccessControl.admit` for every call of the contract. A front of
+another API, which has calls of its own, does the same:
+
+    running = RunningCall(tracker, "Translate", context)
+    with running:
+        await running.authenticate(credential_found_in_the_body)  # "" for the headers'
+        ...                                                       # the servicer charges characters
+    running.exhausted_quota     # QuotaKind.CHARACTERS or REQUESTS, if that is why it failed
+
+The `Grant` of the running call, `current_call().grant`, has the principal and its usage.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import Protocol
+from urllib.parse import parse_qsl
+
+from service.access.principal import PRIORITIES, Principal
+from service.access.usage import Charge, Figures, UsageLedger
+from service.errors import PermissionDeniedError, UnauthenticatedError
+
+# In the order in which they count, if a call has several.
+_SCHEMES = ("bearer", "deepl-auth-key")
+_HEADERS = ("x-api-key", "x-goog-api-key")
+_AUTHORIZATION = "authorization"
+_NAMES = (_AUTHORIZATION, *_HEADERS)
+KEY_HEADER = _HEADERS[0]
+KEY_PARAMETER = "key"
+MAX_CREDENTIAL_CHARACTERS = 8192
+_MAX_QUERY_CHARACTERS = 16 * 1024
+MISSING = (
+    "this server needs an API key, in the header `authorization: Bearer KEY` or `x-api-key: KEY`"
+)
+
+
+class Authenticator(Protocol):
+    """Tells whose a credential is."""
+
+    async def authenticate(self, credential: str) -> Principal | None:
+        """Whose it is; None if it is none of this kind, or nobody's.
+
+        Raises:
+            UnauthenticatedError: it is of this kind and not valid; the message says why.
+        """
+        ...
+
+
+def credential_of(metadata: Iterable[tuple[str, str | bytes]]) -> str:
+    """The key or token in a call's metadata or headers, names in lower case; "" if none."""
+    found: dict[str, str] = {}
+    for name, value in metadata:
+        if name in _NAMES and isinstance(value, str):
+            found.setdefault(name, value.strip())
+    scheme, _, credential = found.get(_AUTHORIZATION, "").partition(" ")
+    if scheme.lower() in _SCHEMES and credential.strip():
+        return credential.strip()
+    return next((found[name] for name in _HEADERS if found.get(name)), "")
+
+
+def credential_in_query(query: bytes) -> str:
+    """The key in a URL's parameters, `key=KEY`, as Google's clients send it; "" if none."""
+    if len(query) > _MAX_QUERY_CHARACTERS:
+        return ""
+    pairs = parse_qsl(query.decode("latin-1"))
+    return next((value.strip() for name, value in pairs if name == KEY_PARAMETER), "")
+
+
+class Grant:
+    """What one call may do, and what it has used.
+
+    Args:
+        principal: who makes it; None on a server that takes calls from anyone, where everything is
+            allowed and nothing is counted.
+        ledger: counts usage.
+        clock: seconds since the epoch.
+    """
+
+    def __init__(
+        self,
+        principal: Principal | None = None,
+        ledger: UsageLedger | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.principal = principal
+        self.num_characters = 0  # that were charged and not given back
+        self._ledger = ledger or UsageLedger()
+        self._clock = clock
+        self._charges: list[Charge] = []
+
+    def check_models(self, names: Iterable[str]) -> None:
+        """Raise PermissionDeniedError if the principal may not use one of these models."""
+        for name in names:
+            if not self.allows_model(name):
+                raise PermissionDeniedError(f"the key does not allow the model {name}")
+
+    def allows_model(self, name: str) -> bool:
+        """Whether the principal may use a model."""
+        return (
+            self.principal is None or self.principal.models is None or name in self.principal.models
+        )
+
+    def priority(self, wanted: str) -> str:
+        """The priority of a call that asks for `wanted`; "" leaves the choice to the server.
+
+        Raises:
+            PermissionDeniedError: it asks for more than the principal may have.
+        """
+        highest = self.principal.max_priority if self.principal else ""
+        if not highest or PRIORITIES.index(wanted or "normal") <= PRIORITIES.index(highest):
+            return wanted
+        if not wanted:
+            return highest
+        raise PermissionDeniedError(f"options.priority: the key allows {highest} at most")
+
+    def charge(self, num_characters: int) -> None:
+        """Count the characters of the call's texts.
+
+        Raises:
+            QuotaError: they are more than are left; none is counted.
+        """
+        if self.principal is not None:
+            charge = self._ledger.take_characters(self.principal, num_characters, self._clock())
+            self._charges.append(charge)
+            self.num_characters += num_characters
+
+    def give_back(self, num_characters: int | None = None) -> None:
+        """Give back characters of the last charge, or all of them."""
+        if num_characters is not None:
+            if self._charges:
+                self._charges[-1] = self._ledger.give_back(self._charges[-1], num_characters)
+                self.num_characters -= num_characters
+            return
+        for charge in self._charges:
+            self._ledger.give_back(charge, charge.num_characters)
+        self._charges, self.num_characters = [], 0
+
+    def figures(self) -> Figures | None:
+        """What the principal has used of its quotas; None without a principal."""
+        if self.principal is None:
+            return None
+        return self._ledger.figures(self.principal, self._clock())
+
+
+class AccessControl:
+    """Admits calls with a valid credential, within their quota of requests.
+
+    Args:
+        authenticators: asked in turn; none for a server that takes calls from anyone.
+        ledger: counts usage.
+        clock: seconds since the epoch.
+    """
+
+    def __init__(
+        self,
+        authenticators: Sequence[Authenticator] = (),
+        ledger: UsageLedger | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._authenticators = authenticators
+        self._ledger = ledger or UsageLedger()
+        self._clock = clock
+
+    @property
+    def is_open(self) -> bool:
+        """Whether calls need no credential."""
+        return not self._authenticators
+
+    async def admit(self, credential: str, method: str) -> Grant:
+        """The grant of a call.
+
+        Raises:
+            UnauthenticatedError: the credential is missing, or nobody's.
+            PermissionDeniedError: it does not allow this method.
+            QuotaError: it has no request left in this minute.
+        """
+        if self.is_open:
+            return Grant()
+        principal = await self._principal(credential)
+        now = self._clock()
+        if principal.expires is not None and principal.expires <= now:
+            raise UnauthenticatedError("the API key has expired")
+        if principal.calls is not None and method not in principal.calls:
+            raise PermissionDeniedError(f"the key does not allow the call {method}")
+        self._ledger.take_request(principal, now)
+        return Grant(principal, self._ledger, self._clock)
+
+    async def _principal(self, credential: str) -> Principal:
+        if not credential:
+            raise UnauthenticatedError(MISSING)
+        if len(credential) <= MAX_CREDENTIAL_CHARACTERS:
+            for authenticator in self._authenticators:
+                if (principal := await authenticator.authenticate(credential)) is not None:
+                    return principal
+        raise UnauthenticatedError("the API key is not valid")

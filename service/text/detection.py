@@ -1,0 +1,159 @@
+"""Detects the languages of texts.
+
+py3langid knows 139 languages and needs some 80 MB, so it is loaded by the first text. It runs in a
+thread: loading takes most of a second.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from model.languages import LanguageError, find_language
+from service.translation.fairness import FairExecutor
+
+if TYPE_CHECKING:
+    from py3langid.langid import LanguageIdentifier
+
+UNDETERMINED = "und"
+"""BCP-47's code for an unknown language."""
+
+# Later characters hardly change the answer. Two thousand take a few milliseconds at the most.
+_MAX_CHARACTERS = 2000
+# Of these, with markup.
+_MAX_RAW_CHARACTERS = 8000
+# Detected at a time, before texts of other clients get their turn.
+_PORTION = 16
+# A language that is not served, and is likelier than all others together, is taken at its word.
+# Below that, short texts of a served language would be refused: of two words, every fifth looks
+# more like another language.
+_CLEAR = 0.5
+# A text without a single known feature gets the same probability for each language (two have it
+# twice).
+_UNIFORM_RATIO = 2.01
+# Languages that are written alike, or nearly so, by the one that a server is likelier to have.
+_FAMILIES = {
+    **{"yue": "zh", "wuu": "zh", "arz": "ar", "ary": "ar", "nn": "no", "uzs": "uz", "sdh": "ku"},
+    **{"hbo": "he", "grc": "el", "pcm": "en"},
+}
+_NO_LANGUAGE = "zxx"
+# Stops at the next "<", so it takes linear time.
+_TAG = re.compile(r"</?[A-Za-z!][^<>]*>")
+
+
+@dataclass(frozen=True)
+class LanguageGuess:
+    """A language that a text may be in.
+
+    Attributes:
+        code: BCP-47; the server's own, if it is served.
+        confidence: its probability among all languages that the detector knows.
+        is_served: whether it is one of the languages that were asked for.
+    """
+
+    code: str
+    confidence: float
+    is_served: bool
+
+
+class LanguageDetector:
+    """Detects the languages of texts, fairly among clients."""
+
+    def __init__(self) -> None:
+        self._thread = FairExecutor("detect")
+        self._identifier: LanguageIdentifier | None = None
+
+    async def detect(
+        self, texts: Sequence[str], served: Sequence[str], client: str = ""
+    ) -> list[Sequence[LanguageGuess]]:
+        """The languages that each text may be in, the likeliest first.
+
+        Args:
+            texts: of any length; the beginning decides.
+            served: the BCP-47 codes of the languages that are served.
+            client: identifies the client, for fairness.
+
+        Returns:
+            For each text, no languages if the text shows nothing of its own.
+        """
+        codes = tuple(served)
+        found: list[Sequence[LanguageGuess]] = []
+        for start in range(0, len(texts), _PORTION):
+            portion = texts[start : start + _PORTION]
+            found += await self._thread.run(
+                lambda portion=portion: [self._rank(text, codes) for text in portion],  # type: ignore[misc]
+                client,
+            )
+        return found
+
+    def _rank(self, text: str, served: tuple[str, ...]) -> Sequence[LanguageGuess]:
+        if self._identifier is None:
+            self._identifier = _load()
+        return ranked(dict(self._identifier.rank(_beginning(text))), served)
+
+
+def ranked(probabilities: Mapping[str, float], served: tuple[str, ...]) -> Sequence[LanguageGuess]:
+    """The detector's answer in the server's codes, the likeliest first.
+
+    Args:
+        probabilities: by ISO 639 code, of all languages that the detector knows.
+        served: BCP-47 codes.
+
+    Returns:
+        No languages if all are equally likely.
+    """
+    if max(probabilities.values()) <= _UNIFORM_RATIO * min(probabilities.values()):
+        return ()
+    codes = _codes(tuple(probabilities), served)
+    sums: dict[str, float] = {}
+    for label, probability in probabilities.items():
+        if label != _NO_LANGUAGE:
+            sums[codes[label]] = sums.get(codes[label], 0.0) + probability
+    order = sorted(sums, key=lambda code: -sums[code])
+    return [LanguageGuess(code, sums[code], code in served) for code in order]
+
+
+def chosen(languages: Sequence[LanguageGuess]) -> LanguageGuess:
+    """The language that a text is taken to be in, of those that `LanguageDetector.detect` returns.
+
+    The likeliest of those that are served, unless another one is clearly likelier: then that one,
+    which the server has to refuse. `UNDETERMINED` if the text shows nothing of its language.
+    """
+    if not languages:
+        return LanguageGuess(UNDETERMINED, 0.0, False)
+    best = languages[0]
+    if best.is_served or best.confidence >= _CLEAR:
+        return best
+    return next((language for language in languages if language.is_served), best)
+
+
+def _beginning(text: str) -> str:
+    """As much of a text as decides, without its tags."""
+    return _TAG.sub(" ", text[:_MAX_RAW_CHARACTERS])[:_MAX_CHARACTERS]
+
+
+@functools.lru_cache(64)
+def _codes(labels: tuple[str, ...], served: tuple[str, ...]) -> Mapping[str, str]:
+    """The detector's codes with the served ones that they mean; others stay as they are."""
+    found = {}
+    for label in labels:
+        names = (label, _FAMILIES.get(label, label))
+        found[label] = next((code for name in names if (code := _served(name, served))), names[-1])
+    return found
+
+
+def _served(label: str, served: tuple[str, ...]) -> str:
+    """The served language with this code; of several variants, the first. "" if there is none."""
+    try:
+        return find_language(label, served)
+    except LanguageError as exc:
+        return exc.choices[0] if exc.choices else ""
+
+
+def _load() -> LanguageIdentifier:
+    from py3langid.langid import MODEL_FILE, LanguageIdentifier
+
+    return LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)

@@ -1,0 +1,340 @@
+"""API keys, over gRPC and HTTP on real ports."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from google.rpc import error_details_pb2, status_pb2
+
+from dragoman.v1 import translation_pb2 as pb
+from dragoman.v1.translation_pb2_grpc import TranslationServiceStub
+from model.tokenizer import Tokenizer
+from service.access import keys
+from service.access.key_file import write_keys
+from service.errors import StartupError
+from tests.fake_runner import FakeRunner
+from tests.integration.http_client import ask, post
+from tests.integration.servers import Running, fake_runner, running_fake
+
+TEXT = "A dog."
+
+
+class KeyFile:
+    """A file of keys, and the keys."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.stored: dict[str, keys.StoredKey] = {}
+
+    def add(self, name: str, **values: Any) -> str:
+        """Add a key, and give it."""
+        key, stored = keys.new_key(keys.principal_of({"name": name, **values}))
+        self.stored[stored.id] = stored
+        write_keys(self.path, self.stored)
+        return key
+
+    def revoke(self, name: str) -> None:
+        """Remove a key."""
+        self.stored = {i: k for i, k in self.stored.items() if k.principal.name != name}
+        write_keys(self.path, self.stored)
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> KeyFile:
+    made = KeyFile(tmp_path / "keys.jsonl")
+    made.add("somebody-else")
+    return made
+
+
+@pytest.fixture
+def runner(tokenizer: Tokenizer) -> FakeRunner:
+    return fake_runner(tokenizer)
+
+
+@contextlib.asynccontextmanager
+async def serving(
+    runner: FakeRunner, tokenizer: Tokenizer, file: KeyFile, **settings: Any
+) -> AsyncIterator[tuple[Running, Any]]:
+    """A server with keys, and a stub, which sends none by itself."""
+    given = {"keys": str(file.path), "http_port": 0, **settings}
+    async with (
+        running_fake(runner, tokenizer, **given) as server,
+        grpc.aio.insecure_channel(server.address) as channel,
+    ):
+        yield server, TranslationServiceStub(channel)
+
+
+async def failure(call: Any) -> tuple[grpc.StatusCode, str, float]:
+    """The code, message and seconds until a retry of a call that fails."""
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await call
+    trailing = dict(caught.value.trailing_metadata() or ())
+    status = status_pb2.Status.FromString(trailing["grpc-status-details-bin"])
+    info, seconds = error_details_pb2.RetryInfo(), 0.0
+    for detail in status.details:
+        if detail.Unpack(info):
+            seconds = info.retry_delay.ToNanoseconds() / 1e9
+    return caught.value.code(), caught.value.details() or "", seconds
+
+
+def request(*texts: str, **fields: Any) -> pb.TranslateRequest:
+    return pb.TranslateRequest(contents=texts or [TEXT], **fields)
+
+
+def by_bearer(key: str) -> tuple[tuple[str, str], ...]:
+    return (("authorization", f"Bearer {key}"),)
+
+
+@pytest.mark.parametrize(
+    ("name", "template"),
+    [
+        ("authorization", "Bearer {}"),
+        ("authorization", "bearer {}"),
+        ("authorization", "DeepL-Auth-Key {}"),
+        ("x-api-key", "{}"),
+        ("x-goog-api-key", "{}"),
+    ],
+)
+async def test_a_key_opens_the_server_in_each_header(
+    runner: FakeRunner, tokenizer: Tokenizer, file: KeyFile, name: str, template: str
+) -> None:
+    value = template.format(file.add("me"))
+    async with serving(runner, tokenizer, file) as (server, stub):
+        answer = await stub.Translate(request(), metadata=((name, value),))
+        assert answer.translations[0].translated_text
+        over_http = await post(server, "/v1/translate", {"contents": [TEXT]}, **{name: value})
+        assert over_http.status == 200
+        models = await ask(server, "GET", "/v1/models", **{name: value})
+        assert models.json["models"]
+
+
+async def test_a_key_among_the_parameters(
+    runner: FakeRunner, tokenizer: Tokenizer, file: KeyFile
+) -> None:
+    key = file.add("me")
+    async with serving(runner, tokenizer, file) as (server, _):
+        body = {"contents": [TEXT]}
+        assert (await post(server, f"/v1/translate?key={key}", body)).status == 200
+        assert (await post(server, f"/v1/translate?key={key}x", body)).status == 401
+        other = await post(server, f"/v1/translate?key={key}&x=1", body)
+        assert (other.status, other.field) == (400, "x")
+
+
+WRONG = "drg_0123456789abcdef_" + "A" * 43
+
+
+@pytest.mark.parametrize("given", ["", "nonsense", WRONG, "é" * 20, "x" * 5000])
+async def test_without_a_valid_key_there_is_no_answer(
+    runner: FakeRunner, tokenizer: Tokenizer, file: KeyFile, given: str
+) -> None:
+    sent = {"x-api-key": given.encode().decode("latin-1")} if given else {}
+    async with serving(runner, tokenizer, file) as (server, stub):
+        if given.isascii():
+            metadata = tuple(sent.items())
+            code, message, _ = await failure(stub.Translate(request(), metadata=metadata))
+            assert code is grpc.StatusCode.UNAUTHENTICATED
+            assert "API key" in message
+            code, _, _ = await failure(stub.ListModels(pb.ListModelsRequest(), metadata=metadata))
+            assert code is grpc.StatusCode.UNAUTHENTICATED
+        answer = await post(server, "/v1/translate", {"contents": [TEXT]}, **sent)
+        assert answer.status == 401
+        assert answer.json["code"] == 16
+        assert answer.headers["www-authenticate"] == "Bearer"
+        assert (await ask(server, "GET", "/readyz")).status == 200
+        assert (await ask(server, "GET", "/")).status == 200
+    assert not runner.plans
+
+
+async def test_a_key_allows_some_models_and_calls_only(
+    runner: FakeRunner, tokenizer: Tokenizer, file: KeyFile
+) -> None:
+    other_model = by_bearer(file.add("other-model", models=["another"]))
+    other_call = by_bearer(file.add("other-call", calls=["Score"]))
+    low = by_bearer(file.add("low", max_priority="low"))
+    async with serving(runner, tokenizer, file) as (server, stub):
+        code, message, _ = await failure(stub.Translate(request(), metadata=other_model))
+        assert (code, "fake" in message) == (grpc.StatusCode.PERMISSION_DENIED, True)
+        code, message, _ = await failure(stub.Translate(request(), metadata=other_call))
+        assert (code, "Translate" in message) == (grpc.StatusCode.PERMISSION_DENIED, True)
+        assert (await stub.Translate(request(), metadata=low)).translations
+        high = request(options=pb.TranslateOptions(priority=pb.PRIORITY_NORMAL))
+        code, message, _ = await failure(stub.Translate(high, metadata=low))
+        assert (code, "low" in message) == (grpc.StatusCode.PERMISSION_DENIED, True)
+        name, value = other_call[0]
+        over_http = await post(server, "/v1/translate", {"contents": [TEXT]}, **{name: value})
+        assert over_http.status == 403
+
+
+async def test_used_up_quotas_say_when_they_come_back(
+    runner: FakeRunner, tokenizer: Tokenizer, file: KeyFile
+) -> None:
+    rate = by_bearer(file.add("rate", requests_per_minute=0))
+    day = by_bearer(file.add("day", characters_per_day=2 * len(TEXT)))
+    async with serving(runner, tokenizer, file) as (server, stub):
+        code, _, seconds = await failure(stub.Translate(request(), metadata=rate))
+        assert code is grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert 0 < seconds <= 60
+        code, _, seconds = await failure(stub.Translate(request(TEXT, TEXT, "x"), metadata=day))
+        assert code is grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert 0 < seconds <= 86_400
+        assert await stub.Translate(request(TEXT, TEXT), metadata=day)
+        name, value = day[0]
+        over_http = await post(server, "/v1/translate", {"contents": ["x"]}, **{name: value})
+        assert over_http.status == 429
+        assert 1 <= int(over_http.headers["retry-after"]) <= 86_400
+        assert server.metric("dragoman_key_characters_total", key="day") == 2 * len(TEXT)
+        refused = {"key": "day", "code": "RESOURCE_EXHAUSTED"}
+        assert server.metric("dragoman_key_requests_total", **refused) == 2
+
+
+async def test_what_fails_on_the_server_s_side_costs_nothing(
+    runner: FakeRunner, tokenizer: Tokenizer, file: KeyFile
+) -> None:
+    key = by_bearer(file.add("me", characters_per_day=len(TEXT)))
+    async with serving(runner, tokenizer, file, max_characters=3) as (_, stub):
+        code, _, _ = await failure(stub.StreamTranslate(_stream(), metadata=key).read())
+        assert code is grpc.StatusCode.INVALID_ARGUMENT
+        code, _, _ = await failure(stub.StreamTranslate(_stream(), metadata=key).read())
+        assert code is grpc.StatusCode.INVALID_ARGUMENT
+
+
+def _stream() -> pb.StreamTranslateRequest:
+    return pb.StreamTranslateRequest(content=TEXT)
+
+
+async def test_a_revoked_key_stops_working_and_a_broken_file_changes_nothing(
+    runner: FakeRunner, tokenizer: Tokenizer, file: KeyFile
+) -> None:
+    key = by_bearer(file.add("me"))
+    async with serving(runner, tokenizer, file) as (server, stub):
+        store = server.server._access._keys
+        assert store is not None
+        good = file.path.read_text()
+        file.path.write_text(good + "{broken\n")
+        await store.refresh()
+        assert server.metric("dragoman_keys_last_reload_successful") == 0
+        assert await stub.Translate(request(), metadata=key)
+        file.revoke("me")
+        await store.refresh()
+        assert server.metric("dragoman_keys_last_reload_successful") == 1
+        code, _, _ = await failure(stub.Translate(request(), metadata=key))
+        assert code is grpc.StatusCode.UNAUTHENTICATED
+
+
+async def test_a_file_that_is_missing_stops_the_start(
+    runner: FakeRunner, tokenizer: Tokenizer, tmp_path: Path
+) -> None:
+    with pytest.raises(StartupError, match="--keys"):
+        async with running_fake(runner, tokenizer, keys=str(tmp_path / "none")):
+            pass
+
+
+async def test_quotas_hold_over_a_restart(
+    tokenizer: Tokenizer, file: KeyFile, tmp_path: Path
+) -> None:
+    key = by_bearer(file.add("me", characters_per_month=3 * len(TEXT)))
+    usage = str(tmp_path / "usage.db")
+    for _ in range(3):
+        async with serving(fake_runner(tokenizer), tokenizer, file, usage=usage) as (_, stub):
+            assert await stub.Translate(request(), metadata=key)
+    async with serving(fake_runner(tokenizer), tokenizer, file, usage=usage) as (_, stub):
+        code, message, _ = await failure(stub.Translate(request("x"), metadata=key))
+        assert code is grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert message.endswith(": 0")
+
+
+async def test_concurrent_calls_take_exactly_the_quota(
+    runner: FakeRunner, tokenizer: Tokenizer, file: KeyFile
+) -> None:
+    key = by_bearer(file.add("me", characters_per_month=10 * len(TEXT)))
+    async with serving(runner, tokenizer, file) as (server, stub):
+        calls = [stub.Translate(request(), metadata=key) for _ in range(30)]
+        answers = await asyncio.gather(*calls, return_exceptions=True)
+        assert sum(isinstance(answer, pb.TranslateResponse) for answer in answers) == 10
+        assert server.metric("dragoman_key_characters_total", key="me") == 10 * len(TEXT)
+
+
+async def test_each_call_with_texts_is_counted(
+    runner: FakeRunner, tokenizer: Tokenizer, file: KeyFile
+) -> None:
+    key = by_bearer(file.add("me"))
+    async with serving(runner, tokenizer, file) as (server, stub):
+
+        def used() -> float:
+            return server.metric("dragoman_key_characters_total", key="me")
+
+        stream = stub.StreamTranslate(pb.StreamTranslateRequest(content=TEXT), metadata=key)
+        assert [response async for response in stream]
+        assert used() == len(TEXT)
+        await stub.DetectLanguage(pb.DetectLanguageRequest(contents=[TEXT]), metadata=key)
+        assert used() == 2 * len(TEXT)
+        # The scripted model scores nothing, and a call that fails costs nothing.
+        pairs = pb.ScoreRequest(pairs=[pb.ScorePair(source_text=TEXT, translated_text=TEXT)])
+        code, _, _ = await failure(stub.Score(pairs, metadata=key))
+        assert code is grpc.StatusCode.FAILED_PRECONDITION
+        assert used() == 2 * len(TEXT)
+        await stub.ListModels(pb.ListModelsRequest(), metadata=key)
+        assert used() == 2 * len(TEXT)
+
+
+async def test_wrong_keys_are_one_line_a_second_in_the_log_and_no_series(
+    runner: FakeRunner, tokenizer: Tokenizer, file: KeyFile, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "dragoman.access")
+    async with serving(runner, tokenizer, file) as (server, stub):
+        series = len((await server.scrape()).splitlines())
+        started = time.monotonic()
+        for number in range(0, 2000, 100):
+            calls = [
+                stub.Translate(request(), metadata=by_bearer(f"wrong-{number + each}"))
+                for each in range(100)
+            ]
+            answers = await asyncio.gather(*calls, return_exceptions=True)
+            assert all(isinstance(each, grpc.aio.AioRpcError) for each in answers)
+        seconds = time.monotonic() - started
+        lines = [line for line in caplog.records if line.name == "dragoman.access"]
+        assert len(lines) <= seconds + 2
+        assert {line.getMessage() for line in lines} == {"unauthenticated calls"}
+        assert "wrong" not in caplog.text
+        refused = {"method": "Translate", "code": "UNAUTHENTICATED"}
+        assert server.metric("dragoman_requests_total", **refused) == 2000
+        assert len((await server.scrape()).splitlines()) < series + 60
+
+
+async def test_the_key_is_the_client_and_never_in_the_log(
+    runner: FakeRunner, tokenizer: Tokenizer, file: KeyFile, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("DEBUG")
+    one, other = file.add("one", tenant="acme"), file.add("other")
+    async with serving(runner, tokenizer, file) as (server, stub):
+        for key in (one, other):
+            metadata = (*by_bearer(key), ("x-client-id", "somebody"))
+            await stub.Translate(request(), metadata=metadata)
+        await post(server, f"/v1/translate?key={one}", {"contents": [TEXT]})
+        lines = [vars(line) for line in caplog.records if line.name == "dragoman.access"]
+        assert [line["client"] for line in lines] == ["tenant:acme", "key:other", "tenant:acme"]
+        assert [line["key"] for line in lines] == ["one", "other", "one"]
+        assert "drg_" not in caplog.text
+        assert not any("drg_" in str(line) for line in lines)
+        assert "drg_" not in await server.scrape()
+
+
+async def test_headers_of_megabytes_are_refused(
+    runner: FakeRunner, tokenizer: Tokenizer, file: KeyFile
+) -> None:
+    key = file.add("me")
+    async with serving(runner, tokenizer, file) as (server, stub):
+        with pytest.raises(grpc.aio.AioRpcError):
+            await stub.Translate(request(), metadata=by_bearer("x" * 2**20))
+        answer = await post(server, "/v1/translate", {"contents": [TEXT]}, x_api_key="x" * 30_000)
+        assert answer.status == 401
+        over = await post(server, f"/v1/translate?key={'x' * 30_000}", {"contents": [TEXT]})
+        assert over.status == 401
+        assert await stub.Translate(request(), metadata=by_bearer(key))
