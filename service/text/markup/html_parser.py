@@ -150,7 +150,7 @@ class _Parser:
     def _is_inline(self, index: int) -> bool:
         token = self._tokens[index]
         if token.kind in (Kind.TEXT, Kind.OTHER):
-            return True
+            return token.is_complete
         if not self._is_xml:
             if token.name in _INLINE or token.name in _INLINE_VERBATIM:
                 return True
