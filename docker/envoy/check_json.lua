@@ -27,6 +27,8 @@ local FIELDS = {
     target_language_code = false,
     model = false,
     options = "TranslateOptions",
+    mimeType = false,
+    mime_type = false,
     glossary = "Glossary",
   },
   StreamTranslateRequest = {
@@ -37,6 +39,8 @@ local FIELDS = {
     target_language_code = false,
     model = false,
     options = "TranslateOptions",
+    mimeType = false,
+    mime_type = false,
     glossary = "Glossary",
   },
   ScoreRequest = {
@@ -75,6 +79,8 @@ local FIELDS = {
     verbatim = "VerbatimOptions",
     adaptLetterCase = false,
     adapt_letter_case = false,
+    ignoreTags = false,
+    ignore_tags = false,
     numHypotheses = false,
     num_hypotheses = false,
     returnTokens = false,

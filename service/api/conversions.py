@@ -23,7 +23,7 @@ from service.errors import InvalidArgumentError
 from service.runtime.attention import AttentionKind, AttentionLabel
 from service.runtime.plan import Float32
 from service.text.glossary import NO_GLOSSARY, Glossary
-from service.text.options import TextOptions
+from service.text.options import MAX_IGNORED_TAGS, TextOptions, mime_type_of
 from service.text.things import ALL_KINDS, Kind
 from service.translation.alignments import Alignment, SourceToken, TargetToken
 from service.translation.attention import AttentionOptions, AttentionResult
@@ -118,18 +118,24 @@ def text_options_of(
         named: the server's glossary of the name in the request.
 
     Raises:
-        InvalidArgumentError: an option is not possible, or belongs to a newer contract; names the
-            field.
+        InvalidArgumentError: an unknown format, too many tags, an option that is not possible, or
+            one of a newer contract; names the field.
     """
     options, glossary = request.options, request.glossary
-    if not options.ByteSize() and not glossary.ByteSize():
+    if not (options.ByteSize() or glossary.ByteSize() or request.mime_type):
         return _USUAL_TEXT_OPTIONS
     _refuse_unknown(options.verbatim, "options.verbatim")
     _refuse_unknown(glossary, "glossary")
+    if (count := len(options.ignore_tags)) > MAX_IGNORED_TAGS:  # before unpacking
+        raise InvalidArgumentError(
+            "options.ignore_tags", f"{count:,} are more than {MAX_IGNORED_TAGS}, the limit"
+        )
     if glossary.ByteSize() and options.search.target_prefix:
         raise InvalidArgumentError("glossary", "not together with options.search.target_prefix")
     verbatim, adapts = options.verbatim, options.adapt_letter_case
     return TextOptions(
+        mime_type=mime_type_of(request.mime_type),
+        ignore_tags=tuple(options.ignore_tags),
         verbatim=frozenset(
             kind
             for kind in Kind

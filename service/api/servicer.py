@@ -315,7 +315,7 @@ class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
         languages, name = (route.legs[0].source, route.legs[-1].target), request.glossary.name
         named = [await self.glossaries.get(name, *languages)] if name else []
         text_options = text_options_of(request, *named)
-        stages = text_translator(route.translator(*first), text_options, languages, last.limits)
+        stages = text_translator(route.translator(*first), text_options, languages)
         return stages, options
 
     def _count(self, results: Sequence[_Result], call: CallContext) -> None:

@@ -279,6 +279,7 @@ class TranslateRequest(_message.Message):
     TARGET_LANGUAGE_CODE_FIELD_NUMBER: _builtins.int
     MODEL_FIELD_NUMBER: _builtins.int
     OPTIONS_FIELD_NUMBER: _builtins.int
+    MIME_TYPE_FIELD_NUMBER: _builtins.int
     GLOSSARY_FIELD_NUMBER: _builtins.int
     source_language_code: _builtins.str
     """The language of the texts as a BCP-47 code, such as "en", in upper or lower case. If there is no
@@ -300,6 +301,13 @@ class TranslateRequest(_message.Message):
     without one, its first model, in the configured order, that translates between them. If there is
     none, it translates through a third language (`TranslateOptions.allow_pivot`). A named model
     translates alone.
+    """
+    mime_type: _builtins.str
+    """The format of the texts: "text/plain" (also if empty), "text/html" or "text/xml" (also
+    "application/xml"), documents or fragments of them. Tags, attributes, comments and entities stay;
+    an inline tag moves with the words that it stands around (service/TEXT.md). Counts, limits of
+    characters and Translation.sentences are those of the texts without their tags, but the limits
+    also hold for the documents.
     """
     @_builtins.property
     def contents(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
@@ -325,11 +333,12 @@ class TranslateRequest(_message.Message):
         target_language_code: _builtins.str = ...,
         model: _builtins.str = ...,
         options: Global___TranslateOptions | None = ...,
+        mime_type: _builtins.str = ...,
         glossary: Global___Glossary | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["glossary", b"glossary", "options", b"options"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["contents", b"contents", "glossary", b"glossary", "model", b"model", "options", b"options", "source_language_code", b"source_language_code", "target_language_code", b"target_language_code"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["contents", b"contents", "glossary", b"glossary", "mime_type", b"mime_type", "model", b"model", "options", b"options", "source_language_code", b"source_language_code", "target_language_code", b"target_language_code"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -346,6 +355,7 @@ class StreamTranslateRequest(_message.Message):
     TARGET_LANGUAGE_CODE_FIELD_NUMBER: _builtins.int
     MODEL_FIELD_NUMBER: _builtins.int
     OPTIONS_FIELD_NUMBER: _builtins.int
+    MIME_TYPE_FIELD_NUMBER: _builtins.int
     GLOSSARY_FIELD_NUMBER: _builtins.int
     content: _builtins.str
     """The text, with the same limits as an item of TranslateRequest.contents."""
@@ -355,6 +365,8 @@ class StreamTranslateRequest(_message.Message):
     """As in TranslateRequest."""
     model: _builtins.str
     """As in TranslateRequest."""
+    mime_type: _builtins.str
+    """As in TranslateRequest, but only "text/plain": other formats are refused with INVALID_ARGUMENT."""
     @_builtins.property
     def options(self) -> Global___TranslateOptions:
         """Options."""
@@ -371,11 +383,12 @@ class StreamTranslateRequest(_message.Message):
         target_language_code: _builtins.str = ...,
         model: _builtins.str = ...,
         options: Global___TranslateOptions | None = ...,
+        mime_type: _builtins.str = ...,
         glossary: Global___Glossary | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["glossary", b"glossary", "options", b"options"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["content", b"content", "glossary", b"glossary", "model", b"model", "options", b"options", "source_language_code", b"source_language_code", "target_language_code", b"target_language_code"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["content", b"content", "glossary", b"glossary", "mime_type", b"mime_type", "model", b"model", "options", b"options", "source_language_code", b"source_language_code", "target_language_code", b"target_language_code"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -540,6 +553,7 @@ class TranslateOptions(_message.Message):
     ALLOW_PIVOT_FIELD_NUMBER: _builtins.int
     VERBATIM_FIELD_NUMBER: _builtins.int
     ADAPT_LETTER_CASE_FIELD_NUMBER: _builtins.int
+    IGNORE_TAGS_FIELD_NUMBER: _builtins.int
     NUM_HYPOTHESES_FIELD_NUMBER: _builtins.int
     RETURN_TOKENS_FIELD_NUMBER: _builtins.int
     RETURN_ALIGNMENTS_FIELD_NUMBER: _builtins.int
@@ -596,6 +610,13 @@ class TranslateOptions(_message.Message):
     def verbatim(self) -> Global___VerbatimOptions:
         """What a translation keeps as it is in the text. Nothing is put right after a `search.target_prefix`."""
 
+    @_builtins.property
+    def ignore_tags(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Names of elements whose content is copied, beside those of the format (in HTML `code`, `kbd`,
+        `samp`, `var`, `math`, `svg`, `pre`, `script`, `style`, and elements with `translate="no"` or the
+        class `notranslate`). Only for HTML and XML; at most 100.
+        """
+
     def __init__(
         self,
         *,
@@ -606,13 +627,14 @@ class TranslateOptions(_message.Message):
         allow_pivot: _builtins.bool | None = ...,
         verbatim: Global___VerbatimOptions | None = ...,
         adapt_letter_case: _builtins.bool | None = ...,
+        ignore_tags: _abc.Iterable[_builtins.str] | None = ...,
         num_hypotheses: _builtins.int | None = ...,
         return_tokens: _builtins.bool = ...,
         return_alignments: Global___AlignmentKind.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_adapt_letter_case", b"_adapt_letter_case", "_allow_pivot", b"_allow_pivot", "_max_new_tokens", b"_max_new_tokens", "_num_hypotheses", b"_num_hypotheses", "_split_sentences", b"_split_sentences", "adapt_letter_case", b"adapt_letter_case", "allow_pivot", b"allow_pivot", "max_new_tokens", b"max_new_tokens", "num_hypotheses", b"num_hypotheses", "search", b"search", "split_sentences", b"split_sentences", "verbatim", b"verbatim"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_adapt_letter_case", b"_adapt_letter_case", "_allow_pivot", b"_allow_pivot", "_max_new_tokens", b"_max_new_tokens", "_num_hypotheses", b"_num_hypotheses", "_split_sentences", b"_split_sentences", "adapt_letter_case", b"adapt_letter_case", "allow_pivot", b"allow_pivot", "max_new_tokens", b"max_new_tokens", "num_hypotheses", b"num_hypotheses", "priority", b"priority", "return_alignments", b"return_alignments", "return_tokens", b"return_tokens", "search", b"search", "split_sentences", b"split_sentences", "verbatim", b"verbatim"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_adapt_letter_case", b"_adapt_letter_case", "_allow_pivot", b"_allow_pivot", "_max_new_tokens", b"_max_new_tokens", "_num_hypotheses", b"_num_hypotheses", "_split_sentences", b"_split_sentences", "adapt_letter_case", b"adapt_letter_case", "allow_pivot", b"allow_pivot", "ignore_tags", b"ignore_tags", "max_new_tokens", b"max_new_tokens", "num_hypotheses", b"num_hypotheses", "priority", b"priority", "return_alignments", b"return_alignments", "return_tokens", b"return_tokens", "search", b"search", "split_sentences", b"split_sentences", "verbatim", b"verbatim"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__adapt_letter_case: _TypeAlias = _typing.Literal["adapt_letter_case"]  # noqa: Y015
     _WhichOneofArgType__adapt_letter_case: _TypeAlias = _typing.Literal["_adapt_letter_case", b"_adapt_letter_case"]  # noqa: Y015
