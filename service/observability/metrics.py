@@ -113,6 +113,15 @@ class ServerMetrics:
             "dragoman_usage_last_save_successful",
             "0 if what keys have used could not be saved, else 1; 0 without a database of usage.",
         )
+        self.tls_expiry = self._gauge(
+            "dragoman_tls_certificate_expiry_timestamp_seconds",
+            "When the certificate that serves expires, in seconds since the epoch; 0 without TLS.",
+        )
+        self.tls_last_reload_successful = self._gauge(
+            "dragoman_tls_last_reload_successful",
+            "0 if the certificate has changed and the new one can't be used, else 1; 0 without "
+            "TLS.",
+        )
         self._create_sentence_metrics()
         self._create_step_metrics()
         self._create_capacity_metrics()
