@@ -78,7 +78,9 @@ _TLS_OPTIONS: dict[str, Any] = {
         Path | None,
         typer.Option(
             "--key",
-            metavar="FILE", help="Private key of --cert (PEM).", envvar="DRAGOMAN_CLIENT_KEY"
+            metavar="FILE",
+            help="Private key of --cert (PEM).",
+            envvar="DRAGOMAN_CLIENT_KEY",
         ),
     ],
     "server_name": Annotated[
@@ -125,7 +127,7 @@ def _tls(
     from dragoman.tls import Tls
 
     try:
-        chosen = Tls(*(str(file or "") for file in (ca, cert, key)), server_name)
+        chosen = Tls(str(ca or ""), str(cert or ""), str(key or ""), server_name)
         chosen.credentials()  # for its checks of the files
     except ValueError as exc:
         fail(f"--tls: {str(exc).removeprefix('tls: ')}", 2)

@@ -255,7 +255,9 @@ class ServerTls:
             return material.grpc_configuration()
 
         return grpc.dynamic_ssl_server_credentials(
-            first.grpc_configuration(), fetch, require_client_authentication=bool(first.client_ca)
+            first.grpc_configuration(),
+            fetch,  # type: ignore[arg-type]  # None, for no change, is missing from its type
+            require_client_authentication=bool(first.client_ca),
         )
 
     def context(self, *, asks_clients: bool) -> ssl.SSLContext:

@@ -62,7 +62,8 @@ def bind(
 
     Args:
         server: whose port it is.
-        host, port: the address.
+        host: the address.
+        port: of it; 0 is any.
         credentials: of TLS; None for plain text.
 
     Raises:

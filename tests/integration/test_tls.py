@@ -50,8 +50,8 @@ def trusting(folder: CertificateFolder, tls: Tls | None = None) -> ssl.SSLContex
     return context
 
 
-async def translation(running: Running, tls: Tls | None) -> str:
-    async with AsyncClient(running.address, timeout=10, tls=tls) as client:
+async def translation(running: Running, tls: Tls | None, timeout: float = 10) -> str:
+    async with AsyncClient(running.address, timeout=timeout, tls=tls) as client:
         batch = await client.translate([TEXT], source="en", target="de")
         return batch.translations[0].text
 
@@ -70,16 +70,17 @@ async def test_all_ports_speak_tls_and_plain_text_gets_nowhere(
         for kind in ("https", "http"):
             url = f"{kind}://127.0.0.1:{server.metrics_port}/readyz"
             got = await asyncio.to_thread(
-                subprocess.run, ["curl", "-sS", "--cacert", str(folder.ca), url], capture_output=True
+                subprocess.run,
+                ["curl", "-sS", "--cacert", str(folder.ca), url],
+                capture_output=True,
             )
             assert (got.stdout == b"ok\n") == (kind == "https")
         with pytest.raises(TranslationError) as raised:
             await running.client.translate([TEXT], source="en", target="de", timeout=1)
         assert raised.value.code.name in ("UNAVAILABLE", "DEADLINE_EXCEEDED")
-        with pytest.raises(TranslationError):  # whose authority it does not trust
-            stranger = CertificateFolder.made(folder.path / "stranger")
-            async with AsyncClient(running.address, timeout=1, tls=Tls(str(stranger.ca))) as client:
-                await client.translate([TEXT], source="en", target="de")
+        stranger = CertificateFolder.made(folder.path / "stranger")  # an authority of its own
+        with pytest.raises(TranslationError):
+            await translation(running, Tls(str(stranger.ca)), timeout=1)
 
 
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_1, ssl.TLSVersion.TLSv1_2])
@@ -106,8 +107,7 @@ async def test_mutual_tls_asks_clients_but_not_probes(
         own, none = folder.client(), Tls(str(folder.ca))
         assert await translation(running, own) == TEXT
         with pytest.raises(TranslationError):
-            async with AsyncClient(running.address, timeout=1, tls=none) as client:
-                await client.translate([TEXT], source="en", target="de")
+            await translation(running, none, timeout=1)
         url = f"https://127.0.0.1:{running.server.http_port}/v1/models"
         with_own = ("--cert", str(own.cert), "--key", str(own.key))
         for extra, succeeds in ((with_own, True), ((), False)):

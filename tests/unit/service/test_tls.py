@@ -7,6 +7,7 @@ import logging
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -39,7 +40,7 @@ def of_another_key(folder: CertificateFolder) -> None:
     folder.replace(key=old)
 
 
-BROKEN: dict[str, tuple[Callable[[CertificateFolder], None], str]] = {
+BROKEN: dict[str, tuple[Callable[[CertificateFolder], object], str]] = {
     "garbage": (lambda f: f.replace(certificate=b"garbage"), "holds no certificate"),
     "empty": (lambda f: f.replace(certificate=b""), "holds no certificate"),
     "half written": (
@@ -65,7 +66,7 @@ def test_a_certificate_that_cant_serve_is_refused_with_its_reason(
     change(folder)
     with pytest.raises(CertificateError, match=reason):
         read_material(files(folder), NOW)
-    with pytest.raises(StartupError, match="^--tls-"):
+    with pytest.raises(StartupError, match=r"^--tls-"):
         ServerTls(files(folder), ServerMetrics())
 
 
@@ -136,8 +137,11 @@ def test_a_link_that_is_swapped_is_a_change(folder: CertificateFolder, tmp_path:
 
 @pytest.mark.parametrize("setting", ["host", "metrics_host", "http_host"])
 def test_plain_text_beyond_loopback_has_to_be_asked_for(setting: str) -> None:
-    exposed = {setting: "0.0.0.0", "http_port": 0}
-    with pytest.raises(StartupError, match=f"--{setting.replace('_', '-')} 0.0.0.0.*--insecure"):
+    exposed: dict[str, Any] = {setting: "0.0.0.0", "http_port": 0}
+    flag = setting.replace("_", "-")
+    with pytest.raises(
+        StartupError, match=rf"--{flag} 0\.0\.0\.0.*--insecure"
+    ):
         server_tls(Settings(**exposed), ServerMetrics())
     assert server_tls(Settings(**exposed, insecure=True), ServerMetrics()) is None
 
@@ -147,7 +151,7 @@ def test_a_port_that_is_not_opened_is_not_exposed() -> None:
 
 
 @pytest.mark.parametrize("given", [{"tls_key": "k"}, {"tls_client_ca": "c"}, {"tls_cert": "c"}])
-def test_settings_that_lack_another_are_refused(given: dict[str, str]) -> None:
+def test_settings_that_lack_another_are_refused(given: dict[str, Any]) -> None:
     with pytest.raises(StartupError, match="needs --tls-"):
         server_tls(Settings(**given), ServerMetrics())
 
