@@ -54,7 +54,7 @@ Server = Annotated[
 
 _TLS_OPTIONS: dict[str, Any] = {
     "tls": Annotated[
-        bool, typer.Option("--tls", help="Connect by TLS.", envvar="DRAGOMAN_CLIENT_TLS")
+        bool, typer.Option("--tls", help="Connect by TLS.", envvar="DRAGOMAN_USE_TLS")
     ],
     "ca": Annotated[
         Path | None,
@@ -62,7 +62,7 @@ _TLS_OPTIONS: dict[str, Any] = {
             "--ca",
             metavar="FILE",
             help="Certificates of the authorities to trust (PEM); implies --tls.",
-            envvar="DRAGOMAN_CLIENT_CA",
+            envvar="DRAGOMAN_CA_FILE",
         ),
     ],
     "cert": Annotated[
@@ -71,7 +71,7 @@ _TLS_OPTIONS: dict[str, Any] = {
             "--cert",
             metavar="FILE",
             help="Own certificate (PEM), for servers that ask for one; implies --tls.",
-            envvar="DRAGOMAN_CLIENT_CERT",
+            envvar="DRAGOMAN_CERT_FILE",
         ),
     ],
     "key": Annotated[
@@ -80,7 +80,7 @@ _TLS_OPTIONS: dict[str, Any] = {
             "--key",
             metavar="FILE",
             help="Private key of --cert (PEM).",
-            envvar="DRAGOMAN_CLIENT_KEY",
+            envvar="DRAGOMAN_KEY_FILE",
         ),
     ],
     "server_name": Annotated[
@@ -89,7 +89,7 @@ _TLS_OPTIONS: dict[str, Any] = {
             "--server-name",
             metavar="NAME",
             help="Name in the server's certificate, if its address is another; implies --tls.",
-            envvar="DRAGOMAN_CLIENT_SERVER_NAME",
+            envvar="DRAGOMAN_SERVER_NAME",
         ),
     ],
 }

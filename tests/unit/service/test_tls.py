@@ -139,9 +139,7 @@ def test_a_link_that_is_swapped_is_a_change(folder: CertificateFolder, tmp_path:
 def test_plain_text_beyond_loopback_has_to_be_asked_for(setting: str) -> None:
     exposed: dict[str, Any] = {setting: "0.0.0.0", "http_port": 0}
     flag = setting.replace("_", "-")
-    with pytest.raises(
-        StartupError, match=rf"--{flag} 0\.0\.0\.0.*--insecure"
-    ):
+    with pytest.raises(StartupError, match=rf"--{flag} 0\.0\.0\.0.*--insecure"):
         server_tls(Settings(**exposed), ServerMetrics())
     assert server_tls(Settings(**exposed, insecure=True), ServerMetrics()) is None
 
