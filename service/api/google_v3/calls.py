@@ -83,18 +83,24 @@ class GoogleCall:
         request: the name of its message.
         method: the call of our contract that it is counted as.
         answer: from the request to its answer.
+        summary: what it does.
     """
 
     request: str
     method: str
     answer: Callable[[Any, FrontCall], Awaitable[Any]]
+    summary: str
 
 
 CALLS = {
-    "TranslateText": GoogleCall("TranslateTextRequest", "Translate", translate_text),
-    "DetectLanguage": GoogleCall("DetectLanguageRequest", "DetectLanguage", detect_language),
+    "TranslateText": GoogleCall(
+        "TranslateTextRequest", "Translate", translate_text, "Translate texts"
+    ),
+    "DetectLanguage": GoogleCall(
+        "DetectLanguageRequest", "DetectLanguage", detect_language, "Detect a language"
+    ),
     "GetSupportedLanguages": GoogleCall(
-        "GetSupportedLanguagesRequest", "ListLanguages", get_supported_languages
+        "GetSupportedLanguagesRequest", "ListLanguages", get_supported_languages, "List languages"
     ),
 }
 

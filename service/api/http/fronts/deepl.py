@@ -28,6 +28,15 @@ _REFUSED = ("style_id", "custom_instructions", "translation_memory_id")
 _FORMALITIES = ("default", "prefer_more", "prefer_less")
 # What its own servers say for plans without a limit.
 _NO_LIMIT = 1_000_000_000_000
+_TRANSLATE = {
+    "text": "a list of texts",
+    "source_lang": "the language of the texts; detected if it is left out",
+    "target_lang": "the language to translate into",
+    "tag_handling": "xml or html",
+    "split_sentences": "1 (default), 0 or nonewlines",
+    "formality": "default, prefer_more or prefer_less: without effect",
+    "show_billed_characters": "whether to return the characters that count",
+}
 _FIELD_NAMES = {
     "contents": "text",
     "source_language_code": "source_lang",
@@ -39,14 +48,18 @@ class DeepL:
     """The front."""
 
     name = "deepl"
+    title = "DeepL"
     field_names: Mapping[str, str] = _FIELD_NAMES
 
     def operations(self) -> dict[tuple[str, str], Operation]:
         """Its operations, by HTTP method and path."""
-        languages = Operation("ListLanguages", self._languages)
-        usage = Operation("ListLanguages", self._usage)
+        kinds = {"type": "source (default) or target"}
+        languages = Operation("ListLanguages", self._languages, "List languages", kinds)
+        usage = Operation("ListLanguages", self._usage, "Tell what the key has used")
         return {
-            ("POST", "/v2/translate"): Operation("Translate", self._translate),
+            ("POST", "/v2/translate"): Operation(
+                "Translate", self._translate, "Translate texts", _TRANSLATE
+            ),
             **{(verb, "/v2/languages"): languages for verb in ("GET", "POST")},
             **{(verb, "/v2/usage"): usage for verb in ("GET", "POST")},
         }

@@ -25,6 +25,16 @@ _STATUSES = {
     grpc.StatusCode.UNAUTHENTICATED: 403,
     grpc.StatusCode.CANCELLED: 500,
 }
+_KEY = {"api_key": "a key of the server, if it has keys"}
+_TRANSLATE = {
+    "q": "a text, or a list of texts",
+    "source": "the language of the texts, or auto",
+    "target": "the language to translate into",
+    "format": "text (default) or html",
+    "alternatives": "how many other translations to return",
+    **_KEY,
+}
+_DETECT = {"q": "a text", **_KEY}
 _FIELD_NAMES = {
     "contents": "q",
     "source_language_code": "source",
@@ -40,6 +50,7 @@ class LibreTranslate:
     """
 
     name = "libretranslate"
+    title = "LibreTranslate"
     field_names: Mapping[str, str] = _FIELD_NAMES
 
     def __init__(self, needs_keys: bool) -> None:
@@ -47,13 +58,19 @@ class LibreTranslate:
 
     def operations(self) -> dict[tuple[str, str], Operation]:
         """Its operations, by HTTP method and path."""
-        languages = Operation("ListLanguages", self._languages, needs_key=False)
-        settings = Operation("ListLanguages", self._settings, needs_key=False)
         return {
-            ("POST", "/translate"): Operation("Translate", self._translate),
-            ("POST", "/detect"): Operation("DetectLanguage", self._detect),
-            ("GET", "/languages"): languages,
-            ("GET", "/frontend/settings"): settings,
+            ("POST", "/translate"): Operation(
+                "Translate", self._translate, "Translate texts", _TRANSLATE
+            ),
+            ("POST", "/detect"): Operation(
+                "DetectLanguage", self._detect, "Detect the language of a text", _DETECT
+            ),
+            ("GET", "/languages"): Operation(
+                "ListLanguages", self._languages, "List languages", needs_key=False
+            ),
+            ("GET", "/frontend/settings"): Operation(
+                "ListLanguages", self._settings, "Describe the server", needs_key=False
+            ),
         }
 
     def credential(self, fields: Fields) -> str:
