@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from dragoman.v1 import translation_pb2 as pb
-from service.api.front_call import FrontCall, set_mime_type
+from service.api.front_call import FrontCall
 from service.api.http.fronts.endpoint import Failure, Operation
 from service.api.http.fronts.fields import Fields
 from service.api.language_names import language_name
@@ -76,7 +76,7 @@ class GoogleV2:
             model="" if model in _OWN_MODELS else model,
         )
         if fields.choice("format", ("html", "text"), "html") == "html":
-            set_mime_type(request, "text/html")
+            request.mime_type = "text/html"
         translations = []
         for translation in (await call.translate(request)).translations:
             item = {"translatedText": translation.translated_text}
