@@ -33,7 +33,7 @@ export ORT_DISABLE_TELEMETRY := 1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test test-import check check-manifests test-clients test-page test-containers image image-gpu proto bench bench-engine bench-full bench-overload soak venv lock lock-images clean
+.PHONY: help serve test test-import check check-manifests test-clients test-dist test-page test-containers image image-gpu proto bench bench-engine bench-full bench-overload soak venv lock lock-images clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 24
@@ -67,6 +67,9 @@ test-clients: $(venv)/.clients  ## run clients of others: Node, browsers, DeepL'
 
 test-page: $(venv)/.page  ## run the page in a browser (needs Chromium)
 	DRAGOMAN_REQUIRE_TOOLS=$(REQUIRE_TOOLS) $(python) -m pytest -m page tests/page $(ARGS)
+
+test-dist: $(venv)/.dev  ## build and install the distributions, in clean environments (a minute or two)
+	$(python) -m pytest -m dist tests/dist $(ARGS)
 
 image:  ## build the image for CPUs, dragoman:cpu (ARGS="--secret ...": see docker/Dockerfile)
 	$(docker_build) --target cpu --tag dragoman:cpu --tag dragoman:$(version)-cpu $(ARGS) .
