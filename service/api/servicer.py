@@ -34,7 +34,7 @@ from service.api.detected_calls import (
     translate_groups,
 )
 from service.api.model_descriptions import describe
-from service.api.registry import Registry
+from service.api.registry import Registry, ServedModel
 from service.api.routing import Route
 from service.api.status import code_of
 from service.decoding.requests import FinishReason
@@ -82,6 +82,12 @@ class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
         if self.registry is None:
             raise UnavailableError("the server is starting: its models are not loaded yet")
         return self.registry
+
+    @property
+    def _allowed(self) -> list[ServedModel]:
+        """The models that the caller may use."""
+        grant = current_call().grant
+        return [model for model in self._registry if grant.allows_model(model.name)]
 
     async def Translate(
         self, request: pb.TranslateRequest, context: Context
@@ -229,12 +235,13 @@ class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
     async def ListModels(
         self, request: pb.ListModelsRequest, context: Context
     ) -> pb.ListModelsResponse:
-        """Describe every model."""
+        """Describe every model that the caller may use."""
         registry = self._registry
-        return pb.ListModelsResponse(models=[describe(model, registry) for model in registry])
+        return pb.ListModelsResponse(models=[describe(model, registry) for model in self._allowed])
 
     async def GetModel(self, request: pb.GetModelRequest, context: Context) -> pb.Model:
         """Describe one model."""
+        current_call().grant.check_models([request.name])
         return describe(self._registry.get(request.name), self._registry)
 
     async def ListLanguages(
@@ -242,7 +249,7 @@ class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
     ) -> pb.ListLanguagesResponse:
         """List every direction, those of the same languages and models together."""
         models: dict[tuple[tuple[str, ...], tuple[str, ...]], list[str]] = {}
-        for model in self._registry:
+        for model in self._allowed:
             directions = model.directions
             models.setdefault((directions.sources, directions.targets), []).append(model.name)
         groups = [
