@@ -1,0 +1,140 @@
+"""Text with elements in it, as XLIFF and OpenDocument have it: to items, and back."""
+
+from __future__ import annotations
+
+import copy
+import enum
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from service.documents.document import Segment
+from service.documents.inline import Atom, Close, Item, Open, Text, from_html, to_html
+from service.documents.xml_parts import Element
+
+
+class Kind(enum.Enum):
+    """What an element inside of a text is."""
+
+    PAIR = enum.auto()
+    """Its content is part of the text."""
+    ATOM = enum.auto()
+    """It is copied with its content."""
+
+
+Classify = Callable[[Element], Kind]
+
+
+@dataclass
+class MixedContent:
+    """The text of an element and the elements in it.
+
+    Attributes:
+        items: in order.
+        elements: those that the numbers of the items mean.
+    """
+
+    items: list[Item] = field(default_factory=list)
+    elements: list[Element] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, parent: Element, classify: Classify) -> MixedContent:
+        """What `parent` holds. Nesting is bounded by the parser."""
+        found = cls()
+        found._add(parent, classify)
+        return found
+
+    def _add(self, parent: Element, classify: Classify) -> None:
+        self._add_text(parent.text)
+        for child in parent:
+            number = len(self.elements)
+            last = self.items[-1:]
+            if classify(child) is Kind.PAIR:
+                if last == [Close()] and self._repeats(child):
+                    self.items.pop()  # two neighbours that are formatted alike are one
+                else:
+                    self.elements.append(child)
+                    self.items.append(Open(number))
+                self._add(child, classify)
+                self.items.append(Close())
+            else:
+                self.elements.append(child)
+                self.items.append(Atom(number))
+            self._add_text(child.tail)
+
+    def _repeats(self, child: Element) -> bool:
+        """Whether the element that was closed last is a neighbour with the same formatting."""
+        before = child.getprevious()
+        return (
+            before is not None
+            and not before.tail
+            and before.tag == child.tag
+            and dict(before.attrib) == dict(child.attrib)
+            and not any(name.endswith("id") for name in child.attrib)
+        )
+
+    def _add_text(self, text: str | None) -> None:
+        if text:
+            self.items.append(Text(text))
+
+    @property
+    def has_words(self) -> bool:
+        """Whether there is something to translate."""
+        return any(
+            isinstance(item, Text) and any(map(str.isalpha, item.text)) for item in self.items
+        )
+
+    @property
+    def segment(self) -> Segment:
+        """What is to be translated."""
+        if all(isinstance(item, Text) for item in self.items):
+            return Segment(_joined(self.items))
+        return Segment(to_html(self.items), is_html=True)
+
+    def translated(self, translation: str) -> list[Item]:
+        """The items of the translation of `segment`."""
+        if not self.segment.is_html:
+            return [Text(translation)]
+        return from_html(translation, self.items)
+
+    def write(self, parent: Element, items: Sequence[Item], *, copies: bool) -> None:
+        """Put items into an element in place of what it holds.
+
+        Args:
+            parent: the element.
+            items: of a translation.
+            copies: whether to copy atoms, or to move them; the others are always made anew.
+        """
+        tail = parent.tail
+        for child in list(parent):
+            parent.remove(child)
+        parent.text, parent.tail = None, tail
+        path = [parent]
+        for item in items:
+            if isinstance(item, Close):
+                path.pop()
+            elif isinstance(item, Text):
+                _append_text(path[-1], item.text)
+            else:
+                element = self.elements[item.number]
+                if isinstance(item, Open):
+                    made = element.makeelement(
+                        element.tag, dict(element.attrib), nsmap=element.nsmap
+                    )
+                    path[-1].append(made)
+                    path.append(made)
+                else:
+                    made = copy.deepcopy(element) if copies else element
+                    made.tail = None
+                    path[-1].append(made)
+
+
+def _joined(items: Sequence[Item]) -> str:
+    return "".join(item.text for item in items if isinstance(item, Text))
+
+
+def _append_text(parent: Element, text: str) -> None:
+    if len(parent):
+        last = parent[-1]
+        last.tail = (last.tail or "") + text
+    else:
+        parent.text = (parent.text or "") + text
