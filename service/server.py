@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+import dragoman
 from dragoman.v1 import translation_pb2_grpc
 from model.search_limits import MAX_SUPPRESSED
 from service import descriptors
@@ -32,6 +33,7 @@ from service.lifecycle.idle import IdleMonitor
 from service.lifecycle.opening import in_thread
 from service.lifecycle.reloads import Reloads
 from service.observability.metrics import ServerMetrics
+from service.observability.tracing import create_tracing
 from service.settings import Settings
 
 # While draining: calls are accepted until none has arrived for this long, within a bound.
@@ -42,6 +44,8 @@ _MAX_WATCHES = 2048
 _MAX_REFLECTIONS = 64
 # For the last answers to be sent, after the bound of the drain.
 _LAST_ANSWERS_SECONDS = 1.0
+# For the last spans to be exported.
+_LAST_SPANS_SECONDS = 3.0
 
 if TYPE_CHECKING:
     from service.api.http.http_server import HttpServer
@@ -96,6 +100,7 @@ class Server:
             settings.max_concurrent_requests,
             settings.message_bytes,
             self._access.control,
+            create_tracing(dragoman.__version__, SERVICE) if settings.tracing else None,
         )
         self._grpc: grpc.aio.Server
         self._http: HttpServer | None = None
@@ -361,3 +366,5 @@ class Server:
         if self._endpoint is not None:
             # In a thread, because it waits for a scrape in progress.
             await asyncio.to_thread(self._endpoint.close)
+        if (tracing := self._tracker.tracing) is not None:
+            await asyncio.to_thread(tracing.close, _LAST_SPANS_SECONDS)

@@ -92,6 +92,13 @@ class Settings:
         "who reaches the ports may call.",
         is_optional=True,
     )
+    usage: str = _setting(
+        "",
+        "Database of what keys have used of their quotas, which survives a restart; made if it "
+        "does not exist. Each server needs its own. Default: beside the file of --keys, with "
+        ".usage.db after its name.",
+        is_optional=True,
+    )
     admin_port: int = _setting(
         -1,
         "Port for `dragoman reload`, on loopback only: whoever can reach it can replace models. 0 "
@@ -228,6 +235,12 @@ class Settings:
         "auto",
         "json: one object per line. auto: text on a terminal, else json.",
         choices=("auto", "json", "text"),
+    )
+
+    tracing: bool = _setting(
+        False,
+        "Export traces of calls with OpenTelemetry, as its standard variables say "
+        "(OTEL_EXPORTER_OTLP_ENDPOINT, OTEL_TRACES_SAMPLER ...). Needs the extra `otel`.",
     )
 
     @property

@@ -8,10 +8,11 @@ the limit.
 from __future__ import annotations
 
 import datetime
+import itertools
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from service.access.principal import Principal
+from service.access.principal import Limits, Principal
 from service.errors import QuotaError, QuotaKind, ResourceExhaustedError
 
 MAX_RECORDS = 100_000
@@ -68,7 +69,7 @@ class Record:
         if _is_another(self.day, _start_of_day(now), _DAY):
             self.day, self.characters_in_day = _start_of_day(now), 0
         # A month has begun or ended only where a day has.
-        month = _start_of_month(self.day)
+        month = start_of_month(self.day)
         if self.month != month:
             self.month, self.characters_in_month = month, 0
 
@@ -77,29 +78,43 @@ class UsageLedger:
     """The usage of all principals.
 
     Args:
-        records: of an earlier run.
         max_records: how many principals of tokens are counted in a month. Further ones with a limit
             are refused, so that no limit is exceeded; those without are not counted.
 
-    Attributes:
-        changed: names of those whose records are to be saved.
     """
 
-    def __init__(
-        self, records: Iterable[tuple[str, Record]] = (), max_records: int = MAX_RECORDS
-    ) -> None:
-        self.changed: dict[str, None] = {}
-        self._records = dict(records)
+    def __init__(self, max_records: int = MAX_RECORDS) -> None:
+        self._changed: dict[str, None] = {}  # names of those whose records are to be saved
+        self._records: dict[str, Record] = {}
         self._max_records = max_records
         self._reserved: frozenset[str] = frozenset()
+        self._num_others = 0  # records of names that are not reserved
+        self._forgotten_before = 0  # the month before which records were dropped
 
     def reserve(self, names: frozenset[str]) -> None:
         """Keep records of these whatever others there are: of the keys in the file."""
         self._reserved = names
+        self._count_others()
+
+    def restore(self, records: Iterable[tuple[str, Record]]) -> None:
+        """Go on with the records of an earlier run."""
+        self._records.update(records)
+        self._count_others()
 
     def record(self, name: str) -> Record:
         """What is counted of a principal."""
         return self._records[name]
+
+    def take_changed(self, count: int) -> list[str]:
+        """Names of up to `count` principals whose records have changed, to save them."""
+        names = list(itertools.islice(self._changed, count))
+        for name in names:
+            del self._changed[name]
+        return [name for name in names if name in self._records]
+
+    def put_back(self, names: Iterable[str]) -> None:
+        """Records that could not be saved."""
+        self._changed.update(dict.fromkeys(names))
 
     def take_request(self, principal: Principal, now: float) -> None:
         """Count a request.
@@ -177,27 +192,33 @@ class UsageLedger:
 
     def _new(self, principal: Principal, now: float) -> Record:
         record, name = Record(), principal.name
-        if len(self._records) >= self._max_records and name not in self._reserved:
-            self._forget_old(now)
-        if len(self._records) >= self._max_records + len(self._reserved):
-            if principal.limits == type(principal.limits)():
-                return record  # of no consequence
-            raise ResourceExhaustedError(
-                "the usage of too many principals is counted already", 60.0, reason="principals"
-            )
+        if name not in self._reserved:
+            self._forget_old(start_of_month(now))
+            if self._num_others >= self._max_records:
+                if principal.limits == Limits():
+                    return record  # of no consequence
+                raise ResourceExhaustedError(
+                    "the usage of too many principals is counted already", 60.0, reason="principals"
+                )
+            self._num_others += 1
         self._records[name] = record
         return record
 
-    def _forget_old(self, now: float) -> None:
-        """Drop the records of months that are over."""
-        month = _start_of_month(now)
-        self._records = {
-            name: record for name, record in self._records.items() if record.month >= month
-        }
+    def _forget_old(self, month: int) -> None:
+        """Drop the records of months that are over, once a month."""
+        if month != self._forgotten_before:
+            self._forgotten_before = month
+            self._records = {
+                name: record for name, record in self._records.items() if record.month >= month
+            }
+            self._count_others()
+
+    def _count_others(self) -> None:
+        self._num_others = sum(name not in self._reserved for name in self._records)
 
     def _change(self, name: str) -> None:
         if name in self._records:
-            self.changed[name] = None
+            self._changed[name] = None
 
 
 def _check_left(used: int, count: int, limit: int | None, period: str, seconds: float) -> None:
@@ -224,13 +245,14 @@ def _start_of_day(now: float) -> int:
     return int(now) // _DAY * _DAY
 
 
-def _start_of_month(now: float) -> int:
+def start_of_month(now: float) -> int:
+    """The first second of a month, in UTC."""
     day = datetime.datetime.fromtimestamp(now, datetime.UTC)
     return int(datetime.datetime(day.year, day.month, 1, tzinfo=datetime.UTC).timestamp())
 
 
 def _end_of_month(month: int) -> int:
-    return _start_of_month(month + 32 * _DAY)
+    return start_of_month(month + 32 * _DAY)
 
 
 def _seconds_until(moment: float, now: float) -> float:

@@ -10,6 +10,7 @@ from typing import Any
 
 from service.access.key_store import KeyStore
 from service.access.usage import UsageLedger
+from service.access.usage_store import UsageStore
 from service.api.authentication import AccessControl, Authenticator
 from service.observability.metrics import ServerMetrics
 from service.settings import Settings
@@ -32,6 +33,9 @@ class Access:
         self._ledger = UsageLedger()
         self._tasks: list[asyncio.Task[None]] = []
         self._keys: KeyStore | None = None
+        self._usage: UsageStore | None = None
+        if path := settings.usage or (settings.keys and f"{settings.keys}.usage.db"):
+            self._usage = UsageStore(Path(path), metrics)
         authenticators: list[Authenticator] = []
         if settings.keys:
             self._keys = KeyStore(Path(settings.keys), metrics, self._ledger.reserve)
@@ -47,13 +51,19 @@ class Access:
         if self._keys is not None:
             await self._keys.load()
             self._run("keys", self._keys.watch())
+        if self._usage is not None and not self.control.is_open:
+            self._ledger.restore(await self._usage.load())
+            self._run("usage", self._usage.save_for_ever(self._ledger))
 
     async def stop(self) -> None:
-        """Stop the work in the background."""
+        """Stop the work in the background, and save what is not saved."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._tasks.clear()
+        if self._usage is not None:
+            await self._usage.save_changes(self._ledger)
+            await self._usage.close()
 
     def _run(self, name: str, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work, name=name)

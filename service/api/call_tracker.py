@@ -14,10 +14,13 @@ from google.rpc import status_pb2
 from service import errors
 from service.api.authentication import AccessControl, credential_of
 from service.api.call_context import CallContext, Context
+from service.api.charging import CHARGED
 from service.api.request_parsing import RequestParser, UndecodableError
 from service.api.status import code_of, status_of
 from service.engine.quota import Quota
+from service.observability import tracing
 from service.observability.metrics import ServerMetrics
+from service.observability.tracing import CallTrace, Tracing
 
 # A deadline passes at the client first, by the time that the call was on its way.
 _MAX_EARLY_SECONDS = 0.1
@@ -29,9 +32,6 @@ _GATHERED: dict[type[BaseException | None], str] = {
     errors.UnauthenticatedError: "unauthenticated calls",
 }
 _GATHER_SECONDS = 1.0
-# What a call has cost that ended otherwise is given back: nothing was computed, or for nobody. A
-# client that disconnects, or has too little time, has had the server's work.
-_CHARGED = (grpc.StatusCode.OK, grpc.StatusCode.CANCELLED, grpc.StatusCode.DEADLINE_EXCEEDED)
 # Methods that use no model.
 _METADATA_METHODS = ("ListModels", "GetModel", "ListLanguages")
 
@@ -50,10 +50,11 @@ class CallTracker:
         max_message_bytes: limit of one message. All requests in progress together may have 16 times
             as much; calls beyond that are refused before their request is parsed.
         access: admits calls by their credentials; by default, all.
+        tracing: begins traces; None for none.
 
     Attributes:
         parser, access: as given.
-        max_message_bytes: likewise.
+        max_message_bytes, tracing: likewise.
         calls, bytes: quotas of the calls in progress and of the bytes of their requests.
         started: set when a call starts.
     """
@@ -65,11 +66,13 @@ class CallTracker:
         max_calls: int,
         max_message_bytes: int = 4 * 2**20,
         access: AccessControl | None = None,
+        tracing: Tracing | None = None,
     ) -> None:
         self.metrics = metrics
         self.parser = parser
         self.access = access or AccessControl()
         self.max_message_bytes = max_message_bytes
+        self.tracing = tracing
         self.calls = Quota(max_calls)
         self.bytes = Quota(_MAX_LARGEST_MESSAGES * max_message_bytes)
         self.started = asyncio.Event()
@@ -140,6 +143,7 @@ class RunningCall:
         self._client = self._client_of_quotas()
         self._is_counted = False
         self._num_bytes = 0  # that it holds of the quota
+        self._trace: CallTrace | None = None
 
     @property
     def request_id(self) -> str:
@@ -148,9 +152,17 @@ class RunningCall:
 
     def __enter__(self) -> None:
         self._call.enter()
+        if self._tracker.tracing is not None:
+            self._begin_trace(self._tracker.tracing)
         self._metrics.call_started(self._method)
         self._tracker.started.set()
         self._started_at = time.perf_counter()
+
+    def _begin_trace(self, system: Tracing) -> None:
+        assert self._context is not None
+        metadata = self._context.invocation_metadata() or ()
+        self._trace = system.begin(self._method, metadata)
+        tracing.current.set(self._trace)
 
     async def authenticate(self, credential: str = "") -> None:
         """Find out who makes the call; before anything else in the block.
@@ -220,7 +232,7 @@ class RunningCall:
                 self._tracker.calls.release(1, self._client)
             if self._num_bytes:
                 self._tracker.bytes.release(self._num_bytes, self._client)
-            if self.code not in _CHARGED:
+            if self.code not in CHARGED:
                 self._call.grant.give_back()
             self._record(_GATHERED.get(type(error)))
         return self.status is not None
@@ -243,10 +255,14 @@ class RunningCall:
     def _record(self, gathered: str | None) -> None:
         """Count the call, and log it: by itself, or with others under a message."""
         seconds, call, metrics = time.perf_counter() - self._started_at, self._call, self._metrics
-        metrics.call_finished(self._method, self.code.name, seconds, call.client)
+        trace, code = self._trace, self.code.name
+        ids = None if trace is None else trace.ids
+        metrics.call_finished(self._method, code, seconds, call.client, ids)
         if (principal := call.grant.principal) is not None:
-            metrics.key_used(principal.name, self.code.name, call.grant.num_characters)
-        facts = {"method": self._method, "code": self.code.name, "seconds": round(seconds, 6)}
+            metrics.key_used(principal.name, code, call.grant.num_characters)
+        if trace is not None:
+            trace.end(code, call.facts)
+        facts = {"method": self._method, "code": code, "seconds": round(seconds, 6)}
         if gathered is None:
             _log.info("call", extra={**facts, **call.facts})
         elif num_calls := self._tracker.calls_to_log(gathered):

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
+
+import grpc
 
 from dragoman.v1 import translation_pb2 as pb
 from service.access.principal import PRIORITIES
 from service.api.authentication import Grant
 from service.api.call_context import current_call
+from service.api.status import code_of
 
 Request = (
     pb.TranslateRequest
@@ -18,6 +22,9 @@ Request = (
 )
 Options = pb.TranslateOptions | pb.ScoreOptions | pb.AttentionOptions
 
+CHARGED = (grpc.StatusCode.OK, grpc.StatusCode.CANCELLED, grpc.StatusCode.DEADLINE_EXCEEDED)
+"""What has ended otherwise costs nothing: nothing was computed, or for nobody. A client that
+disconnects, or has too little time, has had the server's work."""
 _PREFIX = "PRIORITY_"
 
 
@@ -38,6 +45,20 @@ def admit(request: Request) -> None:
     grant.charge(num_characters(request))
 
 
+def give_back_failed(
+    request: pb.TranslateRequest | pb.ScoreRequest, errors: Sequence[Exception | None]
+) -> None:
+    """Give back the characters of texts or pairs that have failed, unless by their client."""
+    grant = current_call().grant
+    if grant.principal is None:
+        return
+    failed = [i for i, error in enumerate(errors) if error and code_of(error) not in CHARGED]
+    if isinstance(request, pb.TranslateRequest):
+        grant.give_back(sum(len(request.contents[index]) for index in failed))
+    else:
+        grant.give_back(sum(map(_pair_characters, (request.pairs[index] for index in failed))))
+
+
 @functools.singledispatch
 def num_characters(request: Request) -> int:
     """The characters (code points) of all texts in a request, given translations included."""
@@ -56,12 +77,16 @@ def _(request: pb.StreamTranslateRequest) -> int:
 
 @num_characters.register
 def _(request: pb.ScoreRequest) -> int:
-    return sum(len(pair.source_text) + len(pair.translated_text) for pair in request.pairs)
+    return sum(map(_pair_characters, request.pairs))
 
 
 @num_characters.register
 def _(request: pb.AttentionRequest) -> int:
     return len(request.source_text) + len(request.translated_text)
+
+
+def _pair_characters(pair: pb.ScorePair) -> int:
+    return len(pair.source_text) + len(pair.translated_text)
 
 
 def limit_priority(options: Options, grant: Grant) -> None:

@@ -13,7 +13,12 @@ from service.api.call_context import current_call
 from service.api.registry import Registry
 from service.api.routing import Route
 from service.decoding.requests import FinishReason
-from service.errors import DragomanError, InvalidArgumentError, NotFoundError
+from service.errors import (
+    DragomanError,
+    InvalidArgumentError,
+    NotFoundError,
+    PermissionDeniedError,
+)
 from service.text.detection import UNDETERMINED, LanguageDetector, LanguageGuess, chosen
 from service.translation.results import TextResult
 
@@ -123,7 +128,7 @@ def _check_target(find_route: FindRoute) -> None:
     """Raise NotFoundError if nothing translates into the request's target language."""
     try:
         find_route("")
-    except InvalidArgumentError:  # a language is missing, which each text has
+    except (InvalidArgumentError, PermissionDeniedError):  # of one language, it may be another
         return
 
 
@@ -134,7 +139,7 @@ def _routed(
         for source in sources:
             try:
                 return DetectedText(language, find_route(source))
-            except (NotFoundError, InvalidArgumentError):
+            except (NotFoundError, InvalidArgumentError, PermissionDeniedError):
                 continue
         return DetectedText(language)
     try:

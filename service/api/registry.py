@@ -185,6 +185,10 @@ class Registry:
             return self._router.named(self.get(name), source, target)
         return self._router.route(source, target, allow_pivot=allow_pivot)
 
+    def reachable_targets(self) -> dict[str, list[str]]:
+        """The languages that each source language can be translated into, pivots included."""
+        return self._router.reachable_targets()
+
     @contextlib.asynccontextmanager
     async def lease(self, route: Route) -> AsyncIterator[Route]:
         """The route through the versions that serve, held for one call.

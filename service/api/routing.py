@@ -141,6 +141,21 @@ class Router:
         why = "this request does not allow" if self._rules.pivots else "--no-pivot does not allow"
         raise NotFoundError(f"{missing}. Through {pivot.pivot_language!r} it could, but {why} that")
 
+    def reachable_targets(self) -> dict[str, list[str]]:
+        """The languages that each source language can be translated into, pivots included."""
+        direct: dict[str, dict[str, None]] = {}  # in the models' order
+        for model in self._models:
+            for source in model.directions.sources:
+                into = (each for each in model.directions.targets if model.fits(source, each))
+                direct.setdefault(source, {}).update(dict.fromkeys(into))
+        pivots = (self._allowed or self._pivot_languages()) if self._rules.pivots else ()
+        reachable = {}
+        for source, targets in direct.items():
+            through = (direct[pivot] for pivot in pivots if pivot in targets and pivot in direct)
+            others = (target for found in through for target in found if target != source)
+            reachable[source] = list(dict.fromkeys((*targets, *others)))
+        return reachable
+
     def _leg(self, models: Sequence[ServedModel], source: str, target: str) -> Leg | None:
         """The preferred one of `models` for these languages; None if none fits."""
         for ranges in itertools.product(language_ranges(source), language_ranges(target)):

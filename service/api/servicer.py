@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from dragoman.v1 import translation_pb2 as pb
 from dragoman.v1 import translation_pb2_grpc
 from model.languages import is_language_code
 from service.api.call_context import CallContext, Context, current_call, time_remaining
-from service.api.charging import admit
+from service.api.charging import admit, give_back_failed
 from service.api.conversions import (
     add_score,
     add_translation,
@@ -46,7 +46,7 @@ from service.text.text_translator import text_translator
 from service.translation.attention import AttentionResult
 from service.translation.engine_call import CallArguments
 from service.translation.fairness import CooperativeYield
-from service.translation.options import TranslateOptions
+from service.translation.options import TranslateOptions, TranslatorLimits
 from service.translation.pair_scorer import PairResult
 from service.translation.results import TextResult
 
@@ -89,11 +89,11 @@ class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
         admit(request)
         if must_detect(request, functools.partial(self._find_route, request)):
             return await self._translate_detected(request, context)
-        route, call = self._begin(request, "contents", "texts")
+        route, _ = self._begin(request, "contents", "texts")
         results = await self._translated(request, context, route, list(request.contents))
         response = pb.TranslateResponse()
         _set_models(response, route)
-        await self._answer(response, results, add_translation, call)
+        await self._answer(request, response, results, add_translation)
         return response
 
     async def _translated(
@@ -117,7 +117,7 @@ class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
             texts, routed, functools.partial(self._translated, request, context)
         )
         response = pb.TranslateResponse()
-        await self._answer(response, results, add_translation, call)
+        await self._answer(request, response, results, add_translation)
         for translation, text in zip(response.translations, routed, strict=True):
             _set_detected(translation, text)
         if len(routes := distinct_routes(routed)) == 1:
@@ -203,7 +203,7 @@ class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
                 pairs, score_options_of(request.options), **_common(call, context)
             )
         response = pb.ScoreResponse(model=route.model.name)
-        await self._answer(response, results, add_score, call)
+        await self._answer(request, response, results, add_score)
         return response
 
     async def GetAttention(
@@ -251,6 +251,19 @@ class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
         ]
         return pb.ListLanguagesResponse(groups=groups)
 
+    @property
+    def limits(self) -> TranslatorLimits:
+        """Of requests: the settings give all models the same. Raises UnavailableError."""
+        return next(iter(self._registry)).translator.limits
+
+    def reachable_targets(self) -> Mapping[str, Sequence[str]]:
+        """The languages that each source language can be translated into, pivots included.
+
+        Raises:
+            UnavailableError: the models are not loaded yet.
+        """
+        return self._registry.reachable_targets()
+
     def _begin(
         self, request: pb.TranslateRequest | pb.ScoreRequest, field: str, unit: str
     ) -> tuple[Route, CallContext]:
@@ -271,15 +284,20 @@ class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
         count = len(getattr(request, field))
         if not count:
             raise InvalidArgumentError(field, f"at least one {unit[:-1]} is needed")
-        # The settings give all models the same limits.
-        next(iter(self._registry)).translator.limits.check_count(field, count, unit)
+        self.limits.check_count(field, count, unit)
         current_call().facts[unit] = count
 
     async def _answer(
-        self, response: _Response, results: Sequence[_Result], add: _Add, call: CallContext
+        self,
+        request: pb.TranslateRequest | pb.ScoreRequest,
+        response: _Response,
+        results: Sequence[TextResult] | Sequence[PairResult],
+        add: _Add,
     ) -> None:
         """Fill in the response, a result at a time."""
+        call = current_call()
         self._count(results, call)
+        give_back_failed(request, [result.error for result in results])
         _set_timing(response.timing, results)
         yielder = CooperativeYield()
         for result in results:

@@ -191,7 +191,9 @@ class LaneLoop(StepLoop):
             logger.error("encoding failed for the requests %s", ids, exc_info=outcome)
             failed = self._scheduler.encode_failed(error_of(outcome, ENCODING), self._clock())
         else:
-            batch = outcome
+            batch, now = outcome, self._clock()
+            for entry in entries:
+                entry.was_encoded(now, batch.seconds)
             self._scheduler.encoded(batch.sources)
         iteration = Iteration(
             num_waiting=self._scheduler.num_waiting,

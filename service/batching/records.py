@@ -71,6 +71,8 @@ class RequestEntry:
         num_steps: steps that its rows took; known at its end.
         admitted_at: when it joined the batch; None while it waits.
         encoded: its source, if that has been encoded ahead.
+        encoded_at: when its source had been encoded.
+        encode_seconds: duration of that.
         first_token_at: when its first token was chosen.
         streams: whether its tokens are reported at every step.
     """
@@ -92,6 +94,8 @@ class RequestEntry:
         self.num_steps = 0
         self.admitted_at: float | None = None
         self.encoded: EncodedSource | None = None
+        self.encoded_at: float | None = None
+        self.encode_seconds = 0.0
         self.first_token_at: float | None = None
         self.streams = False
 
@@ -107,10 +111,20 @@ class RequestEntry:
         assert self.first_token_at is not None
         return self.first_token_at - self.submitted_at
 
+    @property
+    def encoded_seconds(self) -> float | None:
+        """From submission until its source was encoded; None if that has not happened."""
+        return None if self.encoded_at is None else self.encoded_at - self.submitted_at
+
     def admit(self, now: float) -> None:
         """It joins the batch, or is scored."""
         self.state = RequestState.RUNNING
         self.admitted_at = now
+
+    def was_encoded(self, ended_at: float, seconds: float) -> None:
+        """Its source was encoded; only the first time counts."""
+        if self.encoded_at is None:
+            self.encoded_at, self.encode_seconds = ended_at, seconds
 
     def finish(
         self,
@@ -136,6 +150,9 @@ class RequestEntry:
             queue_seconds=admitted_at - self.submitted_at,
             compute_seconds=now - admitted_at,
             first_token_seconds=None if self.first_token_at is None else self.first_token_seconds,
+            encoded_seconds=self.encoded_seconds,
+            encode_seconds=self.encode_seconds,
+            num_steps=self.num_steps,
             error=error,
         )
         return Finished(self.id, result)

@@ -179,6 +179,8 @@ class StepLoop(abc.ABC):
         encodes = () if schedule.plan is None else schedule.plan.encodes
         for outcome, started_at, now in steps:
             if not isinstance(outcome, Exception):
+                for entry in admitted:  # those that were not encoded ahead
+                    entry.was_encoded(now - outcome.step_seconds, outcome.encode_seconds)
                 output, update = outcome, scheduler.update(outcome, now, lane)
             else:
                 ids = request_ids(scheduler.running(lane))

@@ -383,6 +383,10 @@ class GenerationResult:
         queue_seconds: from submission until it was admitted (or ended without).
         compute_seconds: from joining the batch until it ended.
         first_token_seconds: from submission until its first token; None if there was none.
+        encoded_seconds: from submission until its source was encoded, which may be before it joined
+            the batch; None if that is not known, as for scores.
+        encode_seconds: duration of that encode, of all sources in it together.
+        num_steps: decoder steps that its rows took.
         error: for the client if the reason is CANCELLED, DEADLINE or ERROR, else None.
     """
 
@@ -394,6 +398,9 @@ class GenerationResult:
     queue_seconds: float = 0.0
     compute_seconds: float = 0.0
     first_token_seconds: float | None = None
+    encoded_seconds: float | None = None
+    encode_seconds: float = 0.0
+    num_steps: int = 0
     error: DragomanError | None = None
 
     def without(self, num_hidden: int) -> GenerationResult:

@@ -59,6 +59,11 @@ class Generation:
         """When it was submitted, in seconds of the engine's clock."""
         return self.submitted.submitted_at
 
+    @property
+    def ended_as(self) -> GenerationResult | None:
+        """Its result; None while it has not ended."""
+        return self._result
+
     async def result(self) -> GenerationResult:
         """How it ended. Raises nothing of its own: see `finish_reason` and `error`.
 

@@ -23,6 +23,8 @@ import time
 from collections.abc import Callable
 from typing import Any, TextIO
 
+from service.observability import tracing
+
 request_id: contextvars.ContextVar[str] = contextvars.ContextVar("request_id", default="")
 
 MAX_QUEUED_LINES = 1024
@@ -40,11 +42,13 @@ _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", 
 
 
 def _extras(record: logging.LogRecord) -> dict[str, Any]:
-    """The `extra` of a record, and the request id if there is one."""
+    """The `extra` of a record, and the ids of the request and of its trace if there are any."""
     fields = {key: value for key, value in vars(record).items() if key not in _STANDARD}
     current = request_id.get()
     if current:
         fields.setdefault("request_id", current)
+    if (trace := tracing.current.get()) is not None:
+        fields.update(trace.ids)
     return fields
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import platform
+from collections.abc import Mapping
 
 import prometheus_client
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
@@ -103,6 +104,10 @@ class ServerMetrics:
             "dragoman_keys_last_reload_successful",
             "0 if the file of keys has changed and could not be read, else 1; 0 without such a "
             "file.",
+        )
+        self.usage_last_save_successful = self._gauge(
+            "dragoman_usage_last_save_successful",
+            "0 if what keys have used could not be saved, else 1; 0 without a database of usage.",
         )
         self._create_sentence_metrics()
         self._create_step_metrics()
@@ -265,12 +270,20 @@ class ServerMetrics:
         """A call to `method` arrived; one of our own methods, so the label is bounded."""
         self._in_flight(method).inc()
 
-    def call_finished(self, method: str, code: str, seconds: float, client: str = "") -> None:
-        """The call of `client` ended with the gRPC status `code`."""
+    def call_finished(
+        self,
+        method: str,
+        code: str,
+        seconds: float,
+        client: str = "",
+        trace_ids: Mapping[str, str] | None = None,
+    ) -> None:
+        """The call of `client` ended with the gRPC status `code`; `trace_ids` if it is traced."""
         self._clients.call_finished(client, code)
         self._in_flight(method).dec()
         self._requests(method, code).inc()
-        self._request_duration(method).observe(seconds)
+        exemplar = None if trace_ids is None else dict(trace_ids)
+        self._request_duration(method).observe(seconds, exemplar)
 
     def key_used(self, name: str, code: str, num_characters: int) -> None:
         """A call with the key `name` ended, and was charged these characters."""

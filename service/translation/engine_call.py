@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypedDict, Unpack
 
@@ -21,6 +21,8 @@ from service.engine.generation import Generation
 from service.engine.interface import ServableEngine
 from service.engine.quota import AdmittedCall
 from service.errors import InternalError
+from service.observability import tracing
+from service.observability.tracing import SequenceTimes
 from service.runtime.attention import AttentionSelection
 from service.translation.preparation import Piece, PreparedText
 
@@ -94,6 +96,8 @@ class EngineCall:
         # Twice the rows: as many requests wait as run, so that no row is idle.
         self._max_in_flight = max(2, 2 * engine.limits.max_rows // options.beam_size)
         self._admission: AdmittedCall | None = None
+        self._trace = tracing.current.get()
+        self._traced: list[Generation] = []
 
     def reserve(self, piece: Piece, after: EngineCall) -> None:
         """Ask for admission now, for a first piece about as long as `piece`.
@@ -107,6 +111,7 @@ class EngineCall:
         if self._admission is None and (request := self._request(piece, True)) is not None:
             before = after.estimate(piece)
             self._admission = self._engine.admit(self._max_in_flight, request, before)
+            self._show_admission()
 
     def estimate(self, piece: Piece) -> CompletionEstimate | None:
         """How long the engine would take for a piece; None while it is idle."""
@@ -124,7 +129,8 @@ class EngineCall:
         request = self._request(piece, opens)
         if request is None:
             return SubmittedPiece(piece, None)
-        return SubmittedPiece(piece, await self._admitted(request).submit(request))
+        generation = await self._admitted(request).submit(request)
+        return SubmittedPiece(piece, self._noted(generation))
 
     def try_submit(self, piece: Piece, *, opens: bool = False) -> SubmittedPiece | None:
         """Submit a piece now, or return None if the quota is used up. Raises what `submit` raises.
@@ -135,7 +141,7 @@ class EngineCall:
         if request is None:
             return SubmittedPiece(piece, None)
         generation = self._admitted(request).try_submit(request)
-        return None if generation is None else SubmittedPiece(piece, generation)
+        return None if generation is None else SubmittedPiece(piece, self._noted(generation))
 
     def submit_ahead(self, prepared: PreparedText) -> Iterator[SubmittedPiece]:
         """Each piece of a text in order, submitted before its turn as far as the quota allows.
@@ -181,16 +187,29 @@ class EngineCall:
             num_weights=num_weights,
             **self._shared,
         )
-        return await self._admitted(request).submit(request)
+        return self._noted(await self._admitted(request).submit(request))
 
     def close(self) -> None:
         """Cancel unfinished pieces, and release the admission."""
+        if self._trace is not None:
+            self._trace.sequences_ended(_ended(self._traced), len(self._traced))
+            self._traced = []
         if self._admission is not None:
             self._admission.close()
+
+    def _noted(self, generation: Generation) -> Generation:
+        if self._trace is not None:
+            self._traced.append(generation)
+        return generation
+
+    def _show_admission(self) -> None:
+        if self._trace is not None:
+            self._trace.admitted()
 
     def _admitted(self, request: GenerationRequest) -> AdmittedCall:
         if self._admission is None:
             self._admission = self._engine.admit(self._max_in_flight, request)
+            self._show_admission()
         return self._admission
 
     def _request(self, piece: Piece, opens: bool) -> GenerationRequest | None:
@@ -213,3 +232,24 @@ async def result_of(generation: Generation) -> GenerationResult:
     if result.error is not None and not isinstance(result.error, InternalError):
         raise result.error
     return result
+
+
+def _ended(generations: Sequence[Generation]) -> Iterator[SequenceTimes]:
+    """When those that have ended were where."""
+    for generation in generations:
+        result, begun = generation.ended_as, generation.submitted_at
+        if result is None:
+            continue
+        started = begun + result.queue_seconds
+        encoded = result.encoded_seconds
+        yield SequenceTimes(
+            submitted_at=begun,
+            started_at=started,
+            ended_at=started + result.compute_seconds,
+            encoded_at=None if encoded is None else begun + encoded,
+            encode_seconds=result.encode_seconds,
+            num_source_tokens=len(generation.request.source_ids),
+            num_rows=generation.request.num_rows,
+            num_steps=result.num_steps,
+            finish_reason=result.finish_reason.value,
+        )

@@ -9,7 +9,7 @@ import os
 import signal
 import sys
 import urllib.request
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -219,20 +219,26 @@ async def dragoman(*arguments: str | Path, **streams: Any) -> asyncio.subprocess
 
 
 def server_process(
-    *arguments: str | Path,
+    *arguments: str | Path, variables: Mapping[str, str] | None = None
 ) -> contextlib.AbstractAsyncContextManager[ServerProcess]:
     """Run `dragoman serve` on free ports, until it serves; kill it in the end if it still runs."""
     options = ("--port", "0", "--metrics-port", "0", "--threads", "1")
-    return python_process("-m", "cli.main", "serve", *options, *arguments)
+    arguments = "-m", "cli.main", "serve", *options, *arguments
+    return python_process(*arguments, variables=variables)
 
 
 @contextlib.asynccontextmanager
-async def python_process(*arguments: str | Path) -> AsyncIterator[ServerProcess]:
-    """Run a server as Python's `arguments` say, like `server_process`."""
+async def python_process(
+    *arguments: str | Path, variables: Mapping[str, str] | None = None
+) -> AsyncIterator[ServerProcess]:
+    """Run a server as Python's `arguments` say, like `server_process`.
+
+    With further environment `variables`.
+    """
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         *map(str, arguments),
-        env=command_environment(),
+        env={**command_environment(), **(variables or {})},
         stderr=asyncio.subprocess.PIPE,
     )
     made = ServerProcess(process, [])

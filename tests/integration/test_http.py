@@ -14,6 +14,7 @@ from google.protobuf import json_format
 from dragoman.client import AsyncClient
 from dragoman.v1 import translation_pb2 as pb
 from model.tokenizer import Tokenizer
+from service.api.call_context import Context
 from service.api.call_tracker import CallTracker
 from service.api.http.allowed_hosts import AllowedHosts
 from service.api.http.answers import HttpError
@@ -21,7 +22,7 @@ from service.api.http.http_server import HttpServer
 from service.api.http.transfers import HttpLimits
 from service.api.registry import Registry
 from service.api.request_parsing import RequestParser
-from service.api.servicer import SERVICE
+from service.api.servicer import SERVICE, TranslationServicer
 from service.errors import StartupError
 from service.observability.metrics import ServerMetrics
 from service.server import Server
@@ -274,16 +275,16 @@ async def test_a_slow_reader_is_within_the_quotas_and_the_least_rate(tokenizer: 
     await server.close()
 
 
-class _LargeAnswers:
+class _LargeAnswers(TranslationServicer):
     """A servicer whose translations have `size` bytes."""
 
     def __init__(self, size: int) -> None:
+        super().__init__(ServerMetrics())
         self.size = size
 
-    def __getattr__(self, name: str) -> Any:
-        return self._translate
-
-    async def _translate(self, request: pb.TranslateRequest, context: object) -> Any:
+    async def Translate(
+        self, request: pb.TranslateRequest, context: Context
+    ) -> pb.TranslateResponse:
         return pb.TranslateResponse(model="x" * self.size)
 
 

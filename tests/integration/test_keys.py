@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -232,3 +234,107 @@ async def test_a_file_that_is_missing_stops_the_start(
     with pytest.raises(StartupError, match="--keys"):
         async with running_fake(runner, tokenizer, keys=str(tmp_path / "none")):
             pass
+
+
+async def test_quotas_hold_over_a_restart(
+    tokenizer: Tokenizer, file: KeyFile, tmp_path: Path
+) -> None:
+    key = by_bearer(file.add("me", characters_per_month=3 * len(TEXT)))
+    usage = str(tmp_path / "usage.db")
+    for _ in range(3):
+        async with serving(fake_runner(tokenizer), tokenizer, file, usage=usage) as (_, stub):
+            assert await stub.Translate(request(), metadata=key)
+    async with serving(fake_runner(tokenizer), tokenizer, file, usage=usage) as (_, stub):
+        code, message, _ = await failure(stub.Translate(request("x"), metadata=key))
+        assert code is grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert message.endswith(": 0")
+
+
+async def test_concurrent_calls_take_exactly_the_quota(
+    runner: FakeRunner, tokenizer: Tokenizer, file: KeyFile
+) -> None:
+    key = by_bearer(file.add("me", characters_per_month=10 * len(TEXT)))
+    async with serving(runner, tokenizer, file) as (server, stub):
+        calls = [stub.Translate(request(), metadata=key) for _ in range(30)]
+        answers = await asyncio.gather(*calls, return_exceptions=True)
+        assert sum(isinstance(answer, pb.TranslateResponse) for answer in answers) == 10
+        assert server.metric("dragoman_key_characters_total", key="me") == 10 * len(TEXT)
+
+
+async def test_each_call_with_texts_is_counted(
+    runner: FakeRunner, tokenizer: Tokenizer, file: KeyFile
+) -> None:
+    key = by_bearer(file.add("me"))
+    async with serving(runner, tokenizer, file) as (server, stub):
+
+        def used() -> float:
+            return server.metric("dragoman_key_characters_total", key="me")
+
+        stream = stub.StreamTranslate(pb.StreamTranslateRequest(content=TEXT), metadata=key)
+        assert [response async for response in stream]
+        assert used() == len(TEXT)
+        await stub.DetectLanguage(pb.DetectLanguageRequest(contents=[TEXT]), metadata=key)
+        assert used() == 2 * len(TEXT)
+        # The scripted model scores nothing, and a call that fails costs nothing.
+        pairs = pb.ScoreRequest(pairs=[pb.ScorePair(source_text=TEXT, translated_text=TEXT)])
+        code, _, _ = await failure(stub.Score(pairs, metadata=key))
+        assert code is grpc.StatusCode.FAILED_PRECONDITION
+        assert used() == 2 * len(TEXT)
+        await stub.ListModels(pb.ListModelsRequest(), metadata=key)
+        assert used() == 2 * len(TEXT)
+
+
+async def test_wrong_keys_are_one_line_a_second_in_the_log_and_no_series(
+    runner: FakeRunner, tokenizer: Tokenizer, file: KeyFile, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "dragoman.access")
+    async with serving(runner, tokenizer, file) as (server, stub):
+        series = len((await server.scrape()).splitlines())
+        started = time.monotonic()
+        for number in range(0, 2000, 100):
+            calls = [
+                stub.Translate(request(), metadata=by_bearer(f"wrong-{number + each}"))
+                for each in range(100)
+            ]
+            answers = await asyncio.gather(*calls, return_exceptions=True)
+            assert all(isinstance(each, grpc.aio.AioRpcError) for each in answers)
+        seconds = time.monotonic() - started
+        lines = [line for line in caplog.records if line.name == "dragoman.access"]
+        assert len(lines) <= seconds + 2
+        assert {line.getMessage() for line in lines} == {"unauthenticated calls"}
+        assert "wrong" not in caplog.text
+        refused = {"method": "Translate", "code": "UNAUTHENTICATED"}
+        assert server.metric("dragoman_requests_total", **refused) == 2000
+        assert len((await server.scrape()).splitlines()) < series + 60
+
+
+async def test_the_key_is_the_client_and_never_in_the_log(
+    runner: FakeRunner, tokenizer: Tokenizer, file: KeyFile, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("DEBUG")
+    one, other = file.add("one", tenant="acme"), file.add("other")
+    async with serving(runner, tokenizer, file) as (server, stub):
+        for key in (one, other):
+            metadata = (*by_bearer(key), ("x-client-id", "somebody"))
+            await stub.Translate(request(), metadata=metadata)
+        await post(server, f"/v1/translate?key={one}", {"contents": [TEXT]})
+        lines = [vars(line) for line in caplog.records if line.name == "dragoman.access"]
+        assert [line["client"] for line in lines] == ["tenant:acme", "key:other", "tenant:acme"]
+        assert [line["key"] for line in lines] == ["one", "other", "one"]
+        assert "drg_" not in caplog.text
+        assert not any("drg_" in str(line) for line in lines)
+        assert "drg_" not in await server.scrape()
+
+
+async def test_headers_of_megabytes_are_refused(
+    runner: FakeRunner, tokenizer: Tokenizer, file: KeyFile
+) -> None:
+    key = file.add("me")
+    async with serving(runner, tokenizer, file) as (server, stub):
+        with pytest.raises(grpc.aio.AioRpcError):
+            await stub.Translate(request(), metadata=by_bearer("x" * 2**20))
+        answer = await post(server, "/v1/translate", {"contents": [TEXT]}, x_api_key="x" * 30_000)
+        assert answer.status == 401
+        over = await post(server, f"/v1/translate?key={'x' * 30_000}", {"contents": [TEXT]})
+        assert over.status == 401
+        assert await stub.Translate(request(), metadata=by_bearer(key))

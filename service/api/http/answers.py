@@ -68,6 +68,11 @@ def bad_request(http_status: int, field: str, description: str, headers: Headers
     return error
 
 
+def http_status_of(code: grpc.StatusCode) -> int:
+    """The HTTP status of a call that ended with a code of gRPC."""
+    return _CODES.get(code, 500)
+
+
 def event(message: Message, name: str = "") -> bytes:
     """A server-sent event: https://html.spec.whatwg.org/multipage/server-sent-events.html."""
     head = f"event: {name}\n" if name else ""
@@ -83,7 +88,7 @@ async def send_call_error(send: Send, running: RunningCall, http_status: int | N
     if running.code is grpc.StatusCode.UNAUTHENTICATED:
         headers.append(("www-authenticate", "Bearer"))
     body = to_json(running.status).encode()
-    await send_body(send, body, http_status or _CODES.get(running.code, 500), headers)
+    await send_body(send, body, http_status or http_status_of(running.code), headers)
 
 
 async def send_answer(send: Send, body: bytes, request_id: str) -> None:

@@ -21,10 +21,13 @@ from service.api.http import answers
 from service.api.http.allowed_hosts import AllowedHosts
 from service.api.http.answers import HttpError, bad_request
 from service.api.http.calls import CallEndpoint
+from service.api.http.fronts.endpoint import FrontServer
+from service.api.http.fronts.routes import front_routes
 from service.api.http.message_json import to_json
 from service.api.http.page_files import page_routes
 from service.api.http.request_json import JsonRequestParser
 from service.api.http.transfers import HttpLimits, Transfers
+from service.api.servicer import TranslationServicer
 from service.observability.metrics import ServerMetrics
 
 _MAX_HEADERS = 64
@@ -55,7 +58,7 @@ class HttpApp:
 
     def __init__(
         self,
-        servicer: object,
+        servicer: TranslationServicer,
         tracker: CallTracker,
         why_not_ready: Callable[[], str],
         limits: HttpLimits,
@@ -65,8 +68,14 @@ class HttpApp:
         self._hosts = hosts
         self._metrics: ServerMetrics = tracker.metrics
         self._transfers = Transfers(limits, _BODY_FACTOR * tracker.max_message_bytes)
-        routes = [*_call_routes(servicer, tracker, self._transfers), *page_routes()]
-        routes.append(Route(_READY, _probe(why_not_ready)))
+        parser = JsonRequestParser(tracker.parser)
+        fronts = FrontServer(servicer, tracker, self._transfers, parser)
+        routes = [
+            *_call_routes(servicer, tracker, self._transfers, parser),
+            *front_routes(fronts, why_not_ready),
+            *page_routes(),
+            Route(_READY, _probe(why_not_ready)),
+        ]
         self._app: ASGIApp = Starlette(
             routes=routes, exception_handlers={HTTPException: _answer_http_exception}
         )
@@ -118,11 +127,13 @@ def _check_head(scope: Scope) -> None:
 
 
 def _call_routes(
-    servicer: object, tracker: CallTracker, transfers: Transfers
+    servicer: TranslationServicer,
+    tracker: CallTracker,
+    transfers: Transfers,
+    parser: JsonRequestParser,
 ) -> Iterator[BaseRoute]:
     """A route for each method, as its annotation in the contract says (google/api/http.proto)."""
     service: ServiceDescriptor = descriptor_pool.Default().FindServiceByName(tracker.parser.service)
-    parser = JsonRequestParser(tracker.parser)
     for method in service.methods:
         verb, path, has_body = _rule(method)
         endpoint = CallEndpoint(

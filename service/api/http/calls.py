@@ -72,11 +72,11 @@ class CallEndpoint:
             await answers.send_http_error(send, error)
             return
         running = RunningCall(self._tracker, self._method, context)
-        client = _Client(scope, receive, host_of(context.peer()))
+        client = HttpClient(scope, receive, host_of(context.peer()))
         stream = _EventStream(send, running.request_id)
         is_begun = False
         with running:
-            async with _deadline(context):
+            async with within_deadline(context):
                 await running.authenticate()
                 request = await self._request(running, scope, client)
                 async with client.watched():
@@ -122,7 +122,7 @@ class CallEndpoint:
         if int(headers.get("content-length", 0)) > max_bytes:
             raise bad_request(413, "body", f"more than {max_bytes:,} bytes, the limit")
 
-    async def _request(self, running: RunningCall, scope: Scope, client: _Client) -> Message:
+    async def _request(self, running: RunningCall, scope: Scope, client: HttpClient) -> Message:
         """The request, once the call is within the quotas."""
         if not self._has_body:
             running.take_quotas(0)
@@ -132,7 +132,7 @@ class CallEndpoint:
             return self._parser.parse(self._method, data)
 
 
-class _Client:
+class HttpClient:
     """The other side of one request.
 
     Args:
@@ -280,7 +280,7 @@ def _unknown_parameter(query: str) -> str:
 
 
 @contextlib.asynccontextmanager
-async def _deadline(context: HttpContext) -> AsyncIterator[None]:
+async def within_deadline(context: HttpContext) -> AsyncIterator[None]:
     """Cancel the block when the deadline passes. Raises DeadlineExceededError."""
     try:
         async with asyncio.timeout(max(0.0, context.time_remaining())) as timeout:

@@ -22,6 +22,7 @@ from service.api.call_tracker import CallTracker
 from service.api.http.allowed_hosts import AllowedHosts
 from service.api.http.app import HttpApp
 from service.api.http.transfers import HttpLimits
+from service.api.servicer import TranslationServicer
 from service.engine.quota import Quota
 from service.errors import StartupError
 
@@ -82,7 +83,7 @@ class HttpServer:
     @classmethod
     def over(
         cls,
-        servicer: object,
+        servicer: TranslationServicer,
         tracker: CallTracker,
         why_not_ready: Callable[[], str],
         host: str,

@@ -36,12 +36,15 @@ class JsonRequestParser:
 
     Args:
         parser: of its messages, with the limits of repeated fields.
+
+    Attributes:
+        max_values: in one request.
     """
 
     def __init__(self, parser: RequestParser) -> None:
         self._parser = parser
         entries = sum(parser.max_entries.values())
-        self._max_values = _MAX_OTHER_VALUES + _MAX_VALUES_AN_ENTRY * entries
+        self.max_values = _MAX_OTHER_VALUES + _MAX_VALUES_AN_ENTRY * entries
 
     def parse(self, method: str, data: bytes) -> Message:
         """The request of `method` that `data` holds, as JSON in UTF-8; empty is `{}`.
@@ -51,9 +54,7 @@ class JsonRequestParser:
             InvalidArgumentError: a field is unknown, given twice or of a wrong type, or has too
                 many entries; names the field.
         """
-        fields = self._loaded(data) if data.strip() else {}
-        if _SURROGATE.search(data):
-            _check_unicode(fields, "")
+        fields = self.load(data)
         message = self._parser.new(method)
         if not isinstance(fields, dict):
             raise UndecodableError("body", f"must be a JSON object, not {_kind(fields)}")
@@ -63,6 +64,18 @@ class JsonRequestParser:
         except (json_format.ParseError, *_OTHER_ERRORS) as exc:
             raise _bad_field(str(exc)) from exc
         return message
+
+    def load(self, data: bytes) -> Any:
+        """What `data` holds, as JSON in UTF-8; nothing is `{}`.
+
+        Raises:
+            UndecodableError: `data` is not JSON.
+            InvalidArgumentError: it has too many values, or strings that are not Unicode.
+        """
+        fields = self._loaded(data) if data.strip() else {}
+        if _SURROGATE.search(data):
+            _check_unicode(fields, "")
+        return fields
 
     def _loaded(self, data: bytes) -> Any:
         self._check_size(data)
@@ -80,7 +93,7 @@ class JsonRequestParser:
         Texts have commas and brackets too, so a large number of them only makes it worth a look.
         """
         if data.count(b",") + data.count(b"[") + data.count(b"{") <= min(
-            _MAX_DEPTH, self._max_values
+            _MAX_DEPTH, self.max_values
         ):
             return
         num_values = depth = 0
@@ -91,8 +104,8 @@ class JsonRequestParser:
             if depth > _MAX_DEPTH:
                 raise InvalidArgumentError("body", f"nested deeper than {_MAX_DEPTH} levels")
             # The second is for what is not JSON, which has at most two strings for each of these.
-            if num_values > self._max_values or num_tokens > 4 * self._max_values:
-                raise InvalidArgumentError("body", f"more than {self._max_values:,} values")
+            if num_values > self.max_values or num_tokens > 4 * self.max_values:
+                raise InvalidArgumentError("body", f"more than {self.max_values:,} values")
 
     def _check_fields(self, fields: dict[str, Any], kind: Any, prefix: str) -> None:
         """Refuse unknown fields and long lists, by name."""

@@ -8,15 +8,20 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Iterator
+import functools
+from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
+from typing import TypeVar
 
 from google.protobuf.message import Message
 
 from service.api.http.message_json import to_json
 from service.engine.quota import Quota
 from service.errors import RequestCancelledError, ResourceExhaustedError
+
+T = TypeVar("T")
 
 # The limits of unfinished bodies and of answers, in the largest bodies; the latter at least:
 _MAX_LARGEST_BODIES = 4
@@ -72,22 +77,30 @@ class Transfers:
         # skipped, and the quota bounds what waits.
         self._writer = ThreadPoolExecutor(1, "json")
 
+    def encoded(self, message: Message, host: str) -> AbstractAsyncContextManager[bytes]:
+        """A message as JSON in UTF-8, in the quota until the block ends; raises as `written`."""
+        return self.written(functools.partial(_encoded, message), message.ByteSize(), host)
+
     @contextlib.asynccontextmanager
-    async def encoded(self, message: Message, host: str) -> AsyncIterator[bytes]:
-        """A message as JSON in UTF-8, in the quota until the block ends.
+    async def written(
+        self, write: Callable[[], bytes], size: int, host: str
+    ) -> AsyncIterator[bytes]:
+        """What `write` makes of about `size` bytes, in the quota until the block ends.
 
         Raises:
             ResourceExhaustedError: too many bytes are on their way to clients.
         """
-        size = message.ByteSize()
         if size <= _LARGE_BYTES:
-            yield _encoded(message)
+            yield write()
             return
         with self._leaving(_JSON_FACTOR * size, host):
-            loop = asyncio.get_running_loop()
-            body = await loop.run_in_executor(self._writer, _encoded, message)
-            del message
+            body = await self.in_thread(write)
+            del write  # holds the message
             yield body
+
+    async def in_thread(self, work: Callable[[], T]) -> T:
+        """Do what takes long for a large body or answer, after what came before."""
+        return await asyncio.get_running_loop().run_in_executor(self._writer, work)
 
     @contextlib.asynccontextmanager
     async def least_rate(self, num_bytes: int) -> AsyncIterator[None]:

@@ -106,6 +106,7 @@ def test_metadata_says_what_the_project_file_says(wheel: zipfile.Path) -> None:
         "tokenizers",
         "train",
         "import",
+        "otel",
         "dev",
         "manifests",
     }

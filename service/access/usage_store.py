@@ -1,0 +1,159 @@
+"""The database of usage: what keys have used, so that a restart does not give it back.
+
+SQLite with a write-ahead log, written in a thread, in batches: a crash loses what was counted
+since the last one, about `SAVE_SECONDS`. Each commit is on the disk before the next.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import sqlite3
+import time
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import astuple
+from pathlib import Path
+from typing import TypeVar
+
+from service.access.usage import Record, UsageLedger, start_of_month
+from service.errors import StartupError
+from service.observability.metrics import ServerMetrics
+
+SAVE_SECONDS = 1.0
+"""Between two commits."""
+# Of one commit: copying so many records takes the event loop a millisecond or two.
+_BATCH = 1000
+_FAILURE_LOG_SECONDS = 60.0
+_LOCK_SECONDS = 2.0
+_VERSION = 1
+_COLUMNS = "name, minute, requests, day, characters_in_day, month, characters_in_month"
+_UPSERT = f"INSERT OR REPLACE INTO usage ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?)"
+_CREATE = f"CREATE TABLE IF NOT EXISTS usage ({_COLUMNS}, PRIMARY KEY (name)) WITHOUT ROWID"
+
+T = TypeVar("T")
+
+_log = logging.getLogger("dragoman.keys")
+
+_Row = tuple[str, int, int, int, int, int, int]
+
+
+class UsageStore:
+    """Saves the records of a ledger.
+
+    Args:
+        path: of the database, which is made if it does not exist.
+        metrics: tells whether saving works.
+    """
+
+    def __init__(self, path: Path, metrics: ServerMetrics) -> None:
+        self._path = path
+        self._metrics = metrics
+        # One thread, because a connection belongs to the thread that opened it.
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="usage")
+        self._connection: sqlite3.Connection | None = None
+        self._failure_logged_at = -_FAILURE_LOG_SECONDS
+
+    async def load(self) -> list[tuple[str, Record]]:
+        """The records of an earlier run.
+
+        Raises:
+            StartupError: the file is no database, can't be written, or another server has it.
+        """
+        try:
+            return await self._run(self._open)
+        except (sqlite3.Error, OSError, ValueError) as exc:
+            raise StartupError(
+                f"--usage: {self._path}: {exc}; two servers can't share one. To count from zero, "
+                "move the file away"
+            ) from exc
+
+    async def save_changes(self, ledger: UsageLedger) -> None:
+        """Save what has changed, in several commits if it is much. What fails is tried again."""
+        while names := ledger.take_changed(_BATCH):
+            rows = [(name, *astuple(ledger.record(name))) for name in names]
+            try:
+                await self._run(self._write, rows)
+            except BaseException as exc:
+                ledger.put_back(names)
+                if not isinstance(exc, sqlite3.Error):
+                    raise
+                self._failed(exc)
+                return
+            self._metrics.usage_last_save_successful.set(1)
+
+    async def save_for_ever(self, ledger: UsageLedger) -> None:
+        """Save what has changed, again and again."""
+        while True:
+            await asyncio.sleep(SAVE_SECONDS)
+            await self.save_changes(ledger)
+
+    async def close(self) -> None:
+        """Close the database."""
+        if self._connection is not None:
+            await self._run(self._connection.close)
+        self._thread.shutdown(wait=False)
+
+    async def _run(self, work: Callable[..., T], *arguments: object) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, work, *arguments)
+
+    def _open(self) -> list[tuple[str, Record]]:
+        # 0600 from the beginning: SQLite gives its other files the same mode.
+        os.close(os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+        connection = sqlite3.connect(self._path, timeout=_LOCK_SECONDS, isolation_level=None)
+        try:
+            # Exclusive: the counts of two servers would overwrite each other.
+            connection.execute("PRAGMA locking_mode = EXCLUSIVE")
+            connection.execute("PRAGMA journal_mode = WAL")
+            connection.execute("PRAGMA synchronous = FULL")
+            connection.execute("BEGIN EXCLUSIVE")  # takes the lock, and finds out if it can write
+            _prepare(connection)
+            rows = connection.execute(f"SELECT {_COLUMNS} FROM usage").fetchall()
+            records = [_record(row) for row in rows]
+            connection.execute("COMMIT")
+        except BaseException:
+            connection.close()
+            raise
+        self._connection = connection
+        return records
+
+    def _write(self, rows: Iterable[_Row]) -> None:
+        assert self._connection is not None
+        try:
+            self._connection.execute("BEGIN IMMEDIATE")
+            self._connection.executemany(_UPSERT, rows)
+            self._connection.execute("COMMIT")
+        except sqlite3.Error:
+            with contextlib.suppress(sqlite3.Error):
+                self._connection.execute("ROLLBACK")
+            raise
+
+    def _failed(self, error: Exception) -> None:
+        self._metrics.usage_last_save_successful.set(0)
+        now = time.monotonic()
+        if now - self._failure_logged_at >= _FAILURE_LOG_SECONDS:
+            self._failure_logged_at = now
+            _log.error(
+                "usage of keys not saved: it is counted in memory, and saving is tried again",
+                extra={"path": str(self._path), "error": str(error)},
+            )
+
+
+def _prepare(connection: sqlite3.Connection) -> None:
+    """Create the table, and drop the records of months that are over. Raises ValueError."""
+    [(version,)] = connection.execute("PRAGMA user_version").fetchall()
+    if version not in (0, _VERSION):
+        raise ValueError(f"has version {version}, not {_VERSION}")
+    connection.execute(_CREATE)
+    connection.execute(f"PRAGMA user_version = {_VERSION}")
+    connection.execute("DELETE FROM usage WHERE month < ?", (start_of_month(time.time()),))
+
+
+def _record(row: Sequence[object]) -> tuple[str, Record]:
+    """A record of the database. Raises ValueError: another program has written it."""
+    name, *numbers = row
+    if not isinstance(name, str) or not all(type(each) is int and each >= 0 for each in numbers):
+        raise ValueError(f"has a wrong record of {name!r:.100}")
+    return name, Record(*numbers)  # type: ignore[arg-type]

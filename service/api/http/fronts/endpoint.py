@@ -1,0 +1,249 @@
+"""Runs a request of another service's API as a call of the contract."""
+
+from __future__ import annotations
+
+import functools
+import json
+import math
+import re
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import grpc
+from starlette.types import Receive, Scope, Send
+
+from dragoman.conversions import REQUEST_ID
+from service.api.authentication import credential_of
+from service.api.call_context import current_call, host_of
+from service.api.call_tracker import CallTracker, RunningCall
+from service.api.http import answers
+from service.api.http.answers import HttpError
+from service.api.http.calls import HttpClient, within_deadline
+from service.api.http.fronts.fields import Fields, parse_form
+from service.api.http.fronts.front_call import FrontCall
+from service.api.http.http_context import HttpContext
+from service.api.http.request_json import JsonRequestParser
+from service.api.http.transfers import Transfers
+from service.api.servicer import TranslationServicer
+from service.errors import InvalidArgumentError, QuotaKind
+
+_FORM = "application/x-www-form-urlencoded"
+# Larger forms are read in a thread: unescaping a megabyte takes a tenth of a second.
+_LARGE_FORM_BYTES = 16 * 1024
+
+# Of an error's message, the name of the field at its beginning, if it has one.
+_FIELD = re.compile(r"\A\w+(?=[\[:])")
+
+Handler = Callable[[Fields, FrontCall], Awaitable[Any]]
+"""From the parameters of a request to its answer, a value to write as JSON. May raise
+DragomanError."""
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Why a request failed.
+
+    Attributes:
+        http_status: that the HTTP API of the contract would answer with.
+        code: of gRPC.
+        message: for the client.
+        is_quota_used_up: whether the key has no characters left.
+    """
+
+    http_status: int
+    code: grpc.StatusCode
+    message: str
+    is_quota_used_up: bool = False
+
+
+@dataclass(frozen=True)
+class Operation:
+    """What a path of a front does.
+
+    Attributes:
+        method: the call of the contract that it is counted as.
+        handler: answers it.
+        needs_key: whether it takes a key, on a server that has keys.
+        http_status: of an answer.
+    """
+
+    method: str
+    handler: Handler
+    needs_key: bool = True
+    http_status: int = 200
+
+
+class Front(Protocol):
+    """An API of another service.
+
+    Attributes:
+        name: for the log.
+        field_names: its names for fields of the contract, for messages.
+    """
+
+    name: str
+    field_names: Mapping[str, str]
+
+    def operations(self) -> Mapping[tuple[str, str], Operation]:
+        """Its operations, by HTTP method and path."""
+        ...
+
+    def credential(self, fields: Fields) -> str:
+        """The key among the parameters; "" leaves it to the headers."""
+        ...
+
+    def error(self, failure: Failure) -> tuple[int, Any]:
+        """The HTTP status and the body of an error."""
+        ...
+
+
+@dataclass(frozen=True)
+class FrontServer:
+    """What all fronts run on.
+
+    Attributes:
+        servicer: answers the contract's calls.
+        tracker: of all calls.
+        transfers: of all connections.
+        parser: of JSON, with the limits of requests.
+    """
+
+    servicer: TranslationServicer
+    tracker: CallTracker
+    transfers: Transfers
+    parser: JsonRequestParser
+
+
+class FrontEndpoint:
+    """An ASGI application that answers one path of a front.
+
+    Args:
+        front: whose path it is.
+        operation: what it does.
+        server: what it runs on.
+    """
+
+    def __init__(self, front: Front, operation: Operation, server: FrontServer) -> None:
+        self._front = front
+        self._operation = operation
+        self._server = server
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        try:
+            context = HttpContext(scope)
+        except HttpError as error:
+            code = grpc.StatusCode.INVALID_ARGUMENT
+            await self._send_error(send, Failure(error.http_status, code, str(error)), [])
+            return
+        operation, transfers = self._operation, self._server.transfers
+        running = RunningCall(self._server.tracker, operation.method, context)
+        client = HttpClient(scope, receive, host_of(context.peer()))
+        is_begun = False
+        with running:
+            current_call().facts["front"] = self._front.name
+            async with within_deadline(context):
+                fields = await self._fields(running, scope, context, client)
+                call = FrontCall(self._server.servicer, context, scope.get("path_params", {}))
+                async with client.watched():
+                    answer = await operation.handler(fields, call)
+                    write = functools.partial(_written, answer)
+                    async with transfers.written(write, _size(answer), client.host) as body:
+                        is_begun = True
+                        async with transfers.least_rate(len(body)):
+                            headers = [(REQUEST_ID, running.request_id)]
+                            await answers.send_body(send, body, operation.http_status, headers)
+        if running.status is not None and is_begun:
+            await client.abort()
+        elif running.status is not None:
+            await self._send_failure(send, running, client)
+
+    async def _fields(
+        self, running: RunningCall, scope: Scope, context: HttpContext, client: HttpClient
+    ) -> Fields:
+        """The parameters, of a request that is within the quotas.
+
+        Raises:
+            DragomanError: it is not, or they can't be read.
+        """
+        headers, transfers = context.headers, self._server.transfers
+        limit = transfers.max_body_bytes
+        if headers.get("content-encoding", "identity") != "identity":
+            client.http_status = 415
+            raise InvalidArgumentError("content-encoding", "not supported")
+        if int(headers.get("content-length", 0)) > limit:
+            client.http_status = 413
+            raise InvalidArgumentError("body", f"more than {limit:,} bytes, the limit")
+        query = await self._form(scope["query_string"])
+        has_key = bool(credential_of(context.invocation_metadata()))
+        must_have_key = self._operation.needs_key
+        if must_have_key and has_key:
+            await running.authenticate()
+        async with client.body(transfers) as data:
+            kind = headers.get("content-type", "").partition(";")[0].strip().lower()
+            fields = (await self._parsed(data, kind, client)).over(query)
+            if must_have_key and not has_key:
+                await running.authenticate(self._front.credential(fields))
+            running.take_quotas(len(data))
+            return fields
+
+    async def _parsed(self, data: bytes, kind: str, client: HttpClient) -> Fields:
+        """The parameters in a body of a content type. Raises InvalidArgumentError."""
+        if kind == _FORM:
+            return await self._form(data)
+        if not data.strip():
+            return Fields({})
+        if kind != answers.JSON:
+            client.http_status = 415
+            raise InvalidArgumentError("content-type", f"must be {answers.JSON} or {_FORM}")
+        values = self._server.parser.load(data)
+        if not isinstance(values, dict):
+            raise InvalidArgumentError("body", "must be a JSON object")
+        return Fields(values)
+
+    async def _form(self, data: bytes) -> Fields:
+        parse = functools.partial(parse_form, data, self._server.parser.max_values)
+        if len(data) <= _LARGE_FORM_BYTES:
+            return parse()
+        return await self._server.transfers.in_thread(parse)
+
+    async def _send_failure(self, send: Send, running: RunningCall, client: HttpClient) -> None:
+        assert running.status is not None
+        http_status = client.http_status or answers.http_status_of(running.code)
+        message = _FIELD.sub(self._renamed, running.status.message)
+        is_used_up = running.exhausted_quota is QuotaKind.CHARACTERS
+        failure = Failure(http_status, running.code, message, is_used_up)
+        headers = [(REQUEST_ID, running.request_id)]
+        if running.retry_after_seconds is not None:
+            headers.append(("retry-after", str(max(1, math.ceil(running.retry_after_seconds)))))
+        await self._send_error(send, failure, headers)
+
+    def _renamed(self, field: re.Match[str]) -> str:
+        return self._front.field_names.get(field[0], field[0])
+
+    async def _send_error(
+        self, send: Send, failure: Failure, headers: list[tuple[str, str]]
+    ) -> None:
+        http_status, body = self._front.error(failure)
+        await answers.send_body(send, _written(body), http_status, headers)
+
+
+def _written(value: Any) -> bytes:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def _size(value: Any) -> int:
+    """About the bytes of a value as JSON."""
+    return sum(4 * len(text) + 8 for text in _strings(value))
+
+
+def _strings(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for each in value.values():
+            yield from _strings(each)
+    elif isinstance(value, list):
+        for each in value:
+            yield from _strings(each)

@@ -1,0 +1,143 @@
+"""The parameters of a request, from JSON, a form, or the URL."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+from urllib.parse import parse_qsl
+
+from service.errors import InvalidArgumentError
+
+_TRUE = ("1", "true")
+_FALSE = ("0", "false")
+
+
+class _FormValues(list[str]):
+    """The values of one name in a form: at least one."""
+
+
+class Fields:
+    """Parameters by name, with checks of their types.
+
+    Args:
+        values: of a JSON object.
+    """
+
+    def __init__(self, values: Mapping[str, Any]) -> None:
+        self._values = values
+
+    @classmethod
+    def of_pairs(cls, pairs: Iterable[tuple[str, str]]) -> Fields:
+        """Of a form or a URL, where a name may end in [] and occur several times."""
+        values: dict[str, _FormValues] = {}
+        for name, value in pairs:
+            values.setdefault(name.removesuffix("[]"), _FormValues()).append(value)
+        return cls(values)
+
+    def __contains__(self, name: str) -> bool:
+        """Whether there is a value."""
+        return self._values.get(name) not in (None, [])
+
+    def over(self, other: Fields) -> Fields:
+        """These parameters, and those of `other` that are not among them."""
+        return Fields({**other._values, **self._values})
+
+    def is_list(self, name: str) -> bool:
+        """Whether a value was given as a list; in a form, several times."""
+        value = self._values.get(name)
+        is_single = isinstance(value, _FormValues) and len(value) == 1
+        return isinstance(value, list) and not is_single
+
+    def text(self, name: str, default: str = "") -> str:
+        """A string. Raises InvalidArgumentError for another value, as all methods do."""
+        value = self._single(name)
+        if value is None:
+            return default
+        if not isinstance(value, str):
+            raise InvalidArgumentError(name, "must be a string")
+        return value
+
+    def needed(self, name: str) -> str:
+        """A string that must not be missing or empty."""
+        if not (value := self.text(name)):
+            raise InvalidArgumentError(name, "is missing")
+        return value
+
+    def texts(self, name: str) -> list[str]:
+        """A list of strings, or one string; none if there is no value."""
+        value = self._values.get(name)
+        values = value if isinstance(value, list) else [] if value is None else [value]
+        for index, each in enumerate(values):
+            if not isinstance(each, str):
+                raise InvalidArgumentError(f"{name}[{index}]", "must be a string")
+        return values
+
+    def needed_texts(self, name: str) -> list[str]:
+        """A list of strings, which must not be missing or empty, or one string."""
+        if not (texts := self.texts(name)):
+            raise InvalidArgumentError(name, "is missing")
+        return texts
+
+    def text_or_flag(self, name: str, default: str) -> str:
+        """A string; of a truth value or a number, what it is in a form."""
+        value = self._single(name)
+        if isinstance(value, bool | int):
+            return str(int(value))
+        return self.text(name) or default
+
+    def flag(self, name: str, default: bool = False) -> bool:
+        """A truth value, which can be written as 0, 1, true or false."""
+        value = self._single(name)
+        if value is None:
+            return default
+        written = str(value).lower()
+        if written not in (*_TRUE, *_FALSE):
+            raise InvalidArgumentError(name, "must be true or false")
+        return written in _TRUE
+
+    def number(self, name: str, default: int, least: int, most: int) -> int:
+        """A whole number."""
+        value = self._single(name)
+        if value is None:
+            return default
+        problem = InvalidArgumentError(name, f"must be a whole number from {least} to {most}")
+        if isinstance(value, bool) or not isinstance(value, int | str):
+            raise problem
+        try:
+            found = int(value) if len(str(value)) < 20 else most + 1
+        except ValueError:
+            raise problem from None
+        if not least <= found <= most:
+            raise problem
+        return found
+
+    def choice(self, name: str, choices: Iterable[str], default: str = "") -> str:
+        """One of some strings."""
+        value = self.text(name, default) or default
+        if value not in (known := list(choices)):
+            raise InvalidArgumentError(name, f"must be one of {', '.join(known)}")
+        return value
+
+    def _single(self, name: str) -> Any:
+        """One value; of several in a form, the first."""
+        value = self._values.get(name)
+        return value[0] if isinstance(value, _FormValues) else value
+
+
+def parse_form(data: bytes, max_fields: int) -> Fields:
+    """The parameters of a URL or of a body like one.
+
+    Takes some seconds for ten megabytes of escapes: to be called in a thread.
+
+    Raises:
+        InvalidArgumentError: it is not in UTF-8, or has more than `max_fields`.
+    """
+    try:
+        pairs = parse_qsl(
+            data.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=max_fields
+        )
+    except UnicodeDecodeError as exc:
+        raise InvalidArgumentError("body", f"not UTF-8 in a form's escapes: {exc.reason}") from exc
+    except ValueError as exc:
+        raise InvalidArgumentError("body", f"more than {max_fields:,} values") from exc
+    return Fields.of_pairs(pairs)

@@ -1,0 +1,85 @@
+"""A request of a front while it runs: the contract's calls, as its handler makes them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import grpc
+from google.rpc import error_details_pb2, status_pb2
+
+from dragoman.v1 import translation_pb2 as pb
+from service import errors
+from service.api.call_context import Context
+from service.api.servicer import TranslationServicer
+
+_ERRORS: dict[int, type[errors.DragomanError]] = {
+    grpc.StatusCode.NOT_FOUND.value[0]: errors.NotFoundError,
+    grpc.StatusCode.FAILED_PRECONDITION.value[0]: errors.FailedPreconditionError,
+    grpc.StatusCode.DEADLINE_EXCEEDED.value[0]: errors.DeadlineExceededError,
+    grpc.StatusCode.CANCELLED.value[0]: errors.RequestCancelledError,
+    grpc.StatusCode.UNAVAILABLE.value[0]: errors.UnavailableError,
+}
+
+
+@dataclass(frozen=True)
+class FrontCall:
+    """What a handler works with.
+
+    Attributes:
+        servicer: answers the contract's calls.
+        context: of the request.
+        path: the parameters in the path.
+    """
+
+    servicer: TranslationServicer
+    context: Context
+    path: Mapping[str, str]
+
+    @property
+    def max_characters(self) -> int:
+        """The limit of a text."""
+        return self.servicer.limits.max_characters
+
+    async def translate(self, request: pb.TranslateRequest) -> pb.TranslateResponse:
+        """Translate texts, all of them: other APIs have no errors of single texts.
+
+        Raises:
+            DragomanError: the call failed, or a text.
+        """
+        response = await self.servicer.Translate(request, self.context)
+        for translation in response.translations:
+            if translation.status.code:
+                raise error_of(translation.status)
+        return response
+
+    async def detect(self, texts: Sequence[str]) -> list[pb.LanguageDetection]:
+        """The languages that each text may be in. Raises DragomanError."""
+        request = pb.DetectLanguageRequest(contents=texts)
+        response = await self.servicer.DetectLanguage(request, self.context)
+        return list(response.detections)
+
+    def targets(self) -> Mapping[str, Sequence[str]]:
+        """The languages that texts can be translated into, by the language that they are in."""
+        return self.servicer.reachable_targets()
+
+
+def set_mime_type(request: pb.TranslateRequest, mime_type: str) -> None:
+    """Set the format of a request's texts, such as text/html. Raises InvalidArgumentError."""
+    if "mime_type" not in request.DESCRIPTOR.fields_by_name:
+        raise errors.InvalidArgumentError("mime_type", f"{mime_type} is not supported")
+    setattr(request, "mime_type", mime_type)  # noqa: B010
+
+
+def error_of(status: status_pb2.Status) -> errors.DragomanError:
+    """The error that a text's status was made of."""
+    bad, retry = error_details_pb2.BadRequest(), error_details_pb2.RetryInfo()
+    for detail in status.details:
+        if detail.Unpack(bad) and bad.field_violations:
+            violation = bad.field_violations[0]
+            return errors.InvalidArgumentError(violation.field, violation.description)
+        if detail.Unpack(retry):
+            return errors.ResourceExhaustedError(
+                status.message, retry.retry_delay.ToNanoseconds() / 1e9
+            )
+    return _ERRORS.get(status.code, errors.InternalError)(status.message)

@@ -1,0 +1,153 @@
+"""LibreTranslate's API, at its paths (https://docs.libretranslate.com/).
+
+A text is a string or a list of strings, and the answer is likewise. Errors are `{"error": ...}`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import grpc
+
+from dragoman.v1 import translation_pb2 as pb
+from service.api.http.fronts.endpoint import Failure, Operation
+from service.api.http.fronts.fields import Fields
+from service.api.http.fronts.front_call import FrontCall, set_mime_type
+from service.api.language_names import language_name
+from service.text.detection import UNDETERMINED
+
+_AUTO = "auto"
+_MAX_ALTERNATIVES = 31
+# Its own servers answer with these.
+_STATUSES = {
+    grpc.StatusCode.NOT_FOUND: 400,
+    grpc.StatusCode.UNAUTHENTICATED: 403,
+    grpc.StatusCode.CANCELLED: 500,
+}
+_FIELD_NAMES = {
+    "contents": "q",
+    "source_language_code": "source",
+    "target_language_code": "target",
+}
+
+
+class LibreTranslate:
+    """The front.
+
+    Args:
+        needs_keys: whether the server takes keys only.
+    """
+
+    name = "libretranslate"
+    field_names: Mapping[str, str] = _FIELD_NAMES
+
+    def __init__(self, needs_keys: bool) -> None:
+        self._needs_keys = needs_keys
+
+    def operations(self) -> dict[tuple[str, str], Operation]:
+        """Its operations, by HTTP method and path."""
+        languages = Operation("ListLanguages", self._languages, needs_key=False)
+        settings = Operation("ListLanguages", self._settings, needs_key=False)
+        return {
+            ("POST", "/translate"): Operation("Translate", self._translate),
+            ("POST", "/detect"): Operation("DetectLanguage", self._detect),
+            ("GET", "/languages"): languages,
+            ("GET", "/frontend/settings"): settings,
+        }
+
+    def credential(self, fields: Fields) -> str:
+        """The field `api_key`."""
+        return fields.text("api_key")
+
+    def error(self, failure: Failure) -> tuple[int, Any]:
+        """`{"error": ...}`."""
+        return _STATUSES.get(failure.code, failure.http_status), {"error": failure.message}
+
+    async def _translate(self, fields: Fields, call: FrontCall) -> Any:
+        source, target = fields.needed("source"), fields.needed("target")
+        num_alternatives = fields.number("alternatives", 0, 0, _MAX_ALTERNATIVES)
+        request = pb.TranslateRequest(
+            contents=fields.needed_texts("q"),
+            source_language_code=source,
+            target_language_code=target,
+        )
+        if fields.choice("format", ("text", "html"), "text") == "html":
+            set_mime_type(request, "text/html")
+        if num_alternatives:
+            request.options.num_hypotheses = num_alternatives + 1
+            request.options.search.beam_size = num_alternatives + 1
+        translations = (await call.translate(request)).translations
+        answer: dict[str, list[Any]] = {
+            "translatedText": [each.translated_text for each in translations]
+        }
+        if source.lower() == _AUTO:
+            answer["detectedLanguage"] = [
+                _detected(each.detected_language_code, each.detection_confidence)
+                for each in translations
+            ]
+        if num_alternatives:
+            answer["alternatives"] = [alternatives(each, num_alternatives) for each in translations]
+        if fields.is_list("q"):
+            return answer
+        return {name: values[0] for name, values in answer.items()}
+
+    async def _detect(self, fields: Fields, call: FrontCall) -> Any:
+        # A list is one text, as on its own servers.
+        [detection] = await call.detect([" ".join(fields.needed_texts("q"))])
+        found = [_detected(each.language_code, each.confidence) for each in detection.languages]
+        return found or [_detected(UNDETERMINED, 0.0)]
+
+    async def _languages(self, fields: Fields, call: FrontCall) -> Any:
+        return [
+            {"code": source, "name": language_name(source), "targets": list(targets)}
+            for source, targets in call.targets().items()
+        ]
+
+    async def _settings(self, fields: Fields, call: FrontCall) -> Any:
+        targets = call.targets()
+        first = next(iter(next(iter(targets.values()))))
+        return {
+            "apiKeys": self._needs_keys,
+            "keyRequired": self._needs_keys,
+            "charLimit": call.max_characters,
+            "frontendTimeout": 500,
+            "suggestions": False,
+            "filesTranslation": False,
+            "supportedFilesFormat": [],
+            "language": {
+                "source": {"code": _AUTO, "name": "Auto Detect"},
+                "target": {"code": first, "name": language_name(first)},
+            },
+        }
+
+
+def _detected(code: str, confidence: float) -> dict[str, Any]:
+    # A whole number: clients are known that break at another one.
+    return {"language": code, "confidence": round(100 * confidence)}
+
+
+def alternatives(translation: pb.Translation, count: int) -> list[str]:
+    """Other translations of a text: the second-best of every sentence, the third-best, and so on.
+
+    Args:
+        translation: with its sentences.
+        count: at most; fewer if there are no more, or the sentences are not in the text as they
+            are.
+    """
+    made: list[str] = []
+    for rank in range(1, count + 1):
+        text: list[str] = []
+        position, is_other = 0, False
+        for sentence in translation.sentences:
+            best = sentence.hypotheses[0].text
+            start = translation.translated_text.find(best, position)
+            if start < 0:
+                return made
+            chosen = sentence.hypotheses[min(rank, len(sentence.hypotheses) - 1)].text
+            text += [translation.translated_text[position:start], chosen]
+            position, is_other = start + len(best), is_other or chosen != best
+        if not is_other:
+            break
+        made.append("".join([*text, translation.translated_text[position:]]))
+    return made

@@ -1,0 +1,55 @@
+"""A server of models that echo their texts, English to German, German to French."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+from urllib.parse import urlencode
+
+import pytest
+
+from model.tokenizer import Tokenizer
+from service.api.registry import Registry
+from service.observability.metrics import ServerMetrics
+from tests.integration.http_client import Answer, ask
+from tests.integration.servers import Running, any_ports, fake_runner, running, served
+
+FORM = "application/x-www-form-urlencoded"
+
+Serving = Callable[..., contextlib.AbstractAsyncContextManager[Running]]
+
+
+@pytest.fixture
+def serving(tokenizer: Tokenizer) -> Serving:
+    @contextlib.asynccontextmanager
+    async def serve(**settings: Any) -> AsyncIterator[Running]:
+        metrics, chosen = ServerMetrics(), any_ports(http_port=0, **settings)
+        models = [
+            served(
+                fake_runner(tokenizer, max_source_positions=256, max_target_positions=256),
+                tokenizer,
+                chosen,
+                metrics,
+                name=f"{source}-{target}",
+                source=source,
+                target=target,
+            )
+            for source, target in (("en", "de"), ("de", "fr"))
+        ]
+        async with running(chosen, metrics, Registry(models)) as made:
+            yield made
+
+    return serve
+
+
+@pytest.fixture
+async def server(serving: Serving) -> AsyncIterator[Running]:
+    async with serving() as made:
+        yield made
+
+
+async def form(server: Running, path: str, *pairs: tuple[str, str], **headers: str) -> Answer:
+    """POST a form."""
+    body = urlencode(pairs).encode()
+    return await ask(server, "POST", path, body, **{"content_type": FORM, **headers})

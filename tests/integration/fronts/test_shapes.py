@@ -1,0 +1,233 @@
+"""The APIs of other services: the shapes of requests, answers and errors, on a real port."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from service.access import keys
+from service.access.key_file import write_keys
+from tests.integration.fronts.conftest import Serving, form
+from tests.integration.http_client import Answer, ask, post
+from tests.integration.servers import Running
+
+TEXT, OTHER = "A dog is running across the green field.", "Two men are playing chess."
+GERMAN = "Ein Hund rennt über die grüne Wiese."
+LIBRE, DEEPL, GOOGLE = "/translate", "/v2/translate", "/language/translate/v2"
+
+# Of each front: a path, a good request, and what its errors look like.
+FRONTS: list[tuple[str, dict[str, Any], Callable[[Answer], str]]] = [
+    (LIBRE, {"q": TEXT, "source": "en", "target": "de"}, lambda a: a.json["error"]),
+    (DEEPL, {"text": [TEXT], "target_lang": "DE"}, lambda a: a.json["message"]),
+    (
+        GOOGLE,
+        {"q": TEXT, "target": "de", "format": "text"},
+        lambda a: a.json["error"]["errors"][0]["message"],
+    ),
+]
+
+
+async def translated(server: Running, text: str = TEXT) -> str:
+    batch = await server.client.translate([text], source="en", target="de")
+    return batch.translations[0].text
+
+
+async def test_libretranslate_mirrors_strings_and_lists(server: Running) -> None:
+    good = await translated(server)
+    one = await post(server, LIBRE, {"q": TEXT, "source": "en", "target": "de"})
+    assert one.json == {"translatedText": good}
+    several = {"q": [TEXT], "source": "auto", "target": "de", "alternatives": 2}
+    answer = (await post(server, LIBRE, several)).json
+    assert answer["translatedText"] == [good]
+    [detected] = answer["detectedLanguage"]
+    assert detected["language"] == "en"
+    assert type(detected["confidence"]) is int
+    assert 50 < detected["confidence"] <= 100
+    assert len(answer["alternatives"]) == 1
+    pairs = [("q", TEXT), ("source", "en"), ("target", "de")]
+    assert (await form(server, LIBRE, *pairs)).json == {"translatedText": good}
+    assert (await form(server, LIBRE, ("q", OTHER), *pairs)).json == {
+        "translatedText": [await translated(server, OTHER), good]
+    }
+    query = await ask(server, "POST", "/translate?q=A%20dog%20is%20running&source=en&target=de")
+    assert query.json == {"translatedText": await translated(server, "A dog is running")}
+
+
+async def test_libretranslate_lists_and_detects_languages(server: Running) -> None:
+    languages = (await ask(server, "GET", "/languages")).json
+    assert languages == [
+        {"code": "en", "name": "English", "targets": ["de", "fr"]},  # through German
+        {"code": "de", "name": "German", "targets": ["fr"]},
+    ]
+    detected = (await form(server, "/detect", ("q", GERMAN))).json
+    assert detected[0]["language"] == "de"
+    assert type(detected[0]["confidence"]) is int
+    assert (await post(server, "/detect", {"q": "1"})).json == [
+        {"confidence": 0, "language": "und"}
+    ]
+    assert (await ask(server, "GET", "/health")).json == {"status": "ok"}
+    settings = (await ask(server, "GET", "/frontend/settings")).json
+    assert settings["charLimit"] == 100_000
+    assert not settings["keyRequired"]
+
+
+async def test_deepl(server: Running) -> None:
+    good = await translated(server)
+    both = [good, await translated(server, OTHER)]
+    answer = await post(server, DEEPL, {"text": [TEXT, OTHER], "target_lang": "DE"})
+    texts = [{"detected_source_language": "EN", "text": text} for text in both]
+    assert answer.json == {"translations": texts}
+    pairs = [("text", TEXT), ("text", OTHER), ("target_lang", "DE"), ("source_lang", "EN-GB")]
+    assert (await form(server, DEEPL, *pairs)).json == {"translations": texts}
+    counted = {"text": [TEXT], "target_lang": "DE", "show_billed_characters": True}
+    [item] = (await post(server, DEEPL, counted)).json["translations"]
+    assert item["billed_characters"] == len(TEXT)
+    sources = await ask(server, "GET", "/v2/languages")
+    assert sources.json[0] == {"language": "EN", "name": "English"}
+    # Its library for Python sends a body with a GET.
+    targets = await ask(server, "GET", "/v2/languages", {"type": "target"})
+    assert [item["language"] for item in targets.json] == ["DE", "FR"]
+    assert not targets.json[0]["supports_formality"]
+    assert (await ask(server, "GET", "/v2/usage")).json["character_count"] == 0
+
+
+@pytest.mark.parametrize(
+    ("given", "word"),
+    [
+        ({"formality": "more"}, "formality"),
+        ({"glossary_id": "x"}, "glossary_id"),
+        ({"style_id": "x"}, "style_id"),
+        ({"split_sentences": "nonewlines"}, "nonewlines"),
+        ({"split_sentences": 7}, "split_sentences"),
+        ({"tag_handling": "sgml"}, "tag_handling"),
+        ({"text": []}, "text"),
+        ({"text": [1]}, "text[0]"),
+        ({"text": ["a\0"]}, "text[0]"),
+        ({"target_lang": ""}, "target_lang"),
+        ({"target_lang": "XX"}, "XX"),
+    ],
+)
+async def test_what_deepl_means_and_we_lack_is_refused(
+    server: Running, given: dict[str, Any], word: str
+) -> None:
+    answer = await post(server, DEEPL, {"text": [TEXT], "target_lang": "DE", **given})
+    assert answer.status == 400
+    assert word in answer.json["message"]
+
+
+async def test_google_version_2(server: Running) -> None:
+    good = await translated(server)
+    body = {"q": [TEXT], "target": "de", "format": "text"}
+    [item] = (await post(server, GOOGLE, body)).json["data"]["translations"]
+    assert item == {"translatedText": good, "detectedSourceLanguage": "en"}
+    query = "?q=A+dog&q=Two+men&source=en&target=de&format=text&model=nmt&prettyPrint=false"
+    items = (await ask(server, "GET", GOOGLE + query)).json["data"]["translations"]
+    assert items[1] == {"translatedText": await translated(server, "Two men"), "model": "nmt"}
+    answer = await post(server, f"{GOOGLE}/detect", {"q": [TEXT, GERMAN, "1"]})
+    found = [item for [item] in answer.json["data"]["detections"]]
+    assert [item["language"] for item in found] == ["en", "de", "und"]
+    assert [item["isReliable"] for item in found] == [True, True, False]
+    named = (await ask(server, "GET", f"{GOOGLE}/languages?target=en")).json
+    assert {"language": "fr", "name": "French"} in named["data"]["languages"]
+
+
+@pytest.mark.parametrize(("path", "body", "error"), FRONTS)
+async def test_errors_have_the_shape_of_the_front(
+    server: Running, path: str, body: dict[str, Any], error: Callable[[Answer], str]
+) -> None:
+    nested = b"[" * 100_000
+    for data, status, word in (
+        (b"{", 400, "not JSON"),
+        (b"[]", 400, "object"),
+        (b'{"a":' + nested, 400, "nested"),
+        (json.dumps({**body, "x": "\ud800"}).encode(), 400, "surrogate"),
+        (b'{"q": "\xff"}', 400, "UTF-8"),
+        (b"{}", 400, "is missing"),
+    ):
+        answer = await ask(server, "POST", path, data)
+        assert answer.status == status
+        assert word in error(answer)
+    for headers, status in (
+        ({"content_type": "text/plain"}, 415),
+        ({"content_encoding": "gzip"}, 415),
+        ({"content_length": "100000000"}, 413),
+        ({"grpc_timeout": "soon"}, 400),
+        ({"grpc_timeout": "0S"}, 504),
+    ):
+        answer = await ask(server, "POST", path, json.dumps(body).encode(), **headers)
+        assert (answer.status, bool(error(answer))) == (status, True)
+    assert "not UTF-8" in error(await ask(server, "POST", f"{path}?q=%ff", body))
+    assert (await post(server, path, body)).status == 200
+
+
+@pytest.mark.parametrize(("path", "body", "error"), FRONTS)
+async def test_limits_of_texts_hold_and_name_the_fronts_field(
+    serving: Serving, path: str, body: dict[str, Any], error: Callable[[Answer], str]
+) -> None:
+    name = "text" if "text" in body else "q"
+    async with serving(max_texts=2, max_characters=50) as server:
+        many = await post(server, path, {**body, name: ["a"] * 3})
+        assert (many.status, error(many)) == (400, f"{name}: 3 texts, the limit is 2")
+        long = await post(server, path, {**body, name: ["a", "b" * 51]})
+        assert (long.status, error(long)) == (400, f"{name}[1]: 51 characters, the limit is 50")
+
+
+@pytest.mark.parametrize(("path", "body", "error"), FRONTS)
+async def test_keys_and_quotas(
+    serving: Serving,
+    tmp_path: Path,
+    path: str,
+    body: dict[str, Any],
+    error: Callable[[Answer], str],
+) -> None:
+    values = {"name": "blog", "characters_per_month": len(TEXT)}
+    key, stored = keys.new_key(keys.principal_of(values))
+    write_keys(tmp_path / "keys", {stored.id: stored})
+    is_google = path == GOOGLE
+    async with serving(keys=str(tmp_path / "keys")) as server:
+        assert (await post(server, path, body)).status == (401 if is_google else 403)
+        given: dict[str, Any] = {"path": path, "body": body}
+        if path == LIBRE:
+            given["body"] = {**body, "api_key": key}
+            assert (await ask(server, "GET", "/languages")).status == 200
+            assert (await ask(server, "GET", "/frontend/settings")).json["keyRequired"]
+        elif path == DEEPL:
+            given["authorization"] = f"DeepL-Auth-Key {key}"
+        else:
+            given["path"] = f"{path}?key={key}"
+        assert (await post(server, **given)).status == 200
+        refused = await post(server, **given)
+        assert refused.status == (456 if path == DEEPL else 429)
+        assert "characters" in error(refused)
+        assert int(refused.headers["retry-after"]) > 0
+        if path == DEEPL:
+            usage = await ask(server, "GET", "/v2/usage", authorization=given["authorization"])
+            assert usage.json == {"character_count": len(TEXT), "character_limit": len(TEXT)}
+        assert server.metric("dragoman_key_characters_total", key="blog") == len(TEXT)
+
+
+async def test_a_large_form_is_read(server: Running) -> None:
+    text = "äöü " * 20_000
+    answer = await form(server, LIBRE, ("q", text), ("source", "en"), ("target", "en"))
+    assert answer.status == 400
+    answer = await form(server, "/detect", ("q", text))
+    assert answer.status == 200
+    many = await form(server, LIBRE, *[("q", "a")] * 20_000)
+    assert "values" in many.json["error"]
+
+
+async def test_a_call_is_logged_and_counted_as_the_contracts(
+    server: Running, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "dragoman.access")
+    headers = {"x_client_id": "blog", "x_request_id": "r-1"}
+    answer = await post(server, DEEPL, {"text": [TEXT], "target_lang": "DE"}, **headers)
+    assert answer.headers["x-request-id"] == "r-1"
+    assert server.metric("dragoman_requests_total", method="Translate", code="OK") == 1
+    [record] = [vars(record) for record in caplog.records if record.name == "dragoman.access"]
+    assert (record["front"], record["client"], record["texts"]) == ("deepl", "id:blog", 1)
+    assert TEXT not in str(record)

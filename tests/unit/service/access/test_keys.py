@@ -1,0 +1,158 @@
+"""API keys and their file."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import string
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from service.access import keys
+from service.access.key_file import KeyFileError, locked, read_keys, write_keys
+from service.access.key_store import KeyStore
+from service.observability.metrics import ServerMetrics
+
+names = st.text(string.ascii_letters + string.digits, min_size=1, max_size=20)
+limits = st.none() | st.integers(0, keys.MAX_LIMIT)
+described = st.fixed_dictionaries(
+    {"name": names},
+    optional={
+        "tenant": names,
+        "models": st.lists(names, max_size=3),
+        "calls": st.lists(names, max_size=3),
+        "max_priority": st.sampled_from(["low", "normal", "high"]),
+        "requests_per_minute": limits,
+        "characters_per_day": limits,
+        "characters_per_month": limits,
+        "expires": st.datetimes().map(lambda moment: moment.isoformat()),
+    },
+)
+
+
+@given(described)
+def test_a_line_holds_a_key_and_not_the_key(values: dict[str, Any]) -> None:
+    key, stored = keys.new_key(keys.principal_of(values))
+    line = keys.to_line(stored)
+    assert key not in line
+    assert keys.from_line(line) == stored
+    assert keys.find({stored.id: stored}, key) == stored.principal
+
+
+@given(st.data())
+def test_another_key_is_nobody_s(data: st.DataObject) -> None:
+    key, stored = keys.new_key(keys.principal_of({"name": "me"}))
+    place = data.draw(st.integers(0, len(key) - 1))
+    letter = data.draw(st.characters().filter(lambda other: other != key[place]))
+    changed = key[:place] + letter + key[place + 1 :]
+    assert keys.find({stored.id: stored}, changed) is None
+    assert keys.find({stored.id: stored}, key + letter) is None
+    assert keys.find({stored.id: stored}, data.draw(st.text())) is None
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"name": "no spaces"}, "name"),
+        ({"name": 7}, "name"),
+        ({"sha256": "00"}, "sha256"),
+        ({"models": "en-de"}, "models"),
+        ({"calls": [1]}, "calls"),
+        ({"max_priority": "highest"}, "max_priority"),
+        ({"requests_per_minute": -1}, "requests_per_minute"),
+        ({"characters_per_day": True}, "characters_per_day"),
+        ({"characters_per_month": 1.5}, "characters_per_month"),
+        ({"expires": "soon"}, "expires"),
+        ({"expires": 7}, "expires"),
+        ({"modells": []}, "modells"),
+    ],
+)
+def test_an_error_names_file_line_and_field(
+    tmp_path: Path, change: dict[str, Any], field: str
+) -> None:
+    path = tmp_path / "keys.jsonl"
+    _, good = keys.new_key(keys.principal_of({"name": "good"}))
+    _, bad = keys.new_key(keys.principal_of({"name": "bad"}))
+    line = json.dumps({**json.loads(keys.to_line(bad)), **change})
+    path.write_text(f"{keys.to_line(good)}\n\n{line}\n")
+    with pytest.raises(KeyFileError, match=rf"keys\.jsonl, line 3: .*{field}"):
+        read_keys(path)
+
+
+@pytest.mark.parametrize("line", ["{", "[]", "7", "[" * 100_000, '"x"', "null"])
+def test_a_line_that_is_none_is_an_error_and_is_not_repeated(tmp_path: Path, line: str) -> None:
+    path = tmp_path / "keys.jsonl"
+    path.write_text(line)
+    with pytest.raises(KeyFileError, match=r"line 1: not a JSON object$"):
+        read_keys(path)
+
+
+def test_a_name_is_there_once(tmp_path: Path) -> None:
+    path = tmp_path / "keys.jsonl"
+    lines = [keys.to_line(keys.new_key(keys.principal_of({"name": "me"}))[1]) for _ in range(2)]
+    path.write_text("\n".join(lines))
+    with pytest.raises(KeyFileError, match="line 2"):
+        read_keys(path)
+
+
+def _add(path: Path, name: str) -> None:
+    with locked(path):
+        found = read_keys(path) if path.exists() else {}
+        _, stored = keys.new_key(keys.principal_of({"name": name}))
+        found[stored.id] = stored
+        write_keys(path, found)
+
+
+def test_writers_wait_for_each_other(tmp_path: Path) -> None:
+    path = tmp_path / "keys.jsonl"
+    with multiprocessing.get_context("spawn").Pool(2) as pool:
+        pool.starmap(_add, [(path, f"key-{number}") for number in range(20)])
+    assert {key.principal.name for key in read_keys(path).values()} == {
+        f"key-{number}" for number in range(20)
+    }
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_symbolic_link_stays_one(tmp_path: Path) -> None:
+    target, link = tmp_path / "target.jsonl", tmp_path / "keys.jsonl"
+    target.touch()
+    link.symlink_to(target)
+    _add(link, "me")
+    assert link.is_symlink()
+    assert len(read_keys(target)) == 1
+
+
+async def test_a_large_file(tmp_path: Path) -> None:
+    path = tmp_path / "keys.jsonl"
+    key, stored = keys.new_key(keys.principal_of({"name": "last"}))
+    line = keys.to_line(stored)
+    with path.open("w") as file:
+        for number in range(99_999):
+            made = line.replace('"last"', f'"key-{number}"').replace(stored.id, f"{number:016x}")
+            file.write(made + "\n")
+        file.write(line)
+    seen: list[int] = []
+    store = KeyStore(path, ServerMetrics(), lambda found: seen.append(len(found)))
+    await store.load()
+    assert seen == [100_000]
+    assert await store.authenticate(key) == stored.principal
+
+
+async def test_a_file_that_vanishes_leaves_its_keys(tmp_path: Path) -> None:
+    path, metrics = tmp_path / "keys.jsonl", ServerMetrics()
+    key, stored = keys.new_key(keys.principal_of({"name": "me"}))
+    write_keys(path, {stored.id: stored})
+    store = KeyStore(path, metrics, lambda found: None)
+    await store.load()
+    path.unlink()
+    await store.refresh()
+    assert metrics.registry.get_sample_value("dragoman_keys_last_reload_successful") == 0
+    assert await store.authenticate(key) == stored.principal
+    write_keys(path, {})
+    await store.refresh()
+    assert metrics.registry.get_sample_value("dragoman_keys_last_reload_successful") == 1
+    assert await store.authenticate(key) is None
