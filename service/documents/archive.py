@@ -36,7 +36,7 @@ class Archive:
             raise bad_document(f"{count:,} parts, the limit is {limits.max_parts:,}")
         try:
             self._zip = zipfile.ZipFile(io.BytesIO(data))
-        except (zipfile.BadZipFile, ValueError, OSError, NotImplementedError) as exc:
+        except (zipfile.BadZipFile, ValueError, OSError, RuntimeError) as exc:
             raise bad_document(f"is no zip file, or cut off: {exc}") from exc
         self._infos = {info.filename: info for info in self._zip.infolist()}
         self.names = list(self._infos)
@@ -75,7 +75,9 @@ class Archive:
         try:
             with self._zip.open(info) as part:
                 found = part.read(info.file_size + 1)
-        except (zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError) as exc:
+        except (
+            zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError, RuntimeError
+        ) as exc:
             raise bad_document(f"{name} is damaged: {exc}") from exc
         if len(found) != info.file_size:  # the directory says less than there is
             raise bad_document(f"{name} has another size than the zip file says")

@@ -35,9 +35,7 @@ def batches(segments: Sequence[Segment]) -> Iterator[list[Segment]]:
             yield batch
 
 
-async def translate_segments(
-    segments: Sequence[Segment], translate: TranslateBatch
-) -> list[str]:
+async def translate_segments(segments: Sequence[Segment], translate: TranslateBatch) -> list[str]:
     """The translation of each segment.
 
     Args:

@@ -108,33 +108,36 @@ class MixedContent:
         for child in list(parent):
             parent.remove(child)
         parent.text, parent.tail = None, tail
-        path = [parent]
+        path: list[tuple[Element, Element | None]] = [(parent, None)]  # with the last child
         for item in items:
+            current, last = path[-1]
             if isinstance(item, Close):
                 path.pop()
             elif isinstance(item, Text):
-                _append_text(path[-1], item.text)
+                _append_text(current, last, item.text)
             else:
-                element = self.elements[item.number]
+                made = self._made(item, copies)
+                current.append(made)
+                path[-1] = current, made
                 if isinstance(item, Open):
-                    made = element.makeelement(
-                        element.tag, dict(element.attrib), nsmap=element.nsmap
-                    )
-                    path[-1].append(made)
-                    path.append(made)
-                else:
-                    made = copy.deepcopy(element) if copies else element
-                    made.tail = None
-                    path[-1].append(made)
+                    path.append((made, None))
+
+    def _made(self, item: Open | Atom, copies: bool) -> Element:
+        element = self.elements[item.number]
+        if isinstance(item, Open):
+            return element.makeelement(element.tag, dict(element.attrib), nsmap=element.nsmap)
+        made = copy.deepcopy(element) if copies else element
+        made.tail = None
+        return made
 
 
 def _joined(items: Sequence[Item]) -> str:
     return "".join(item.text for item in items if isinstance(item, Text))
 
 
-def _append_text(parent: Element, text: str) -> None:
-    if len(parent):
-        last = parent[-1]
+def _append_text(parent: Element, last: Element | None, text: str) -> None:
+    """Add text after the last child of an element; the number of children would take time."""
+    if last is not None:
         last.tail = (last.tail or "") + text
     else:
         parent.text = (parent.text or "") + text

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import itertools
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -52,7 +53,7 @@ class Subtitles:
             raise bad_document("has no line of times, such as 00:00:01,000 --> 00:00:02,000")
         self._parts: list[_Part] = []
         end = 0
-        for index, after in zip(times, [*times[1:], len(lines)], strict=True):
+        for index, after in itertools.pairwise([*times, len(lines)]):
             self._parts.append(_Part(lines[end : index + 1]))
             has_number = after < len(lines) and _NUMBER.fullmatch(lines[after - 1])
             end = max(index + 1, after - 1 if has_number else after)
@@ -113,16 +114,21 @@ def _shown(text: str, segment: Segment) -> str:
 
 def _wrapped(text: str, count: int) -> list[str]:
     """Text on at most `count` lines of about the same length; a tag is not broken."""
-    words = re.findall(r"(?:<[^<>]*>|[^\s<]|<)+", text)
-    lines = [""]
-    left = len(text)
-    for word in words:
-        remaining_lines = count - len(lines) + 1
-        line = lines[-1]
-        target = (left + len(line)) / remaining_lines
-        if line and len(lines) < count and len(line) + (len(word) + 1) / 2 > target:
+    lines, length = [""], 0
+    left = _visible(text)
+    for word in re.findall(r"(?:<[^<>]*>|[^\s<]|<)+", text):
+        size = _visible(word)
+        target = (length + left) / (count - len(lines) + 1)
+        if lines[-1] and len(lines) < count and length + (size + 1) / 2 > target:
             lines.append(word)
+            length = size
         else:
-            lines[-1] = f"{line} {word}" if line else word
-        left -= len(word) + 1
+            lines[-1] += f" {word}" if lines[-1] else word
+            length += size + 1
+        left -= size + 1
     return lines
+
+
+def _visible(text: str) -> int:
+    """The number of characters that are shown."""
+    return len(_TAG.sub("", text))

@@ -123,7 +123,9 @@ class _Group:
         """Put the translation in place of the children."""
         is_html = self.segment.is_html
         items = from_html(translation, self.items) if is_html else [Text(translation)]
-        index = self.parent.index(self.children[0])
+        # In linear time: the index of a child takes as long as there are children.
+        mark = self.parent.makeelement("mark")
+        self.children[0].addprevious(mark)
         for child in self.children:
             self.parent.remove(child)
         made = self.parent.makeelement("made")
@@ -153,7 +155,9 @@ class _Group:
                     path.append(new)
                 else:
                     formats.append(element)
-        self.parent[index:index] = list(made)
+        for child in list(made):
+            mark.addprevious(child)
+        self.parent.remove(mark)
 
     def _run(self, text: str, form: Element | None) -> Element:
         run = self.parent.makeelement(f"{self.name}r")
@@ -227,13 +231,14 @@ def _split_runs(parent: Element, name: str) -> None:
             if len(contents) < 2:
                 continue
             form = child.find(f"{name}rPr")
-            index = parent.index(child)
-            for offset, content in enumerate(contents[1:], 1):
+            last = child
+            for content in contents[1:]:
                 run = child.makeelement(child.tag, dict(child.attrib))
                 if form is not None:
                     run.append(copy.deepcopy(form))
                 run.append(content)
-                parent.insert(index + offset, run)
+                last.addnext(run)
+                last = run
         elif local_name(child) in (*_CONTAINERS, "fldSimple", "sdt", "sdtContent"):
             _split_runs(child, name)
 

@@ -107,8 +107,7 @@ class Xliff:
             # After the segmented source, which version 1.2 puts between the two.
             before = unit.holder.find(f"{{{self._namespace}}}seg-source")
             before = unit.source if before is None else before
-            unit.holder.insert(unit.holder.index(before) + 1, target)
-            target.tail = unit.source.tail
+            before.addnext(target)  # and before the text that follows it
         return target
 
 
