@@ -20,6 +20,8 @@ pip_install := $(python) -m pip install --constraint constraints.txt
 install_this := $(pip_install) --no-build-isolation --editable
 # The project's version, also used for images.
 version := $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' proto/dragoman/__init__.py)
+# The contract of the last release, which no change may break.
+last_release = $(shell ls proto/releases/*.binpb | sort -V | tail -n 1)
 docker_build = DOCKER_BUILDKIT=1 docker build --file docker/Dockerfile \
     --build-arg VERSION=$(version) --build-arg REVISION=$(shell git rev-parse HEAD 2>/dev/null)
 torch := $(shell sed -n 's/^torch==//p' constraints.txt)
@@ -46,11 +48,12 @@ test: $(venv)/.dev  ## run the tests
 test-import: $(venv)/.dev  ## compare imported models with transformers' own translations (minutes)
 	$(python) -m pytest -m long -rP --timeout 900 tests/long/import $(ARGS)
 
-check: $(venv)/.dev  ## check lint, formatting, types and import rules
+check: $(venv)/.dev  ## check lint, formatting, types, import rules and the contract against the last release
 	$(python) -m ruff check .
 	$(python) -m ruff format --check .
 	$(python) -m mypy
 	$(venv)/bin/lint-imports --no-logo
+	$(venv)/bin/buf breaking proto/dragoman.binpb --against $(last_release) --path dragoman
 
 check-manifests: $(venv)/.manifests  ## check the files in docker/: images, compose, rules, Kubernetes
 	DRAGOMAN_REQUIRE_TOOLS=$(REQUIRE_TOOLS) $(python) -m pytest tests/containers/static $(ARGS)

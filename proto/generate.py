@@ -1,6 +1,6 @@
 """Generates files from the public contract's .proto files, beside them.
 
-    python proto/generate.py [--output DIR] [--check-json FILE]
+    python proto/generate.py [--output DIR] [--check-json FILE] [--google FILE]
 
 - The Python stubs, `*_pb2*.py`. The messages' and services' type stubs come from mypy-protobuf,
   which (unlike protoc's own) types the service and repeats the field documentation.
@@ -10,7 +10,8 @@
 - `third_party/`, the files of Google's that the contract imports (except those that come with
   protoc), for clients that are generated from the .proto files of a clone.
 
-It also writes the tables of the script that checks JSON requests in Envoy (docker/envoy/).
+It also compiles the part of Google's contract that the server has (service/api/google_v3/), and
+writes the tables of the script that checks JSON requests in Envoy (docker/envoy/).
 
 All of it is committed, so that the package can be installed without a compiler. A test generates it
 again into another directory and compares.
@@ -37,6 +38,7 @@ from grpc_tools import protoc
 
 ROOT = Path(__file__).resolve().parent
 CHECK_JSON = ROOT.parent / "docker" / "envoy" / "check_json.lua"
+GOOGLE = ROOT.parent / "service" / "api" / "google_v3" / "contract.binpb"
 _PRIVATE = "admin.proto"
 _GOOGLEAPIS = Path(annotations_pb2.__file__).parents[2]
 
@@ -72,6 +74,16 @@ def generate_descriptor(output: Path) -> None:
         *(source for source in _sources() if not source.endswith(_PRIVATE)),
         "google/rpc/error_details.proto",
     )
+
+
+def generate_google(output: Path) -> None:
+    """Compile Google's contract to `output`, as a serialized FileDescriptorSet.
+
+    Raises:
+        RuntimeError: protoc refused the file (its own message is on stderr).
+    """
+    source = GOOGLE.with_suffix(".proto")
+    _protoc(f"--proto_path={source.parent}", f"--descriptor_set_out={output}", str(source))
 
 
 def generate_tables(descriptor: Path, script: Path) -> None:
@@ -162,6 +174,9 @@ def main() -> None:
     parser.add_argument(
         "--check-json", type=Path, default=CHECK_JSON, help="script to write the tables into"
     )
+    parser.add_argument(
+        "--google", type=Path, default=GOOGLE, help="where to compile Google's contract to"
+    )
     options = parser.parse_args()
     output, descriptor = options.output, options.output / "dragoman.binpb"
     output.mkdir(parents=True, exist_ok=True)
@@ -169,6 +184,7 @@ def main() -> None:
         generate_stubs(output)
         generate_descriptor(descriptor)
         generate_tables(descriptor, options.check_json)
+        generate_google(options.google)
     except RuntimeError as exc:
         sys.exit(str(exc))
     copy_imports(descriptor, output / "third_party")

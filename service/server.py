@@ -19,6 +19,7 @@ from service import descriptors
 from service.api.access import Access
 from service.api.admin import AdminServer
 from service.api.call_tracker import CallTracker
+from service.api.google_v3.grpc_service import add_google_v3
 from service.api.grpc_server import bind, create_grpc_server
 from service.api.health import HealthService
 from service.api.http_endpoint import HttpEndpoint, Probes
@@ -149,6 +150,7 @@ class Server:
         """Bind all ports, and answer on them."""
         settings = self._settings
         translation_pb2_grpc.add_TranslationServiceServicer_to_server(self._servicer, self._grpc)
+        add_google_v3(self._grpc, self._servicer, self._tracker)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._grpc)
         self._reflection.add_to(self._grpc)
         self.port = bind(self._grpc, settings.host, settings.port)

@@ -25,6 +25,7 @@ from dragoman.results import (
     TranslationBatch,
     TranslationError,
 )
+from dragoman.trace_context import trace_context
 from dragoman.v1 import translation_pb2 as pb
 from dragoman.v1.translation_pb2_grpc import TranslationServiceStub
 
@@ -220,5 +221,5 @@ class BaseClient:
     ) -> PreparedCall[T]:
         given = requests.seconds("timeout", timeout)
         retries = Retries(self._timeout if given is None else given, self._patient)
-        metadata = requests.metadata(request_id, self._client_id)
+        metadata = (*requests.metadata(request_id, self._client_id), *trace_context())
         return PreparedCall(method, request, metadata, retries, read)

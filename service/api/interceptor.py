@@ -66,7 +66,7 @@ class Interceptor(grpc.aio.ServerInterceptor):
 
     def _unary(self, method: str, behaviour: Handler) -> Handler:
         async def answer(data: bytes, context: GrpcContext) -> Any:
-            running = _GrpcCall(self._tracker, method, context)
+            running = GrpcCall(self._tracker, method, context)
             with running:
                 await running.authenticate()
                 return await behaviour(running.parsed(data), context)
@@ -77,7 +77,7 @@ class Interceptor(grpc.aio.ServerInterceptor):
 
     def _stream(self, method: str, behaviour: Handler) -> Handler:
         async def answer(data: bytes, context: GrpcContext) -> AsyncIterator[Any]:
-            running = _GrpcCall(self._tracker, method, context)
+            running = GrpcCall(self._tracker, method, context)
             with running:
                 await running.authenticate()
                 async with contextlib.aclosing(
@@ -92,7 +92,7 @@ class Interceptor(grpc.aio.ServerInterceptor):
         return answer
 
 
-class _GrpcCall(RunningCall):
+class GrpcCall(RunningCall):
     """A call over gRPC."""
 
     def __init__(self, tracker: CallTracker, method: str, context: GrpcContext) -> None:

@@ -40,15 +40,21 @@ class RequestParser:
     Args:
         service: full name; its contract must be imported.
         max_entries: limits of repeated fields in one request, by field name.
+        pool: that the contract is in; by default, that of the generated stubs.
 
     Attributes:
         service, max_entries: as given.
     """
 
-    def __init__(self, service: str, max_entries: Mapping[str, int]) -> None:
+    def __init__(
+        self,
+        service: str,
+        max_entries: Mapping[str, int],
+        pool: descriptor_pool.DescriptorPool | None = None,
+    ) -> None:
         self.service = service
         self.max_entries = max_entries
-        contract: ServiceDescriptor = descriptor_pool.Default().FindServiceByName(service)
+        contract: ServiceDescriptor = (pool or descriptor_pool.Default()).FindServiceByName(service)
         self._types = {method.name: method.input_type for method in contract.methods}
         self._classes = {
             name: message_factory.GetMessageClass(kind) for name, kind in self._types.items()

@@ -256,13 +256,9 @@ class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
         """Of requests: the settings give all models the same. Raises UnavailableError."""
         return next(iter(self._registry)).translator.limits
 
-    def reachable_targets(self) -> Mapping[str, Sequence[str]]:
-        """The languages that each source language can be translated into, pivots included.
-
-        Raises:
-            UnavailableError: the models are not loaded yet.
-        """
-        return self._registry.reachable_targets()
+    def reachable_targets(self, model: str = "") -> Mapping[str, Sequence[str]]:
+        """As `Registry.reachable_targets`. Raises UnavailableError before models are loaded."""
+        return self._registry.reachable_targets(model)
 
     def _begin(
         self, request: pb.TranslateRequest | pb.ScoreRequest, field: str, unit: str

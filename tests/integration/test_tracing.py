@@ -11,10 +11,13 @@ from pathlib import Path
 
 import pytest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags, TraceState, use_span
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 import dragoman
 from dragoman import AsyncClient, Search, TranslationError
+from dragoman.trace_context import trace_context
 from dragoman.v1 import translation_pb2 as pb
 from model.tokenizer import Tokenizer
 from service.errors import StartupError
@@ -109,6 +112,30 @@ async def test_a_call_continues_the_trace_of_its_client(
     calls = receiver.named(CALL)
     assert [call.parent_span_id.hex() for call in calls] == [PARENT, "", "", PARENT]
     assert [call.trace_id.hex() == TRACE for call in calls] == [True, False, False, True]
+
+
+async def test_the_client_sends_the_span_that_is_current(
+    receiver: Received, tokenizer: Tokenizer
+) -> None:
+    tracer = TracerProvider(shutdown_on_exit=False).get_tracer("application")
+    async with running_fake(fake_runner(tokenizer), tokenizer, tracing=True) as running:
+        with tracer.start_as_current_span("work") as span:
+            own = span.get_span_context()
+            await running.client.translate(["A cat ."], source="en", target="de")
+        await running.client.translate(["A cat ."], source="en", target="de")
+    inside, outside = receiver.named(CALL)
+    assert inside.parent_span_id.hex() == f"{own.span_id:016x}"
+    assert inside.trace_id.hex() == f"{own.trace_id:032x}"
+    assert not outside.parent_span_id
+
+
+def test_the_client_sends_a_state_too_and_nothing_without_a_span() -> None:
+    state = TraceState([("vendor", "1")])
+    flags = TraceFlags(TraceFlags.SAMPLED)
+    span = SpanContext(int(TRACE, 16), int(PARENT, 16), False, flags, state)
+    with use_span(NonRecordingSpan(span)):
+        assert trace_context() == (("traceparent", SAMPLED), ("tracestate", "vendor=1"))
+    assert trace_context() == ()
 
 
 async def test_spans_come_by_http_too(

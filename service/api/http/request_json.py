@@ -59,10 +59,7 @@ class JsonRequestParser:
         if not isinstance(fields, dict):
             raise UndecodableError("body", f"must be a JSON object, not {_kind(fields)}")
         self._check_fields(fields, message.DESCRIPTOR, "")
-        try:
-            json_format.ParseDict(fields, message)
-        except (json_format.ParseError, *_OTHER_ERRORS) as exc:
-            raise _bad_field(str(exc)) from exc
+        fill(message, fields)
         return message
 
     def load(self, data: bytes) -> Any:
@@ -129,6 +126,14 @@ class JsonRequestParser:
             for index, value in enumerate(values):
                 if isinstance(value, dict):
                     self._check_fields(value, field.message_type, f"{path}[{index}].")
+
+
+def fill(message: Message, fields: dict[str, Any]) -> None:
+    """Set the fields of a message. Raises InvalidArgumentError, which names the field."""
+    try:
+        json_format.ParseDict(fields, message)
+    except (json_format.ParseError, *_OTHER_ERRORS) as exc:
+        raise _bad_field(str(exc)) from exc
 
 
 def without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

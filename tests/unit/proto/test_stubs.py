@@ -19,9 +19,10 @@ def files_under(*folders: Path) -> set[Path]:
 
 def test_generating_it_again_changes_nothing(tmp_path: Path) -> None:
     output, script = tmp_path / "proto", tmp_path / "check_json.lua"
+    google = tmp_path / "google.binpb"
     shutil.copy(ROOT / "docker/envoy/check_json.lua", script)
     command: list[str | Path] = [sys.executable, PROTO / "generate.py", "--output", output]
-    subprocess.run([*command, "--check-json", script], check=True, cwd=tmp_path)
+    subprocess.run([*command, "--check-json", script, "--google", google], check=True, cwd=tmp_path)
     generated = {file.relative_to(output): file for file in files_under(output)}
     committed = {
         *(PROTO / "dragoman/v1").glob("*_pb2*.py*"),
@@ -31,6 +32,7 @@ def test_generating_it_again_changes_nothing(tmp_path: Path) -> None:
     assert set(generated) == {file.relative_to(PROTO) for file in committed}
     for name, file in generated.items():
         assert file.read_bytes() == (PROTO / name).read_bytes(), f"{name}: run `make proto`"
+    assert google.read_bytes() == (ROOT / "service/api/google_v3/contract.binpb").read_bytes()
     in_envoy = ROOT / "docker/envoy/check_json.lua"
     assert script.read_bytes() == in_envoy.read_bytes(), f"{script.name}: run `make proto`"
 

@@ -13,9 +13,9 @@ import grpc
 
 from dragoman.v1 import translation_pb2 as pb
 from service.api.call_context import current_call
+from service.api.front_call import FrontCall, set_mime_type
 from service.api.http.fronts.endpoint import Failure, Operation
 from service.api.http.fronts.fields import Fields
-from service.api.http.fronts.front_call import FrontCall, set_mime_type
 from service.api.language_names import language_name
 from service.errors import InvalidArgumentError
 

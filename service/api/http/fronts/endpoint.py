@@ -17,11 +17,11 @@ from dragoman.conversions import REQUEST_ID
 from service.api.authentication import credential_of
 from service.api.call_context import current_call, host_of
 from service.api.call_tracker import CallTracker, RunningCall
+from service.api.front_call import FrontCall
 from service.api.http import answers
 from service.api.http.answers import HttpError
 from service.api.http.calls import HttpClient, within_deadline
 from service.api.http.fronts.fields import Fields, parse_form
-from service.api.http.fronts.front_call import FrontCall
 from service.api.http.http_context import HttpContext
 from service.api.http.request_json import JsonRequestParser
 from service.api.http.transfers import Transfers

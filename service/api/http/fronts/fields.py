@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 from urllib.parse import parse_qsl
 
+from google.protobuf.descriptor import Descriptor
+
 from service.errors import InvalidArgumentError
 
 _TRUE = ("1", "true")
@@ -117,6 +119,15 @@ class Fields:
         if value not in (known := list(choices)):
             raise InvalidArgumentError(name, f"must be one of {', '.join(known)}")
         return value
+
+    def of_message(self, kind: Descriptor) -> dict[str, Any]:
+        """The values of a message's fields, by their names in JSON; others are left out."""
+        names = {name for field in kind.fields for name in (field.name, field.json_name)}
+        return {name: self._plain(name) for name in self._values if name in names}
+
+    def _plain(self, name: str) -> Any:
+        value = self._single(name)
+        return value if value is None or not self.is_list(name) else self._values[name]
 
     def _single(self, name: str) -> Any:
         """One value; of several in a form, the first."""

@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from dragoman.v1 import translation_pb2 as pb
+from service.api.front_call import FrontCall, set_mime_type
 from service.api.http.fronts.endpoint import Failure, Operation
 from service.api.http.fronts.fields import Fields
-from service.api.http.fronts.front_call import FrontCall, set_mime_type
 from service.api.language_names import language_name
 from service.text.detection import UNDETERMINED
 

@@ -11,6 +11,7 @@ from starlette.routing import Route
 from service.api.http.fronts.deepl import DeepL
 from service.api.http.fronts.endpoint import Front, FrontEndpoint, FrontServer
 from service.api.http.fronts.google_v2 import GoogleV2
+from service.api.http.fronts.google_v3 import GoogleV3
 from service.api.http.fronts.libretranslate import LibreTranslate
 
 
@@ -25,6 +26,7 @@ def front_routes(server: FrontServer, why_not_ready: Callable[[], str]) -> Itera
         LibreTranslate(needs_keys=not server.tracker.access.is_open),
         DeepL(),
         GoogleV2(),
+        GoogleV3(),
     ]
     for front in fronts:
         for (verb, path), operation in front.operations().items():

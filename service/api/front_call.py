@@ -59,9 +59,17 @@ class FrontCall:
         response = await self.servicer.DetectLanguage(request, self.context)
         return list(response.detections)
 
-    def targets(self) -> Mapping[str, Sequence[str]]:
-        """The languages that texts can be translated into, by the language that they are in."""
-        return self.servicer.reachable_targets()
+    def targets(self, model: str = "") -> Mapping[str, Sequence[str]]:
+        """The languages that texts can be translated into, by the language that they are in.
+
+        Args:
+            model: that translates; "" for any, or two through a pivot language.
+
+        Raises:
+            NotFoundError: there is no such model.
+            UnavailableError: the models are not loaded yet.
+        """
+        return self.servicer.reachable_targets(model)
 
 
 def set_mime_type(request: pb.TranslateRequest, mime_type: str) -> None:

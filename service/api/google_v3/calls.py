@@ -1,0 +1,112 @@
+"""Answers the calls of Google's contract with those of ours."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+
+from dragoman.v1 import translation_pb2 as pb
+from service.api.front_call import FrontCall, set_mime_type
+from service.api.google_v3.messages import (
+    DetectLanguageResponse,
+    SupportedLanguages,
+    TranslateTextResponse,
+)
+from service.api.language_names import language_name
+from service.errors import InvalidArgumentError
+from service.text.detection import UNDETERMINED
+
+_HTML, _PLAIN = "text/html", "text/plain"
+# Google's own models, for each of which the server takes its own choice.
+_GENERAL = "general/"
+
+
+async def translate_text(request: Any, call: FrontCall) -> Any:
+    """Translate texts: HTML, unless the request says otherwise. Raises DragomanError."""
+    if request.HasField("transliteration_config"):
+        raise InvalidArgumentError("transliteration_config", "not supported")
+    if request.HasField("glossary_config"):
+        raise InvalidArgumentError("glossary_config", "not supported")
+    asked = pb.TranslateRequest(
+        contents=request.contents,
+        source_language_code=request.source_language_code or "auto",
+        target_language_code=_target(request),
+        model=_model(request.model),
+    )
+    if (kind := request.mime_type or _HTML) != _PLAIN:
+        set_mime_type(asked, kind)
+    response = await call.translate(asked)
+    answer = TranslateTextResponse()
+    for translation in response.translations:
+        answer.translations.add(
+            translated_text=translation.translated_text,
+            model=f"{request.parent}/models/{response.model}" if request.model else "",
+            detected_language_code=translation.detected_language_code,
+        )
+    return answer
+
+
+async def detect_language(request: Any, call: FrontCall) -> Any:
+    """Detect the language of a text. Raises DragomanError."""
+    if not request.HasField("source"):
+        raise InvalidArgumentError("content", "is missing")
+    [detection] = await call.detect([request.content])
+    answer = DetectLanguageResponse()
+    for language in detection.languages:
+        answer.languages.add(language_code=language.language_code, confidence=language.confidence)
+    if not detection.languages:
+        answer.languages.add(language_code=UNDETERMINED)
+    return answer
+
+
+async def get_supported_languages(request: Any, call: FrontCall) -> Any:
+    """List languages, with their English names if the request asks for names."""
+    targets = call.targets(_model(request.model))
+    into = {target for each in targets.values() for target in each}
+    answer = SupportedLanguages()
+    for code in sorted({*targets, *into}):
+        answer.languages.add(
+            language_code=code,
+            display_name=language_name(code) if request.display_language_code else "",
+            support_source=code in targets,
+            support_target=code in into,
+        )
+    return answer
+
+
+@dataclass(frozen=True)
+class GoogleCall:
+    """A call of Google's contract.
+
+    Attributes:
+        request: the name of its message.
+        method: the call of our contract that it is counted as.
+        answer: from the request to its answer.
+    """
+
+    request: str
+    method: str
+    answer: Callable[[Any, FrontCall], Awaitable[Any]]
+
+
+CALLS = {
+    "TranslateText": GoogleCall("TranslateTextRequest", "Translate", translate_text),
+    "DetectLanguage": GoogleCall("DetectLanguageRequest", "DetectLanguage", detect_language),
+    "GetSupportedLanguages": GoogleCall(
+        "GetSupportedLanguagesRequest", "ListLanguages", get_supported_languages
+    ),
+}
+
+
+def _target(request: Any) -> str:
+    if not request.target_language_code:
+        raise InvalidArgumentError("target_language_code", "is missing")
+    return str(request.target_language_code)
+
+
+def _model(name: str) -> str:
+    """Our name of a model such as projects/P/locations/L/models/NAME; "" for Google's own."""
+    _, found, model = name.rpartition("/models/")
+    model = model if found else name
+    return "" if model.startswith(_GENERAL) else model

@@ -1,0 +1,61 @@
+"""Google's contract on the gRPC port: each call runs as a call of ours."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import grpc
+
+from service.api.call_context import GrpcContext, current_call
+from service.api.call_tracker import CallTracker
+from service.api.front_call import FrontCall
+from service.api.google_v3.calls import CALLS, GoogleCall
+from service.api.google_v3.messages import POOL, SERVICE
+from service.api.interceptor import GrpcCall
+from service.api.request_parsing import RequestParser
+from service.api.servicer import TranslationServicer
+
+NAME = "google-v3"
+"""Of this front, in the log."""
+
+
+def add_google_v3(
+    server: grpc.aio.Server, servicer: TranslationServicer, tracker: CallTracker
+) -> None:
+    """Serve Google's contract.
+
+    Args:
+        server: on this one.
+        servicer: answers the contract's calls.
+        tracker: of all calls.
+    """
+    parser = RequestParser(SERVICE, tracker.parser.max_entries, POOL)
+    handlers: dict[str, Any] = {
+        name: grpc.unary_unary_rpc_method_handler(
+            _behaviour(name, call, servicer, tracker, parser),
+            response_serializer=lambda answer: answer.SerializeToString(),
+        )
+        for name, call in CALLS.items()
+    }
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
+
+
+def _behaviour(
+    name: str,
+    call: GoogleCall,
+    servicer: TranslationServicer,
+    tracker: CallTracker,
+    parser: RequestParser,
+) -> Any:
+    async def answer(data: bytes, context: GrpcContext) -> Any:
+        running = GrpcCall(tracker, call.method, context)
+        with running:
+            current_call().facts["front"] = NAME
+            await running.authenticate()
+            running.take_quotas(len(data))
+            request = parser.parse(name, data)
+            return await call.answer(request, FrontCall(servicer, context, {}))
+        del data, context
+        await running.abort()
+
+    return answer

@@ -1,0 +1,138 @@
+"""Google's contract, version 3, over gRPC and HTTP, with the messages of the server's own copy."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from google.protobuf import json_format
+
+from service.access import keys
+from service.access.key_file import write_keys
+from service.api.google_v3.calls import CALLS
+from service.api.google_v3.messages import POOL, SERVICE, message_class
+from tests.integration.fronts.conftest import Serving
+from tests.integration.http_client import Answer, ask, post
+from tests.integration.servers import Running
+
+PARENT = "projects/p/locations/global"
+TEXT, GERMAN = "A dog is running across the green field.", "Ein Hund rennt über die grüne Wiese."
+PLAIN = {"mime_type": "text/plain", "target_language_code": "de"}
+
+
+async def over_grpc(server: Running, name: str, metadata: Any = (), **fields: Any) -> Any:
+    """The answer to a call, as JSON."""
+    call = CALLS[name]
+    output = POOL.FindServiceByName(SERVICE).methods_by_name[name].output_type.name
+    request = json_format.ParseDict(fields, message_class(call.request)())
+    async with grpc.aio.insecure_channel(server.address) as channel:
+        method: Any = channel.unary_unary(
+            f"/{SERVICE}/{name}",
+            request_serializer=lambda message: message.SerializeToString(),
+            response_deserializer=message_class(output).FromString,
+        )
+        return json_format.MessageToDict(await method(request, metadata=metadata))
+
+
+async def over_http(server: Running, name: str, **fields: Any) -> Answer:
+    if name == "GetSupportedLanguages":
+        query = "&".join(f"{key}={value}" for key, value in fields.items())
+        return await ask(server, "GET", f"/v3/{PARENT}/supportedLanguages?{query}")
+    verb = name[0].lower() + name[1:]
+    return await post(server, f"/v3/{PARENT}:{verb}?$alt=json;enum-encoding=int", fields)
+
+
+@pytest.mark.parametrize(
+    ("name", "fields"),
+    [
+        ("TranslateText", {"contents": [TEXT, "1"], **PLAIN}),
+        ("TranslateText", {"contents": [TEXT], "source_language_code": "en-US", **PLAIN}),
+        (
+            "TranslateText",
+            {"contents": [TEXT], **PLAIN, "model": f"{PARENT}/models/general/nmt"},
+        ),
+        ("TranslateText", {"contents": [TEXT], **PLAIN, "model": f"{PARENT}/models/en-de"}),
+        ("DetectLanguage", {"content": GERMAN}),
+        ("DetectLanguage", {"content": "1"}),
+        ("GetSupportedLanguages", {}),
+        ("GetSupportedLanguages", {"display_language_code": "en"}),
+        ("GetSupportedLanguages", {"model": f"{PARENT}/models/de-fr"}),
+    ],
+)
+async def test_both_give_the_same_answer(
+    server: Running, name: str, fields: dict[str, Any]
+) -> None:
+    answer = await over_http(server, name, **fields)
+    assert answer.status == 200
+    assert answer.json == await over_grpc(server, name, parent=PARENT, **fields)
+    if name == "TranslateText":
+        own = await server.client.translate([TEXT], source="en", target="de")
+        first = answer.json["translations"][0]
+        assert first["translatedText"] == own.translations[0].text
+        assert ("detectedLanguageCode" in first) == ("source_language_code" not in fields)
+    if name == "GetSupportedLanguages" and not fields:
+        german = {"languageCode": "de", "supportSource": True, "supportTarget": True}
+        assert german in answer.json["languages"]
+
+
+@pytest.mark.parametrize(
+    ("name", "fields", "code", "word"),
+    [
+        ("TranslateText", {"contents": [], **PLAIN}, "INVALID_ARGUMENT", "contents"),
+        ("TranslateText", {"contents": ["a\0"], **PLAIN}, "INVALID_ARGUMENT", "contents[0]"),
+        (
+            "TranslateText",
+            {"contents": ["a"], "mime_type": "text/plain"},
+            "INVALID_ARGUMENT",
+            "target_language_code",
+        ),
+        (
+            "TranslateText",
+            {"contents": ["a"], **PLAIN, "transliteration_config": {}},
+            "INVALID_ARGUMENT",
+            "transliteration_config",
+        ),
+        ("TranslateText", {"contents": ["a"], **PLAIN, "model": "x"}, "NOT_FOUND", "no model"),
+        ("DetectLanguage", {}, "INVALID_ARGUMENT", "content"),
+        ("GetSupportedLanguages", {"model": "x"}, "NOT_FOUND", "no model"),
+    ],
+)
+async def test_errors(
+    server: Running, name: str, fields: dict[str, Any], code: str, word: str
+) -> None:
+    error = (await over_http(server, name, **fields)).json["error"]
+    assert (error["status"], word in error["message"]) == (code, True)
+    with pytest.raises(grpc.aio.AioRpcError, match=code) as caught:
+        await over_grpc(server, name, **fields)
+    assert caught.value.details() == error["message"]
+
+
+async def test_keys(serving: Serving, tmp_path: Path) -> None:
+    key, stored = keys.new_key(keys.principal_of({"name": "blog"}))
+    write_keys(tmp_path / "keys", {stored.id: stored})
+    async with serving(keys=str(tmp_path / "keys")) as server:
+        with pytest.raises(grpc.aio.AioRpcError, match="UNAUTHENTICATED"):
+            await over_grpc(server, "DetectLanguage", content=TEXT)
+        sent = (("x-goog-api-key", key),)
+        assert await over_grpc(server, "DetectLanguage", sent, content=TEXT)
+        answer = await over_http(server, "DetectLanguage", content=TEXT)
+        assert (answer.status, answer.json["error"]["status"]) == (401, "UNAUTHENTICATED")
+
+
+async def test_calls_count_as_the_contracts(server: Running) -> None:
+    await over_grpc(server, "TranslateText", contents=[TEXT], **PLAIN)
+    assert server.metric("dragoman_requests_total", method="Translate", code="OK") == 1
+
+
+def test_the_copy_leaves_googles_names_to_googles_library() -> None:
+    program = """
+import service.server
+from google.protobuf import descriptor_pool
+descriptor_pool.Default().FindServiceByName("google.cloud.translation.v3.TranslationService")
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=False)
+    assert b"KeyError" in done.stderr
