@@ -5,9 +5,9 @@ file again with other texts in their places (`document.py`). Everything else of 
 `formats.py` chooses a format by a file's name.
 
 Formats of plain text: `plain_text.py`, `subtitles.py`, `gettext_catalog.py`. Formats of XML:
-`xliff.py`, `word.py`, `open_document.py`, with `xml_parts.py` (safe parsing), `archive.py` (zip files
-within limits) and `mixed_content.py` (text with elements in it). `inline.py` is how tags inside of a
-sentence travel through the translation of markup.
+`xliff.py`, `word.py`, `open_document.py`, with `xml_parts.py` (safe parsing), `archive.py` (zip
+files within limits) and `mixed_content.py` (text with elements in it). `inline.py` is how tags
+inside of a sentence travel through the translation of markup.
 
 `document_translator.py` translates the segments in batches. May import text and the packages below
 it; knows neither gRPC nor files on disk.

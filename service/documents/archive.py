@@ -75,9 +75,7 @@ class Archive:
         try:
             with self._zip.open(info) as part:
                 found = part.read(info.file_size + 1)
-        except (
-            zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError, RuntimeError
-        ) as exc:
+        except (zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError, RuntimeError) as exc:
             raise bad_document(f"{name} is damaged: {exc}") from exc
         if len(found) != info.file_size:  # the directory says less than there is
             raise bad_document(f"{name} has another size than the zip file says")

@@ -1,4 +1,4 @@
-"""OpenDocument texts (.odt): paragraphs and headings, in notes, tables, frames, heads and feet too."""
+"""OpenDocument texts (.odt): paragraphs and headings, also in notes, frames, heads and feet."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""SubRip subtitles (.srt): numbers and times are kept, and so is each subtitle's number of lines."""
+"""SubRip subtitles (.srt): numbers and times are kept, and the number of lines of each."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class Subtitles:
     def write(self, translations: Sequence[str]) -> bytes:
         """The file with these texts."""
         remaining = iter(translations)
-        written = []
+        written: list[str] = []
         for part in self._parts:
             if part.segment is None or (text := next(remaining)) == part.segment.text:
                 written += part.lines

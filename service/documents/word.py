@@ -248,7 +248,7 @@ def _groups(parent: Element, name: str) -> Iterator[_Group]:
     group = _Group(parent, name)
     for child in list(parent):
         kind = local_name(child)
-        if kind in _NOISE or kind in ("bookmarkStart", "bookmarkEnd") and not group.children:
+        if kind in _NOISE:
             continue
         ends = kind in ("pPr", "fldSimple", "sdt", "sdtContent", "sdtPr", "sdtEndPr", "p", "tbl")
         if ends or _has_break(child, name):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from typing import TypeAlias
 
 from lxml import etree
 
@@ -12,8 +12,7 @@ from service.documents.document import bad_document
 _MAX_TAGS = 2_000_000
 _MAX_ATTRIBUTES = 4_000_000
 
-Element = etree._Element
-Tree = etree._ElementTree
+Element: TypeAlias = etree._Element
 
 
 def parse_xml(data: bytes, name: str = "") -> Element:
@@ -48,11 +47,6 @@ def parse_xml(data: bytes, name: str = "") -> Element:
     if root.getroottree().docinfo.internalDTD is not None:
         raise bad_document(f"{where}has a document type (<!DOCTYPE>), which is not read")
     return root
-
-
-def elements(root: Element) -> Iterator[Element]:
-    """All elements below `root` and itself, in document order, without comments."""
-    return root.iter("{*}*")
 
 
 def write_xml(root: Element, source: bytes) -> bytes:

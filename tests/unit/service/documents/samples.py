@@ -64,11 +64,15 @@ XLIFF_1 = """\
 <?xml version='1.0' encoding='UTF-8'?>
 <xliff xmlns="urn:oasis:names:tc:xliff:document:1.2" version="1.2">
   <file original="x" source-language="en" target-language="de" datatype="plaintext"><body>
-    <trans-unit id="1"><source>Hello <g id="1">dear</g> <x id="2"/>world &amp; all</source></trans-unit>
+    <trans-unit id="1">
+      <source>Hello <g id="1">dear</g> <x id="2"/>world &amp; all</source>
+    </trans-unit>
     <trans-unit id="2"><source>Done</source><target>Fertig</target></trans-unit>
     <trans-unit id="3" translate="no"><source>Keep</source></trans-unit>
     <trans-unit id="4"><source>Press <ph id="1">%s</ph></source><target/></trans-unit>
-    <trans-unit id="5"><source>Again</source><target state="needs-translation">x</target></trans-unit>
+    <trans-unit id="5">
+      <source>Again</source><target state="needs-translation">x</target>
+    </trans-unit>
     <trans-unit id="6" approved="yes"><source>Fixed</source><target/></trans-unit>
   </body></file>
 </xliff>
@@ -92,7 +96,8 @@ xmlns:draw="urn:oasis:names:tc:opendocument:xmlns:drawing:1.0"><office:body><off
 <text:h text:outline-level="1">A heading</text:h>\
 <text:p>Some <text:span text:style-name="T1">bo</text:span>\
 <text:span text:style-name="T1">ld</text:span> text<text:note text:id="n1">\
-<text:note-citation>1</text:note-citation><text:note-body><text:p>The note</text:p></text:note-body>\
+<text:note-citation>1</text:note-citation><text:note-body><text:p>The note</text:p>\
+</text:note-body>\
 </text:note> here.<text:s text:c="2"/>End</text:p><text:p>12</text:p>\
 <text:p><draw:frame><draw:text-box><text:p>In a box</text:p></draw:text-box></draw:frame></text:p>\
 </office:text></office:body></office:document-content>"""
