@@ -10,7 +10,7 @@ import typer
 
 from cli.exits import describe, fail, fail_without
 from cli.offline_attention import attention_of_bundle, in_options
-from cli.options import DEFAULT_SERVER, Server
+from cli.options import DEFAULT_SERVER, ApiKey, Server
 
 if TYPE_CHECKING:
     from dragoman.client import AttentionView
@@ -22,6 +22,7 @@ def attention(
     context: typer.Context,
     text: Annotated[str, typer.Argument(metavar="TEXT", help="The text, read in one piece.")],
     server: Server = DEFAULT_SERVER,
+    api_key: ApiKey = "",
     source: Annotated[
         str, typer.Option("--from", metavar="CODE", help="Language of the text, such as en.")
     ] = "",
@@ -98,7 +99,9 @@ def attention(
             fail("--model is a model of a server: leave it out with --bundle", 2)
         view = attention_of_bundle(bundle, text, translation or "", **options)
     else:
-        view = _of_server(server, text, translation or "", model=model, timeout=timeout, **options)
+        view = _of_server(
+            server, api_key, text, translation or "", model=model, timeout=timeout, **options
+        )
     picture = heat_map(view, view.maps[0], words=words)
     if output is None:
         typer.echo(in_blocks(picture, shutil.get_terminal_size().columns))
@@ -132,12 +135,14 @@ def _read_differently(text: str, language: str) -> str:
     return f"the text has {len(sentences)} sentences" if len(sentences) > 1 else ""
 
 
-def _of_server(server: str, text: str, translation: str, **arguments: Any) -> AttentionView:
+def _of_server(
+    server: str, api_key: str, text: str, translation: str, **arguments: Any
+) -> AttentionView:
     from dragoman.client import Client, TranslationError
 
     timeout = arguments.pop("timeout")
     try:
-        with Client(server, timeout=timeout) as client:
+        with Client(server, timeout=timeout, api_key=api_key) as client:
             return client.attention(text, translation, **arguments)
     except TranslationError as exc:
         fail(in_options(describe(server, exc)))

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from cli.exits import fail
-from cli.options import DEFAULT_SERVER, Server
+from cli.options import DEFAULT_SERVER, ApiKey, Server
 
 
 def detect(
@@ -18,6 +18,7 @@ def detect(
         typer.Argument(metavar="[TEXT]...", help="Texts; default: lines of standard input."),
     ] = None,
     server: Server = DEFAULT_SERVER,
+    api_key: ApiKey = "",
     timeout: Annotated[float, typer.Option(help="Seconds for a call.", min=0.001)] = 60,
 ) -> None:
     """Detect the languages of texts.
@@ -31,10 +32,10 @@ def detect(
         fail("standard input: it is closed")
     if not texts and sys.stdin.isatty():
         typer.echo("Type a text on each line; Ctrl-D ends.", err=True)
-    run_lines(_run(texts or [], server, timeout))
+    run_lines(_run(texts or [], server, timeout, api_key))
 
 
-async def _run(texts: list[str], server: str, timeout: float) -> int:
+async def _run(texts: list[str], server: str, timeout: float, api_key: str) -> int:
     """Detect, and return the number of failed texts."""
     from cli.line_detection import LineDetector
     from cli.progress import progress
@@ -42,7 +43,7 @@ async def _run(texts: list[str], server: str, timeout: float) -> int:
 
     unit = "text" if texts else "line"
     with progress(shown=not texts) as advance:
-        async with LineDetector(server, timeout, unit, advance) as detector:
+        async with LineDetector(server, timeout, unit, advance, api_key=api_key) as detector:
             if not texts:
                 return await detector.run(read_lines(sys.stdin.fileno()))
             return await detector.run(_given(texts))

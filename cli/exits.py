@@ -59,6 +59,8 @@ def _missing(what: str, extras: str) -> str:
 
 def describe(server: str, error: TranslationError) -> str:
     """A failed call to `server`, in a line that says what to do where no server answers."""
+    if error.code.name == "UNAUTHENTICATED":
+        return f"{server}: {error}; give it in DRAGOMAN_API_KEY"
     # Only a server's own error has a request id, also one of a server that is draining.
     if error.request_id:
         return f"{server}: {error}"

@@ -8,11 +8,12 @@ from typing import Annotated
 import typer
 
 from cli.exits import describe, fail
-from cli.options import DEFAULT_SERVER, Server
+from cli.options import DEFAULT_SERVER, ApiKey, Server
 
 
 def languages(
     server: Server = DEFAULT_SERVER,
+    api_key: ApiKey = "",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:
     """List the languages of a running server, as BCP-47 codes.
@@ -24,7 +25,7 @@ def languages(
     from dragoman.client import Client, TranslationError
 
     try:
-        with Client(server, timeout=10.0) as client:
+        with Client(server, timeout=10.0, api_key=api_key) as client:
             found = client.list_languages()
     except TranslationError as exc:
         fail(describe(server, exc))

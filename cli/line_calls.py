@@ -55,6 +55,7 @@ class LineCalls(abc.ABC, Generic[Item]):
         timeout: seconds for a call.
         unit: "line" or "text", for messages.
         advance: called with the numbers of finished lines and bytes.
+        api_key: for the server; "" for none.
         arguments: of the client's method, the same for each call.
     """
 
@@ -64,13 +65,15 @@ class LineCalls(abc.ABC, Generic[Item]):
         timeout: float,
         unit: str,
         advance: Callable[[int, int], None],
+        *,
+        api_key: str = "",
         **arguments: Any,
     ) -> None:
         self._server = server
         self._unit = unit
         self._advance = advance
         self._arguments = arguments
-        self._client = AsyncClient(server, timeout=timeout)
+        self._client = AsyncClient(server, timeout=timeout, api_key=api_key)
         self._num_done = 0
         self._num_failed = 0
 

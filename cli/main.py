@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from typing import Annotated
 
 # onnxruntime sends telemetry unless this is set before its import.
@@ -26,6 +27,9 @@ from cli.score import score
 from cli.serve import serve
 from cli.train import train
 from cli.translate import translate
+
+# A warning is a line like an error's, not a place in the source.
+warnings.formatwarning = lambda message, *_: f"dragoman: {message}\n"
 
 app = typer.Typer(
     name="dragoman",

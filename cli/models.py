@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cli.exits import describe, fail
-from cli.options import DEFAULT_SERVER, Server
+from cli.options import DEFAULT_SERVER, ApiKey, Server
 
 if TYPE_CHECKING:
     from dragoman.client import ModelInfo
@@ -46,6 +46,7 @@ class BundleFacts:
 
 def models(
     server: Server = DEFAULT_SERVER,
+    api_key: ApiKey = "",
     model: Annotated[
         list[Path] | None,
         typer.Option(
@@ -62,17 +63,17 @@ def models(
         sizes = ("disk", "memory")
         _print(bundles, [_bundle_row(bundle) for bundle in bundles], sizes, as_json)
     else:
-        found = _served(server)
+        found = _served(server, api_key)
         _print(
             found, [_row(each) for each in found], ("device", "state", "tokens", "search"), as_json
         )
 
 
-def _served(server: str) -> list[ModelInfo]:
+def _served(server: str, api_key: str) -> list[ModelInfo]:
     from dragoman.client import Client, TranslationError
 
     try:
-        with Client(server, timeout=10.0) as client:
+        with Client(server, timeout=10.0, api_key=api_key) as client:
             return client.list_models()
     except TranslationError as exc:
         fail(describe(server, exc))

@@ -21,6 +21,18 @@ def _check_server(text: str) -> str:
         fail(f"--server: {exc}", 2)
 
 
+ApiKey = Annotated[
+    str,
+    typer.Option(
+        metavar="KEY",
+        help="An API key for the server. Other users of this machine see options in the list of "
+        "processes: prefer the variable.",
+        envvar="DRAGOMAN_API_KEY",
+        show_default=False,
+    ),
+]
+
+
 Server = Annotated[
     str,
     typer.Option(

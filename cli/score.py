@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from cli.exits import fail
-from cli.options import DEFAULT_SERVER, Server
+from cli.options import DEFAULT_SERVER, ApiKey, Server
 
 _LINES_AT_A_TIME = 256
 
@@ -27,6 +27,7 @@ def score(
         ),
     ] = None,
     server: Server = DEFAULT_SERVER,
+    api_key: ApiKey = "",
     source: Annotated[
         str, typer.Option("--from", metavar="CODE", help="Language of the texts, such as en.")
     ] = "",
@@ -61,6 +62,7 @@ def score(
         typer.echo("Type a text, a tab and a translation on each line; Ctrl-D ends.", err=True)
     arguments = dict(
         server=server,
+        api_key=api_key,
         timeout=timeout,
         source=source,
         target=target,

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from cli.exits import fail
-from cli.options import DEFAULT_SERVER, Server
+from cli.options import DEFAULT_SERVER, ApiKey, Server
 
 
 def translate(
@@ -22,6 +22,7 @@ def translate(
         ),
     ] = None,
     server: Server = DEFAULT_SERVER,
+    api_key: ApiKey = "",
     source: Annotated[
         str, typer.Option("--from", metavar="CODE", help="Language of the texts, such as en.")
     ] = "",
@@ -86,6 +87,7 @@ def translate(
         typer.echo("Type texts to translate, one per line; Ctrl-D ends.", err=True)
     arguments = dict(
         server=server,
+        api_key=api_key,
         timeout=timeout,
         source=source,
         target=target,

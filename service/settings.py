@@ -92,6 +92,21 @@ class Settings:
         "who reaches the ports may call.",
         is_optional=True,
     )
+    jwt_issuer: str = _setting(
+        "",
+        "Issuer of tokens (JWT, the claim `iss`) that calls may have in place of an API key; with "
+        "--jwt-audience and --jwks-url. Needs the extra `jwt`.",
+        is_optional=True,
+    )
+    jwt_audience: str = _setting(
+        "", "What the claim `aud` of such tokens must have.", is_optional=True
+    )
+    jwks_url: str = _setting(
+        "",
+        "Where the public keys of the issuer are, as a JSON Web Key Set: https://, or file:// "
+        "for a file.",
+        is_optional=True,
+    )
     usage: str = _setting(
         "",
         "Database of what keys have used of their quotas, which survives a restart; made if it "

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
+import os
 from collections.abc import Sequence
 from types import TracebackType
 
@@ -13,7 +14,7 @@ import grpc
 from bench.load.errors import ServerError
 from bench.load.plan import LoadPlan
 from bench.load.sample import ReplySample
-from dragoman import conversions
+from dragoman import conversions, requests
 from dragoman.results import StreamEnd
 from dragoman.v1 import translation_pb2 as pb
 from dragoman.v1.translation_pb2_grpc import TranslationServiceStub
@@ -35,6 +36,8 @@ class GrpcCall:
         self._plan = plan
         self._channel = grpc.aio.insecure_channel(plan.server, options=_OPTIONS)
         self._stub = TranslationServiceStub(self._channel)
+        # Not of the plan, which a report holds.
+        self._metadata = requests.key_metadata(os.environ.get("DRAGOMAN_API_KEY", ""))
         self._options = pb.TranslateOptions(
             max_new_tokens=plan.max_new_tokens, split_sentences=plan.split_sentences
         )
@@ -64,7 +67,10 @@ class GrpcCall:
         """
         try:
             response = await self._stub.ListModels(
-                pb.ListModelsRequest(), timeout=CONNECT_SECONDS, wait_for_ready=False
+                pb.ListModelsRequest(),
+                timeout=CONNECT_SECONDS,
+                wait_for_ready=False,
+                metadata=self._metadata,
             )
         except grpc.aio.AioRpcError as exc:
             if exc.code() is grpc.StatusCode.UNIMPLEMENTED:
@@ -103,7 +109,9 @@ class GrpcCall:
             model=plan.model,
             options=self._options,
         )
-        response = await self._stub.Translate(request, timeout=plan.timeout)
+        response = await self._stub.Translate(
+            request, timeout=plan.timeout, metadata=self._metadata
+        )
         batch = conversions.batch(response, ())
         error = next((item.error for item in batch.translations if item.error), None)
         return ReplySample(
@@ -127,7 +135,9 @@ class GrpcCall:
         now = asyncio.get_running_loop().time
         times: list[float] = []
         end: StreamEnd | None = None
-        async for response in self._stub.StreamTranslate(request, timeout=plan.timeout):
+        async for response in self._stub.StreamTranslate(
+            request, timeout=plan.timeout, metadata=self._metadata
+        ):
             if not response.HasField("summary"):
                 times.append(now())
                 continue

@@ -27,6 +27,8 @@ local FIELDS = {
     target_language_code = false,
     model = false,
     options = "TranslateOptions",
+    mimeType = false,
+    mime_type = false,
   },
   StreamTranslateRequest = {
     content = false,
@@ -36,6 +38,8 @@ local FIELDS = {
     target_language_code = false,
     model = false,
     options = "TranslateOptions",
+    mimeType = false,
+    mime_type = false,
   },
   ScoreRequest = {
     pairs = "ScorePair",
@@ -70,6 +74,8 @@ local FIELDS = {
     priority = false,
     allowPivot = false,
     allow_pivot = false,
+    ignoreTags = false,
+    ignore_tags = false,
     numHypotheses = false,
     num_hypotheses = false,
     returnTokens = false,

@@ -12,6 +12,18 @@ _SCHEME = re.compile(r"(unix|unix-abstract|ipv4|ipv6|vsock|xds):(?!\d+$)")
 _HOST_AND_PORT = re.compile(r"(dns:/{2,3}(?:[^/]*/)?)?(\[[^]/]+]|[^:/\s]+)(?::(\d+))?")
 
 
+# Of hosts that are this machine, in any form that gRPC takes.
+_LOOPBACK = re.compile(r"(localhost|127\.\d+\.\d+\.\d+|\[::1]|ip6-localhost)(:\d+)?")
+
+
+def is_local(address: str) -> bool:
+    """Whether what is sent to an address stays on this machine."""
+    if address.startswith(("unix:", "unix-abstract:", "vsock:")):
+        return True
+    name = re.sub(r"^(dns:/{2,3}([^/]*/)?|dns:|ipv4:|ipv6:)", "", address)
+    return all(_LOOPBACK.fullmatch(each) for each in name.split(","))
+
+
 def server_address(text: str) -> str:
     """`text` with a port, for gRPC, whose default is 443.
 

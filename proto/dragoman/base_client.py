@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import random
 import time
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
@@ -13,7 +14,7 @@ import grpc
 from google.protobuf.message import Message
 
 from dragoman import conversions, requests
-from dragoman.addresses import DEFAULT_SERVER
+from dragoman.addresses import DEFAULT_SERVER, is_local
 from dragoman.conversions import Metadata
 from dragoman.results import (
     AttentionView,
@@ -135,8 +136,15 @@ class BaseClient:
         timeout: float | None = 60.0,
         client_id: str = "",
         patient: bool = True,
+        api_key: str = "",
     ) -> None:
         server = requests.server(server)
+        self._key_metadata = requests.key_metadata(api_key)
+        if api_key and not is_local(server):
+            warnings.warn(
+                f"the API key goes to {server} unencrypted: whoever sees the network can use it",
+                stacklevel=2,
+            )
         requests.metadata("", client_id)  # for its checks
         self._timeout = requests.seconds("timeout", timeout)
         self._client_id = client_id
@@ -221,5 +229,9 @@ class BaseClient:
     ) -> PreparedCall[T]:
         given = requests.seconds("timeout", timeout)
         retries = Retries(self._timeout if given is None else given, self._patient)
-        metadata = (*requests.metadata(request_id, self._client_id), *trace_context())
+        metadata = (
+            *requests.metadata(request_id, self._client_id),
+            *self._key_metadata,
+            *trace_context(),
+        )
         return PreparedCall(method, request, metadata, retries, read)

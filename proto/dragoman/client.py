@@ -84,6 +84,8 @@ class Client(BaseClient):
         client_id: names the client: clients get equal shares of a busy server. By default a client
             is its address.
         patient: whether to retry, within the timeout, calls that an overloaded server refused.
+        api_key: an API key, or a token, for a server that needs one. The connection is not
+            encrypted: there is a warning (UserWarning) if the server is on another machine.
     """
 
     _open_channel = staticmethod(grpc.insecure_channel)

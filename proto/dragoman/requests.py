@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import numbers
+import re
 from collections.abc import Iterable
 from typing import Any, TypeVar
 
@@ -31,6 +32,7 @@ _NUMBERS: dict[int, tuple[Any, str]] = {
 }
 # About thirty years: gRPC treats a deadline centuries away as one that has passed.
 _LONGEST_SECONDS = 1e9
+_API_KEY = re.compile(r"[!-~]{1,8192}")
 _Kind = TypeVar("_Kind", bound=Message)
 
 
@@ -162,6 +164,14 @@ def metadata(request_id: str, client_id: str) -> tuple[tuple[str, str], ...]:
                 f"{argument}: must be 1 to 128 letters, digits, and any of -_.:/+=@, not {value!r}"
             )
     return tuple((key, value) for key, value in named.values() if value)
+
+
+def key_metadata(api_key: str) -> tuple[tuple[str, str], ...]:
+    """The metadata that carries an API key or a token; empty for none."""
+    # The message does not repeat it.
+    if string("api_key", api_key) and not _API_KEY.fullmatch(api_key):
+        raise ValueError("api_key: must be 1 to 8192 visible ASCII characters, without spaces")
+    return (("authorization", f"Bearer {api_key}"),) if api_key else ()
 
 
 def seconds(argument: str, value: Any) -> float | None:

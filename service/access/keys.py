@@ -107,16 +107,27 @@ def principal_of(values: Mapping[str, Any]) -> Principal:
     """Who has a key that is described by these values. Raises ValueError, which names the field."""
     return Principal(
         name=_matching(values, "name", NAME),
-        tenant=_matching(values, "tenant", NAME) if "tenant" in values else "",
-        models=_names(values, "models"),
-        calls=_names(values, "calls"),
-        max_priority=_priority(values),
-        limits=limits_of(values),
         expires=_expiry(values.get("expires")),
+        **description_of(values),
     )
 
 
-def limits_of(values: Mapping[str, Any]) -> Limits:
+def description_of(values: Mapping[str, Any]) -> dict[str, Any]:
+    """What a principal may do, as arguments of `Principal`; other values are ignored.
+
+    Raises:
+        ValueError: a value is wrong; the message names the field.
+    """
+    return {
+        "tenant": _matching(values, "tenant", NAME) if "tenant" in values else "",
+        "models": _names(values, "models"),
+        "calls": _names(values, "calls"),
+        "max_priority": _priority(values),
+        "limits": _limits_of(values),
+    }
+
+
+def _limits_of(values: Mapping[str, Any]) -> Limits:
     """The limits among some values. Raises ValueError."""
     for name in _LIMITS:
         value = values.get(name)

@@ -22,7 +22,7 @@ from service.decoding.requests import (
 from service.errors import InvalidArgumentError
 from service.runtime.attention import AttentionKind, AttentionLabel
 from service.runtime.plan import Float32
-from service.text.options import TextOptions
+from service.text.options import MAX_IGNORED_TAGS, TextOptions, mime_type_of
 from service.translation.alignments import Alignment, SourceToken, TargetToken
 from service.translation.attention import AttentionOptions, AttentionResult
 from service.translation.fairness import CooperativeYield
@@ -107,8 +107,18 @@ def options_of(
 
 
 def text_options_of(request: pb.TranslateRequest | pb.StreamTranslateRequest) -> TextOptions:
-    """What a request asks for beside the translation of its sentences."""
-    return _NO_TEXT_OPTIONS
+    """What a request asks for beside the translation of its sentences.
+
+    Raises:
+        InvalidArgumentError: an unknown format, or too many tags; names the field.
+    """
+    if not request.mime_type and not request.options.ignore_tags:
+        return _NO_TEXT_OPTIONS
+    if (count := len(request.options.ignore_tags)) > MAX_IGNORED_TAGS:  # before unpacking
+        raise InvalidArgumentError(
+            "options.ignore_tags", f"{count:,} are more than {MAX_IGNORED_TAGS}, the limit"
+        )
+    return TextOptions(mime_type_of(request.mime_type), tuple(request.options.ignore_tags))
 
 
 def score_options_of(options: pb.ScoreOptions) -> ScoreOptions:

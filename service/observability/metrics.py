@@ -105,6 +105,10 @@ class ServerMetrics:
             "0 if the file of keys has changed and could not be read, else 1; 0 without such a "
             "file.",
         )
+        self.jwks_last_fetch_successful = self._gauge(
+            "dragoman_jwks_last_fetch_successful",
+            "0 if the keys of the token issuer could not be fetched, else 1; 0 without an issuer.",
+        )
         self.usage_last_save_successful = self._gauge(
             "dragoman_usage_last_save_successful",
             "0 if what keys have used could not be saved, else 1; 0 without a database of usage.",

@@ -2,7 +2,40 @@
 
 from __future__ import annotations
 
+import enum
 from dataclasses import dataclass
+
+from service.errors import InvalidArgumentError
+
+MAX_IGNORED_TAGS = 100
+
+
+class MimeType(enum.Enum):
+    """The format of the texts of a request."""
+
+    PLAIN = "text/plain"
+    HTML = "text/html"
+    XML = "text/xml"
+
+
+_BY_NAME = {
+    "": MimeType.PLAIN,
+    **{each.value: each for each in MimeType},
+    "application/xml": MimeType.XML,
+}
+
+
+def mime_type_of(name: str) -> MimeType:
+    """The format with this name, in upper or lower case; "" is plain text.
+
+    Raises:
+        InvalidArgumentError: there is none; lists those that there are.
+    """
+    found = _BY_NAME.get(name.strip().lower())
+    if found is None:
+        known = ", ".join(key for key in _BY_NAME if key)
+        raise InvalidArgumentError("mime_type", f"unknown; there are: {known}")
+    return found
 
 
 @dataclass(frozen=True)
@@ -10,4 +43,15 @@ class TextOptions:
     """What to do with the texts of a request beside translating their sentences.
 
     A request without any of it has the defaults, and needs no stage.
+
+    Attributes:
+        mime_type: the format of the texts.
+        ignore_tags: elements whose content is copied, beside those of the format.
     """
+
+    mime_type: MimeType = MimeType.PLAIN
+    ignore_tags: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.ignore_tags and self.mime_type is MimeType.PLAIN:
+            raise InvalidArgumentError("options.ignore_tags", "a plain text has no tags")

@@ -279,6 +279,7 @@ class TranslateRequest(_message.Message):
     TARGET_LANGUAGE_CODE_FIELD_NUMBER: _builtins.int
     MODEL_FIELD_NUMBER: _builtins.int
     OPTIONS_FIELD_NUMBER: _builtins.int
+    MIME_TYPE_FIELD_NUMBER: _builtins.int
     source_language_code: _builtins.str
     """The language of the texts as a BCP-47 code, such as "en", in upper or lower case. If there is no
     model for the region or script, the server uses one for the language: "en" for "en-GB". A code that
@@ -300,6 +301,13 @@ class TranslateRequest(_message.Message):
     none, it translates through a third language (`TranslateOptions.allow_pivot`). A named model
     translates alone.
     """
+    mime_type: _builtins.str
+    """The format of the texts: "text/plain" (also if empty), "text/html" or "text/xml" (also
+    "application/xml"), documents or fragments of them. Tags, attributes, comments and entities stay;
+    an inline tag moves with the words that it stands around (service/TEXT.md). Counts, limits of
+    characters and Translation.sentences are those of the texts without their tags, but the limits
+    also hold for the documents.
+    """
     @_builtins.property
     def contents(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """The texts, at least one: plain text, each a word, a sentence, a paragraph or a page. A text
@@ -320,10 +328,11 @@ class TranslateRequest(_message.Message):
         target_language_code: _builtins.str = ...,
         model: _builtins.str = ...,
         options: Global___TranslateOptions | None = ...,
+        mime_type: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["options", b"options"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["contents", b"contents", "model", b"model", "options", b"options", "source_language_code", b"source_language_code", "target_language_code", b"target_language_code"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["contents", b"contents", "mime_type", b"mime_type", "model", b"model", "options", b"options", "source_language_code", b"source_language_code", "target_language_code", b"target_language_code"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -340,6 +349,7 @@ class StreamTranslateRequest(_message.Message):
     TARGET_LANGUAGE_CODE_FIELD_NUMBER: _builtins.int
     MODEL_FIELD_NUMBER: _builtins.int
     OPTIONS_FIELD_NUMBER: _builtins.int
+    MIME_TYPE_FIELD_NUMBER: _builtins.int
     content: _builtins.str
     """The text, with the same limits as an item of TranslateRequest.contents."""
     source_language_code: _builtins.str
@@ -348,6 +358,8 @@ class StreamTranslateRequest(_message.Message):
     """As in TranslateRequest."""
     model: _builtins.str
     """As in TranslateRequest."""
+    mime_type: _builtins.str
+    """As in TranslateRequest, but only "text/plain": other formats are refused with INVALID_ARGUMENT."""
     @_builtins.property
     def options(self) -> Global___TranslateOptions:
         """Options."""
@@ -360,10 +372,11 @@ class StreamTranslateRequest(_message.Message):
         target_language_code: _builtins.str = ...,
         model: _builtins.str = ...,
         options: Global___TranslateOptions | None = ...,
+        mime_type: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["options", b"options"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["content", b"content", "model", b"model", "options", b"options", "source_language_code", b"source_language_code", "target_language_code", b"target_language_code"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["content", b"content", "mime_type", b"mime_type", "model", b"model", "options", b"options", "source_language_code", b"source_language_code", "target_language_code", b"target_language_code"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -384,6 +397,7 @@ class TranslateOptions(_message.Message):
     SEARCH_FIELD_NUMBER: _builtins.int
     PRIORITY_FIELD_NUMBER: _builtins.int
     ALLOW_PIVOT_FIELD_NUMBER: _builtins.int
+    IGNORE_TAGS_FIELD_NUMBER: _builtins.int
     NUM_HYPOTHESES_FIELD_NUMBER: _builtins.int
     RETURN_TOKENS_FIELD_NUMBER: _builtins.int
     RETURN_ALIGNMENTS_FIELD_NUMBER: _builtins.int
@@ -431,6 +445,13 @@ class TranslateOptions(_message.Message):
     def search(self) -> Global___SearchOptions:
         """How to search for each sentence's translation. Not set: as Model.default_search."""
 
+    @_builtins.property
+    def ignore_tags(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Names of elements whose content is copied, beside those of the format (in HTML `code`, `kbd`,
+        `samp`, `var`, `math`, `svg`, `pre`, `script`, `style`, and elements with `translate="no"` or the
+        class `notranslate`). Only for HTML and XML; at most 100.
+        """
+
     def __init__(
         self,
         *,
@@ -439,13 +460,14 @@ class TranslateOptions(_message.Message):
         search: Global___SearchOptions | None = ...,
         priority: Global___Priority.ValueType = ...,
         allow_pivot: _builtins.bool | None = ...,
+        ignore_tags: _abc.Iterable[_builtins.str] | None = ...,
         num_hypotheses: _builtins.int | None = ...,
         return_tokens: _builtins.bool = ...,
         return_alignments: Global___AlignmentKind.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_allow_pivot", b"_allow_pivot", "_max_new_tokens", b"_max_new_tokens", "_num_hypotheses", b"_num_hypotheses", "_split_sentences", b"_split_sentences", "allow_pivot", b"allow_pivot", "max_new_tokens", b"max_new_tokens", "num_hypotheses", b"num_hypotheses", "search", b"search", "split_sentences", b"split_sentences"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_allow_pivot", b"_allow_pivot", "_max_new_tokens", b"_max_new_tokens", "_num_hypotheses", b"_num_hypotheses", "_split_sentences", b"_split_sentences", "allow_pivot", b"allow_pivot", "max_new_tokens", b"max_new_tokens", "num_hypotheses", b"num_hypotheses", "priority", b"priority", "return_alignments", b"return_alignments", "return_tokens", b"return_tokens", "search", b"search", "split_sentences", b"split_sentences"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_allow_pivot", b"_allow_pivot", "_max_new_tokens", b"_max_new_tokens", "_num_hypotheses", b"_num_hypotheses", "_split_sentences", b"_split_sentences", "allow_pivot", b"allow_pivot", "ignore_tags", b"ignore_tags", "max_new_tokens", b"max_new_tokens", "num_hypotheses", b"num_hypotheses", "priority", b"priority", "return_alignments", b"return_alignments", "return_tokens", b"return_tokens", "search", b"search", "split_sentences", b"split_sentences"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__allow_pivot: _TypeAlias = _typing.Literal["allow_pivot"]  # noqa: Y015
     _WhichOneofArgType__allow_pivot: _TypeAlias = _typing.Literal["_allow_pivot", b"_allow_pivot"]  # noqa: Y015

@@ -44,7 +44,7 @@ def declared(file: Path, *extras: str) -> set[str]:
 @pytest.mark.parametrize(
     ("folder", "extras"),
     [
-        ("service", ["cpu", "otel"]),
+        ("service", ["cpu", "jwt", "otel"]),
         ("model", ["cpu", "train", "evaluate", "tokenizers"]),
         ("export", ["cpu", "train", "import"]),
         ("cli", ["cpu", "train", "evaluate", "bench", "pictures"]),

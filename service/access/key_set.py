@@ -1,0 +1,165 @@
+"""The public keys of a token issuer: a JSON Web Key Set, fetched again in the background.
+
+https://www.rfc-editor.org/rfc/rfc7517
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import jwt
+
+from service.errors import StartupError
+from service.observability.metrics import ServerMetrics
+
+ALGORITHMS = (
+    *("RS256", "RS384", "RS512", "PS256", "PS384", "PS512"),
+    *("ES256", "ES384", "ES512", "EdDSA"),
+)
+"""What tokens may be signed with: public keys only. With `none` or HMAC, anyone could sign them."""
+_REFRESH_SECONDS = 300.0
+# After a failure, and between two fetches for tokens whose key is unknown.
+RETRY_SECONDS = 10.0
+_WAIT_SECONDS = 5.0
+_FETCH_SECONDS = 10.0
+_MAX_BYTES = 2**20
+_MAX_KEYS = 100
+_LOOPBACK = ("localhost", "127.0.0.1", "::1")
+
+_log = logging.getLogger("dragoman.keys")
+
+
+class KeySet:
+    """The keys of an issuer, as they were when they were last fetched with success.
+
+    An answer that fails, or has no usable key, changes nothing: the issuer's trouble locks nobody
+    out whose key is known.
+
+    Args:
+        url: https, http on this machine, or a file's.
+        metrics: tells whether the last fetch succeeded.
+        clock: seconds.
+
+    Raises:
+        StartupError: a URL of another kind.
+    """
+
+    def __init__(
+        self, url: str, metrics: ServerMetrics, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        parts = urlsplit(url)
+        is_safe = parts.scheme in ("https", "file") or (
+            parts.scheme == "http" and parts.hostname in _LOOPBACK
+        )
+        if not is_safe:
+            raise StartupError(
+                "--jwks-url: must begin with https:// or file://; http:// is for this machine only"
+            )
+        self._url = url
+        self._metrics = metrics
+        self._clock = clock
+        self._keys: dict[str | None, jwt.PyJWK] = {}
+        self._tried_at = -RETRY_SECONDS
+        self._refreshing: asyncio.Task[bool] | None = None
+        self._has_failed = False
+
+    async def find(self, key_id: str | None) -> jwt.PyJWK | None:
+        """The key with this id; without an id, the only key. Fetches the set if it is unknown."""
+        if (found := self._known(key_id)) is None and self._may_fetch():
+            with contextlib.suppress(TimeoutError):
+                # Shielded: the fetch goes on when the call that asked for it ends.
+                await asyncio.wait_for(asyncio.shield(self._refresh()), _WAIT_SECONDS)
+            found = self._known(key_id)
+        return found
+
+    async def keep_fresh(self) -> None:
+        """Fetch the set again and again."""
+        while True:
+            is_fresh = await asyncio.shield(self._refresh())
+            await asyncio.sleep(_REFRESH_SECONDS if is_fresh else RETRY_SECONDS)
+
+    def _known(self, key_id: str | None) -> jwt.PyJWK | None:
+        if key_id is None and len(self._keys) == 1:
+            return next(iter(self._keys.values()))
+        return self._keys.get(key_id)
+
+    def _may_fetch(self) -> bool:
+        is_under_way = self._refreshing is not None and not self._refreshing.done()
+        return is_under_way or self._clock() - self._tried_at >= RETRY_SECONDS
+
+    def _refresh(self) -> asyncio.Task[bool]:
+        """The fetch that is under way, or a new one."""
+        if self._refreshing is None or self._refreshing.done():
+            self._tried_at = self._clock()
+            self._refreshing = asyncio.create_task(self._fetch_and_take())
+        return self._refreshing
+
+    async def _fetch_and_take(self) -> bool:
+        """Take the keys of an answer; whether it had some."""
+        try:
+            self._keys = await asyncio.to_thread(lambda: _parsed(_fetched(self._url)))
+        except (OSError, ValueError, RecursionError, jwt.PyJWTError) as exc:
+            self._metrics.jwks_last_fetch_successful.set(0)
+            if not self._has_failed:  # once, not at each try
+                _log.error(
+                    "keys of the token issuer not fetched: the ones before stay valid",
+                    extra={"url": self._url, "error": f"{type(exc).__name__}: {exc}"[:300]},
+                )
+            self._has_failed = True
+            return False
+        if self._has_failed:
+            _log.info("keys of the token issuer fetched again", extra={"keys": len(self._keys)})
+        self._has_failed = False
+        self._metrics.jwks_last_fetch_successful.set(1)
+        return True
+
+
+class _NoRedirects(urllib.request.HTTPRedirectHandler):
+    """The keys come from the URL of the settings, or not at all."""
+
+    def redirect_request(self, *_: object) -> None:
+        """Follow none: urllib raises HTTPError."""
+
+
+def _fetched(url: str) -> bytes:
+    """The answer at a URL. Raises OSError or ValueError."""
+    if url.startswith("file:"):
+        path = Path(urllib.request.url2pathname(urlsplit(url).path))
+        with path.open("rb") as file:
+            data = file.read(_MAX_BYTES + 1)
+    else:
+        opener = urllib.request.build_opener(_NoRedirects)
+        asked = urllib.request.Request(url, headers={"accept": "application/json"})
+        with opener.open(asked, timeout=_FETCH_SECONDS) as response:
+            data = response.read(_MAX_BYTES + 1)
+    if len(data) > _MAX_BYTES:
+        raise ValueError(f"more than {_MAX_BYTES:,} bytes")
+    return data
+
+
+def _parsed(data: bytes) -> dict[str | None, jwt.PyJWK]:
+    """The usable keys of a set, by id. Raises ValueError if there is none."""
+    content = json.loads(data)
+    found = content.get("keys") if isinstance(content, dict) else None
+    if not isinstance(found, list):
+        raise ValueError("not a JSON Web Key Set")
+    keys: dict[str | None, jwt.PyJWK] = {}
+    for each in found[:_MAX_KEYS]:
+        # Of kinds that are not known here, or are for something else, there may be some.
+        with contextlib.suppress(jwt.PyJWTError, ValueError, TypeError, KeyError):
+            if isinstance(each, dict) and each.get("use", "sig") == "sig":
+                key = jwt.PyJWK.from_dict(each)
+                if key.algorithm_name in ALGORITHMS:
+                    keys[key.key_id] = key
+    if not keys:
+        raise ValueError("no public key of a known algorithm")
+    return keys

@@ -1,0 +1,32 @@
+"""The formats of documents: how each is parsed, and how text is written in it."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from service.text.markup.document import Document
+from service.text.markup.html_parser import encode, parse_markup
+from service.text.options import MimeType, TextOptions
+
+
+@dataclass(frozen=True)
+class Format:
+    """A format of documents.
+
+    Attributes:
+        parse: the parts of a document.
+        encode: a part of a translation as it stands in a document.
+    """
+
+    parse: Callable[[str], Document]
+    encode: Callable[[str], str]
+
+
+def format_of(options: TextOptions) -> Format:
+    """The format of a request's documents, which are not plain text."""
+    parse = functools.partial(
+        parse_markup, is_xml=options.mime_type is MimeType.XML, ignore_tags=options.ignore_tags
+    )
+    return Format(parse, encode)

@@ -1,0 +1,19 @@
+"""Placeholders: what stands for verbatim text in the text that is translated."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterator
+
+PLACEHOLDER = re.compile(r"\{\d+\}")
+"""The included model copies such words."""
+
+
+def placeholders(texts: str) -> Iterator[str]:
+    """Placeholders that do not occur in `texts`, each once."""
+    used = set(PLACEHOLDER.findall(texts))
+    for number in itertools.count(1):
+        placeholder = f"{{{number}}}"
+        if placeholder not in used:
+            yield placeholder

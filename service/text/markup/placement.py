@@ -1,0 +1,324 @@
+"""Places the elements of a run in its translation, by links between their words.
+
+The rules are like those of Bergamot (https://browser.mt): a word of the translation is in the
+elements of the word that it comes from; of several, the one with more markup counts. Each element
+stays in one piece: the part of the translation where the most of its words stand together. What has
+lost its words, and what has none, stays beside what it stood beside.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from model.tokenizer import Span
+from service.text.markup.placeholders import PLACEHOLDER
+from service.text.markup.tree import Node, RunTree
+from service.translation.links import Link
+
+_WORD = re.compile(r"\w+(?:['’]\w+)*|[^\w\s]+")
+_PUNCTUATION_WEIGHT = 0.5
+
+
+@dataclass(slots=True)
+class Unit:
+    """A word of the translation.
+
+    Attributes:
+        span: in the translation.
+        sources: the parts of the run's text that it comes from.
+        is_placeholder: whether verbatim text is written for it.
+        node: the deepest node that it belongs to.
+        weight: how much it counts in the choice of an element's place.
+    """
+
+    span: Span
+    sources: list[Span]
+    is_placeholder: bool = False
+    node: Node | None = None
+    weight: float = 1.0
+
+
+@dataclass(slots=True)
+class Placed:
+    """A node in the translation.
+
+    Attributes:
+        node: the node.
+        start, end: the characters of the translation that it covers; equal for an atom.
+        children: in the order of the translation.
+    """
+
+    node: Node
+    start: int
+    end: int
+    children: list[Placed] = field(default_factory=list)
+
+
+def place(tree: RunTree, target: str, links: Sequence[Link]) -> Placed:
+    """The tree in a translation: every node once, children within their parents.
+
+    Args:
+        tree: of a run.
+        target: the translation of its text.
+        links: between the two, in the order of the translation.
+    """
+    return _Placement(tree, target, links).place()
+
+
+class _Placement:
+    def __init__(self, tree: RunTree, target: str, links: Sequence[Link]) -> None:
+        self._tree = tree
+        self._target = target
+        self._units = _units(tree, target, links)
+        for unit in self._units:
+            owners = [tree.owner(*source) for source in unit.sources]
+            if not unit.is_placeholder:
+                owners = [node.enclosing for node in owners]
+            unit.node = max(owners, key=lambda node: node.depth, default=None)
+        _fill(self._units, tree)
+        # Where the words of the source went, in the order of the source.
+        self._sources = sorted(
+            (source.start, source.end, index)
+            for index, unit in enumerate(self._units)
+            for source in unit.sources
+        )
+
+    def place(self) -> Placed:
+        root, units = self._tree.root, self._units
+        placed = Placed(root, 0, len(self._target))
+        dividers = [child.start for child in root.children if child.divides]
+        counts = [0] * (len(dividers) + 1)
+        segment = 0
+        for unit in units:
+            if unit.sources:
+                segment = bisect_right(dividers, unit.sources[0].start)
+            counts[segment] += 1
+        low, children = 0, iter(root.children)
+        for count in counts:
+            group, divider = [], None
+            for child in children:
+                if child.divides:
+                    divider = child
+                    break
+                group.append(child)
+            placed.children += self._place_children(root, group, low, low + count)
+            low += count
+            if divider is not None:
+                position = self._character(divider, low, (0, len(units)))
+                placed.children.append(Placed(divider, position, position))
+        _keep_order(placed)
+        return placed
+
+    def _place_children(
+        self, parent: Node, children: Sequence[Node], low: int, high: int
+    ) -> list[Placed]:
+        """Place some children of a node within the units from `low` to `high`."""
+        if not children:
+            return []
+        ranges = self._ranges(children, low, high)
+        taken: list[int | None] = [None] * (high - low)
+        for index, (start, end) in ranges.items():
+            taken[start - low : end - low] = [index] * (end - start)
+        for index, child in enumerate(children):
+            if child.opening and index not in ranges:
+                found = self._free_unit(child, taken, low, high)
+                if found is not None:
+                    taken[found - low] = index
+                    ranges[index] = (found, found + 1)
+        placed = []
+        for index, child in enumerate(children):
+            if index in ranges:
+                start, end = ranges[index]
+                spans = self._units[start].span, self._units[end - 1].span
+                inside = self._place_children(child, child.children, start, end)
+                placed.append(Placed(child, spans[0].start, spans[1].end, inside))
+            else:
+                gap = self._gap(child, taken, low, high)
+                position = self._character(child, gap, (low, high))
+                placed.append(_collapsed(child, position))
+        # Equal positions: what covers no text comes in the order of the source.
+        return sorted(placed, key=lambda each: (each.start, each.end))
+
+    def _ranges(self, children: Sequence[Node], low: int, high: int) -> dict[int, tuple[int, int]]:
+        """The best range of units for each child that has any: no two overlap."""
+        orders = [child.order for child in children]
+        best: dict[int, tuple[float, int, int]] = {}
+        running, score, start, gap = -1, 0.0, low, 0.0
+        for position in range(low, high):
+            unit = self._units[position]
+            assert unit.node is not None
+            index = bisect_right(orders, unit.node.order) - 1
+            if index < 0 or not children[index].contains(unit.node):
+                gap += unit.weight
+                continue
+            if index == running and score > gap:
+                score += unit.weight - gap
+            else:
+                running, score, start = index, unit.weight, position
+            gap = 0.0
+            if index not in best or score > best[index][0]:
+                best[index] = (score, start, position + 1)
+        return {index: (start, end) for index, (_, start, end) in best.items()}
+
+    def _free_unit(
+        self, child: Node, taken: Sequence[int | None], low: int, high: int
+    ) -> int | None:
+        """A word for an element that has lost its own: beside its neighbours, if one is free."""
+        if low == high:
+            return None
+        gap = self._neighbour(child, low, high)
+        free = [
+            position
+            for position in (gap, gap - 1)
+            if low <= position < high
+            and taken[position - low] is None
+            and _is_word(self._target[slice(*self._units[position].span)])
+        ]
+        return min(free, key=lambda position: bool(self._units[position].sources), default=None)
+
+    def _gap(self, child: Node, taken: Sequence[int | None], low: int, high: int) -> int:
+        """The unit before which a node without words is placed: within no other child."""
+        gap = self._neighbour(child, low, high)
+        while low < gap < high and taken[gap - low] is not None:
+            if taken[gap - low] != taken[gap - low - 1]:
+                break
+            gap += 1
+        return gap
+
+    def _neighbour(self, node: Node, low: int, high: int) -> int:
+        """The unit before which a node without words belongs, by the words beside it."""
+        before, after = self._linked_before(node.start), self._linked_after(node.end)
+        if after is not None and (before is None or self._touches_next(node)):
+            gap = after
+        else:
+            gap = 0 if before is None else before + 1
+        return min(max(gap, low), high)
+
+    def _linked_before(self, position: int) -> int | None:
+        index = bisect_left(self._sources, (position, 0, 0)) - 1
+        return self._sources[index][2] if index >= 0 else None
+
+    def _linked_after(self, position: int) -> int | None:
+        index = bisect_left(self._sources, (position, 0, 0))
+        return self._sources[index][2] if index < len(self._sources) else None
+
+    def _touches_next(self, node: Node) -> bool:
+        following = self._tree.text[node.end : node.end + 1]
+        before = self._tree.text[node.start - 1 : node.start] if node.start else ""
+        return bool(following) and not following.isspace() and (not before or before.isspace())
+
+    def _character(self, node: Node, gap: int, within: tuple[int, int]) -> int:
+        """Where a node without words is written: at the end of the unit before, or at the next."""
+        low, high = within
+        units = self._units
+        if gap > low and not (gap < high and self._touches_next(node)):
+            return units[gap - 1].span.end
+        if gap < len(units):
+            return units[gap].span.start
+        return units[-1].span.end if units else 0
+
+
+def _keep_order(placed: Placed) -> None:
+    """Move what covers no text behind what must come before it."""
+    end = 0
+    for child in placed.children:
+        if child.start == child.end:
+            child.start = child.end = max(child.start, end)
+        end = child.end
+
+
+def _collapsed(node: Node, position: int) -> Placed:
+    children = [_collapsed(child, position) for child in node.children]
+    return Placed(node, position, position, children)
+
+
+def _units(tree: RunTree, target: str, links: Sequence[Link]) -> list[Unit]:
+    """The words of a translation, in order."""
+    units: list[Unit] = []
+    position = 0
+    by_target: dict[Span, list[Span]] = {}
+    for link in links:
+        by_target.setdefault(link.target, []).append(link.source)
+    for span, sources in by_target.items():
+        if span.start < position:
+            continue
+        _add_words(units, target, position, span.start)
+        if len(sources) == 1:
+            units += _refined(tree.text, target, Link(sources[0], span))
+        else:
+            units.append(Unit(span, sources))
+        position = span.end
+    _add_words(units, target, position, len(target))
+    units = _with_placeholders(tree, target, units)
+    for unit in units:
+        text = target[slice(*unit.span)]
+        unit.weight = float(len(text)) if _is_word(text) else _PUNCTUATION_WEIGHT
+    return units
+
+
+def _add_words(units: list[Unit], target: str, start: int, end: int) -> None:
+    for match in _WORD.finditer(target, start, end):
+        units.append(Unit(Span(*match.span()), []))
+
+
+def _refined(text: str, target: str, link: Link) -> list[Unit]:
+    """A link as links of words: of equal parts by their places, else by relative position."""
+    words = [Span(*match.span()) for match in _WORD.finditer(target, *link.target)]
+    if len(words) < 2:
+        return [Unit(word, [link.source]) for word in words]
+    if text[slice(*link.source)] == target[slice(*link.target)]:
+        shift = link.source.start - link.target.start
+        return [Unit(word, [Span(word.start + shift, word.end + shift)]) for word in words]
+    sources = [Span(*match.span()) for match in _WORD.finditer(text, *link.source)]
+    if not sources:
+        return [Unit(word, []) for word in words]
+    ratio = len(sources) / len(words)
+    return [Unit(word, [sources[int((i + 0.5) * ratio)]]) for i, word in enumerate(words)]
+
+
+def _with_placeholders(tree: RunTree, target: str, units: Sequence[Unit]) -> list[Unit]:
+    """The units with one for each placeholder, in place of what overlaps it."""
+    nodes = {node.placeholder: node for node in tree.verbatim}
+    cuts: list[Span] = []
+    found: list[Unit] = []
+    for match in PLACEHOLDER.finditer(target) if nodes else ():
+        node = nodes.pop(match[0], None)  # the first place of each
+        if node is not None:
+            cuts.append(Span(*match.span()))
+            found.append(Unit(cuts[-1], [Span(node.start, node.end)], is_placeholder=True))
+    if not cuts:
+        return list(units)
+    ends = [cut.end for cut in cuts]
+    for unit in units:
+        start, end = unit.span
+        for cut in itertools.islice(cuts, bisect_right(ends, start), None):
+            if cut.start >= end:
+                break
+            if start < cut.start:
+                found.append(Unit(Span(start, cut.start), unit.sources))
+            start = cut.end
+        if start < end:
+            found.append(Unit(Span(start, end), unit.sources))
+    return sorted(found, key=lambda unit: unit.span)
+
+
+def _fill(units: Sequence[Unit], tree: RunTree) -> None:
+    """Put words without a source into the deepest node that both of their neighbours are in."""
+    edges = [tree.parts[0].owner, tree.parts[-1].owner] if tree.parts else [tree.root] * 2
+    following = edges[1]
+    after: list[Node] = []
+    for unit in reversed(units):
+        following = unit.node or following
+        after.append(following)
+    before = edges[0]
+    for unit, following in zip(units, reversed(after), strict=True):
+        unit.node = unit.node or before.common(following)
+        before = unit.node
+
+
+def _is_word(text: str) -> bool:
+    return any(map(str.isalnum, text))

@@ -1,0 +1,86 @@
+"""Writes a run again: its translation with its markup."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
+
+from service.text.markup.placeholders import PLACEHOLDER
+from service.text.markup.placement import Placed, place
+from service.text.markup.tree import Node, RunTree
+from service.translation.links import Link
+
+
+def render(tree: RunTree, target: str, links: Sequence[Link], encode: Callable[[str], str]) -> str:
+    """A run of the translated document.
+
+    Args:
+        tree: of the run.
+        target: the translation of its text.
+        links: between the two.
+        encode: writes plain text in the document's format.
+    """
+    if target == tree.text:
+        return tree.run.raw
+    return "".join(_Renderer(tree, target, links, encode).write(place(tree, target, links)))
+
+
+class _Renderer:
+    def __init__(
+        self, tree: RunTree, target: str, links: Sequence[Link], encode: Callable[[str], str]
+    ) -> None:
+        self._tree = tree
+        self._target = target
+        self._encode = encode
+        self._used = {node.placeholder for node in tree.verbatim}
+        # What was copied is written as in the source, with its entities and white space.
+        self._copies = [
+            link for link in links if tree.text[slice(*link.source)] == target[slice(*link.target)]
+        ]
+        self._ends = [link.target.end for link in self._copies]
+
+    def write(self, placed: Placed) -> Iterator[str]:
+        """A node with its tags."""
+        node = placed.node
+        if node.content:
+            yield self._spaced(node, placed.start) if placed.start == placed.end else node.content
+            return
+        yield node.opening
+        position = placed.start
+        for child in placed.children:
+            yield from self._text(position, child.start)
+            yield from self.write(child)
+            position = child.end
+        yield from self._text(position, placed.end)
+        yield node.closing
+
+    def _text(self, start: int, end: int) -> Iterator[str]:
+        for index in range(bisect_right(self._ends, start), len(self._copies)):
+            source, target = self._copies[index]
+            if target.start >= end:
+                break
+            if target.start < start:  # the rest of a part
+                shift = source.start - target.start
+                source, target = (
+                    type(source)(start + shift, source.end),
+                    type(target)(start, target.end),
+                )
+            yield self._plain(start, target.start)
+            start = min(end, target.end)
+            yield self._tree.raw(source.start, source.start + start - target.start)
+        yield self._plain(start, end)
+
+    def _plain(self, start: int, end: int) -> str:
+        text = self._target[start:end]
+        if self._used:  # what the model wrote twice
+            text = PLACEHOLDER.sub(lambda match: "" if match[0] in self._used else match[0], text)
+        return self._encode(text)
+
+    def _spaced(self, node: Node, position: int) -> str:
+        """What covers no text, with the white space beside it that the translation lacks."""
+        text, target = self._tree.text, self._target
+        before = text[node.start - 1 : node.start].isspace() if node.start else False
+        after = text[node.end : node.end + 1].isspace()
+        lacks_before = before and position > 0 and not target[position - 1].isspace()
+        lacks_after = after and position < len(target) and not target[position].isspace()
+        return " " * lacks_before + node.content + " " * lacks_after

@@ -1,0 +1,291 @@
+"""Markup: each tag once, nested as before, around the words that it stood around."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from service.errors import InvalidArgumentError
+from service.text.markup.document import Block, Run
+from service.text.markup.html_parser import decode, parse_markup
+from service.text.markup.markup_translator import MarkupTranslator
+from service.text.markup.tokens import Kind, Token, tokenize
+from service.text.markup.tree import MAX_DEPTH
+from service.text.options import MimeType, TextOptions
+from service.translation.options import TranslateOptions, TranslatorLimits
+from service.translation.results import TextResult
+from tests.fake_linked import FakeLinkedTranslator
+
+HTML = TextOptions(MimeType.HTML)
+XML = TextOptions(MimeType.XML)
+
+_words = st.sampled_from(("dog", "runs", "A&amp;B", "&lt;x&gt;", "&eacute;t", "42", "...", "é"))
+_space = st.sampled_from((" ", " ", "\n  ", "&nbsp;"))
+
+
+@st.composite
+def inline(draw: st.DrawFn, depth: int = 3) -> str:
+    """Balanced inline content."""
+    parts = []
+    for _ in range(draw(st.integers(0, 4))):
+        kind = draw(st.sampled_from(("text", "text", "element", "atom", "verbatim", "empty")))
+        if kind == "text":
+            parts.append(draw(_space).join(draw(st.lists(_words, min_size=1, max_size=4))))
+            parts.append(draw(st.sampled_from(("", " "))))
+        elif kind == "element" and depth:
+            name = draw(st.sampled_from(("b", "i", "a", "span")))
+            attributes = draw(st.sampled_from(("", ' href="/?a=1&amp;b=2"', " title='>'")))
+            parts.append(f"<{name}{attributes}>{draw(inline(depth=depth - 1))}</{name}>")
+        elif kind == "atom":
+            parts.append(draw(st.sampled_from(('<img src="a.png">', "<!-- <b> -->", "<wbr/>"))))
+        elif kind == "verbatim":
+            parts.append(draw(st.sampled_from(("<code>x <b>=</b> 1</code>", "<var>n</var>"))))
+        elif kind == "empty":
+            parts.append(draw(st.sampled_from(("<i></i>", "<b> </b>", '<a id="x"><img></a>'))))
+    return "".join(parts)
+
+
+@st.composite
+def documents(draw: st.DrawFn, depth: int = 2) -> str:
+    """Balanced documents."""
+    parts = [draw(inline())]
+    for _ in range(draw(st.integers(0, 3))):
+        name = draw(st.sampled_from(("p", "div", "li", "h1", "td", "b", "pre")))
+        inside = draw(documents(depth=depth - 1)) if depth else draw(inline())
+        parts.append(f"<{name}>{inside}</{name}>")
+        parts.append(draw(st.sampled_from(("", "\n  ", "<br>", "text", "<script>a<b</script>"))))
+    return "".join(parts)
+
+
+_soup = st.lists(
+    st.sampled_from(
+        """
+        <b> </b> <i> </i> <p> </p> dog_ runs _ < > & &lt; " ' <a_href=' <!-- --> <code> </code>
+        <img> {1} <![CDATA[
+        """.split()  # noqa: SIM905
+    ),
+    max_size=30,
+).map(lambda parts: "".join(parts).replace("_", " "))
+
+
+async def translated(document: str, options: TextOptions = HTML, **kwargs: bool) -> str:
+    below = FakeLinkedTranslator(**kwargs)
+    [result] = await MarkupTranslator(below, options, below.limits).translate([document])
+    assert result.error is None, result.error
+    assert not result.links
+    return result.text
+
+
+def tags(document: str, options: TextOptions = HTML) -> list[str]:
+    tokens = tokenize(document, is_xml=options is XML)
+    return [token.raw for token in tokens if token.kind is not Kind.TEXT]
+
+
+def is_balanced(tokens: Sequence[Token]) -> bool:
+    path: list[str] = []
+    for token in tokens:
+        if token.kind is Kind.START and token.name not in ("img", "br", "wbr"):
+            path.append(token.name)
+        elif token.kind is Kind.END and (not path or path.pop() != token.name):
+            return False
+    return not path
+
+
+def text_of(document: str) -> str:
+    """The text without tags and without verbatim elements, and without white space."""
+    return without_spaces("".join(plain_lines(document)))
+
+
+def without_spaces(text: str) -> str:
+    return "".join(text.split())
+
+
+def depth_of(document: str, name: str) -> list[int]:
+    """How many elements of this name are open after each of their tags; may be negative."""
+    depth, depths = 0, []
+    for token in tokenize(document):
+        if token.name == name:
+            depth += {Kind.START: 1, Kind.END: -1}.get(token.kind, 0)
+            depths.append(depth)
+    return depths
+
+
+def plain_lines(document: str) -> list[str]:
+    parts = parse_markup(document, is_xml=False)
+    return [part.text for part in parts if isinstance(part, Run)]
+
+
+def blocks(document: str) -> list[str]:
+    parts = parse_markup(document, is_xml=False)
+    raw = "".join(part.raw for part in parts if isinstance(part, Block))
+    return [tag for tag in tags(raw) if re.match(r"</?(p|div|li|h1|td|pre|br|script)", tag)]
+
+
+@settings(max_examples=60, deadline=None)
+@given(document=documents(), links_words=st.booleans())
+async def test_a_balanced_document_keeps_its_tags_its_balance_and_its_blocks(
+    document: str, links_words: bool
+) -> None:
+    assert is_balanced(list(tokenize(document)))
+    result = await translated(document, links_words=links_words)
+    assert Counter(tags(result)) == Counter(tags(document))
+    assert is_balanced(list(tokenize(result)))
+    assert blocks(result) == blocks(document)
+
+
+@settings(max_examples=40, deadline=None)
+@given(document=documents())
+async def test_the_text_without_tags_is_the_translation_of_the_text(document: str) -> None:
+    below = FakeLinkedTranslator()
+    [result] = await MarkupTranslator(below, HTML, below.limits).translate([document])
+    plain = below.result(below.texts[0]).text
+    assert text_of(result.text) == without_spaces(re.sub(r"\{\d+\}", "", plain))
+
+
+@settings(max_examples=60, deadline=None)
+@given(document=_soup)
+async def test_broken_markup_survives(document: str) -> None:
+    result = await translated(document)
+    assert Counter(tags(result)) == Counter(tags(document))
+    for name in ("b", "i", "p"):
+        depths = [depth_of(each, name) for each in (document, result)]
+        assert min(depths[0], default=0) <= min(depths[1], default=0)
+
+
+@settings(max_examples=100)
+@given(document=_soup, is_xml=st.booleans())
+def test_the_parts_of_a_document_joined_are_the_document(document: str, is_xml: bool) -> None:
+    assert "".join(token.raw for token in tokenize(document, is_xml=is_xml)) == document
+    parts = parse_markup(document, is_xml=is_xml, ignore_tags=["i"])
+    assert "".join(part.raw for part in parts) == document
+
+
+@settings(max_examples=40, deadline=None)
+@given(document=documents())
+async def test_a_document_without_words_comes_back_as_it_is(document: str) -> None:
+    document = re.sub("(?:dog|runs|text|&eacute;t|é|A&amp;B|x(?=&gt;))", "1", document)
+    assert not any(map(str.isalpha, "".join(plain_lines(document))))
+    assert await translated(document) == document
+
+
+@pytest.mark.parametrize(
+    ("document", "expected"),
+    [
+        ("a <b>dog</b> runs", "runs's <b>dog's</b> a's"),
+        ("a <b>dog runs</b> fast", "a's <b>dog's</b> fast's runs's"),
+    ],
+)
+async def test_an_element_moves_with_its_words(document: str, expected: str) -> None:
+    result = await translated(document)
+    assert re.search(r"<b>[^<]*dog's", result), result
+
+
+async def test_verbatim_elements_come_back_with_their_tags() -> None:
+    document = '<p>run <code>a &amp;&amp; <b>b</b></code> or <i translate="no">Berlin</i></p>'
+    below = FakeLinkedTranslator()
+    [result] = await MarkupTranslator(below, HTML, below.limits).translate([document])
+    assert below.texts == ["run {1} or {2}"]
+    for part in ("<code>a &amp;&amp; <b>b</b></code>", '<i translate="no">Berlin</i>'):
+        assert result.text.count(part) == 1
+
+
+async def test_placeholders_avoid_those_of_the_text() -> None:
+    below = FakeLinkedTranslator()
+    await MarkupTranslator(below, HTML, below.limits).translate(["run {1} or <code>x</code>"])
+    assert below.texts == ["run {1} or {2}"]
+
+
+async def test_a_lost_placeholder_is_written_all_the_same() -> None:
+    class Forgetful(FakeLinkedTranslator):
+        def result(self, text: str) -> TextResult:
+            return super().result(text.replace("{1}", "..."))
+
+    below = Forgetful()
+    [result] = await MarkupTranslator(below, HTML, below.limits).translate(["run <code>x</code>!"])
+    assert result.text.count("<code>x</code>") == 1
+
+
+async def test_elements_of_a_request_are_copied() -> None:
+    options = TextOptions(MimeType.XML, ("x",))
+    below = FakeLinkedTranslator()
+    document = "Hello <x id='7'>big</x> <y>world</y> &foo; <![CDATA[a]]>"
+    [result] = await MarkupTranslator(below, options, below.limits).translate([document])
+    assert below.texts == ["Hello {1} world  "]
+    assert "<x id='7'>big</x>" in result.text
+    assert "&foo;" in result.text
+
+
+async def test_what_a_model_writes_is_no_markup() -> None:
+    result = await translated("he said &lt;script&gt; &amp;lt; twice")
+    assert "<script>" not in result
+    assert "&lt;script&gt;" in result
+    assert "&amp;lt;" in result
+
+
+async def test_without_splitting_each_run_is_a_text() -> None:
+    below = FakeLinkedTranslator()
+    options = TranslateOptions(split_sentences=False)
+    translator = MarkupTranslator(below, HTML, TranslatorLimits(max_texts=2))
+    documents = ["<p>a dog</p><p>runs</p>", "<p>fast</p>", "<hr>"]
+    results = await translator.translate(documents, options)
+    assert below.texts == ["a dog", "runs", "fast"]
+    assert len(below.options) == 2
+    assert [len(tags(result.text)) for result in results] == [4, 2, 1]
+
+
+async def test_limits_and_bad_characters_are_errors() -> None:
+    below = FakeLinkedTranslator()
+    translator = MarkupTranslator(below, HTML, TranslatorLimits(max_characters=1_000_000))
+    deep = "<b>" * (MAX_DEPTH + 1) + "dog" + "</b>" * (MAX_DEPTH + 1)
+    results = await translator.translate([deep, "<p \0>dog", "<b>x" * 70_000, "<b>dog</b>"])
+    errors = [str(result.error) for result in results[:3]]
+    assert "contents[0]: inline tags nested deeper than 100" in errors[0]
+    assert "contents[1]: the character NUL at position 3" in errors[1]
+    assert "contents[2]: more than 50,000 tags" in errors[2]
+    assert results[3].text == "<b>dog's</b>"
+    with pytest.raises(InvalidArgumentError, match=r"contents\[0\]: 1,000,001 characters"):
+        await translator.translate(["<p>" + "x" * 999_998])
+
+
+def test_streams_of_markup_are_refused() -> None:
+    below = FakeLinkedTranslator()
+    with pytest.raises(InvalidArgumentError, match="mime_type: a stream"):
+        MarkupTranslator(below, HTML, below.limits).stream("<p>dog</p>")
+
+
+_FLOODS = (
+    *("<", "<!--", "<a ", '<a "', "<a '\"", "</a", "<![CDATA[", "<!D", "<!D[", "<!a []", "<?", "&"),
+    *("<b>", "</b>", "<b></b>", "<b>a", "a</b>", "<b>a</b>", "<b>a ", "<img>a ", "<code>", "<i/>"),
+    *("<code>a</code>", "<code></code> a ", "<p>a ", "{1}", "&lt;", "&#1;", "<x>a</x>", "</p>a"),
+    *("<b>a <i>b</i></b> ", "<div translate=no>", "<script>", "<b><i></b></i> a "),
+)
+
+
+@pytest.mark.parametrize("flood", _FLOODS)
+@pytest.mark.parametrize("options", [HTML, XML])
+async def test_floods_of_markup_take_linear_time(flood: str, options: TextOptions) -> None:
+    document = (flood * 100_000)[:20_000] + "dog"
+    below = FakeLinkedTranslator()
+    [result] = await MarkupTranslator(below, options, below.limits).translate([document])
+    if result.error is None:
+        assert Counter(tags(result.text, options)) == Counter(tags(document, options))
+
+
+@pytest.mark.parametrize(
+    ("raw", "is_xml", "texts"),
+    [
+        ("a&amp;b", False, ["a", "&", "b"]),
+        ("&nbsp;&eacute;", False, ["\xa0", "é"]),
+        ("&eacute;&lt;", True, [None, "<"]),
+        ("AT&T &unknown; &#1; &#xD800;", False, ["AT&T ", "&unknown;", " ", None, " ", "\ufffd"]),
+    ],
+)
+def test_entities_are_decoded(raw: str, is_xml: bool, texts: Sequence[str | None]) -> None:
+    items = list(decode(raw, is_xml=is_xml))
+    assert "".join(item.raw for item in items) == raw
+    assert [getattr(item, "text", None) for item in items] == texts
