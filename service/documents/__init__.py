@@ -4,7 +4,7 @@ A format reads a file into segments, which are what is translated, and a `Docume
 file again with other texts in their places (`document.py`). Everything else of the file stays.
 `formats.py` chooses a format by a file's name.
 
-Formats of plain text: `plain_text.py`, `subtitles.py`, `gettext_catalog.py`. Formats of XML:
+Formats of text: `plain_text.py`, `web_page.py`, `subtitles.py`, `gettext_catalog.py`. Of XML:
 `xliff.py`, `word.py`, `open_document.py`, with `xml_parts.py` (safe parsing), `archive.py` (zip
 files within limits) and `mixed_content.py` (text with elements in it). `inline.py` is how tags
 inside of a sentence travel through the translation of markup.

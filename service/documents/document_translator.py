@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from typing import TypeVar
 
-from service.documents.document import Segment
+from service.documents.document import DocumentLimits, Segment
+from service.documents.formats import read_document
+from service.translation.fairness import FairExecutor
 
 # Segments and characters of one call: enough to fill a model's batch.
 _BATCH_SEGMENTS = 128
 _BATCH_CHARACTERS = 50_000
 
-T = TypeVar("T")
 TranslateBatch = Callable[[Sequence[str], bool], Awaitable[Sequence[str]]]
 """Translates texts, which are HTML or plain text, in order."""
 
@@ -48,3 +48,36 @@ async def translate_segments(segments: Sequence[Segment], translate: TranslateBa
         translations = await translate(texts, batch[0].is_html)
         found.update(zip(batch, translations, strict=True))
     return [found[segment] for segment in segments]
+
+
+class DocumentFiles:
+    """Reads and writes documents in a thread, one at a time, fairly among clients.
+
+    A document is read again to be written, so that no call holds more than its texts while they are
+    translated, and only one parsed document is in memory.
+
+    Args:
+        limits: of each.
+    """
+
+    def __init__(self, limits: DocumentLimits) -> None:
+        self._limits = limits
+        self._thread = FairExecutor("documents")
+
+    async def read(self, file_name: str, data: bytes, client: str) -> Sequence[Segment]:
+        """The segments of a document.
+
+        Raises:
+            InvalidArgumentError: as from `read_document`.
+        """
+        return await self._thread.run(
+            lambda: read_document(file_name, data, self._limits).segments, client
+        )
+
+    async def write(
+        self, file_name: str, data: bytes, translations: Sequence[str], client: str
+    ) -> bytes:
+        """The document with these texts in place of its segments."""
+        return await self._thread.run(
+            lambda: read_document(file_name, data, self._limits).write(translations), client
+        )

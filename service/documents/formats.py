@@ -10,6 +10,7 @@ from service.documents.gettext_catalog import GettextCatalog
 from service.documents.open_document import OpenDocumentText
 from service.documents.plain_text import PlainText
 from service.documents.subtitles import Subtitles
+from service.documents.web_page import WebPage
 from service.documents.word import WordDocument
 from service.documents.xliff import Xliff
 from service.errors import InvalidArgumentError
@@ -18,6 +19,8 @@ Reader = Callable[[bytes, DocumentLimits], Document]
 
 READERS: dict[str, Reader] = {
     ".txt": lambda data, limits: PlainText(data),
+    ".html": lambda data, limits: WebPage(data),
+    ".htm": lambda data, limits: WebPage(data),
     ".srt": lambda data, limits: Subtitles(data),
     ".po": lambda data, limits: GettextCatalog(data),
     ".pot": lambda data, limits: GettextCatalog(data),
