@@ -28,7 +28,7 @@ from dragoman import client
 from dragoman.client import *  # noqa: F403
 
 # The one version of the server, the client and the images.
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = ["__version__"]
 __all__ += client.__all__

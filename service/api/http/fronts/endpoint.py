@@ -7,7 +7,7 @@ import json
 import math
 import re
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import grpc
@@ -64,14 +64,16 @@ class Operation:
     Attributes:
         method: the call of the contract that it is counted as.
         handler: answers it.
+        summary: what it does, for documentation.
+        parameters: its parameters with what they mean, for documentation.
         needs_key: whether it takes a key, on a server that has keys.
-        http_status: of an answer.
     """
 
     method: str
     handler: Handler
+    summary: str
+    parameters: Mapping[str, str] = field(default_factory=dict)
     needs_key: bool = True
-    http_status: int = 200
 
 
 class Front(Protocol):
@@ -79,10 +81,12 @@ class Front(Protocol):
 
     Attributes:
         name: for the log.
+        title: for documentation.
         field_names: its names for fields of the contract, for messages.
     """
 
     name: str
+    title: str
     field_names: Mapping[str, str]
 
     def operations(self) -> Mapping[tuple[str, str], Operation]:
@@ -153,7 +157,7 @@ class FrontEndpoint:
                         is_begun = True
                         async with transfers.least_rate(len(body)):
                             headers = [(REQUEST_ID, running.request_id)]
-                            await answers.send_body(send, body, operation.http_status, headers)
+                            await answers.send_body(send, body, 200, headers)
         if running.status is not None and is_begun:
             await client.abort()
         elif running.status is not None:
@@ -219,8 +223,8 @@ class FrontEndpoint:
             headers.append(("retry-after", str(max(1, math.ceil(running.retry_after_seconds)))))
         await self._send_error(send, failure, headers)
 
-    def _renamed(self, field: re.Match[str]) -> str:
-        return self._front.field_names.get(field[0], field[0])
+    def _renamed(self, found: re.Match[str]) -> str:
+        return self._front.field_names.get(found[0], found[0])
 
     async def _send_error(
         self, send: Send, failure: Failure, headers: list[tuple[str, str]]
