@@ -32,7 +32,7 @@ _WIDTH = 76
 
 
 @dataclass
-class _Entry:
+class _Message:
     """A message.
 
     Attributes:
@@ -73,7 +73,7 @@ class GettextCatalog:
         if not entries and self._decoded.text.strip():
             raise bad_document("has no msgid: it is no gettext catalogue")
         self._check_charset(entries)
-        self._targets: list[tuple[_Entry, str, str]] = []  # with the keyword and the source
+        self._targets: list[tuple[_Message, str, str]] = []  # with the keyword and the source
         segments = []
         for entry in entries:
             targets = entry.targets
@@ -88,7 +88,7 @@ class GettextCatalog:
                     segments.append(_segment(source))
         self.segments: Sequence[Segment] = segments
 
-    def _check_charset(self, entries: Sequence[_Entry]) -> None:
+    def _check_charset(self, entries: Sequence[_Message]) -> None:
         header = next((each.text("msgstr") for each in entries if not each.text("msgid")), "")
         found = _CHARSET.search(header)
         known = ("utf-8", "utf8", "us-ascii", "ascii", "charset")  # a template has CHARSET
@@ -99,7 +99,7 @@ class GettextCatalog:
         """The file with these texts. A translation that lacks placeholders is marked as fuzzy."""
         changes: dict[int, tuple[int, list[str]]] = {}
         fuzzy: dict[int, bool] = {}
-        entries: dict[int, _Entry] = {}
+        entries: dict[int, _Message] = {}
         for (entry, keyword, source), segment, text in zip(
             self._targets, self.segments, translations, strict=True
         ):
@@ -124,7 +124,7 @@ class GettextCatalog:
         return self._decoded.encode("".join(written))
 
     def _set_fuzzy(
-        self, entry: _Entry, is_fuzzy: bool, changes: dict[int, tuple[int, list[str]]]
+        self, entry: _Message, is_fuzzy: bool, changes: dict[int, tuple[int, list[str]]]
     ) -> None:
         """Change the flags, and remove the message that a fuzzy translation belonged to."""
         if entry.is_fuzzy == is_fuzzy:
@@ -147,15 +147,15 @@ class GettextCatalog:
                     changes[index] = (index + 1, [])
 
 
-def _entries(lines: Sequence[str]) -> Iterator[_Entry]:
+def _entries(lines: Sequence[str]) -> Iterator[_Message]:
     """The messages of a file; obsolete ones (#~) are comments."""
-    entry, keyword = _Entry(0), ""
+    entry, keyword = _Message(0), ""
     for index, line in enumerate(lines):
         stripped = line.strip()
         if found := _KEYWORD.match(line):
             if found[1] in ("msgctxt", "msgid") and entry.targets:
                 yield entry
-                entry = _Entry(index)
+                entry = _Message(index)
             keyword, rest = found[1], line[found.end() - 1 :]
             if keyword in entry.lines:
                 raise bad_document(f"line {index + 1:,}: a second {keyword} in one message")
@@ -167,7 +167,7 @@ def _entries(lines: Sequence[str]) -> Iterator[_Entry]:
         elif not stripped or stripped.startswith("#"):
             if entry.targets:
                 yield entry
-                entry = _Entry(index)
+                entry = _Message(index)
             keyword = ""
             if stripped.startswith("#,"):
                 entry.flags_line = index

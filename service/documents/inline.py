@@ -15,51 +15,51 @@ _TAG = re.compile(r'<span id="([0-9]{1,9})">|<img id="([0-9]{1,9})"\s?/?>|(</spa
 
 
 @dataclass(frozen=True)
-class Text:
+class InlineText:
     """Some text."""
 
     text: str
 
 
 @dataclass(frozen=True)
-class Open:
+class InlineStart:
     """The beginning of element `number`."""
 
     number: int
 
 
 @dataclass(frozen=True)
-class Close:
+class InlineEnd:
     """The end of the element that was opened last."""
 
 
 @dataclass(frozen=True)
-class Atom:
+class InlineAtom:
     """Element `number`, which has no text to translate."""
 
     number: int
 
 
-Item = Text | Open | Close | Atom
+InlineItem = InlineText | InlineStart | InlineEnd | InlineAtom
 
 
-def to_html(items: Iterable[Item]) -> str:
+def to_html(items: Iterable[InlineItem]) -> str:
     """A fragment of HTML for balanced items."""
     return "".join(map(_tag, items))
 
 
-def _tag(item: Item) -> str:
+def _tag(item: InlineItem) -> str:
     match item:
-        case Text(text):
+        case InlineText(text):
             return html.escape(text, quote=False)
-        case Open(number):
+        case InlineStart(number):
             return f'<span id="{number}">'
-        case Atom(number):
+        case InlineAtom(number):
             return f'<img id="{number}">'
     return "</span>"
 
 
-def from_html(text: str, source: Sequence[Item]) -> list[Item]:
+def from_html(text: str, source: Sequence[InlineItem]) -> list[InlineItem]:
     """The items of a translated fragment: balanced, each element of the source exactly once.
 
     A well-behaved translation has them already. Elements that are missing come at the end.
@@ -68,20 +68,20 @@ def from_html(text: str, source: Sequence[Item]) -> list[Item]:
         text: the fragment.
         source: the items of the fragment before its translation.
     """
-    missing = {item.number: item for item in source if isinstance(item, Open | Atom)}
-    items: list[Item] = []
+    missing = {item.number: item for item in source if isinstance(item, InlineStart | InlineAtom)}
+    items: list[InlineItem] = []
     depth = end = 0
     opened: list[bool] = []  # whether each open tag counts
     for tag in _TAG.finditer(text):
         if tag.start() > end:
-            items.append(Text(html.unescape(text[end : tag.start()])))
+            items.append(InlineText(html.unescape(text[end : tag.start()])))
         end = tag.end()
         if tag[3]:
             if opened and opened.pop():
-                items.append(Close())
+                items.append(InlineEnd())
                 depth -= 1
             continue
-        item = Open(int(tag[1])) if tag[1] else Atom(int(tag[2]))
+        item = InlineStart(int(tag[1])) if tag[1] else InlineAtom(int(tag[2]))
         counts = missing.get(item.number) == item
         if counts:
             del missing[item.number]
@@ -90,8 +90,8 @@ def from_html(text: str, source: Sequence[Item]) -> list[Item]:
             opened.append(counts)
             depth += counts
     if end < len(text):
-        items.append(Text(html.unescape(text[end:])))
-    items += [Close()] * depth
+        items.append(InlineText(html.unescape(text[end:])))
+    items += [InlineEnd()] * depth
     for item in missing.values():
-        items += [item, Close()] if isinstance(item, Open) else [item]
+        items += [item, InlineEnd()] if isinstance(item, InlineStart) else [item]
     return items

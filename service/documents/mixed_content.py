@@ -8,11 +8,19 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from service.documents.document import Segment
-from service.documents.inline import Atom, Close, Item, Open, Text, from_html, to_html
+from service.documents.inline import (
+    InlineAtom,
+    InlineEnd,
+    InlineItem,
+    InlineStart,
+    InlineText,
+    from_html,
+    to_html,
+)
 from service.documents.xml_parts import Element
 
 
-class Kind(enum.Enum):
+class InlineKind(enum.Enum):
     """What an element inside of a text is."""
 
     PAIR = enum.auto()
@@ -21,7 +29,7 @@ class Kind(enum.Enum):
     """It is copied with its content."""
 
 
-Classify = Callable[[Element], Kind]
+Classify = Callable[[Element], InlineKind]
 
 
 @dataclass
@@ -33,7 +41,7 @@ class MixedContent:
         elements: those that the numbers of the items mean.
     """
 
-    items: list[Item] = field(default_factory=list)
+    items: list[InlineItem] = field(default_factory=list)
     elements: list[Element] = field(default_factory=list)
 
     @classmethod
@@ -48,17 +56,17 @@ class MixedContent:
         for child in parent:
             number = len(self.elements)
             last = self.items[-1:]
-            if classify(child) is Kind.PAIR:
-                if last == [Close()] and self._repeats(child):
+            if classify(child) is InlineKind.PAIR:
+                if last == [InlineEnd()] and self._repeats(child):
                     self.items.pop()  # two neighbours that are formatted alike are one
                 else:
                     self.elements.append(child)
-                    self.items.append(Open(number))
+                    self.items.append(InlineStart(number))
                 self._add(child, classify)
-                self.items.append(Close())
+                self.items.append(InlineEnd())
             else:
                 self.elements.append(child)
-                self.items.append(Atom(number))
+                self.items.append(InlineAtom(number))
             self._add_text(child.tail)
 
     def _repeats(self, child: Element) -> bool:
@@ -74,29 +82,29 @@ class MixedContent:
 
     def _add_text(self, text: str | None) -> None:
         if text:
-            self.items.append(Text(text))
+            self.items.append(InlineText(text))
 
     @property
     def has_words(self) -> bool:
         """Whether there is something to translate."""
         return any(
-            isinstance(item, Text) and any(map(str.isalpha, item.text)) for item in self.items
+            isinstance(item, InlineText) and any(map(str.isalpha, item.text)) for item in self.items
         )
 
     @property
     def segment(self) -> Segment:
         """What is to be translated."""
-        if all(isinstance(item, Text) for item in self.items):
+        if all(isinstance(item, InlineText) for item in self.items):
             return Segment(_joined(self.items))
         return Segment(to_html(self.items), is_html=True)
 
-    def translated(self, translation: str) -> list[Item]:
+    def translated(self, translation: str) -> list[InlineItem]:
         """The items of the translation of `segment`."""
         if not self.segment.is_html:
-            return [Text(translation)]
+            return [InlineText(translation)]
         return from_html(translation, self.items)
 
-    def write(self, parent: Element, items: Sequence[Item], *, copies: bool) -> None:
+    def write(self, parent: Element, items: Sequence[InlineItem], *, copies: bool) -> None:
         """Put items into an element in place of what it holds.
 
         Args:
@@ -111,28 +119,28 @@ class MixedContent:
         path: list[tuple[Element, Element | None]] = [(parent, None)]  # with the last child
         for item in items:
             current, last = path[-1]
-            if isinstance(item, Close):
+            if isinstance(item, InlineEnd):
                 path.pop()
-            elif isinstance(item, Text):
+            elif isinstance(item, InlineText):
                 _append_text(current, last, item.text)
             else:
                 made = self._made(item, copies)
                 current.append(made)
                 path[-1] = current, made
-                if isinstance(item, Open):
+                if isinstance(item, InlineStart):
                     path.append((made, None))
 
-    def _made(self, item: Open | Atom, copies: bool) -> Element:
+    def _made(self, item: InlineStart | InlineAtom, copies: bool) -> Element:
         element = self.elements[item.number]
-        if isinstance(item, Open):
+        if isinstance(item, InlineStart):
             return element.makeelement(element.tag, dict(element.attrib), nsmap=element.nsmap)
         made = copy.deepcopy(element) if copies else element
         made.tail = None
         return made
 
 
-def _joined(items: Sequence[Item]) -> str:
-    return "".join(item.text for item in items if isinstance(item, Text))
+def _joined(items: Sequence[InlineItem]) -> str:
+    return "".join(item.text for item in items if isinstance(item, InlineText))
 
 
 def _append_text(parent: Element, last: Element | None, text: str) -> None:

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from service.documents.archive import Archive
 from service.documents.document import DocumentLimits, Segment, bad_document
-from service.documents.inline import Text
-from service.documents.mixed_content import Kind, MixedContent
+from service.documents.inline import InlineText
+from service.documents.mixed_content import InlineKind, MixedContent
 from service.documents.xml_parts import Element, local_name, namespace, parse_xml, write_xml
 
 _TEXT = "urn:oasis:names:tc:opendocument:xmlns:text:1.0"
@@ -83,7 +83,7 @@ def _paragraphs(root: Element) -> list[_Paragraph]:
         content = MixedContent.of(element, _classify)
         content.items = [
             # As it is shown: further spaces are elements.
-            Text(_SPACES.sub(" ", item.text)) if isinstance(item, Text) else item
+            InlineText(_SPACES.sub(" ", item.text)) if isinstance(item, InlineText) else item
             for item in content.items
         ]
         if content.has_words:
@@ -91,6 +91,6 @@ def _paragraphs(root: Element) -> list[_Paragraph]:
     return found
 
 
-def _classify(element: Element) -> Kind:
+def _classify(element: Element) -> InlineKind:
     is_pair = namespace(element) == _TEXT and local_name(element) in _PAIRS
-    return Kind.PAIR if is_pair else Kind.ATOM
+    return InlineKind.PAIR if is_pair else InlineKind.ATOM

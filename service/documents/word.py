@@ -17,7 +17,15 @@ from lxml import etree
 
 from service.documents.archive import Archive
 from service.documents.document import DocumentLimits, Segment, bad_document
-from service.documents.inline import Atom, Close, Item, Open, Text, from_html, to_html
+from service.documents.inline import (
+    InlineAtom,
+    InlineEnd,
+    InlineItem,
+    InlineStart,
+    InlineText,
+    from_html,
+    to_html,
+)
 from service.documents.xml_parts import Element, local_name, namespace, parse_xml, write_xml
 
 _PART = re.compile(
@@ -54,7 +62,7 @@ class _Group:
     parent: Element
     name: str
     children: list[Element] = field(default_factory=list)
-    items: list[Item] = field(default_factory=list)
+    items: list[InlineItem] = field(default_factory=list)
     elements: list[Element | None] = field(default_factory=list)
     base: Element | None = None
 
@@ -87,25 +95,25 @@ class _Group:
             if kind in _NOISE:
                 continue
             if kind in _CONTAINERS:
-                self.items.append(Open(self._number(child)))
+                self.items.append(InlineStart(self._number(child)))
                 self._add(list(child), base)
-                self.items.append(Close())
+                self.items.append(InlineEnd())
                 before = None
             elif kind == "r" and (text := _text_of(child)) is not None:
                 key = _format_key(child)
                 if not text:
                     continue
                 if key == base:
-                    self.items.append(Text(text))
+                    self.items.append(InlineText(text))
                     before = None
                 elif before is not None and before[0] == key:
-                    self.items[-1:] = [Text(text), Close()]
+                    self.items[-1:] = [InlineText(text), InlineEnd()]
                 else:
                     number = self._number(_format(child))
-                    self.items += [Open(number), Text(text), Close()]
+                    self.items += [InlineStart(number), InlineText(text), InlineEnd()]
                     before = key, number
             else:
-                self.items.append(Atom(self._number(child)))
+                self.items.append(InlineAtom(self._number(child)))
                 before = None
 
     def _number(self, element: Element | None) -> int:
@@ -115,14 +123,16 @@ class _Group:
     @property
     def segment(self) -> Segment:
         """What is to be translated."""
-        if all(isinstance(item, Text) for item in self.items):
-            return Segment("".join(item.text for item in self.items if isinstance(item, Text)))
+        if all(isinstance(item, InlineText) for item in self.items):
+            return Segment(
+                "".join(item.text for item in self.items if isinstance(item, InlineText))
+            )
         return Segment(to_html(self.items), is_html=True)
 
     def write(self, translation: str) -> None:
         """Put the translation in place of the children."""
         is_html = self.segment.is_html
-        items = from_html(translation, self.items) if is_html else [Text(translation)]
+        items = from_html(translation, self.items) if is_html else [InlineText(translation)]
         # In linear time: the index of a child takes as long as there are children.
         mark = self.parent.makeelement("mark")
         self.children[0].addprevious(mark)
@@ -132,14 +142,14 @@ class _Group:
         path, formats = [made], [self.base]
         opened: list[bool] = []  # whether each open element is a container
         for item in items:
-            if isinstance(item, Close):
+            if isinstance(item, InlineEnd):
                 if opened.pop():
                     path.pop()
                 else:
                     formats.pop()
-            elif isinstance(item, Text):
+            elif isinstance(item, InlineText):
                 path[-1].append(self._run(item.text, formats[-1]))
-            elif isinstance(item, Atom):
+            elif isinstance(item, InlineAtom):
                 element = self.elements[item.number]
                 assert element is not None
                 path[-1].append(element)
@@ -301,12 +311,12 @@ def _format_key(run: Element) -> bytes:
     )
 
 
-def _merged(items: Sequence[Item]) -> list[Item]:
+def _merged(items: Sequence[InlineItem]) -> list[InlineItem]:
     """Items where neighbouring texts are one."""
-    merged: list[Item] = []
+    merged: list[InlineItem] = []
     for item in items:
-        if isinstance(item, Text) and merged and isinstance(last := merged[-1], Text):
-            merged[-1] = Text(last.text + item.text)
+        if isinstance(item, InlineText) and merged and isinstance(last := merged[-1], InlineText):
+            merged[-1] = InlineText(last.text + item.text)
         else:
             merged.append(item)
     return merged

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from service.documents.document import Segment, bad_document
-from service.documents.mixed_content import Kind, MixedContent
+from service.documents.mixed_content import InlineKind, MixedContent
 from service.documents.xml_parts import (
     Element,
     local_name,
@@ -111,5 +111,5 @@ class Xliff:
         return target
 
 
-def _classify(element: Element) -> Kind:
-    return Kind.PAIR if local_name(element) in _PAIRS else Kind.ATOM
+def _classify(element: Element) -> InlineKind:
+    return InlineKind.PAIR if local_name(element) in _PAIRS else InlineKind.ATOM
