@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dragoman.v1 import translation_pb2 as pb
-from service.documents.document import DocumentLimits, Segment, bad_document
+from service.documents.document import DocumentLimits, DocumentSegment, bad_document
 from service.errors import DragomanError, InvalidArgumentError
 from service.translation.options import TranslatorLimits
 from service.translation.results import TextResult
@@ -16,7 +16,9 @@ _REFUSED = ("num_hypotheses", "return_tokens", "return_alignments")
 
 
 def texts_of(
-    request: pb.TranslateDocumentRequest, segments: Sequence[Segment], limits: TranslatorLimits
+    request: pb.TranslateDocumentRequest,
+    segments: Sequence[DocumentSegment],
+    limits: TranslatorLimits,
 ) -> pb.TranslateRequest:
     """A request with the different texts of a document, for what they cost and their route.
 

@@ -41,7 +41,7 @@ from service.api.document_calls import (
     texts_of,
 )
 from service.api.model_descriptions import describe
-from service.api.registry import Registry
+from service.api.registry import Registry, ServedModel
 from service.api.routing import Route
 from service.api.status import code_of
 from service.decoding.requests import FinishReason
@@ -50,6 +50,7 @@ from service.errors import DragomanError, InvalidArgumentError, UnavailableError
 from service.observability.metrics import ServerMetrics
 from service.text.detection import LanguageDetector
 from service.text.interface import LinkedTranslator
+from service.text.markup.markup_translator import plain_texts
 from service.text.text_translator import text_translator
 from service.translation.attention import AttentionResult
 from service.translation.engine_call import CallArguments
@@ -90,6 +91,12 @@ class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
         if self.registry is None:
             raise UnavailableError("the server is starting: its models are not loaded yet")
         return self.registry
+
+    @property
+    def _allowed(self) -> list[ServedModel]:
+        """The models that the caller may use."""
+        grant = current_call().grant
+        return [model for model in self._registry if grant.allows_model(model.name)]
 
     async def Translate(
         self, request: pb.TranslateRequest, context: Context
@@ -138,6 +145,7 @@ class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
     ) -> Sequence[DetectedText]:
         """The language and the route of each text, for the log line and the metrics too."""
         find_route = functools.partial(self._find_route, request)
+        texts = await plain_texts(texts, text_options_of(request), current_call().client)
         routed = await self._text_router.route(request, texts, self._registry, find_route, field)
         routes = distinct_routes(routed)
         current_call().facts.update(
@@ -281,12 +289,13 @@ class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
     async def ListModels(
         self, request: pb.ListModelsRequest, context: Context
     ) -> pb.ListModelsResponse:
-        """Describe every model."""
+        """Describe every model that the caller may use."""
         registry = self._registry
-        return pb.ListModelsResponse(models=[describe(model, registry) for model in registry])
+        return pb.ListModelsResponse(models=[describe(model, registry) for model in self._allowed])
 
     async def GetModel(self, request: pb.GetModelRequest, context: Context) -> pb.Model:
         """Describe one model."""
+        current_call().grant.check_models([request.name])
         return describe(self._registry.get(request.name), self._registry)
 
     async def ListLanguages(
@@ -294,7 +303,7 @@ class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
     ) -> pb.ListLanguagesResponse:
         """List every direction, those of the same languages and models together."""
         models: dict[tuple[tuple[str, ...], tuple[str, ...]], list[str]] = {}
-        for model in self._registry:
+        for model in self._allowed:
             directions = model.directions
             models.setdefault((directions.sources, directions.targets), []).append(model.name)
         groups = [

@@ -13,7 +13,7 @@ CONTENT_FIELD = "content"
 
 
 @dataclass(frozen=True)
-class Segment:
+class DocumentSegment:
     """A part of a document that is translated by itself.
 
     Attributes:
@@ -62,7 +62,7 @@ class Document(Protocol):
     """A file that was read."""
 
     @property
-    def segments(self) -> Sequence[Segment]:
+    def segments(self) -> Sequence[DocumentSegment]:
         """What is to be translated, in the order of the file."""
         ...
 

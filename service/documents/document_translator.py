@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 
-from service.documents.document import DocumentLimits, Segment
+from service.documents.document import DocumentLimits, DocumentSegment
 from service.documents.formats import read_document
 from service.translation.fairness import FairExecutor
 
@@ -16,10 +16,10 @@ TranslateBatch = Callable[[Sequence[str], bool], Awaitable[Sequence[str]]]
 """Translates texts, which are HTML or plain text, in order."""
 
 
-def batches(segments: Sequence[Segment]) -> Iterator[list[Segment]]:
+def batches(segments: Sequence[DocumentSegment]) -> Iterator[list[DocumentSegment]]:
     """Different segments in batches of one kind, in the order of the document."""
     for is_html in (False, True):
-        batch: list[Segment] = []
+        batch: list[DocumentSegment] = []
         size = 0
         for segment in dict.fromkeys(segments):
             if segment.is_html is not is_html:
@@ -35,14 +35,16 @@ def batches(segments: Sequence[Segment]) -> Iterator[list[Segment]]:
             yield batch
 
 
-async def translate_segments(segments: Sequence[Segment], translate: TranslateBatch) -> list[str]:
+async def translate_segments(
+    segments: Sequence[DocumentSegment], translate: TranslateBatch
+) -> list[str]:
     """The translation of each segment.
 
     Args:
         segments: of a document.
         translate: translates a batch; its errors are those of the document.
     """
-    found: dict[Segment, str] = {}
+    found: dict[DocumentSegment, str] = {}
     for batch in batches(segments):
         texts = [segment.text for segment in batch]
         translations = await translate(texts, batch[0].is_html)
@@ -64,7 +66,7 @@ class DocumentFiles:
         self._limits = limits
         self._thread = FairExecutor("documents")
 
-    async def read(self, file_name: str, data: bytes, client: str) -> Sequence[Segment]:
+    async def read(self, file_name: str, data: bytes, client: str) -> Sequence[DocumentSegment]:
         """The segments of a document.
 
         Raises:

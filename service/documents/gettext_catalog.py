@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from service.documents.document import Segment, bad_document
+from service.documents.document import DocumentSegment, bad_document
 from service.documents.encodings import DecodedText, decode
 
 _KEYWORD = re.compile(r'\s*(msgctxt|msgid_plural|msgid|msgstr(?:\[\d{1,2}\])?)\s*"')
@@ -86,7 +86,7 @@ class GettextCatalog:
                 if source and any(map(str.isalpha, source)):
                     self._targets.append((entry, keyword, source))
                     segments.append(_segment(source))
-        self.segments: Sequence[Segment] = segments
+        self.segments: Sequence[DocumentSegment] = segments
 
     def _check_charset(self, entries: Sequence[_Message]) -> None:
         header = next((each.text("msgstr") for each in entries if not each.text("msgid")), "")
@@ -215,21 +215,21 @@ def _quoted(keyword: str, text: str) -> list[str]:
     return [f'{keyword} ""', *(f'"{piece}"' for piece in pieces)]
 
 
-def _segment(source: str) -> Segment:
+def _segment(source: str) -> DocumentSegment:
     """A message, whose placeholders are code: the translation copies them."""
     found = list(_PLACEHOLDER.finditer(source))
     if not found:
-        return Segment(source.strip())
+        return DocumentSegment(source.strip())
     pieces, end = [], 0
     for each in found:
         pieces.append(html.escape(source[end : each.start()], quote=False))
         pieces.append(f"<code>{html.escape(each[0], quote=False)}</code>")
         end = each.end()
     pieces.append(html.escape(source[end:], quote=False))
-    return Segment("".join(pieces).strip(), is_html=True)
+    return DocumentSegment("".join(pieces).strip(), is_html=True)
 
 
-def _plain(text: str, segment: Segment) -> str:
+def _plain(text: str, segment: DocumentSegment) -> str:
     if not segment.is_html:
         return text
     return html.unescape(text.replace("<code>", "").replace("</code>", ""))

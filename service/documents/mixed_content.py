@@ -7,7 +7,7 @@ import enum
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from service.documents.document import Segment
+from service.documents.document import DocumentSegment
 from service.documents.inline import (
     InlineAtom,
     InlineEnd,
@@ -92,11 +92,11 @@ class MixedContent:
         )
 
     @property
-    def segment(self) -> Segment:
+    def segment(self) -> DocumentSegment:
         """What is to be translated."""
         if all(isinstance(item, InlineText) for item in self.items):
-            return Segment(_joined(self.items))
-        return Segment(to_html(self.items), is_html=True)
+            return DocumentSegment(_joined(self.items))
+        return DocumentSegment(to_html(self.items), is_html=True)
 
     def translated(self, translation: str) -> list[InlineItem]:
         """The items of the translation of `segment`."""

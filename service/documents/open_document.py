@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from service.documents.archive import Archive
-from service.documents.document import DocumentLimits, Segment, bad_document
+from service.documents.document import DocumentLimits, DocumentSegment, bad_document
 from service.documents.inline import InlineText
 from service.documents.mixed_content import InlineKind, MixedContent
 from service.documents.xml_parts import Element, local_name, namespace, parse_xml, write_xml
@@ -44,7 +44,7 @@ class OpenDocumentText:
         if not mime_type.startswith(_MIME_TYPES):
             raise bad_document(f"is a file of type {mime_type[:80]!r}, not an OpenDocument text")
         self._parts: list[tuple[str, bytes, Element, list[_Paragraph]]] = []
-        segments: list[Segment] = []
+        segments: list[DocumentSegment] = []
         for name in _PARTS:
             if name not in self._archive.names:
                 continue
@@ -54,7 +54,7 @@ class OpenDocumentText:
             self._parts.append((name, source, root, paragraphs))
             segments += [paragraph.content.segment for paragraph in paragraphs]
             limits.check_segments(len(segments))
-        self.segments: Sequence[Segment] = segments
+        self.segments: Sequence[DocumentSegment] = segments
 
     def write(self, translations: Sequence[str]) -> bytes:
         """The file with these texts."""

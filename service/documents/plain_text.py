@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from service.documents.document import Segment
+from service.documents.document import DocumentSegment
 from service.documents.encodings import DecodedText, decode
 
 # Paragraphs are cut at the end of a line after so many characters.
@@ -40,8 +40,8 @@ class PlainText:
                 self._end(lines)
                 lines, size = [], 0
         self._end(lines)
-        self.segments: Sequence[Segment] = [
-            Segment(text) for is_segment, text in self._parts if is_segment
+        self.segments: Sequence[DocumentSegment] = [
+            DocumentSegment(text) for is_segment, text in self._parts if is_segment
         ]
 
     def _end(self, lines: Sequence[str]) -> None:

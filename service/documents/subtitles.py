@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from service.documents.document import Segment, bad_document
+from service.documents.document import DocumentSegment, bad_document
 from service.documents.encodings import DecodedText, decode
 
 _TIME = r"\d{1,3}:\d{1,2}:\d{1,2}[,.]\d{1,3}"
@@ -32,7 +32,7 @@ class _Part:
 
     lines: Sequence[str]
     before: str = ""
-    segment: Segment | None = None
+    segment: DocumentSegment | None = None
 
 
 class Subtitles:
@@ -61,7 +61,7 @@ class Subtitles:
                 end -= 1
             self._parts += _text_parts(lines[index + 1 : end])
         self._parts.append(_Part(lines[end:]))
-        self.segments: Sequence[Segment] = [
+        self.segments: Sequence[DocumentSegment] = [
             part.segment for part in self._parts if part.segment is not None
         ]
 
@@ -98,16 +98,16 @@ def _text_part(lines: Sequence[str]) -> _Part:
     if not any(map(str.isalpha, _TAG.sub("", text))):
         return _Part(lines)
     if not _TAG.search(text):
-        return _Part(lines, before, Segment(text))
+        return _Part(lines, before, DocumentSegment(text))
     pieces, end = [], 0
     for tag in _TAG.finditer(text):
         pieces += [html.escape(text[end : tag.start()], quote=False), tag[0]]
         end = tag.end()
     pieces.append(html.escape(text[end:], quote=False))
-    return _Part(lines, before, Segment("".join(pieces), is_html=True))
+    return _Part(lines, before, DocumentSegment("".join(pieces), is_html=True))
 
 
-def _shown(text: str, segment: Segment) -> str:
+def _shown(text: str, segment: DocumentSegment) -> str:
     """A translation as it stands in the file, on one line."""
     return " ".join((html.unescape(text) if segment.is_html else text).split())
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from service.documents.document import Segment, bad_document
+from service.documents.document import DocumentSegment, bad_document
 from service.documents.encodings import DecodedText, decode
 from service.text.markup.document import MarkupError, Run
 from service.text.markup.html_parser import parse_markup
@@ -26,8 +26,8 @@ class WebPage:
             self._parts = parse_markup(self._decoded.text, is_xml=False)
         except MarkupError as exc:
             raise bad_document(str(exc)) from exc
-        self.segments: Sequence[Segment] = [
-            Segment(part.raw, is_html=True) for part in self._parts if isinstance(part, Run)
+        self.segments: Sequence[DocumentSegment] = [
+            DocumentSegment(part.raw, is_html=True) for part in self._parts if isinstance(part, Run)
         ]
 
     def write(self, translations: Sequence[str]) -> bytes:

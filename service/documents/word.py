@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from lxml import etree
 
 from service.documents.archive import Archive
-from service.documents.document import DocumentLimits, Segment, bad_document
+from service.documents.document import DocumentLimits, DocumentSegment, bad_document
 from service.documents.inline import (
     InlineAtom,
     InlineEnd,
@@ -121,13 +121,13 @@ class _Group:
         return len(self.elements) - 1
 
     @property
-    def segment(self) -> Segment:
+    def segment(self) -> DocumentSegment:
         """What is to be translated."""
         if all(isinstance(item, InlineText) for item in self.items):
-            return Segment(
+            return DocumentSegment(
                 "".join(item.text for item in self.items if isinstance(item, InlineText))
             )
-        return Segment(to_html(self.items), is_html=True)
+        return DocumentSegment(to_html(self.items), is_html=True)
 
     def write(self, translation: str) -> None:
         """Put the translation in place of the children."""
@@ -195,7 +195,7 @@ class WordDocument:
         if _MAIN not in self._archive.names:
             raise bad_document(f"has no part {_MAIN}: it is no Word document")
         self._parts: list[tuple[str, bytes, Element, list[_Group]]] = []
-        segments: list[Segment] = []
+        segments: list[DocumentSegment] = []
         for name in filter(_PART.fullmatch, self._archive.names):
             source = self._archive.read(name)
             root = parse_xml(source, name)
@@ -205,7 +205,7 @@ class WordDocument:
             self._parts.append((name, source, root, groups))
             segments += [group.segment for group in groups]
             limits.check_segments(len(segments))
-        self.segments: Sequence[Segment] = segments
+        self.segments: Sequence[DocumentSegment] = segments
 
     def write(self, translations: Sequence[str]) -> bytes:
         """The file with these texts."""

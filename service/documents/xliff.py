@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from service.documents.document import Segment, bad_document
+from service.documents.document import DocumentSegment, bad_document
 from service.documents.mixed_content import InlineKind, MixedContent
 from service.documents.xml_parts import (
     Element,
@@ -56,7 +56,7 @@ class Xliff:
             raise bad_document("is no XLIFF file of version 1.2 or 2.0")
         self._is_v1 = version.startswith("1.")
         self._units = [unit for unit in self._all_units() if unit.content.has_words]
-        self.segments: Sequence[Segment] = [unit.content.segment for unit in self._units]
+        self.segments: Sequence[DocumentSegment] = [unit.content.segment for unit in self._units]
 
     def write(self, translations: Sequence[str]) -> bytes:
         """The file with these targets."""

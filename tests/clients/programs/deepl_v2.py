@@ -9,6 +9,9 @@ client = deepl.DeepLClient("any", server_url=sys.argv[1])
 texts = ["A dog is running.", "Two men are playing chess."]
 results = client.translate_text(texts, target_lang="DE", formality="prefer_more", context="games")
 assert isinstance(results, list)
+marked = client.translate_text('A <x id="7"></x> dog.', target_lang="DE", tag_handling="xml")
+assert not isinstance(marked, list)
+assert marked.text.count('<x id="7"></x>') == 1
 try:
     client.translate_text("x", target_lang="JA")
     error = ""

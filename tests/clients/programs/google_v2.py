@@ -11,9 +11,9 @@ client = translate_v2.Client(
     credentials=AnonymousCredentials(), client_options={"api_endpoint": sys.argv[1]}
 )
 texts = ["A dog is running.", "Two men are playing chess."]
-results = client.translate(texts, target_language="de", format_="text")
+results = client.translate(texts, target_language="de")
 try:
-    client.translate("x", target_language="ja", format_="text")
+    client.translate("x", target_language="ja")
     error = ""
 except GoogleAPIError as exc:
     error = str(exc)

@@ -30,7 +30,6 @@ request = {
     "parent": parent,
     "contents": texts,
     "target_language_code": "de",
-    "mime_type": "text/plain",
     "labels": {"a": "b"},
 }
 results = client.translate_text(request=request).translations

@@ -27,9 +27,10 @@ from service.api.http.request_json import JsonRequestParser
 from service.api.http.transfers import Transfers
 from service.api.servicer import TranslationServicer
 from service.errors import InvalidArgumentError, QuotaKind
+from service.translation.fairness import FairExecutor
 
 _FORM = "application/x-www-form-urlencoded"
-# Larger forms are read in a thread: unescaping a megabyte takes a tenth of a second.
+# Larger forms are read in a thread: unescaping a megabyte takes a third of a second.
 _LARGE_FORM_BYTES = 16 * 1024
 
 # Of an error's message, the name of the field at its beginning, if it has one.
@@ -111,12 +112,14 @@ class FrontServer:
         tracker: of all calls.
         transfers: of all connections.
         parser: of JSON, with the limits of requests.
+        reader: of large forms.
     """
 
     servicer: TranslationServicer
     tracker: CallTracker
     transfers: Transfers
     parser: JsonRequestParser
+    reader: FairExecutor = field(default_factory=functools.partial(FairExecutor, "forms"))
 
 
 class FrontEndpoint:
@@ -179,7 +182,7 @@ class FrontEndpoint:
         if int(headers.get("content-length", 0)) > limit:
             client.http_status = 413
             raise InvalidArgumentError("body", f"more than {limit:,} bytes, the limit")
-        query = await self._form(scope["query_string"])
+        query = await self._form(scope["query_string"], client.host)
         has_key = bool(credential_of(context.invocation_metadata()))
         must_have_key = self._operation.needs_key
         if must_have_key and has_key:
@@ -195,7 +198,7 @@ class FrontEndpoint:
     async def _parsed(self, data: bytes, kind: str, client: HttpClient) -> Fields:
         """The parameters in a body of a content type. Raises InvalidArgumentError."""
         if kind == _FORM:
-            return await self._form(data)
+            return await self._form(data, client.host)
         if not data.strip():
             return Fields({})
         if kind != answers.JSON:
@@ -206,11 +209,11 @@ class FrontEndpoint:
             raise InvalidArgumentError("body", "must be a JSON object")
         return Fields(values)
 
-    async def _form(self, data: bytes) -> Fields:
+    async def _form(self, data: bytes, host: str) -> Fields:
         parse = functools.partial(parse_form, data, self._server.parser.max_values)
         if len(data) <= _LARGE_FORM_BYTES:
             return parse()
-        return await self._server.transfers.in_thread(parse)
+        return await self._server.reader.run(parse, host)
 
     async def _send_failure(self, send: Send, running: RunningCall, client: HttpClient) -> None:
         assert running.status is not None
