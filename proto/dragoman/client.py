@@ -31,6 +31,7 @@ from dragoman.results import (
     AttentionMap,
     AttentionView,
     DetectedLanguage,
+    DocumentTranslation,
     FinishReason,
     Hypothesis,
     LanguageGroup,
@@ -55,6 +56,7 @@ __all__ = [
     "AttentionView",
     "Client",
     "DetectedLanguage",
+    "DocumentTranslation",
     "FinishReason",
     "Hypothesis",
     "LanguageGroup",
@@ -108,6 +110,8 @@ class Client(BaseClient):
         num_hypotheses: int | None = None,
         return_tokens: bool = False,
         return_alignments: str | None = None,
+        mime_type: str = "",
+        ignore_tags: Sequence[str] = (),
         timeout: float | None = None,
         request_id: str = "",
     ) -> TranslationBatch:
@@ -132,6 +136,8 @@ class Client(BaseClient):
             return_tokens: return their tokens and the tokens' log-probabilities.
             return_alignments: "hard" returns the source token of each token, "soft" the weights
                 too; with the tokens of both.
+            mime_type: the format of the texts: "text/plain", "text/html" or "text/xml".
+            ignore_tags: names of elements whose content is copied, beside those of the format.
             timeout: seconds for this call.
             request_id: identifies the call in the server's log.
 
@@ -147,8 +153,9 @@ class Client(BaseClient):
             num_hypotheses=num_hypotheses,
             return_tokens=return_tokens,
             return_alignments=return_alignments,
+            ignore_tags=ignore_tags,
         )
-        names = (source, target, model)
+        names = (source, target, model, mime_type)
         return self._make(self._translate_call(texts, names, options, timeout, request_id))
 
     def stream(
@@ -287,6 +294,52 @@ class Client(BaseClient):
         call = self._attention_call(source_text, translation, names, options, timeout, request_id)
         return self._make(call)
 
+    def translate_document(
+        self,
+        content: bytes,
+        file_name: str,
+        *,
+        source: str = "",
+        target: str = "",
+        model: str = "",
+        max_new_tokens: int | None = None,
+        split_sentences: bool | None = None,
+        search: Search | None = None,
+        priority: str | None = None,
+        allow_pivot: bool | None = None,
+        timeout: float | None = None,
+        request_id: str = "",
+    ) -> DocumentTranslation:
+        """Translate a document, whose structure is kept.
+
+        Args:
+            content: the file.
+            file_name: its name, whose extension gives the format.
+            source: as for `translate`; so are all others. "auto" detects the language once.
+            target: BCP-47 code of the language to translate into.
+            model: a name from `list_models`.
+            max_new_tokens: token limit of each sentence.
+            split_sentences: False passes each part to the model in one piece.
+            search: how to search.
+            priority: "low", "normal" or "high".
+            allow_pivot: False fails the call instead of translating through a third language.
+            timeout: seconds for this call.
+            request_id: identifies the call in the server's log.
+
+        Raises:
+            TranslationError: the call failed, because of a part of the document perhaps.
+        """
+        options = requests.options(
+            search,
+            priority=priority,
+            max_new_tokens=max_new_tokens,
+            split_sentences=split_sentences,
+            allow_pivot=allow_pivot,
+        )
+        names = (source, target, model)
+        call = self._document_call(content, file_name, names, options, timeout, request_id)
+        return self._make(call)
+
     def detect(
         self, texts: Sequence[str], *, timeout: float | None = None, request_id: str = ""
     ) -> list[tuple[DetectedLanguage, ...]]:
@@ -372,6 +425,8 @@ class AsyncClient(BaseClient):
         num_hypotheses: int | None = None,
         return_tokens: bool = False,
         return_alignments: str | None = None,
+        mime_type: str = "",
+        ignore_tags: Sequence[str] = (),
         timeout: float | None = None,
         request_id: str = "",
     ) -> TranslationBatch:
@@ -389,8 +444,9 @@ class AsyncClient(BaseClient):
             num_hypotheses=num_hypotheses,
             return_tokens=return_tokens,
             return_alignments=return_alignments,
+            ignore_tags=ignore_tags,
         )
-        names = (source, target, model)
+        names = (source, target, model, mime_type)
         return await self._make(self._translate_call(texts, names, options, timeout, request_id))
 
     async def stream(
@@ -495,6 +551,38 @@ class AsyncClient(BaseClient):
         )
         names = (source, target, model)
         call = self._attention_call(source_text, translation, names, options, timeout, request_id)
+        return await self._make(call)
+
+    async def translate_document(
+        self,
+        content: bytes,
+        file_name: str,
+        *,
+        source: str = "",
+        target: str = "",
+        model: str = "",
+        max_new_tokens: int | None = None,
+        split_sentences: bool | None = None,
+        search: Search | None = None,
+        priority: str | None = None,
+        allow_pivot: bool | None = None,
+        timeout: float | None = None,
+        request_id: str = "",
+    ) -> DocumentTranslation:
+        """As `Client.translate_document`.
+
+        Raises:
+            TranslationError: the call failed.
+        """
+        options = requests.options(
+            search,
+            priority=priority,
+            max_new_tokens=max_new_tokens,
+            split_sentences=split_sentences,
+            allow_pivot=allow_pivot,
+        )
+        names = (source, target, model)
+        call = self._document_call(content, file_name, names, options, timeout, request_id)
         return await self._make(call)
 
     async def detect(

@@ -208,7 +208,6 @@ class ServerTls:
         except OSError as exc:
             raise StartupError(f"--tls-cert: {exc.filename}: {exc.strerror}") from exc
         self._checked_at = clock()
-        metrics.tls_last_reload_successful.set(1)
         metrics.tls_expiry.set(self._material.expires_at)
 
     @property

@@ -167,6 +167,13 @@ async def test_a_key_allows_some_models_and_calls_only(
     async with serving(runner, tokenizer, file) as (server, stub):
         code, message, _ = await failure(stub.Translate(request(), metadata=other_model))
         assert (code, "fake" in message) == (grpc.StatusCode.PERMISSION_DENIED, True)
+        assert not (await stub.ListModels(pb.ListModelsRequest(), metadata=other_model)).models
+        languages = pb.ListLanguagesRequest()
+        assert not (await stub.ListLanguages(languages, metadata=other_model)).groups
+        code, _, _ = await failure(
+            stub.GetModel(pb.GetModelRequest(name="fake"), metadata=other_model)
+        )
+        assert code is grpc.StatusCode.PERMISSION_DENIED
         code, message, _ = await failure(stub.Translate(request(), metadata=other_call))
         assert (code, "Translate" in message) == (grpc.StatusCode.PERMISSION_DENIED, True)
         assert (await stub.Translate(request(), metadata=low)).translations
