@@ -64,6 +64,13 @@ def translate(
             show_default=False,
         ),
     ] = None,
+    mime_type: Annotated[
+        str,
+        typer.Option(
+            metavar="TYPE",
+            help="Format of the texts: text/plain, text/html or text/xml. Their markup is kept.",
+        ),
+    ] = "",
     timeout: Annotated[float, typer.Option(help="Seconds for a call.", min=0.001)] = 60,
 ) -> None:
     """Translate texts, or standard input line by line.
@@ -79,13 +86,17 @@ def translate(
 
     if stream and n_best is not None:
         fail("--n-best: a stream has only one translation")
+    if stream and mime_type:
+        fail("--mime-type: a stream takes plain text only")
+    if n_best is not None and mime_type:
+        fail("--mime-type: --n-best takes plain text only")
     if beam_size is not None and (n_best or 0) > beam_size:
         fail(f"--n-best: {n_best} translations need a --beam-size of {n_best} or more")
     if not texts and sys.stdin is None:
         fail("standard input: it is closed")
     if not texts and sys.stdin.isatty():
         typer.echo("Type texts to translate, one per line; Ctrl-D ends.", err=True)
-    arguments = dict(
+    arguments: dict[str, Any] = dict(
         server=server,
         api_key=api_key,
         timeout=timeout,
@@ -97,6 +108,7 @@ def translate(
         search=Search(beam_size=beam_size, length_penalty=length_penalty),
         num_hypotheses=n_best,
         allow_pivot=allow_pivot,
+        **({"mime_type": mime_type} if mime_type else {}),
     )
     run_lines(_run(arguments, texts or [], stream))
 

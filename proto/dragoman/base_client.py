@@ -153,7 +153,11 @@ class BaseClient:
         self._stub = TranslationServiceStub(self._channel)
 
     def _translate_call(
-        self, texts: Sequence[str], names: Names, options: pb.TranslateOptions, *sending: Any
+        self,
+        texts: Sequence[str],
+        names: tuple[str, str, str, str],
+        options: pb.TranslateOptions,
+        *sending: Any,
     ) -> PreparedCall[TranslationBatch]:
         request, unsent = requests.translate_request(texts, *names, options)
         read = functools.partial(conversions.batch, unsent=unsent)

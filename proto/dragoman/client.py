@@ -105,6 +105,8 @@ class Client(BaseClient):
         num_hypotheses: int | None = None,
         return_tokens: bool = False,
         return_alignments: str | None = None,
+        mime_type: str = "",
+        ignore_tags: Sequence[str] = (),
         timeout: float | None = None,
         request_id: str = "",
     ) -> TranslationBatch:
@@ -129,6 +131,8 @@ class Client(BaseClient):
             return_tokens: return their tokens and the tokens' log-probabilities.
             return_alignments: "hard" returns the source token of each token, "soft" the weights
                 too; with the tokens of both.
+            mime_type: the format of the texts: "text/plain", "text/html" or "text/xml".
+            ignore_tags: names of elements whose content is copied, beside those of the format.
             timeout: seconds for this call.
             request_id: identifies the call in the server's log.
 
@@ -144,8 +148,9 @@ class Client(BaseClient):
             num_hypotheses=num_hypotheses,
             return_tokens=return_tokens,
             return_alignments=return_alignments,
+            ignore_tags=ignore_tags,
         )
-        names = (source, target, model)
+        names = (source, target, model, mime_type)
         return self._make(self._translate_call(texts, names, options, timeout, request_id))
 
     def stream(
@@ -369,6 +374,8 @@ class AsyncClient(BaseClient):
         num_hypotheses: int | None = None,
         return_tokens: bool = False,
         return_alignments: str | None = None,
+        mime_type: str = "",
+        ignore_tags: Sequence[str] = (),
         timeout: float | None = None,
         request_id: str = "",
     ) -> TranslationBatch:
@@ -386,8 +393,9 @@ class AsyncClient(BaseClient):
             num_hypotheses=num_hypotheses,
             return_tokens=return_tokens,
             return_alignments=return_alignments,
+            ignore_tags=ignore_tags,
         )
-        names = (source, target, model)
+        names = (source, target, model, mime_type)
         return await self._make(self._translate_call(texts, names, options, timeout, request_id))
 
     async def stream(

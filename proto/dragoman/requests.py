@@ -37,10 +37,19 @@ _Kind = TypeVar("_Kind", bound=Message)
 
 
 def translate_request(
-    texts: Iterable[str], source: str, target: str, model: str, options: pb.TranslateOptions
+    texts: Iterable[str],
+    source: str,
+    target: str,
+    model: str,
+    mime_type: str,
+    options: pb.TranslateOptions,
 ) -> tuple[pb.TranslateRequest, dict[int, TranslationError]]:
     """The request to translate `texts`, and the errors of texts that it can't hold, by index."""
-    request = pb.TranslateRequest(options=options, **_languages(source, target, model))
+    request = pb.TranslateRequest(
+        options=options,
+        mime_type=string("mime_type", mime_type),
+        **_languages(source, target, model),
+    )
     return request, _add_texts(request.contents, texts)
 
 
@@ -121,9 +130,13 @@ def get_model_request(name: str) -> pb.GetModelRequest:
     return pb.GetModelRequest(name=string("name", name))
 
 
-def options(search: Search | None = None, **chosen: str | int | None) -> pb.TranslateOptions:
+def options(
+    search: Search | None = None, *, ignore_tags: Iterable[str] = (), **chosen: str | int | None
+) -> pb.TranslateOptions:
     """The options of a translation; None leaves the choice to the server."""
     message = _filled(pb.TranslateOptions(), chosen)
+    for index, name in enumerate(_several("ignore_tags", ignore_tags, "names of elements")):
+        message.ignore_tags.append(string(f"ignore_tags[{index}]", name))
     if search is not None:
         message.search.CopyFrom(_search(search))
     return message

@@ -42,6 +42,7 @@ from service.errors import DragomanError, InvalidArgumentError, UnavailableError
 from service.observability.metrics import ServerMetrics
 from service.text.detection import LanguageDetector
 from service.text.interface import LinkedTranslator
+from service.text.markup.markup_translator import plain_texts
 from service.text.text_translator import text_translator
 from service.translation.attention import AttentionResult
 from service.translation.engine_call import CallArguments
@@ -135,6 +136,7 @@ class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
     ) -> Sequence[DetectedText]:
         """The language and the route of each text, for the log line and the metrics too."""
         find_route = functools.partial(self._find_route, request)
+        texts = await plain_texts(texts, text_options_of(request), current_call().client)
         routed = await self._text_router.route(request, texts, self._registry, find_route, field)
         routes = distinct_routes(routed)
         current_call().facts.update(
