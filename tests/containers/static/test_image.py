@@ -111,7 +111,8 @@ def test_the_environment_names_settings() -> None:
     names = set(re.findall(r"\b(DRAGOMAN_[A-Z_]+)", DOCKERFILE))
     known = {f"DRAGOMAN_{name.upper()}" for name in Settings.__dataclass_fields__}
     assert names == {
-        *("DRAGOMAN_HOST", "DRAGOMAN_HTTP_HOST", "DRAGOMAN_METRICS_HOST", "DRAGOMAN_DEVICE")
+        *("DRAGOMAN_HOST", "DRAGOMAN_HTTP_HOST", "DRAGOMAN_METRICS_HOST", "DRAGOMAN_DEVICE"),
+        "DRAGOMAN_INSECURE",
     }
     assert names <= known
 
