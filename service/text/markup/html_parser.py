@@ -152,7 +152,7 @@ class _Parser:
         if token.kind in (Kind.TEXT, Kind.OTHER):
             return token.is_complete
         if not self._is_xml:
-            if token.name in _INLINE or token.name in _INLINE_VERBATIM:
+            if is_inline_name(token.name):
                 return True
             if token.name in _BLOCK or token.kind is Kind.CONTENT:
                 return False
@@ -205,6 +205,11 @@ def _inline_elements(
             if index in ends:
                 inline.add(ends[index])
     return inline
+
+
+def is_inline_name(name: str) -> bool:
+    """Whether elements of this name are inline in HTML."""
+    return name in _INLINE or name in _INLINE_VERBATIM
 
 
 def decode(raw: str, *, is_xml: bool) -> Iterator[Chars | Atom]:
