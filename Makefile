@@ -33,7 +33,7 @@ export ORT_DISABLE_TELEMETRY := 1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test test-import check check-manifests test-clients test-dist test-page test-containers image image-gpu proto bench bench-engine bench-full bench-overload soak venv lock lock-images clean
+.PHONY: help audit serve test test-import check check-manifests test-clients test-dist test-page test-containers image image-gpu proto bench bench-engine bench-full bench-overload soak venv lock lock-images clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 24
@@ -110,6 +110,11 @@ lock: $(venv)/.created  ## resolve constraints.txt again; ARGS=--upgrade for new
 	{ grep '^#' constraints.txt; grep -vE '^(cuda-|nvidia-|triton=)' $(venv)/lock.txt; } \
 	    >$(venv)/constraints.txt
 	mv $(venv)/constraints.txt constraints.txt
+
+audit: $(venv)/.created  ## look up known vulnerabilities of the locked packages (needs PyPI's own index)
+	$(python) -m venv $(venv)/audit
+	$(venv)/audit/bin/python -m pip install --quiet pip-audit
+	$(venv)/audit/bin/pip-audit --requirement constraints.txt --no-deps --disable-pip --strict $(ARGS)
 
 lock-images: $(venv)/.created  ## lock the packages of the images (docker/requirements); after `make lock`
 	@$(python) -m pip install --quiet uv

@@ -29,7 +29,7 @@ _OPTIONS: list[tuple[str, str | int]] = [
 ]
 
 
-class GrpcCall:
+class LoadCall:
     """Sends a plan's requests on one connection. An asynchronous context manager."""
 
     def __init__(self, plan: LoadPlan) -> None:
@@ -154,7 +154,7 @@ class GrpcCall:
             compute_seconds=end.compute_seconds,
         )
 
-    async def __aenter__(self) -> GrpcCall:
+    async def __aenter__(self) -> LoadCall:
         """The call itself."""
         return self
 
@@ -176,7 +176,7 @@ def find_server(plan: LoadPlan) -> list[dict[str, str]]:
     """
 
     async def ask() -> list[dict[str, str]]:
-        async with GrpcCall(plan) as call:
+        async with LoadCall(plan) as call:
             return await call.models()
 
     return asyncio.run(ask())

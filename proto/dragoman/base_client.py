@@ -19,6 +19,7 @@ from dragoman.conversions import Metadata
 from dragoman.results import (
     AttentionView,
     DetectedLanguage,
+    DocumentTranslation,
     LanguageGroup,
     ModelInfo,
     ScoreBatch,
@@ -202,6 +203,17 @@ class BaseClient:
         request = requests.detect_request(texts)
         read = conversions.detections
         return self._call(self._stub.DetectLanguage, request, read, timeout, request_id)
+
+    def _document_call(
+        self,
+        content: bytes,
+        file_name: str,
+        names: Names,
+        options: pb.TranslateOptions,
+        *sending: Any,
+    ) -> PreparedCall[DocumentTranslation]:
+        request = requests.document_request(content, file_name, *names, options)
+        return self._call(self._stub.TranslateDocument, request, conversions.document, *sending)
 
     def _list_models_call(self, timeout: float | None) -> PreparedCall[list[ModelInfo]]:
         def read(response: pb.ListModelsResponse, _: Metadata) -> list[ModelInfo]:

@@ -31,6 +31,7 @@ from dragoman.results import (
     AttentionMap,
     AttentionView,
     DetectedLanguage,
+    DocumentTranslation,
     FinishReason,
     Hypothesis,
     LanguageGroup,
@@ -54,6 +55,7 @@ __all__ = [
     "AttentionView",
     "Client",
     "DetectedLanguage",
+    "DocumentTranslation",
     "FinishReason",
     "Hypothesis",
     "LanguageGroup",
@@ -290,6 +292,52 @@ class Client(BaseClient):
         call = self._attention_call(source_text, translation, names, options, timeout, request_id)
         return self._make(call)
 
+    def translate_document(
+        self,
+        content: bytes,
+        file_name: str,
+        *,
+        source: str = "",
+        target: str = "",
+        model: str = "",
+        max_new_tokens: int | None = None,
+        split_sentences: bool | None = None,
+        search: Search | None = None,
+        priority: str | None = None,
+        allow_pivot: bool | None = None,
+        timeout: float | None = None,
+        request_id: str = "",
+    ) -> DocumentTranslation:
+        """Translate a document, whose structure is kept.
+
+        Args:
+            content: the file.
+            file_name: its name, whose extension gives the format.
+            source: as for `translate`; so are all others. "auto" detects the language once.
+            target: BCP-47 code of the language to translate into.
+            model: a name from `list_models`.
+            max_new_tokens: token limit of each sentence.
+            split_sentences: False passes each part to the model in one piece.
+            search: how to search.
+            priority: "low", "normal" or "high".
+            allow_pivot: False fails the call instead of translating through a third language.
+            timeout: seconds for this call.
+            request_id: identifies the call in the server's log.
+
+        Raises:
+            TranslationError: the call failed, because of a part of the document perhaps.
+        """
+        options = requests.options(
+            search,
+            priority=priority,
+            max_new_tokens=max_new_tokens,
+            split_sentences=split_sentences,
+            allow_pivot=allow_pivot,
+        )
+        names = (source, target, model)
+        call = self._document_call(content, file_name, names, options, timeout, request_id)
+        return self._make(call)
+
     def detect(
         self, texts: Sequence[str], *, timeout: float | None = None, request_id: str = ""
     ) -> list[tuple[DetectedLanguage, ...]]:
@@ -501,6 +549,38 @@ class AsyncClient(BaseClient):
         )
         names = (source, target, model)
         call = self._attention_call(source_text, translation, names, options, timeout, request_id)
+        return await self._make(call)
+
+    async def translate_document(
+        self,
+        content: bytes,
+        file_name: str,
+        *,
+        source: str = "",
+        target: str = "",
+        model: str = "",
+        max_new_tokens: int | None = None,
+        split_sentences: bool | None = None,
+        search: Search | None = None,
+        priority: str | None = None,
+        allow_pivot: bool | None = None,
+        timeout: float | None = None,
+        request_id: str = "",
+    ) -> DocumentTranslation:
+        """As `Client.translate_document`.
+
+        Raises:
+            TranslationError: the call failed.
+        """
+        options = requests.options(
+            search,
+            priority=priority,
+            max_new_tokens=max_new_tokens,
+            split_sentences=split_sentences,
+            allow_pivot=allow_pivot,
+        )
+        names = (source, target, model)
+        call = self._document_call(content, file_name, names, options, timeout, request_id)
         return await self._make(call)
 
     async def detect(

@@ -125,6 +125,24 @@ def detect_request(texts: Iterable[str]) -> pb.DetectLanguageRequest:
     return message
 
 
+def document_request(
+    content: bytes,
+    file_name: str,
+    source: str,
+    target: str,
+    model: str,
+    options: pb.TranslateOptions,
+) -> pb.TranslateDocumentRequest:
+    """The request to translate a document."""
+    _require("content", content, bytes, "bytes")
+    return pb.TranslateDocumentRequest(
+        content=content,
+        file_name=string("file_name", file_name),
+        options=options,
+        **_languages(source, target, model),
+    )
+
+
 def get_model_request(name: str) -> pb.GetModelRequest:
     """The request for a model's description."""
     return pb.GetModelRequest(name=string("name", name))

@@ -33,11 +33,19 @@ from service.api.detected_calls import (
     must_detect,
     translate_groups,
 )
+from service.api.document_calls import (
+    LIMITS,
+    check_options,
+    checked_texts,
+    sample_of,
+    texts_of,
+)
 from service.api.model_descriptions import describe
 from service.api.registry import Registry, ServedModel
 from service.api.routing import Route
 from service.api.status import code_of
 from service.decoding.requests import FinishReason
+from service.documents.document_translator import DocumentFiles, translate_segments
 from service.errors import DragomanError, InvalidArgumentError, UnavailableError
 from service.observability.metrics import ServerMetrics
 from service.text.detection import LanguageDetector
@@ -75,6 +83,7 @@ class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
         self.registry: Registry | None = None
         self._metrics = metrics
         self._detector = LanguageDetector()
+        self._documents = DocumentFiles(LIMITS)
         self._text_router = TextRouter(self._detector)
 
     @property
@@ -177,6 +186,51 @@ class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
                     yield pb.StreamTranslateResponse(summary=_summary(event, route, detected))
                 elif event.text:
                     yield pb.StreamTranslateResponse(delta=pb.TextDelta(text=event.text))
+
+    async def TranslateDocument(
+        self, request: pb.TranslateDocumentRequest, context: Context
+    ) -> pb.TranslateDocumentResponse:
+        """Translate the texts of a file, and write it again."""
+        call, detected = current_call(), None
+        check_options(request.options)
+        segments = await self._documents.read(request.file_name, request.content, call.client)
+        texts = texts_of(request, segments, self.limits)
+        admit(texts)
+        call.facts["texts"] = len(segments)
+        if must_detect(texts, functools.partial(self._find_route, texts)):
+            [detected] = await self._detected(
+                texts, [sample_of(texts.contents)], lambda _: "content"
+            )
+            if detected.error is not None:
+                raise detected.error
+        route = self._route(texts) if detected is None else detected.route
+        results: list[TextResult] = []
+
+        async def translate(batch: Sequence[str], is_html: bool) -> list[str]:
+            if route is None:  # it is in the target language
+                return list(batch)
+            texts.mime_type = "text/html" if is_html else ""
+            translated = await self._translated(texts, context, route, batch)
+            results.extend(translated)
+            return checked_texts(translated)
+
+        translations = await translate_segments(segments, translate)
+        content = await self._documents.write(
+            request.file_name, request.content, translations, call.client
+        )
+        self._count(results, call)
+        response = pb.TranslateDocumentResponse(
+            content=content,
+            segment_count=len(segments),
+            source_token_count=sum(result.num_source_tokens for result in results),
+            target_token_count=sum(result.num_target_tokens for result in results),
+        )
+        if route is not None:
+            _set_models(response, route)
+        if detected is not None:
+            _set_detected(response, detected)
+        _set_timing(response.timing, results)
+        return response
 
     async def DetectLanguage(
         self, request: pb.DetectLanguageRequest, context: Context
@@ -373,7 +427,11 @@ def _translator(
     return text_translator(route.translator(*first), text_options_of(request)), options
 
 
-def _set_models(answer: pb.TranslateResponse | pb.StreamSummary, route: Route) -> None:
+_Answer = pb.TranslateResponse | pb.TranslateDocumentResponse | pb.StreamSummary
+_Detected = pb.Translation | pb.TranslateDocumentResponse | pb.StreamSummary
+
+
+def _set_models(answer: _Answer, route: Route) -> None:
     """Set the models that translated, and the language between them."""
     answer.model = route.model.name
     answer.pivot_language_code = route.pivot_language
@@ -408,7 +466,7 @@ def _unchanged(content: str, detected: DetectedText) -> Iterator[pb.StreamTransl
     yield pb.StreamTranslateResponse(summary=_summary(result, None, detected))
 
 
-def _set_detected(answer: pb.Translation | pb.StreamSummary, detected: DetectedText) -> None:
+def _set_detected(answer: _Detected, detected: DetectedText) -> None:
     """Set the language that was detected."""
     answer.detected_language_code = detected.language.code
     answer.detection_confidence = detected.language.confidence
@@ -416,7 +474,7 @@ def _set_detected(answer: pb.Translation | pb.StreamSummary, detected: DetectedT
 
 def _set_timing(timing: pb.Timing, results: Sequence[_Result]) -> None:
     """Set the longest wait and the longest computation of any text."""
-    queue_seconds = max(result.queue_seconds for result in results)
-    compute_seconds = max(result.compute_seconds for result in results)
+    queue_seconds = max((result.queue_seconds for result in results), default=0.0)
+    compute_seconds = max((result.compute_seconds for result in results), default=0.0)
     timing.queue_duration.FromNanoseconds(round(queue_seconds * 1e9))
     timing.compute_duration.FromNanoseconds(round(compute_seconds * 1e9))

@@ -38,9 +38,8 @@ function fieldsOf(schema) {
 }
 
 function call(verb, path, operation) {
-  const made = element("details", "call");
-  const title = element("summary", "", element("span", "verb", verb.toUpperCase()), element("code", "", path));
-  made.append(element("summary", "", ...title.childNodes, ` ${operation.summary ?? ""}`));
+  const named = [element("span", "verb", verb.toUpperCase()), element("code", "", path)];
+  const made = element("details", "call", element("summary", "", ...named, ` ${operation.summary ?? ""}`));
   if (operation.description) made.append(element("p", "about", operation.description));
   const parameters = (operation.parameters ?? []).map((each) => [each.name, each.schema, each.description]);
   if (parameters.length) made.append(list(parameters));
