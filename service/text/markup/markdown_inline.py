@@ -7,7 +7,7 @@ import re
 from collections import deque
 from collections.abc import Collection, Iterator, Sequence
 
-from service.text.markup.document import Atom, Chars, Close, Item, Open, Verbatim
+from service.text.markup.document import Atom, Chars, EndTag, Item, StartTag, Verbatim
 from service.text.markup.html_parser import is_inline_name
 
 # No part can repeat over what it begins with, and what can run to the end of a text has a limit.
@@ -88,7 +88,7 @@ def _with_breaks(item: Item | str, breaks: Iterator[str]) -> Item | str:
             return raw
         case Chars():
             return Chars(item.text, raw)
-        case Open() | Close():
+        case StartTag() | EndTag():
             return type(item)(raw, item.name)
         case _:
             return type(item)(raw)
@@ -148,7 +148,7 @@ class _Inline:
             self._items.append(Chars(text.translate(_SPACES), text))
 
     def _add_code(self, match: re.Match[str]) -> int:
-        places = self._backticks[len(match[0])]
+        places = self._backticks.get(len(match[0]), deque())
         while places and places[0] < match.end():
             places.popleft()
         if not places:
@@ -163,9 +163,9 @@ class _Inline:
         if not is_inline_name(name):
             self._items.append(raw)
         elif raw.startswith("</"):
-            self._items.append(Close(raw, name))
+            self._items.append(EndTag(raw, name))
         else:
-            self._items.append(Atom(raw) if raw.endswith("/>") else Open(raw, name))
+            self._items.append(Atom(raw) if raw.endswith("/>") else StartTag(raw, name))
 
     def _close_link(self, raw: str) -> None:
         """End the link or image that began last, if this ends one."""
@@ -179,8 +179,8 @@ class _Inline:
         content = self._items[index + 1 :] if len(self._items) - index < _MAX_LABEL_ITEMS else []
         label = "".join(_raw(item) for item in content)
         if len(raw) > 1 and raw != "[]":
-            self._items[index] = Open(marker, "[")
-            self._items.append(Close(raw, "["))
+            self._items[index] = StartTag(marker, "[")
+            self._items.append(EndTag(raw, "["))
         elif label_of(label) in self._labels:  # its text is the name of its definition
             del self._items[index:]
             self._items.append(Verbatim(f"{marker}{label}{raw}"))
@@ -188,7 +188,7 @@ class _Inline:
             self._add_text(raw)
 
     def _add_emphasis(self, match: re.Match[str]) -> None:
-        """Close what is open with this character, as far as it goes, or open something."""
+        """EndTag what is open with this character, as far as it goes, or open something."""
         raw, text = match[0], self._text
         before, after = text[match.start() - 1 : match.start()], text[match.end() : match.end() + 1]
         within = raw[0] == "_" and before.isalnum() and after.isalnum()
@@ -198,8 +198,8 @@ class _Inline:
                 if marker[0] != raw[0] or len(marker) > len(raw):
                     break
                 self._open.pop()
-                self._items[index] = Open(marker, marker)
-                self._items.append(Close(marker, marker))
+                self._items[index] = StartTag(marker, marker)
+                self._items.append(EndTag(marker, marker))
                 raw = raw[len(marker) :]
         if raw:
             if after and not after.isspace() and not within and len(raw) <= 3:

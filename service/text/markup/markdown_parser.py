@@ -32,10 +32,10 @@ def parse_markdown(text: str) -> Document:
     Raises:
         MarkupError: there is too much markup.
     """
-    return _Parser(text).parse()
+    return _MarkdownParser(text).parse()
 
 
-class _Parser:
+class _MarkdownParser:
     def __init__(self, text: str) -> None:
         self._lines: list[str] = _LINE.findall(text)
         self._builder = DocumentBuilder()

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from service.text.markup.document import Chars, Run, Verbatim
+from service.text.markup.document import Chars, TextRun, Verbatim
 from service.text.markup.markdown_inline import begin_line, encode
 from service.text.markup.markdown_parser import parse_markdown
 from service.text.markup.markup_translator import MarkupTranslator
@@ -25,7 +25,7 @@ title: a dog
 
 It is **very old**, and
 has a [big door](https://x.org/a_(b) "T").\u0020\u0020
-Run `git pull` twice.
+TextRun `git pull` twice.
 
 - [ ] one ![cat](b.png) runs
   2) and another
@@ -82,8 +82,8 @@ _soup = st.lists(
 ).map("".join)
 
 
-def runs(document: str) -> list[Run]:
-    return [part for part in parse_markdown(document) if isinstance(part, Run)]
+def runs(document: str) -> list[TextRun]:
+    return [part for part in parse_markdown(document) if isinstance(part, TextRun)]
 
 
 async def translated(document: str) -> str:
@@ -101,7 +101,7 @@ def test_the_parts_of_a_document_joined_are_the_document(document: str) -> None:
 
 def test_runs_are_what_is_read() -> None:
     assert [run.text for run in runs(PAGE)] == [
-        *("A red dog", "It is very old, and has a big door.", "Run  twice.", "one cat runs"),
+        *("A red dog", "It is very old, and has a big door.", "TextRun  twice.", "one cat runs"),
         *("and another", "he said *no* <b> about , or this", " a ", " big dog ", " cat "),
         *(" the cat  sleeps ", " the dog sleeps"),
     ]
@@ -138,7 +138,7 @@ def test_what_a_translation_says_is_no_markup(text: str) -> None:
     written = begin_line(encode(text))
     found = parse_markdown(written)
     if any(map(str.isalnum, text.lstrip("1."))):
-        [run] = [part for part in found if isinstance(part, Run)]
+        [run] = [part for part in found if isinstance(part, TextRun)]
         assert all(isinstance(item, Chars) for item in run.items)
         assert run.text == text
 
