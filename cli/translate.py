@@ -9,9 +9,10 @@ from typing import Annotated, Any
 import typer
 
 from cli.exits import fail
-from cli.options import DEFAULT_SERVER, ApiKey, Server
+from cli.options import DEFAULT_SERVER, ApiKey, Server, TlsArgument, with_tls
 
 
+@with_tls
 def translate(
     texts: Annotated[
         list[str] | None,
@@ -23,6 +24,7 @@ def translate(
     ] = None,
     server: Server = DEFAULT_SERVER,
     api_key: ApiKey = "",
+    tls: TlsArgument = None,
     source: Annotated[
         str, typer.Option("--from", metavar="CODE", help="Language of the texts, such as en.")
     ] = "",
@@ -100,6 +102,7 @@ def translate(
     arguments: dict[str, Any] = dict(
         server=server,
         api_key=api_key,
+        tls=tls,
         timeout=timeout,
         source=source,
         target=target,

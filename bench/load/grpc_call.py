@@ -16,6 +16,7 @@ from bench.load.plan import LoadPlan
 from bench.load.sample import ReplySample
 from dragoman import conversions, requests
 from dragoman.results import StreamEnd
+from dragoman.tls import open_channel
 from dragoman.v1 import translation_pb2 as pb
 from dragoman.v1.translation_pb2_grpc import TranslationServiceStub
 
@@ -34,7 +35,7 @@ class LoadCall:
 
     def __init__(self, plan: LoadPlan) -> None:
         self._plan = plan
-        self._channel = grpc.aio.insecure_channel(plan.server, options=_OPTIONS)
+        self._channel = open_channel(grpc.aio, plan.server, plan.tls, _OPTIONS)
         self._stub = TranslationServiceStub(self._channel)
         # Not of the plan, which a report holds.
         self._metadata = requests.key_metadata(os.environ.get("DRAGOMAN_API_KEY", ""))

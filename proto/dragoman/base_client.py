@@ -27,6 +27,7 @@ from dragoman.results import (
     TranslationBatch,
     TranslationError,
 )
+from dragoman.tls import Tls, open_channel
 from dragoman.trace_context import trace_context
 from dragoman.v1 import translation_pb2 as pb
 from dragoman.v1.translation_pb2_grpc import TranslationServiceStub
@@ -128,7 +129,7 @@ class PreparedCall(Generic[T]):
 class BaseClient:
     """Builds the calls of a client; a subclass opens the channel and makes the calls."""
 
-    _open_channel: Any
+    _grpc: Any
 
     def __init__(
         self,
@@ -138,10 +139,11 @@ class BaseClient:
         client_id: str = "",
         patient: bool = True,
         api_key: str = "",
+        tls: Tls | None = None,
     ) -> None:
         server = requests.server(server)
         self._key_metadata = requests.key_metadata(api_key)
-        if api_key and not is_local(server):
+        if api_key and tls is None and not is_local(server):
             warnings.warn(
                 f"the API key goes to {server} unencrypted: whoever sees the network can use it",
                 stacklevel=2,
@@ -150,7 +152,7 @@ class BaseClient:
         self._timeout = requests.seconds("timeout", timeout)
         self._client_id = client_id
         self._patient = patient
-        self._channel = self._open_channel(server, options=conversions.channel_options())
+        self._channel = open_channel(self._grpc, server, tls, conversions.channel_options())
         self._stub = TranslationServiceStub(self._channel)
 
     def _translate_call(

@@ -47,6 +47,7 @@ from dragoman.results import (
     TranslationBatch,
     TranslationError,
 )
+from dragoman.tls import Tls
 
 __all__ = [
     "Alignment",
@@ -68,6 +69,7 @@ __all__ = [
     "Sentence",
     "SourceToken",
     "StreamEnd",
+    "Tls",
     "Token",
     "Translation",
     "TranslationBatch",
@@ -86,11 +88,12 @@ class Client(BaseClient):
         client_id: names the client: clients get equal shares of a busy server. By default a client
             is its address.
         patient: whether to retry, within the timeout, calls that an overloaded server refused.
-        api_key: an API key, or a token, for a server that needs one. The connection is not
-            encrypted: there is a warning (UserWarning) if the server is on another machine.
+        api_key: an API key, or a token, for a server that needs one. There is a warning
+            (UserWarning) if it goes to another machine without `tls`.
+        tls: how to connect to a server that speaks TLS; None for plain text.
     """
 
-    _open_channel = staticmethod(grpc.insecure_channel)
+    _grpc = grpc
 
     def translate(
         self,
@@ -406,7 +409,7 @@ class Client(BaseClient):
 class AsyncClient(BaseClient):
     """A client for asyncio. Arguments and methods are those of `Client`."""
 
-    _open_channel = staticmethod(grpc.aio.insecure_channel)
+    _grpc = grpc.aio
 
     async def translate(
         self,

@@ -241,9 +241,7 @@ class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
         self._check_count(request, "contents", "texts")
         texts = list(request.contents)
         await translator.check_texts(texts, call.client)
-        served = dict.fromkeys(
-            code for model in self._registry for code in model.directions.sources
-        )
+        served = dict.fromkeys(code for model in self._allowed for code in model.directions.sources)
         response = pb.DetectLanguageResponse()
         for languages in await self._detector.detect(texts, tuple(served), call.client):
             detection = response.detections.add()
@@ -320,8 +318,26 @@ class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
         return next(iter(self._registry)).translator.limits
 
     def reachable_targets(self, model: str = "") -> Mapping[str, Sequence[str]]:
-        """As `Registry.reachable_targets`. Raises UnavailableError before models are loaded."""
-        return self._registry.reachable_targets(model)
+        """The languages that the caller can translate into, by the language of the texts.
+
+        Args:
+            model: the only one that translates; "" for any, or two through a pivot language.
+
+        Raises:
+            NotFoundError: there is no such model.
+            PermissionDeniedError: the caller may not use it.
+            UnavailableError: the models are not loaded yet.
+        """
+        if not model:
+            return self._registry.reachable_targets(self._allowed)
+        chosen = self._registry.get(model)
+        current_call().grant.check_models([model])
+        # Alone, it has no pivot: what it translates into may be what it translates from.
+        targets = chosen.directions.targets
+        return {
+            source: [target for target in targets if chosen.fits(source, target)]
+            for source in chosen.directions.sources
+        }
 
     def _begin(
         self, request: pb.TranslateRequest | pb.ScoreRequest, field: str, unit: str

@@ -112,10 +112,19 @@ class ServerMetrics:
             "dragoman_usage_last_save_successful",
             "0 if what keys have used could not be saved, else 1.",
         )
+        self.tls_expiry = self._gauge(
+            "dragoman_tls_certificate_expiry_timestamp_seconds",
+            "When the certificate that serves expires, in seconds since the epoch; 0 without TLS.",
+        )
+        self.tls_last_reload_successful = self._gauge(
+            "dragoman_tls_last_reload_successful",
+            "0 if the certificate has changed and the new one can't be used, else 1.",
+        )
         for gauge in (
             self.keys_last_reload_successful,
             self.jwks_last_fetch_successful,
             self.usage_last_save_successful,
+            self.tls_last_reload_successful,
         ):
             gauge.set(1)
         self._create_sentence_metrics()

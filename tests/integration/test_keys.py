@@ -194,6 +194,8 @@ async def test_used_up_quotas_say_when_they_come_back(
         code, _, seconds = await failure(stub.Translate(request(), metadata=rate))
         assert code is grpc.StatusCode.RESOURCE_EXHAUSTED
         assert 0 < seconds <= 60
+        refused = {"key": "rate", "code": "RESOURCE_EXHAUSTED"}
+        assert server.metric("dragoman_key_requests_total", **refused) == 1
         code, _, seconds = await failure(stub.Translate(request(TEXT, TEXT, "x"), metadata=day))
         assert code is grpc.StatusCode.RESOURCE_EXHAUSTED
         assert 0 < seconds <= 86_400

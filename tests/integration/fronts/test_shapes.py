@@ -307,3 +307,16 @@ async def test_alternatives_of_html_are_escaped(server: Running) -> None:
 
 def _pair(pair: tuple[str, Any]) -> tuple[str, str]:
     return pair[0], str(pair[1])
+
+
+async def test_a_key_for_some_models_sees_their_languages(serving: Serving, tmp_path: Path) -> None:
+    given = {"name": "blog", "models": ["de-fr"]}
+    key, stored = keys.new_key(keys.principal_of(given))
+    write_keys(tmp_path / "keys", {stored.id: stored})
+    async with serving(keys=str(tmp_path / "keys")) as server:
+        languages = await ask(server, "GET", "/v2/languages?type=target", x_api_key=key)
+        assert [item["language"] for item in languages.json] == ["FR"]
+        refused = await post(server, DEEPL, {"text": [TEXT], "target_lang": "DE"}, x_api_key=key)
+        assert refused.status == 403
+        allowed = {"text": [GERMAN], "target_lang": "FR"}
+        assert (await post(server, DEEPL, allowed, x_api_key=key)).status == 200

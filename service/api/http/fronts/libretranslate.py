@@ -129,7 +129,7 @@ class LibreTranslate:
 
     async def _settings(self, fields: Fields, call: FrontCall) -> Any:
         targets = call.targets()
-        first = next(iter(next(iter(targets.values()))))
+        first = next((target for each in targets.values() for target in each), "")
         return {
             "apiKeys": self._needs_keys,
             "keyRequired": self._needs_keys,
