@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cli.exits import describe, ended_by_sigterm, fail
-from cli.options import DEFAULT_SERVER, ApiKey, Server
+from cli.options import DEFAULT_SERVER, ApiKey, Server, TlsArgument, with_tls
 
 if TYPE_CHECKING:
     from cli.progress import ShowStage
@@ -22,8 +22,11 @@ if TYPE_CHECKING:
     from service.documents.document import Document, DocumentSegment
 
 _CALLS_IN_FLIGHT = 4
+# By which the language is detected.
+_SAMPLE_SEGMENTS, _SAMPLE_CHARACTERS = 100, 4000
 
 
+@with_tls
 def translate_file(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="The document.")],
     output: Annotated[
@@ -32,8 +35,10 @@ def translate_file(
     ] = None,
     server: Server = DEFAULT_SERVER,
     api_key: ApiKey = "",
+    tls: TlsArgument = None,
     source: Annotated[
-        str, typer.Option("--from", metavar="CODE", help="Language of the document, such as en.")
+        str,
+        typer.Option("--from", metavar="CODE", help="Language of the document; auto detects it."),
     ] = "",
     target: Annotated[
         str, typer.Option("--to", metavar="CODE", help="Language to translate into, such as de.")
@@ -76,9 +81,11 @@ def translate_file(
     async def run() -> list[str]:
         from dragoman.client import AsyncClient
 
-        async with AsyncClient(server, timeout=timeout, api_key=api_key) as client:
+        async with AsyncClient(server, timeout=timeout, api_key=api_key, tls=tls) as client:
             models = [(each.name, each.version) for each in await client.list_models()]
             arguments = dict(chosen, search=search)
+            if source.lower() == "auto":
+                arguments["source"] = await _detected(document.segments, client)
             with SegmentCache(output, [models, chosen, beam_size]) as cache:
                 if cache.num_found:
                     typer.echo(f"going on after {cache.num_found:,} parts", err=True)
@@ -97,6 +104,17 @@ def translate_file(
     except OSError as exc:
         fail(f"{exc.filename or output}: {exc.strerror or exc}")
     typer.echo(f"{output}: {len(translations):,} parts")
+
+
+async def _detected(segments: Sequence[DocumentSegment], client: AsyncClient) -> str:
+    """The language of a document, by its beginning: short parts alone would be guesses."""
+    sample = "\n".join(segment.text for segment in segments[:_SAMPLE_SEGMENTS])
+    [languages] = await client.detect([sample[:_SAMPLE_CHARACTERS]])
+    for language in languages[:1]:
+        if language.is_served:
+            return language.language
+        fail(f"--from: the language seems to be {language.language}, which is not translated")
+    fail("--from: the text shows nothing of its language: name it")
 
 
 def _read(file: Path) -> Document:

@@ -47,6 +47,17 @@ async def test_a_document_is_written_beside_its_source(server: Running, tmp_path
     assert len([*tmp_path.iterdir()]) == 2
 
 
+async def test_the_language_is_detected_once(server: Running, tmp_path: Path) -> None:
+    file = tmp_path / "a.txt"
+    file.write_text("The dog is running over the green field.\n\nOK.\n")
+    status, _, errors = await run(server, file, "--from", "auto")
+    assert (status, (tmp_path / "a.de.txt").read_text()) == (0, file.read_text()), errors
+    file.write_text("Le chien court dans le champ vert et il est très content.\n")
+    status, _, errors = await run(server, file, "--from", "auto")
+    assert status == 1
+    assert "seems to be fr" in errors
+
+
 async def test_what_an_earlier_run_left_is_used_and_removed(
     server: Running, tmp_path: Path
 ) -> None:
