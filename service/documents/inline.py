@@ -68,6 +68,9 @@ def from_html(text: str, source: Sequence[InlineItem]) -> list[InlineItem]:
         text: the fragment.
         source: the items of the fragment before its translation.
     """
+    before = to_html(source)  # what a translation adds around a sentence is not kept
+    space = before[: len(before) - len(before.lstrip())], before[len(before.rstrip()) :]
+    text = text.strip().join(space)
     missing = {item.number: item for item in source if isinstance(item, InlineStart | InlineAtom)}
     items: list[InlineItem] = []
     depth = end = 0
