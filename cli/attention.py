@@ -10,7 +10,7 @@ import typer
 
 from cli.exits import describe, fail, fail_without
 from cli.offline_attention import attention_of_bundle, in_options
-from cli.options import DEFAULT_SERVER, ApiKey, Server
+from cli.options import DEFAULT_SERVER, ApiKey, Server, TlsArgument, with_tls
 
 if TYPE_CHECKING:
     from dragoman.client import AttentionView
@@ -18,11 +18,13 @@ if TYPE_CHECKING:
 _KINDS = ("cross", "encoder-self", "decoder-self")
 
 
+@with_tls
 def attention(
     context: typer.Context,
     text: Annotated[str, typer.Argument(metavar="TEXT", help="The text, read in one piece.")],
     server: Server = DEFAULT_SERVER,
     api_key: ApiKey = "",
+    tls: TlsArgument = None,
     source: Annotated[
         str, typer.Option("--from", metavar="CODE", help="Language of the text, such as en.")
     ] = "",
@@ -100,7 +102,13 @@ def attention(
         view = attention_of_bundle(bundle, text, translation or "", **options)
     else:
         view = _of_server(
-            server, api_key, text, translation or "", model=model, timeout=timeout, **options
+            server,
+            {"api_key": api_key, "tls": tls},
+            text,
+            translation or "",
+            model=model,
+            timeout=timeout,
+            **options,
         )
     picture = heat_map(view, view.maps[0], words=words)
     if output is None:
@@ -136,13 +144,13 @@ def _read_differently(text: str, language: str) -> str:
 
 
 def _of_server(
-    server: str, api_key: str, text: str, translation: str, **arguments: Any
+    server: str, access: dict[str, Any], text: str, translation: str, **arguments: Any
 ) -> AttentionView:
     from dragoman.client import Client, TranslationError
 
     timeout = arguments.pop("timeout")
     try:
-        with Client(server, timeout=timeout, api_key=api_key) as client:
+        with Client(server, timeout=timeout, **access) as client:
             return client.attention(text, translation, **arguments)
     except TranslationError as exc:
         fail(in_options(describe(server, exc)))

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import sys
 from collections.abc import AsyncIterator
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from cli.exits import fail
-from cli.options import DEFAULT_SERVER, ApiKey, Server
+from cli.options import DEFAULT_SERVER, ApiKey, Server, TlsArgument, with_tls
 
 
+@with_tls
 def detect(
     texts: Annotated[
         list[str] | None,
@@ -19,6 +20,7 @@ def detect(
     ] = None,
     server: Server = DEFAULT_SERVER,
     api_key: ApiKey = "",
+    tls: TlsArgument = None,
     timeout: Annotated[float, typer.Option(help="Seconds for a call.", min=0.001)] = 60,
 ) -> None:
     """Detect the languages of texts.
@@ -32,10 +34,10 @@ def detect(
         fail("standard input: it is closed")
     if not texts and sys.stdin.isatty():
         typer.echo("Type a text on each line; Ctrl-D ends.", err=True)
-    run_lines(_run(texts or [], server, timeout, api_key))
+    run_lines(_run(texts or [], server, timeout, api_key=api_key, tls=tls))
 
 
-async def _run(texts: list[str], server: str, timeout: float, api_key: str) -> int:
+async def _run(texts: list[str], server: str, timeout: float, **access: Any) -> int:
     """Detect, and return the number of failed texts."""
     from cli.line_detection import LineDetector
     from cli.progress import progress
@@ -43,7 +45,7 @@ async def _run(texts: list[str], server: str, timeout: float, api_key: str) -> i
 
     unit = "text" if texts else "line"
     with progress(shown=not texts) as advance:
-        async with LineDetector(server, timeout, unit, advance, api_key=api_key) as detector:
+        async with LineDetector(server, timeout, unit, advance, **access) as detector:
             if not texts:
                 return await detector.run(read_lines(sys.stdin.fileno()))
             return await detector.run(_given(texts))

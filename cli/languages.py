@@ -8,12 +8,14 @@ from typing import Annotated
 import typer
 
 from cli.exits import describe, fail
-from cli.options import DEFAULT_SERVER, ApiKey, Server
+from cli.options import DEFAULT_SERVER, ApiKey, Server, TlsArgument, with_tls
 
 
+@with_tls
 def languages(
     server: Server = DEFAULT_SERVER,
     api_key: ApiKey = "",
+    tls: TlsArgument = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:
     """List the languages of a running server, as BCP-47 codes.
@@ -25,7 +27,7 @@ def languages(
     from dragoman.client import Client, TranslationError
 
     try:
-        with Client(server, timeout=10.0, api_key=api_key) as client:
+        with Client(server, timeout=10.0, api_key=api_key, tls=tls) as client:
             found = client.list_languages()
     except TranslationError as exc:
         fail(describe(server, exc))

@@ -15,7 +15,7 @@ import typer
 
 from cli.exits import describe, fail
 from cli.standard_input import InputError
-from dragoman.client import AsyncClient, TranslationError
+from dragoman.client import AsyncClient, Tls, TranslationError
 
 # Large enough to fill a server's batch; small enough for low memory and an early first line.
 _BATCH_LINES = 64
@@ -55,7 +55,7 @@ class LineCalls(abc.ABC, Generic[Item]):
         timeout: seconds for a call.
         unit: "line" or "text", for messages.
         advance: called with the numbers of finished lines and bytes.
-        api_key: for the server; "" for none.
+        api_key, tls: as for the client.
         arguments: of the client's method, the same for each call.
     """
 
@@ -67,13 +67,14 @@ class LineCalls(abc.ABC, Generic[Item]):
         advance: Callable[[int, int], None],
         *,
         api_key: str = "",
+        tls: Tls | None = None,
         **arguments: Any,
     ) -> None:
         self._server = server
         self._unit = unit
         self._advance = advance
         self._arguments = arguments
-        self._client = AsyncClient(server, timeout=timeout, api_key=api_key)
+        self._client = AsyncClient(server, timeout=timeout, api_key=api_key, tls=tls)
         self._num_done = 0
         self._num_failed = 0
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cli.exits import fail, fail_without
-from cli.options import DEFAULT_SERVER, Server
+from cli.options import DEFAULT_SERVER, Server, TlsArgument, with_tls
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -27,9 +27,11 @@ load_app = typer.Typer(
 
 
 @load_app.callback()
+@with_tls
 def load(
     context: typer.Context,
     server: Server = DEFAULT_SERVER,
+    tls: TlsArgument = None,
     source: Annotated[
         Path | None,
         typer.Option(
@@ -141,6 +143,7 @@ def load(
             fail("--source FILE is needed: texts to send, one per line", 2)
         plan = LoadPlan(
             server=server,
+            tls=tls,
             rate=_START_RATE if find_capacity and rate is None else rate,
             concurrency=concurrency,
             arrivals=arrivals,  # type: ignore[arg-type]  # the plan checks it
@@ -164,7 +167,7 @@ def load(
         session = Session(
             texts,
             None if slo is None else parse_slo(slo),
-            _metrics_url(server, metrics),
+            _metrics_url(server, metrics, "https" if tls else "http"),
             about_source(source, texts),
         )
         console = Console(stderr=True)
@@ -250,9 +253,9 @@ def _check_installed() -> None:
         fail_without("what load tests need", "bench")
 
 
-def _metrics_url(server: str, given: str | None) -> str | None:
+def _metrics_url(server: str, given: str | None, scheme: str) -> str | None:
     if given is not None:
         return None if given == "none" else given
     # Schemes such as dns:///host:port have the host at the end.
     host = server.rpartition("/")[2].rpartition(":")[0] or "127.0.0.1"
-    return f"http://{host}:9464/metrics"
+    return f"{scheme}://{host}:9464/metrics"

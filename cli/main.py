@@ -27,6 +27,7 @@ from cli.score import score
 from cli.serve import serve
 from cli.train import train
 from cli.translate import translate
+from cli.translate_file import translate_file
 
 # A warning is a line like an error's, not a place in the source.
 warnings.formatwarning = lambda message, *_: f"dragoman: {message}\n"
@@ -64,6 +65,7 @@ def root(
 for command in (
     serve,
     translate,
+    translate_file,
     score,
     attention,
     models,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cli.exits import describe, fail
-from cli.options import DEFAULT_SERVER, ApiKey, Server
+from cli.options import DEFAULT_SERVER, ApiKey, Server, TlsArgument, with_tls
 
 if TYPE_CHECKING:
     from dragoman.client import ModelInfo
@@ -44,9 +44,11 @@ class BundleFacts:
     origin: str
 
 
+@with_tls
 def models(
     server: Server = DEFAULT_SERVER,
     api_key: ApiKey = "",
+    tls: TlsArgument = None,
     model: Annotated[
         list[Path] | None,
         typer.Option(
@@ -63,17 +65,17 @@ def models(
         sizes = ("disk", "memory")
         _print(bundles, [_bundle_row(bundle) for bundle in bundles], sizes, as_json)
     else:
-        found = _served(server, api_key)
+        found = _served(server, api_key, tls)
         _print(
             found, [_row(each) for each in found], ("device", "state", "tokens", "search"), as_json
         )
 
 
-def _served(server: str, api_key: str) -> list[ModelInfo]:
+def _served(server: str, api_key: str, tls: TlsArgument) -> list[ModelInfo]:
     from dragoman.client import Client, TranslationError
 
     try:
-        with Client(server, timeout=10.0, api_key=api_key) as client:
+        with Client(server, timeout=10.0, api_key=api_key, tls=tls) as client:
             return client.list_models()
     except TranslationError as exc:
         fail(describe(server, exc))

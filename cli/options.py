@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import functools
+import inspect
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 
 from cli.exits import fail
+
+if TYPE_CHECKING:
+    from dragoman.tls import Tls
+
+TlsArgument: TypeAlias = "Tls | None"
 
 # As in `dragoman.addresses`, which imports gRPC: too slow for --help.
 DEFAULT_SERVER = "127.0.0.1:50051"
@@ -42,3 +51,84 @@ Server = Annotated[
         callback=_check_server,
     ),
 ]
+
+_TLS_OPTIONS: dict[str, Any] = {
+    "tls": Annotated[
+        bool, typer.Option("--tls", help="Connect by TLS.", envvar="DRAGOMAN_USE_TLS")
+    ],
+    "ca": Annotated[
+        Path | None,
+        typer.Option(
+            "--ca",
+            metavar="FILE",
+            help="Certificates of the authorities to trust (PEM); implies --tls.",
+            envvar="DRAGOMAN_CA_FILE",
+        ),
+    ],
+    "cert": Annotated[
+        Path | None,
+        typer.Option(
+            "--cert",
+            metavar="FILE",
+            help="Own certificate (PEM), for servers that ask for one; implies --tls.",
+            envvar="DRAGOMAN_CERT_FILE",
+        ),
+    ],
+    "key": Annotated[
+        Path | None,
+        typer.Option(
+            "--key",
+            metavar="FILE",
+            help="Private key of --cert (PEM).",
+            envvar="DRAGOMAN_KEY_FILE",
+        ),
+    ],
+    "server_name": Annotated[
+        str,
+        typer.Option(
+            "--server-name",
+            metavar="NAME",
+            help="Name in the server's certificate, if its address is another; implies --tls.",
+            envvar="DRAGOMAN_SERVER_NAME",
+        ),
+    ],
+}
+
+
+def with_tls(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the options of TLS, which it gets as `tls`: `dragoman.Tls` or None."""
+
+    @functools.wraps(command)
+    def run(**given: Any) -> None:
+        values = {name: given.pop(f"tls_{name}") for name in _TLS_OPTIONS}
+        command(**given, tls=_tls(**values))
+
+    signature = inspect.signature(command, eval_str=True)
+    own = [parameter for name, parameter in signature.parameters.items() if name != "tls"]
+    added = [
+        inspect.Parameter(
+            f"tls_{name}",
+            inspect.Parameter.KEYWORD_ONLY,
+            default=False if name == "tls" else "" if name == "server_name" else None,
+            annotation=annotation,
+        )
+        for name, annotation in _TLS_OPTIONS.items()
+    ]
+    run.__annotations__ = {}  # typer would resolve the command's own, `tls` among them
+    run.__signature__ = inspect.Signature([*own, *added])  # type: ignore[attr-defined]
+    return run
+
+
+def _tls(
+    tls: bool, ca: Path | None, cert: Path | None, key: Path | None, server_name: str
+) -> Tls | None:
+    if not (tls or ca or cert or key or server_name):
+        return None
+    from dragoman.tls import Tls
+
+    try:
+        chosen = Tls(str(ca or ""), str(cert or ""), str(key or ""), server_name)
+        chosen.credentials()  # for its checks of the files
+    except ValueError as exc:
+        fail(f"--tls: {str(exc).removeprefix('tls: ')}", 2)
+    return chosen

@@ -10,11 +10,12 @@ from typing import Annotated, Any
 import typer
 
 from cli.exits import fail
-from cli.options import DEFAULT_SERVER, ApiKey, Server
+from cli.options import DEFAULT_SERVER, ApiKey, Server, TlsArgument, with_tls
 
 _LINES_AT_A_TIME = 256
 
 
+@with_tls
 def score(
     source_file: Annotated[
         Path | None,
@@ -28,6 +29,7 @@ def score(
     ] = None,
     server: Server = DEFAULT_SERVER,
     api_key: ApiKey = "",
+    tls: TlsArgument = None,
     source: Annotated[
         str, typer.Option("--from", metavar="CODE", help="Language of the texts, such as en.")
     ] = "",
@@ -63,6 +65,7 @@ def score(
     arguments = dict(
         server=server,
         api_key=api_key,
+        tls=tls,
         timeout=timeout,
         source=source,
         target=target,

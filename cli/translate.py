@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cli.exits import fail
-from cli.options import DEFAULT_SERVER, ApiKey, Server
+from cli.options import DEFAULT_SERVER, ApiKey, Server, TlsArgument, with_tls
 
 if TYPE_CHECKING:
     from dragoman.client import Glossary
 
 
+@with_tls
 def translate(
     texts: Annotated[
         list[str] | None,
@@ -28,6 +29,7 @@ def translate(
     ] = None,
     server: Server = DEFAULT_SERVER,
     api_key: ApiKey = "",
+    tls: TlsArgument = None,
     source: Annotated[
         str, typer.Option("--from", metavar="CODE", help="Language of the texts, such as en.")
     ] = "",
@@ -89,6 +91,14 @@ def translate(
     adapt_case: Annotated[
         bool, typer.Option(help="Translate CAPITALS and Title Case in another letter case.")
     ] = True,
+    mime_type: Annotated[
+        str,
+        typer.Option(
+            metavar="TYPE",
+            help="Format of the texts: text/plain, text/html, text/xml or text/markdown. Their "
+            "markup is kept.",
+        ),
+    ] = "",
     timeout: Annotated[float, typer.Option(help="Seconds for a call.", min=0.001)] = 60,
 ) -> None:
     """Translate texts, or standard input line by line.
@@ -100,19 +110,24 @@ def translate(
     choice.
     """
     from cli.line_calls import run_lines
-    from dragoman.client import Search, Verbatim
+    from dragoman.client import Search, VerbatimKinds
 
     if stream and n_best is not None:
         fail("--n-best: a stream has only one translation")
+    if stream and mime_type:
+        fail("--mime-type: a stream takes plain text only")
+    if n_best is not None and mime_type:
+        fail("--mime-type: --n-best takes plain text only")
     if beam_size is not None and (n_best or 0) > beam_size:
         fail(f"--n-best: {n_best} translations need a --beam-size of {n_best} or more")
     if not texts and sys.stdin is None:
         fail("standard input: it is closed")
     if not texts and sys.stdin.isatty():
         typer.echo("Type texts to translate, one per line; Ctrl-D ends.", err=True)
-    arguments = dict(
+    arguments: dict[str, Any] = dict(
         server=server,
         api_key=api_key,
+        tls=tls,
         timeout=timeout,
         source=source,
         target=target,
@@ -123,8 +138,9 @@ def translate(
         num_hypotheses=n_best,
         allow_pivot=allow_pivot,
         glossary=_glossary(glossary, glossary_name),
-        verbatim=None if verbatim else Verbatim.none(),
+        verbatim=None if verbatim else VerbatimKinds.none(),
         adapt_letter_case=None if adapt_case else False,
+        **({"mime_type": mime_type} if mime_type else {}),
     )
     run_lines(_run(arguments, texts or [], stream))
 

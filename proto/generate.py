@@ -1,6 +1,6 @@
 """Generates files from the public contract's .proto files, beside them.
 
-    python proto/generate.py [--output DIR] [--check-json FILE] [--google FILE]
+    python proto/generate.py [--output DIR] [--check-json FILE] [--google FILE] [--openapi FILE]
 
 - The Python stubs, `*_pb2*.py`. The messages' and services' type stubs come from mypy-protobuf,
   which (unlike protoc's own) types the service and repeats the field documentation.
@@ -11,7 +11,8 @@
   protoc), for clients that are generated from the .proto files of a clone.
 
 It also compiles the part of Google's contract that the server has (service/api/google_v3/), and
-writes the tables of the script that checks JSON requests in Envoy (docker/envoy/).
+writes the tables of the script that checks JSON requests in Envoy (docker/envoy/), and what
+/openapi.json says of the contract (service/api/http/openapi/).
 
 All of it is committed, so that the package can be installed without a compiler. A test generates it
 again into another directory and compares.
@@ -20,11 +21,13 @@ again into another directory and compares.
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import re
 import shutil
 import sys
 import sysconfig
+import tempfile
 from collections.abc import Iterator, Mapping
 from importlib.resources import files
 from pathlib import Path
@@ -36,9 +39,13 @@ from google.protobuf import descriptor_pb2
 from google.protobuf.descriptor_pb2 import DescriptorProto
 from grpc_tools import protoc
 
+import openapi
+
 ROOT = Path(__file__).resolve().parent
 CHECK_JSON = ROOT.parent / "docker" / "envoy" / "check_json.lua"
 GOOGLE = ROOT.parent / "service" / "api" / "google_v3" / "contract.binpb"
+OPENAPI = ROOT.parent / "service" / "api" / "http" / "openapi" / "contract.json"
+_PACKAGE = "dragoman.v1"
 _PRIVATE = "admin.proto"
 _GOOGLEAPIS = Path(annotations_pb2.__file__).parents[2]
 
@@ -84,6 +91,21 @@ def generate_google(output: Path) -> None:
     """
     source = GOOGLE.with_suffix(".proto")
     _protoc(f"--proto_path={source.parent}", f"--descriptor_set_out={output}", str(source))
+
+
+def generate_openapi(output: Path) -> None:
+    """Describe the contract's HTTP calls in `output`, in the form of OpenAPI.
+
+    Raises:
+        RuntimeError: protoc refused a file (its own message is on stderr).
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        commented = Path(folder) / "commented.binpb"
+        public = (source for source in _sources() if not source.endswith(_PRIVATE))
+        _protoc("--include_source_info", f"--descriptor_set_out={commented}", *public)
+        files = descriptor_pb2.FileDescriptorSet.FromString(commented.read_bytes())
+    text = json.dumps(openapi.describe(files, _PACKAGE), indent=1, ensure_ascii=False)
+    output.write_text(f"{text}\n", encoding="utf-8")
 
 
 def generate_tables(descriptor: Path, script: Path) -> None:
@@ -177,6 +199,9 @@ def main() -> None:
     parser.add_argument(
         "--google", type=Path, default=GOOGLE, help="where to compile Google's contract to"
     )
+    parser.add_argument(
+        "--openapi", type=Path, default=OPENAPI, help="where to describe the contract in OpenAPI"
+    )
     options = parser.parse_args()
     output, descriptor = options.output, options.output / "dragoman.binpb"
     output.mkdir(parents=True, exist_ok=True)
@@ -185,6 +210,7 @@ def main() -> None:
         generate_descriptor(descriptor)
         generate_tables(descriptor, options.check_json)
         generate_google(options.google)
+        generate_openapi(options.openapi)
     except RuntimeError as exc:
         sys.exit(str(exc))
     copy_imports(descriptor, output / "third_party")

@@ -28,6 +28,7 @@ from service.api.reflection import Reflection
 from service.api.registry import Registry, ServedModel
 from service.api.request_parsing import RequestParser
 from service.api.servicer import SERVICE, TranslationServicer
+from service.api.tls import exposed_hosts, server_tls
 from service.engine.watchdog import Watchdog
 from service.errors import InternalError
 from service.lifecycle.idle import IdleMonitor
@@ -98,6 +99,7 @@ class Server:
             "suppressed_tokens": MAX_SUPPRESSED,
             "entries": MAX_ENTRIES,
         }
+        self._tls = server_tls(settings, metrics)
         self._access = Access(settings, metrics)
         self._tracker = CallTracker(
             metrics,
@@ -157,9 +159,14 @@ class Server:
         add_google_v3(self._grpc, self._servicer, self._tracker)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._grpc)
         self._reflection.add_to(self._grpc)
-        self.port = bind(self._grpc, settings.host, settings.port)
+        credentials = self._tls.grpc_credentials() if self._tls else None
+        self.port = bind(self._grpc, settings.host, settings.port, credentials)
         self._endpoint = HttpEndpoint(
-            self._metrics.registry, self.probes, settings.metrics_host, settings.metrics_port
+            self._metrics.registry,
+            self.probes,
+            settings.metrics_host,
+            settings.metrics_port,
+            tls=self._tls,
         )
         self.metrics_port = self._endpoint.port
         if settings.admin_port >= 0:
@@ -186,6 +193,7 @@ class Server:
             settings.http_host,
             settings.http_port,
             allowed_hosts=settings.http_allowed_hosts,
+            tls=self._tls,
         )
 
     def _start_serving(self, registry: Registry) -> None:
@@ -208,11 +216,18 @@ class Server:
         if settings.idle_seconds:
             monitor = IdleMonitor(models.values(), settings.idle_seconds)
             self._run("idle monitor", monitor.run())
+        scheme = "https" if self._tls else "http"
+        if self._tls is None and (exposed := exposed_hosts(settings)):
+            _log.warning(
+                "plain text can be read on its way, and anyone who reaches these ports may connect",
+                extra={"exposed": exposed},
+            )
         _log.info(
             "serving",
             extra={
                 "address": f"{settings.host}:{self.port}",
-                "metrics": f"http://{settings.metrics_host}:{self.metrics_port}/metrics",
+                "tls": "mutual" if settings.tls_client_ca else "on" if self._tls else "off",
+                "metrics": f"{scheme}://{settings.metrics_host}:{self.metrics_port}/metrics",
                 **({"http": self._http.url} if self._http is not None else {}),
                 **({"admin": self._admin.address} if self._admin is not None else {}),
                 "models": [model.name for model in registry],

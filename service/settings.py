@@ -114,6 +114,26 @@ class Settings:
         ".usage.db after its name.",
         is_optional=True,
     )
+    tls_cert: str = _setting(
+        "",
+        "File with the server's certificate (PEM, with intermediate certificates): all ports but "
+        "the admin port then speak TLS. Read again when it changes.",
+        is_optional=True,
+    )
+    tls_key: str = _setting(
+        "", "File with the private key of --tls-cert (PEM, not encrypted).", is_optional=True
+    )
+    tls_client_ca: str = _setting(
+        "",
+        "File with certificates of authorities (PEM): clients need a certificate of one of them "
+        "(mutual TLS). Not on the metrics port, since probes have none.",
+        is_optional=True,
+    )
+    insecure: bool = _setting(
+        False,
+        "Serve plain text on addresses that other machines reach: for servers behind a proxy or in "
+        "a closed network.",
+    )
     admin_port: int = _setting(
         -1,
         "Port for `dragoman reload`, on loopback only: whoever can reach it can replace models. 0 "

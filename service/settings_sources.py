@@ -27,6 +27,7 @@ _OTHERS = frozenset(
     {
         *("CONFIG", "SERVER", "DATA_ROOT", "REQUIRE_TOOLS", "CONTAINERS_DIR", "STAND_IN"),
         *("GPU_SENTENCES", "TEST_DEVICE", "ADMIN", "SCREENSHOTS", "API_KEY"),
+        *("USE_TLS", "CA_FILE", "CERT_FILE", "KEY_FILE", "SERVER_NAME"),
     }
 )
 # Kubernetes describes a Service `dragoman` (or `dragoman-...`) to all pods of its namespace:

@@ -16,6 +16,7 @@ from bench.load.plan import LoadPlan
 from bench.load.sample import ReplySample
 from dragoman import conversions, requests
 from dragoman.results import StreamEnd
+from dragoman.tls import open_channel
 from dragoman.v1 import translation_pb2 as pb
 from dragoman.v1.translation_pb2_grpc import TranslationServiceStub
 
@@ -29,12 +30,12 @@ _OPTIONS: list[tuple[str, str | int]] = [
 ]
 
 
-class GrpcCall:
+class LoadCall:
     """Sends a plan's requests on one connection. An asynchronous context manager."""
 
     def __init__(self, plan: LoadPlan) -> None:
         self._plan = plan
-        self._channel = grpc.aio.insecure_channel(plan.server, options=_OPTIONS)
+        self._channel = open_channel(grpc.aio, plan.server, plan.tls, _OPTIONS)
         self._stub = TranslationServiceStub(self._channel)
         # Not of the plan, which a report holds.
         self._metadata = requests.key_metadata(os.environ.get("DRAGOMAN_API_KEY", ""))
@@ -154,7 +155,7 @@ class GrpcCall:
             compute_seconds=end.compute_seconds,
         )
 
-    async def __aenter__(self) -> GrpcCall:
+    async def __aenter__(self) -> LoadCall:
         """The call itself."""
         return self
 
@@ -176,7 +177,7 @@ def find_server(plan: LoadPlan) -> list[dict[str, str]]:
     """
 
     async def ask() -> list[dict[str, str]]:
-        async with GrpcCall(plan) as call:
+        async with LoadCall(plan) as call:
             return await call.models()
 
     return asyncio.run(ask())

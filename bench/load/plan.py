@@ -8,6 +8,7 @@ from typing import Any, Literal, get_args
 
 from bench.load.arrivals import Arrivals
 from bench.load.errors import PlanError
+from dragoman.tls import Tls
 
 EarlyStopping = Literal["", "heuristic", "first", "never"]
 
@@ -20,6 +21,7 @@ class LoadPlan:
 
     Attributes:
         server: "HOST:PORT".
+        tls: how to connect to it; None for plain text.
         rate: arriving requests a second, independent of answers.
         concurrency: users; each sends the next request when its last one was answered.
         arrivals: distribution of the arrivals of an open loop.
@@ -59,6 +61,7 @@ class LoadPlan:
     split_sentences: bool | None = None
     beam_size: int = 1
     early_stopping: EarlyStopping = ""
+    tls: Tls | None = None
 
     def __post_init__(self) -> None:
         if (self.rate is None) == (self.concurrency is None):
@@ -133,4 +136,5 @@ class LoadPlan:
     @classmethod
     def from_dict(cls, fields: dict[str, Any]) -> LoadPlan:
         """The plan that `to_dict` gave."""
-        return cls(**fields)
+        tls = fields.get("tls")
+        return cls(**{**fields, "tls": Tls(**tls) if tls else None})

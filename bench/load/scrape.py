@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import ssl
 import threading
 import time
 import urllib.error
@@ -10,6 +11,7 @@ import urllib.request
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
@@ -97,14 +99,20 @@ _SAME_AS = {
 }
 
 
-def scrape(url: str, start: float) -> Snapshot:
-    """Fetch the page at `url`; `start` is the beginning of the run (`time.monotonic`).
+def scrape(url: str, start: float, ca: str | Path = "") -> Snapshot:
+    """Fetch a page of metrics.
+
+    Args:
+        url: where it is.
+        start: the beginning of the run (`time.monotonic`).
+        ca: file with the authorities to trust for https; by default those of the system.
 
     Raises:
         ServerError: there are no metrics there.
     """
     try:
-        with urllib.request.urlopen(url, timeout=_TIMEOUT_SECONDS) as response:
+        context = ssl.create_default_context(cafile=ca) if ca else None
+        with urllib.request.urlopen(url, timeout=_TIMEOUT_SECONDS, context=context) as response:
             text = response.read().decode("utf-8")
         return Snapshot.parse(text, time.monotonic() - start)
     except (OSError, ValueError, urllib.error.URLError) as exc:
@@ -119,11 +127,12 @@ class Scraper:
         error: why the last scrape failed; "" if it did not.
     """
 
-    def __init__(self, url: str, start: float) -> None:
+    def __init__(self, url: str, start: float, ca: str | Path = "") -> None:
         self.snapshots: list[Snapshot] = []
         self.error = ""
         self._url = url
         self._start = start
+        self._ca = ca
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="scraper", daemon=True)
         self._thread.start()
@@ -138,7 +147,7 @@ class Scraper:
         while going:
             going = not self._stopped.wait(SCRAPE_SECONDS if self.snapshots or self.error else 0)
             try:
-                self.snapshots.append(scrape(self._url, self._start))
+                self.snapshots.append(scrape(self._url, self._start, self._ca))
                 self.error = ""
             except ServerError as exc:
                 self.error = str(exc)

@@ -95,7 +95,7 @@ class Session:
         def begin(start: float) -> None:
             before.append(read_times())
             if self.metrics_url is not None:
-                scrapers.append(Scraper(self.metrics_url, start))
+                scrapers.append(Scraper(self.metrics_url, start, plan.tls.ca if plan.tls else ""))
 
         try:
             outcome = Coordinator(plan, self.texts, observe).run(begin)

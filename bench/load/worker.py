@@ -15,7 +15,7 @@ from multiprocessing.connection import Connection
 from bench.load.arrivals import arrival_times
 from bench.load.errors import LoadError
 from bench.load.generator import Generator, heartbeat
-from bench.load.grpc_call import GrpcCall
+from bench.load.grpc_call import LoadCall
 from bench.load.plan import LoadPlan
 from bench.load.sample import RequestSample
 from bench.load.source import TextOrder
@@ -87,7 +87,7 @@ def run(connection: Connection, share: Share) -> None:
 
 
 async def _run(connection: Connection, share: Share) -> None:
-    async with GrpcCall(share.plan) as call:
+    async with LoadCall(share.plan) as call:
         try:
             await call.connect()
         except LoadError as exc:
@@ -105,7 +105,7 @@ async def _run(connection: Connection, share: Share) -> None:
         connection.send(Done(time.process_time() - cpu))
 
 
-async def _load(connection: Connection, share: Share, call: GrpcCall, start: float) -> None:
+async def _load(connection: Connection, share: Share, call: LoadCall, start: float) -> None:
     """Make the load, report several times a second, stop on a message."""
     samples: list[RequestSample] = []
     lags: list[float] = []

@@ -11,6 +11,7 @@
 local RULES = {
   {method = "POST", path = "^/v1/translate$", message = "TranslateRequest"},
   {method = "POST", path = "^/v1/translate:stream$", message = "StreamTranslateRequest"},
+  {method = "POST", path = "^/v1/translate:document$", message = "TranslateDocumentRequest"},
   {method = "POST", path = "^/v1/score$", message = "ScoreRequest"},
   {method = "POST", path = "^/v1/attention$", message = "AttentionRequest"},
   {method = "GET", path = "^/v1/models$"},
@@ -42,6 +43,17 @@ local FIELDS = {
     mimeType = false,
     mime_type = false,
     glossary = "Glossary",
+  },
+  TranslateDocumentRequest = {
+    content = false,
+    sourceLanguageCode = false,
+    source_language_code = false,
+    targetLanguageCode = false,
+    target_language_code = false,
+    model = false,
+    options = "TranslateOptions",
+    fileName = false,
+    file_name = false,
   },
   ScoreRequest = {
     pairs = "ScorePair",

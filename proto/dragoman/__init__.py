@@ -13,6 +13,7 @@
     stream       one text; yields pieces of its translation as they are made, then a StreamEnd
     score        texts with translations; returns a ScoreBatch: how probable each translation is
     attention    one text and its translation; returns an AttentionView: where the model looked
+    translate_document  a file; returns a DocumentTranslation with the translated file
     detect       many texts; returns for each the DetectedLanguages that it may be in
     list_models  returns a ModelInfo for each model of the server
     list_languages  returns LanguageGroups, with all directions of the server
@@ -27,7 +28,7 @@ from dragoman import client
 from dragoman.client import *  # noqa: F403
 
 # The one version of the server, the client and the images.
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = ["__version__"]
 __all__ += client.__all__

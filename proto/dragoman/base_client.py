@@ -20,6 +20,7 @@ from dragoman.options import Glossary
 from dragoman.results import (
     AttentionView,
     DetectedLanguage,
+    DocumentTranslation,
     LanguageGroup,
     ModelInfo,
     ScoreBatch,
@@ -27,6 +28,7 @@ from dragoman.results import (
     TranslationBatch,
     TranslationError,
 )
+from dragoman.tls import Tls, open_channel
 from dragoman.trace_context import trace_context
 from dragoman.v1 import translation_pb2 as pb
 from dragoman.v1.translation_pb2_grpc import TranslationServiceStub
@@ -128,7 +130,7 @@ class PreparedCall(Generic[T]):
 class BaseClient:
     """Builds the calls of a client; a subclass opens the channel and makes the calls."""
 
-    _open_channel: Any
+    _grpc: Any
 
     def __init__(
         self,
@@ -138,10 +140,11 @@ class BaseClient:
         client_id: str = "",
         patient: bool = True,
         api_key: str = "",
+        tls: Tls | None = None,
     ) -> None:
         server = requests.server(server)
         self._key_metadata = requests.key_metadata(api_key)
-        if api_key and not is_local(server):
+        if api_key and tls is None and not is_local(server):
             warnings.warn(
                 f"the API key goes to {server} unencrypted: whoever sees the network can use it",
                 stacklevel=2,
@@ -150,13 +153,13 @@ class BaseClient:
         self._timeout = requests.seconds("timeout", timeout)
         self._client_id = client_id
         self._patient = patient
-        self._channel = self._open_channel(server, options=conversions.channel_options())
+        self._channel = open_channel(self._grpc, server, tls, conversions.channel_options())
         self._stub = TranslationServiceStub(self._channel)
 
     def _translate_call(
         self,
         texts: Sequence[str],
-        names: Names,
+        names: tuple[str, str, str, str],
         options: pb.TranslateOptions,
         glossary: Glossary | None,
         *sending: Any,
@@ -209,6 +212,17 @@ class BaseClient:
         request = requests.detect_request(texts)
         read = conversions.detections
         return self._call(self._stub.DetectLanguage, request, read, timeout, request_id)
+
+    def _document_call(
+        self,
+        content: bytes,
+        file_name: str,
+        names: Names,
+        options: pb.TranslateOptions,
+        *sending: Any,
+    ) -> PreparedCall[DocumentTranslation]:
+        request = requests.document_request(content, file_name, *names, options)
+        return self._call(self._stub.TranslateDocument, request, conversions.document, *sending)
 
     def _list_models_call(self, timeout: float | None) -> PreparedCall[list[ModelInfo]]:
         def read(response: pb.ListModelsResponse, _: Metadata) -> list[ModelInfo]:

@@ -25,12 +25,13 @@ import grpc
 
 from dragoman import requests
 from dragoman.base_client import BaseClient, PreparedCall
-from dragoman.options import Glossary, Sampling, Search, Verbatim
+from dragoman.options import Glossary, Sampling, Search, VerbatimKinds
 from dragoman.results import (
     Alignment,
     AttentionMap,
     AttentionView,
     DetectedLanguage,
+    DocumentTranslation,
     FinishReason,
     Hypothesis,
     LanguageGroup,
@@ -47,6 +48,7 @@ from dragoman.results import (
     TranslationBatch,
     TranslationError,
 )
+from dragoman.tls import Tls
 
 __all__ = [
     "Alignment",
@@ -55,6 +57,7 @@ __all__ = [
     "AttentionView",
     "Client",
     "DetectedLanguage",
+    "DocumentTranslation",
     "FinishReason",
     "Glossary",
     "Hypothesis",
@@ -69,11 +72,12 @@ __all__ = [
     "SourceToken",
     "StreamEnd",
     "TermUse",
+    "Tls",
     "Token",
     "Translation",
     "TranslationBatch",
     "TranslationError",
-    "Verbatim",
+    "VerbatimKinds",
 ]
 
 T = TypeVar("T")
@@ -88,11 +92,12 @@ class Client(BaseClient):
         client_id: names the client: clients get equal shares of a busy server. By default a client
             is its address.
         patient: whether to retry, within the timeout, calls that an overloaded server refused.
-        api_key: an API key, or a token, for a server that needs one. The connection is not
-            encrypted: there is a warning (UserWarning) if the server is on another machine.
+        api_key: an API key, or a token, for a server that needs one. There is a warning
+            (UserWarning) if it goes to another machine without `tls`.
+        tls: how to connect to a server that speaks TLS; None for plain text.
     """
 
-    _open_channel = staticmethod(grpc.insecure_channel)
+    _grpc = grpc
 
     def translate(
         self,
@@ -107,11 +112,13 @@ class Client(BaseClient):
         priority: str | None = None,
         allow_pivot: bool | None = None,
         glossary: Glossary | None = None,
-        verbatim: Verbatim | None = None,
+        verbatim: VerbatimKinds | None = None,
         adapt_letter_case: bool | None = None,
         num_hypotheses: int | None = None,
         return_tokens: bool = False,
         return_alignments: str | None = None,
+        mime_type: str = "",
+        ignore_tags: Sequence[str] = (),
         timeout: float | None = None,
         request_id: str = "",
     ) -> TranslationBatch:
@@ -139,6 +146,9 @@ class Client(BaseClient):
             return_tokens: return their tokens and the tokens' log-probabilities.
             return_alignments: "hard" returns the source token of each token, "soft" the weights
                 too; with the tokens of both.
+            mime_type: the format of the texts: "text/plain", "text/html", "text/xml" or
+                "text/markdown".
+            ignore_tags: names of elements whose content is copied, beside those of the format.
             timeout: seconds for this call.
             request_id: identifies the call in the server's log.
 
@@ -156,8 +166,9 @@ class Client(BaseClient):
             num_hypotheses=num_hypotheses,
             return_tokens=return_tokens,
             return_alignments=return_alignments,
+            ignore_tags=ignore_tags,
         )
-        names = (source, target, model)
+        names = (source, target, model, mime_type)
         return self._make(
             self._translate_call(texts, names, options, glossary, timeout, request_id)
         )
@@ -175,7 +186,7 @@ class Client(BaseClient):
         priority: str | None = None,
         allow_pivot: bool | None = None,
         glossary: Glossary | None = None,
-        verbatim: Verbatim | None = None,
+        verbatim: VerbatimKinds | None = None,
         adapt_letter_case: bool | None = None,
         timeout: float | None = None,
         request_id: str = "",
@@ -304,6 +315,52 @@ class Client(BaseClient):
         call = self._attention_call(source_text, translation, names, options, timeout, request_id)
         return self._make(call)
 
+    def translate_document(
+        self,
+        content: bytes,
+        file_name: str,
+        *,
+        source: str = "",
+        target: str = "",
+        model: str = "",
+        max_new_tokens: int | None = None,
+        split_sentences: bool | None = None,
+        search: Search | None = None,
+        priority: str | None = None,
+        allow_pivot: bool | None = None,
+        timeout: float | None = None,
+        request_id: str = "",
+    ) -> DocumentTranslation:
+        """Translate a document, whose structure is kept.
+
+        Args:
+            content: the file.
+            file_name: its name, whose extension gives the format.
+            source: as for `translate`; so are all others. "auto" detects the language once.
+            target: BCP-47 code of the language to translate into.
+            model: a name from `list_models`.
+            max_new_tokens: token limit of each sentence.
+            split_sentences: False passes each part to the model in one piece.
+            search: how to search.
+            priority: "low", "normal" or "high".
+            allow_pivot: False fails the call instead of translating through a third language.
+            timeout: seconds for this call.
+            request_id: identifies the call in the server's log.
+
+        Raises:
+            TranslationError: the call failed, because of a part of the document perhaps.
+        """
+        options = requests.options(
+            search,
+            priority=priority,
+            max_new_tokens=max_new_tokens,
+            split_sentences=split_sentences,
+            allow_pivot=allow_pivot,
+        )
+        names = (source, target, model)
+        call = self._document_call(content, file_name, names, options, timeout, request_id)
+        return self._make(call)
+
     def detect(
         self, texts: Sequence[str], *, timeout: float | None = None, request_id: str = ""
     ) -> list[tuple[DetectedLanguage, ...]]:
@@ -372,7 +429,7 @@ class Client(BaseClient):
 class AsyncClient(BaseClient):
     """A client for asyncio. Arguments and methods are those of `Client`."""
 
-    _open_channel = staticmethod(grpc.aio.insecure_channel)
+    _grpc = grpc.aio
 
     async def translate(
         self,
@@ -387,11 +444,13 @@ class AsyncClient(BaseClient):
         priority: str | None = None,
         allow_pivot: bool | None = None,
         glossary: Glossary | None = None,
-        verbatim: Verbatim | None = None,
+        verbatim: VerbatimKinds | None = None,
         adapt_letter_case: bool | None = None,
         num_hypotheses: int | None = None,
         return_tokens: bool = False,
         return_alignments: str | None = None,
+        mime_type: str = "",
+        ignore_tags: Sequence[str] = (),
         timeout: float | None = None,
         request_id: str = "",
     ) -> TranslationBatch:
@@ -411,8 +470,9 @@ class AsyncClient(BaseClient):
             num_hypotheses=num_hypotheses,
             return_tokens=return_tokens,
             return_alignments=return_alignments,
+            ignore_tags=ignore_tags,
         )
-        names = (source, target, model)
+        names = (source, target, model, mime_type)
         return await self._make(
             self._translate_call(texts, names, options, glossary, timeout, request_id)
         )
@@ -430,7 +490,7 @@ class AsyncClient(BaseClient):
         priority: str | None = None,
         allow_pivot: bool | None = None,
         glossary: Glossary | None = None,
-        verbatim: Verbatim | None = None,
+        verbatim: VerbatimKinds | None = None,
         adapt_letter_case: bool | None = None,
         timeout: float | None = None,
         request_id: str = "",
@@ -525,6 +585,38 @@ class AsyncClient(BaseClient):
         )
         names = (source, target, model)
         call = self._attention_call(source_text, translation, names, options, timeout, request_id)
+        return await self._make(call)
+
+    async def translate_document(
+        self,
+        content: bytes,
+        file_name: str,
+        *,
+        source: str = "",
+        target: str = "",
+        model: str = "",
+        max_new_tokens: int | None = None,
+        split_sentences: bool | None = None,
+        search: Search | None = None,
+        priority: str | None = None,
+        allow_pivot: bool | None = None,
+        timeout: float | None = None,
+        request_id: str = "",
+    ) -> DocumentTranslation:
+        """As `Client.translate_document`.
+
+        Raises:
+            TranslationError: the call failed.
+        """
+        options = requests.options(
+            search,
+            priority=priority,
+            max_new_tokens=max_new_tokens,
+            split_sentences=split_sentences,
+            allow_pivot=allow_pivot,
+        )
+        names = (source, target, model)
+        call = self._document_call(content, file_name, names, options, timeout, request_id)
         return await self._make(call)
 
     async def detect(

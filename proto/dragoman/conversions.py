@@ -19,6 +19,7 @@ from dragoman.results import (
     AttentionMap,
     AttentionView,
     DetectedLanguage,
+    DocumentTranslation,
     FinishReason,
     Hypothesis,
     LanguageGroup,
@@ -235,6 +236,23 @@ def batch(
         request_id=_request_id(trailing),
         pivot_language=message.pivot_language_code,
         pivot_model=message.pivot_model,
+    )
+
+
+def document(message: pb.TranslateDocumentResponse, trailing: Metadata = ()) -> DocumentTranslation:
+    """The result of a TranslateDocument call."""
+    return DocumentTranslation(
+        content=message.content,
+        num_segments=message.segment_count,
+        num_source_tokens=message.source_token_count,
+        num_target_tokens=message.target_token_count,
+        model=message.model,
+        **_seconds(message.timing),
+        request_id=_request_id(trailing),
+        pivot_language=message.pivot_language_code,
+        pivot_model=message.pivot_model,
+        detected_language=message.detected_language_code,
+        detection_confidence=message.detection_confidence,
     )
 
 

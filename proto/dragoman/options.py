@@ -26,7 +26,7 @@ class Sampling:
 
 
 @dataclass(frozen=True)
-class Verbatim:
+class VerbatimKinds:
     """Kinds of things that a translation keeps as they are; None leaves a kind to the server.
 
     The contract's `VerbatimOptions` says what belongs to each kind.
@@ -41,7 +41,7 @@ class Verbatim:
     numbers: bool | None = None
 
     @classmethod
-    def none(cls) -> Verbatim:
+    def none(cls) -> VerbatimKinds:
         """Nothing is kept but what the model keeps."""
         return cls(*[False] * 7)
 

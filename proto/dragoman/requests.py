@@ -20,7 +20,7 @@ from google.protobuf.message import Message
 
 from dragoman.addresses import server_address
 from dragoman.conversions import CLIENT_ID, ENUMS, REQUEST_ID, VALID_ID
-from dragoman.options import Glossary, Sampling, Search, Verbatim
+from dragoman.options import Glossary, Sampling, Search, VerbatimKinds
 from dragoman.results import TranslationError
 from dragoman.v1 import translation_pb2 as pb
 
@@ -41,11 +41,16 @@ def translate_request(
     source: str,
     target: str,
     model: str,
+    mime_type: str,
     options: pb.TranslateOptions,
     glossary: Glossary | None = None,
 ) -> tuple[pb.TranslateRequest, dict[int, TranslationError]]:
     """The request to translate `texts`, and the errors of texts that it can't hold, by index."""
-    request = pb.TranslateRequest(options=options, **_languages(source, target, model))
+    request = pb.TranslateRequest(
+        options=options,
+        mime_type=string("mime_type", mime_type),
+        **_languages(source, target, model),
+    )
     _add_glossary(request, glossary)
     return request, _add_texts(request.contents, texts)
 
@@ -145,18 +150,42 @@ def detect_request(texts: Iterable[str]) -> pb.DetectLanguageRequest:
     return message
 
 
+def document_request(
+    content: bytes,
+    file_name: str,
+    source: str,
+    target: str,
+    model: str,
+    options: pb.TranslateOptions,
+) -> pb.TranslateDocumentRequest:
+    """The request to translate a document."""
+    _require("content", content, bytes, "bytes")
+    return pb.TranslateDocumentRequest(
+        content=content,
+        file_name=string("file_name", file_name),
+        options=options,
+        **_languages(source, target, model),
+    )
+
+
 def get_model_request(name: str) -> pb.GetModelRequest:
     """The request for a model's description."""
     return pb.GetModelRequest(name=string("name", name))
 
 
 def options(
-    search: Search | None = None, verbatim: Verbatim | None = None, **chosen: str | int | None
+    search: Search | None = None,
+    *,
+    verbatim: VerbatimKinds | None = None,
+    ignore_tags: Iterable[str] = (),
+    **chosen: str | int | None,
 ) -> pb.TranslateOptions:
     """The options of a translation; None leaves the choice to the server."""
     message = _filled(pb.TranslateOptions(), chosen)
+    for index, name in enumerate(_several("ignore_tags", ignore_tags, "names of elements")):
+        message.ignore_tags.append(string(f"ignore_tags[{index}]", name))
     if verbatim is not None:
-        _require("verbatim", verbatim, Verbatim, "a Verbatim")
+        _require("verbatim", verbatim, VerbatimKinds, "a VerbatimKinds")
         message.verbatim.CopyFrom(_filled(pb.VerbatimOptions(), _fields(verbatim)))
     if search is not None:
         message.search.CopyFrom(_search(search))
@@ -281,7 +310,7 @@ def _search(search: Search) -> pb.SearchOptions:
     return message
 
 
-def _fields(options: Search | Sampling | Verbatim) -> dict[str, Any]:
+def _fields(options: Search | Sampling | VerbatimKinds) -> dict[str, Any]:
     return {field.name: getattr(options, field.name) for field in dataclasses.fields(options)}
 
 

@@ -204,6 +204,33 @@ class TranslationBatch:
 
 
 @dataclass(frozen=True)
+class DocumentTranslation:
+    """The result of a `translate_document` call.
+
+    Attributes:
+        content: the translated file.
+        num_segments: parts of the document that were translated.
+        num_source_tokens, num_target_tokens: as in `Translation`, for all parts.
+        model, queue_seconds, compute_seconds, request_id, pivot_language, pivot_model: as in
+            `TranslationBatch`.
+        detected_language, detection_confidence: as in `Translation`, for the document.
+    """
+
+    content: bytes
+    num_segments: int
+    num_source_tokens: int
+    num_target_tokens: int
+    model: str
+    queue_seconds: float
+    compute_seconds: float
+    request_id: str
+    pivot_language: str = ""
+    pivot_model: str = ""
+    detected_language: str = ""
+    detection_confidence: float = 0.0
+
+
+@dataclass(frozen=True)
 class PairScore:
     """How probable a translation is.
 

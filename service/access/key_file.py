@@ -30,8 +30,28 @@ def read_keys(path: Path) -> dict[str, StoredKey]:
     Raises:
         KeyFileError: it can't be read, or a line is wrong.
     """
-    keys: dict[str, StoredKey] = {}
-    names: set[str] = set()
+    return {key.id: key for _, key in _checked(path)}
+
+
+def read_lines(path: Path) -> tuple[dict[str, str], frozenset[str]]:
+    """The lines of a file, checked, by the key's id, and the names of the keys.
+
+    For a server: lines are small, and of no concern to the garbage collector, which would hold up
+    the event loop while it looks at a hundred thousand keys.
+
+    Raises:
+        KeyFileError: as `read_keys`.
+    """
+    lines, names = {}, set()
+    for line, key in _checked(path):
+        lines[key.id] = line
+        names.add(key.principal.name)
+    return lines, frozenset(names)
+
+
+def _checked(path: Path) -> Iterator[tuple[str, StoredKey]]:
+    """Each line with its key. Raises KeyFileError."""
+    seen: set[str] = set()  # names and ids, which can't be the same: the name is quoted
     try:
         with path.open(encoding="utf-8") as lines:
             if os.fstat(lines.fileno()).st_size > _MAX_BYTES:
@@ -40,17 +60,17 @@ def read_keys(path: Path) -> dict[str, StoredKey]:
                 if line.isspace():
                     continue
                 key = _key(path, number, line)
-                if key.principal.name in names or key.id in keys:
+                own = (key.id, f"'{key.principal.name}'")
+                if not seen.isdisjoint(own):
                     raise KeyFileError(f"{path}, line {number}: there is such a name or id already")
-                if len(keys) >= MAX_KEYS:
+                if len(seen) >= 2 * MAX_KEYS:
                     raise KeyFileError(f"{path}: more than {MAX_KEYS:,} keys, the limit")
-                names.add(key.principal.name)
-                keys[key.id] = key
+                seen.update(own)
+                yield line, key
     except OSError as exc:
         raise KeyFileError(f"{path}: {exc.strerror or exc}") from exc
     except UnicodeDecodeError as exc:
         raise KeyFileError(f"{path}: not UTF-8") from exc
-    return keys
 
 
 def _key(path: Path, number: int, line: str) -> StoredKey:

@@ -9,8 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from service.access import keys
-from service.access.key_file import KeyFileError, read_keys
-from service.access.keys import StoredKey
+from service.access.key_file import KeyFileError, read_lines
 from service.access.principal import Principal
 from service.errors import StartupError
 from service.observability.metrics import ServerMetrics
@@ -38,12 +37,12 @@ class KeyStore:
         self._path = path
         self._metrics = metrics
         self._on_change = on_change
-        self._keys: dict[str, StoredKey] = {}
+        self._lines: dict[str, str] = {}  # by id
         self._signature: _Signature = None
 
     async def authenticate(self, credential: str) -> Principal | None:
         """Whose the key is."""
-        return keys.find(self._keys, credential)
+        return keys.find(self._lines, credential)
 
     async def load(self) -> None:
         """Read the file for the first time.
@@ -72,14 +71,14 @@ class KeyStore:
             self._metrics.keys_last_reload_successful.set(0)
             _log.error("keys not reloaded: the ones before stay valid", extra={"error": str(exc)})
         else:
-            _log.info("keys reloaded", extra={"keys": len(self._keys)})
+            _log.info("keys reloaded", extra={"keys": len(self._lines)})
 
     async def _read(self) -> None:
         # Taken before the reading: a change meanwhile is noticed afterwards.
         self._signature = await asyncio.to_thread(_signature, self._path)
-        self._keys = await asyncio.to_thread(read_keys, self._path)
-        self._on_change(frozenset(key.principal.name for key in self._keys.values()))
-        self._metrics.keys.set(len(self._keys))
+        self._lines, names = await asyncio.to_thread(read_lines, self._path)
+        self._on_change(names)
+        self._metrics.keys.set(len(self._lines))
         self._metrics.keys_last_reload_successful.set(1)
 
 

@@ -1,6 +1,6 @@
 """Who makes a call, and what it may do: the one place that fronts ask.
 
-`RunningCall.authenticate` calls `AccessControl.admit` for every call of the contract. A front of
+`RunningCall.authenticate` asks `AccessControl.identify` for every call of the contract. A front of
 another API, which has calls of its own, does the same:
 
     running = RunningCall(tracker, "Translate", context)
@@ -91,6 +91,19 @@ class Grant:
         self._clock = clock
         self._charges: list[Charge] = []
 
+    def begin(self, method: str) -> None:
+        """Count the call as a request.
+
+        Raises:
+            PermissionDeniedError: the principal may not call this method.
+            QuotaError: it has no request left in this minute.
+        """
+        if (principal := self.principal) is None:
+            return
+        if principal.calls is not None and method not in principal.calls:
+            raise PermissionDeniedError(f"the key does not allow the call {method}")
+        self._ledger.take_request(principal, self._clock())
+
     def check_models(self, names: Iterable[str]) -> None:
         """Raise PermissionDeniedError if the principal may not use one of these models."""
         for name in names:
@@ -146,7 +159,7 @@ class Grant:
 
 
 class AccessControl:
-    """Admits calls with a valid credential, within their quota of requests.
+    """Tells whose calls are, by their credentials.
 
     Args:
         authenticators: asked in turn; none for a server that takes calls from anyone.
@@ -169,23 +182,17 @@ class AccessControl:
         """Whether calls need no credential."""
         return not self._authenticators
 
-    async def admit(self, credential: str, method: str) -> Grant:
-        """The grant of a call.
+    async def identify(self, credential: str) -> Grant:
+        """The grant of a call, which has yet to begin.
 
         Raises:
-            UnauthenticatedError: the credential is missing, or nobody's.
-            PermissionDeniedError: it does not allow this method.
-            QuotaError: it has no request left in this minute.
+            UnauthenticatedError: the credential is missing, expired, or nobody's.
         """
         if self.is_open:
             return Grant()
         principal = await self._principal(credential)
-        now = self._clock()
-        if principal.expires is not None and principal.expires <= now:
+        if principal.expires is not None and principal.expires <= self._clock():
             raise UnauthenticatedError("the API key has expired")
-        if principal.calls is not None and method not in principal.calls:
-            raise PermissionDeniedError(f"the key does not allow the call {method}")
-        self._ledger.take_request(principal, now)
         return Grant(principal, self._ledger, self._clock)
 
     async def _principal(self, credential: str) -> Principal:

@@ -180,8 +180,9 @@ class RunningCall:
             return
         assert self._context is not None
         credential = credential or credential_of(self._context.invocation_metadata() or ())
-        self._call.identify(await access.admit(credential, self._method))
+        self._call.identify(await access.identify(credential))
         self._client = self._client_of_quotas()
+        self._call.grant.begin(self._method)
 
     def _client_of_quotas(self) -> str:
         # Metadata methods end at once, so they don't count towards a client's share.

@@ -24,7 +24,7 @@ from service.runtime.attention import AttentionKind, AttentionLabel
 from service.runtime.plan import Float32
 from service.text.glossary import NO_GLOSSARY, Glossary
 from service.text.options import MAX_IGNORED_TAGS, TextOptions, mime_type_of
-from service.text.things import ALL_KINDS, Kind
+from service.text.things import ALL_KINDS, ThingKind
 from service.translation.alignments import Alignment, SourceToken, TargetToken
 from service.translation.attention import AttentionOptions, AttentionResult
 from service.translation.fairness import CooperativeYield
@@ -138,7 +138,7 @@ def text_options_of(
         ignore_tags=tuple(options.ignore_tags),
         verbatim=frozenset(
             kind
-            for kind in Kind
+            for kind in ThingKind
             if getattr(verbatim, kind.value) or not verbatim.HasField(kind.value)
         ),
         adapt_letter_case=adapts or not options.HasField("adapt_letter_case"),

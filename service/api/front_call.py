@@ -72,13 +72,6 @@ class FrontCall:
         return self.servicer.reachable_targets(model)
 
 
-def set_mime_type(request: pb.TranslateRequest, mime_type: str) -> None:
-    """Set the format of a request's texts, such as text/html. Raises InvalidArgumentError."""
-    if "mime_type" not in request.DESCRIPTOR.fields_by_name:
-        raise errors.InvalidArgumentError("mime_type", f"{mime_type} is not supported")
-    setattr(request, "mime_type", mime_type)  # noqa: B010
-
-
 def error_of(status: status_pb2.Status) -> errors.DragomanError:
     """The error that a text's status was made of."""
     bad, retry = error_details_pb2.BadRequest(), error_details_pb2.RetryInfo()

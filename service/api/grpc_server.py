@@ -52,15 +52,29 @@ def create_grpc_server(
     )
 
 
-def bind(server: grpc.aio.Server, host: str, port: int) -> int:
+def bind(
+    server: grpc.aio.Server,
+    host: str,
+    port: int,
+    credentials: grpc.ServerCredentials | None = None,
+) -> int:
     """Bind a port; 0 is any. Returns the port.
+
+    Args:
+        server: whose port it is.
+        host: the address.
+        port: of it; 0 is any.
+        credentials: of TLS; None for plain text.
 
     Raises:
         StartupError: the address can't be used.
     """
     address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     try:
-        bound = server.add_insecure_port(address)
+        if credentials is None:
+            bound = server.add_insecure_port(address)
+        else:
+            bound = server.add_secure_port(address, credentials)
     except RuntimeError as exc:
         raise StartupError(
             f"cannot listen on {address}: the port is in use or the address is not this "

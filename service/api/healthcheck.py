@@ -16,21 +16,25 @@ from typing import Any
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+from dragoman.tls import Tls, open_channel
 from service.settings_sources import environment_name, load_settings
 
 _EVERY_INTERFACE = {"0.0.0.0": "127.0.0.1", "::": "[::1]", "[::]": "[::1]"}
 
 
-def problem(server: str, service: str = "", timeout: float = 3.0) -> str | None:
+def problem(
+    server: str, service: str = "", timeout: float = 3.0, tls: Tls | None = None
+) -> str | None:
     """Why the server does not serve, or None if it does.
 
     Args:
         server: "HOST:PORT".
         service: a gRPC service's full name; empty for the server as a whole.
         timeout: seconds to wait for the answer.
+        tls: how to connect; None for plain text.
     """
     request = health_pb2.HealthCheckRequest(service=service)
-    with grpc.insecure_channel(server) as channel:
+    with open_channel(grpc, server, tls, ()) as channel:
         try:
             stub: Any = health_pb2_grpc.HealthStub(channel)  # its types lack the methods
             response = stub.Check(request, timeout=timeout)
@@ -52,8 +56,7 @@ def default_server() -> str:
     return f"{_EVERY_INTERFACE.get(settings.host, settings.host)}:{settings.port}"
 
 
-def main() -> None:
-    """The command line."""
+def _parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Check a server's gRPC health service.")
     parser.add_argument(
         "--server",
@@ -62,8 +65,19 @@ def main() -> None:
     )
     parser.add_argument("--service", default="", metavar="NAME", help="a gRPC service's full name")
     parser.add_argument("--timeout", type=float, default=3.0, metavar="SECONDS")
-    options = parser.parse_args()
-    found = problem(options.server or default_server(), options.service, options.timeout)
+    parser.add_argument("--ca", default="", metavar="FILE", help="connect by TLS, trusting these")
+    parser.add_argument("--cert", default="", metavar="FILE", help="own certificate")
+    parser.add_argument("--key", default="", metavar="FILE", help="its private key")
+    parser.add_argument("--server-name", default="", metavar="NAME", help="in its certificate")
+    return parser.parse_args()
+
+
+def main() -> None:
+    """The command line."""
+    options = _parse()
+    tls = Tls(options.ca, options.cert, options.key, options.server_name) if options.ca else None
+    server = options.server or default_server()
+    found = problem(server, options.service, options.timeout, tls)
     if found is not None:
         sys.exit(found)
 

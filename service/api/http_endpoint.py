@@ -7,6 +7,7 @@ import contextlib
 import io
 import logging
 import socket
+import ssl
 import sys
 import threading
 import time
@@ -21,6 +22,8 @@ from service.errors import StartupError
 
 if TYPE_CHECKING:
     from wsgiref.types import StartResponse, WSGIEnvironment
+
+    from service.api.certificates import ServerTls
 
 MAX_CONNECTIONS = 32
 """Connections at a time, each with a thread; further ones are closed at once."""
@@ -92,6 +95,7 @@ class HttpEndpoint:
         probes: the state that /livez and /readyz report.
         host, port: the address to bind; port 0 is any.
         request_seconds: the limit of a connection; then it is closed.
+        tls: for HTTPS, without certificates of clients; None for plain text.
 
     Attributes:
         port: the bound port.
@@ -107,6 +111,7 @@ class HttpEndpoint:
         host: str,
         port: int,
         request_seconds: float = 10.0,
+        tls: ServerTls | None = None,
     ) -> None:
         app = _router(registry, probes)
         try:
@@ -117,6 +122,8 @@ class HttpEndpoint:
                 f"choose another port with --metrics-port"
             ) from exc
         self._server.request_seconds = request_seconds
+        if tls is not None:
+            self._server.tls_context = tls.context(asks_clients=False)
         self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
         self._thread.start()
         self.port = self._server.server_port
@@ -159,6 +166,7 @@ class _Server(ThreadingMixIn, WSGIServer):
     daemon_threads = True
     request_queue_size = MAX_CONNECTIONS
     request_seconds = 10.0
+    tls_context: ssl.SSLContext | None = None
 
     def __init__(self, *args: Any) -> None:
         self._deadlines: dict[socket.socket, float] = {}
@@ -181,6 +189,18 @@ class _Server(ThreadingMixIn, WSGIServer):
         """Start a thread for a connection."""
         self._deadlines[request] = time.monotonic() + self.request_seconds
         super().process_request(request, client_address)
+
+    def finish_request(self, request: Any, client_address: Any) -> None:
+        """Answer a connection, in its thread: a slow handshake delays no other connection."""
+        if self.tls_context is None:
+            super().finish_request(request, client_address)
+            return
+        # On a copy of the descriptor: wrapping takes it away from `request`, by which the
+        # connection is shut down at its deadline.
+        with self.tls_context.wrap_socket(request.dup(), server_side=True) as wrapped:
+            super().finish_request(wrapped, client_address)
+            with contextlib.suppress(OSError):
+                wrapped.unwrap()
 
     def service_actions(self) -> None:
         """Close connections past their deadline, twice a second; their threads notice."""

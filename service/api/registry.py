@@ -185,22 +185,13 @@ class Registry:
             return self._router.named(self.get(name), source, target)
         return self._router.route(source, target, allow_pivot=allow_pivot)
 
-    def reachable_targets(self, model: str = "") -> dict[str, list[str]]:
+    def reachable_targets(self, models: Sequence[ServedModel]) -> dict[str, list[str]]:
         """The languages that each source language can be translated into, pivots included.
 
         Args:
-            model: the only one that translates; "" for any.
-
-        Raises:
-            NotFoundError: there is no such model.
+            models: those that may translate, of the registry's.
         """
-        if not model:
-            return self._router.reachable_targets()
-        directions = self.get(model).directions
-        return {
-            source: [each for each in directions.targets if directions.fits(source, each)]
-            for source in directions.sources
-        }
+        return self._router.reachable_targets(models)
 
     @contextlib.asynccontextmanager
     async def lease(self, route: Route) -> AsyncIterator[Route]:

@@ -141,10 +141,14 @@ class Router:
         why = "this request does not allow" if self._rules.pivots else "--no-pivot does not allow"
         raise NotFoundError(f"{missing}. Through {pivot.pivot_language!r} it could, but {why} that")
 
-    def reachable_targets(self) -> dict[str, list[str]]:
-        """The languages that each source language can be translated into, pivots included."""
+    def reachable_targets(self, models: Iterable[ServedModel]) -> dict[str, list[str]]:
+        """The languages that each source language can be translated into, pivots included.
+
+        Args:
+            models: those that may translate, of the router's.
+        """
         direct: dict[str, dict[str, None]] = {}  # in the models' order
-        for model in self._models:
+        for model in models:
             for source in model.directions.sources:
                 into = (each for each in model.directions.targets if model.fits(source, each))
                 direct.setdefault(source, {}).update(dict.fromkeys(into))

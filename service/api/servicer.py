@@ -34,16 +34,25 @@ from service.api.detected_calls import (
     must_detect,
     translate_groups,
 )
+from service.api.document_calls import (
+    LIMITS,
+    check_options,
+    checked_texts,
+    sample_of,
+    texts_of,
+)
 from service.api.model_descriptions import describe
-from service.api.registry import Registry
+from service.api.registry import Registry, ServedModel
 from service.api.routing import Route
 from service.api.status import code_of
 from service.decoding.requests import FinishReason
+from service.documents.document_translator import DocumentFiles, translate_segments
 from service.errors import DragomanError, InvalidArgumentError, UnavailableError
 from service.observability.metrics import ServerMetrics
 from service.text.detection import LanguageDetector
 from service.text.glossary_files import GlossaryFiles
 from service.text.interface import LinkedTranslator
+from service.text.markup.markup_translator import plain_texts
 from service.text.text_translator import text_translator
 from service.translation.attention import AttentionResult
 from service.translation.engine_call import CallArguments
@@ -78,6 +87,7 @@ class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
         self.glossaries = glossaries or GlossaryFiles()
         self._metrics = metrics
         self._detector = LanguageDetector()
+        self._documents = DocumentFiles(LIMITS)
         self._text_router = TextRouter(self._detector)
 
     @property
@@ -85,6 +95,12 @@ class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
         if self.registry is None:
             raise UnavailableError("the server is starting: its models are not loaded yet")
         return self.registry
+
+    @property
+    def _allowed(self) -> list[ServedModel]:
+        """The models that the caller may use."""
+        grant = current_call().grant
+        return [model for model in self._registry if grant.allows_model(model.name)]
 
     async def Translate(
         self, request: pb.TranslateRequest, context: Context
@@ -133,6 +149,7 @@ class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
     ) -> Sequence[DetectedText]:
         """The language and the route of each text, for the log line and the metrics too."""
         find_route = functools.partial(self._find_route, request)
+        texts = await plain_texts(texts, text_options_of(request), current_call().client)
         routed = await self._text_router.route(request, texts, self._registry, find_route, field)
         routes = distinct_routes(routed)
         current_call().facts.update(
@@ -174,6 +191,51 @@ class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
                 elif event.text:
                     yield pb.StreamTranslateResponse(delta=pb.TextDelta(text=event.text))
 
+    async def TranslateDocument(
+        self, request: pb.TranslateDocumentRequest, context: Context
+    ) -> pb.TranslateDocumentResponse:
+        """Translate the texts of a file, and write it again."""
+        call, detected = current_call(), None
+        check_options(request.options)
+        segments = await self._documents.read(request.file_name, request.content, call.client)
+        texts = texts_of(request, segments, self.limits)
+        admit(texts)
+        call.facts["texts"] = len(segments)
+        if must_detect(texts, functools.partial(self._find_route, texts)):
+            [detected] = await self._detected(
+                texts, [sample_of(texts.contents)], lambda _: "content"
+            )
+            if detected.error is not None:
+                raise detected.error
+        route = self._route(texts) if detected is None else detected.route
+        results: list[TextResult] = []
+
+        async def translate(batch: Sequence[str], is_html: bool) -> list[str]:
+            if route is None:  # it is in the target language
+                return list(batch)
+            texts.mime_type = "text/html" if is_html else ""
+            translated = await self._translated(texts, context, route, batch)
+            results.extend(translated)
+            return checked_texts(translated)
+
+        translations = await translate_segments(segments, translate)
+        content = await self._documents.write(
+            request.file_name, request.content, translations, call.client
+        )
+        self._count(results, call)
+        response = pb.TranslateDocumentResponse(
+            content=content,
+            segment_count=len(segments),
+            source_token_count=sum(result.num_source_tokens for result in results),
+            target_token_count=sum(result.num_target_tokens for result in results),
+        )
+        if route is not None:
+            _set_models(response, route)
+        if detected is not None:
+            _set_detected(response, detected)
+        _set_timing(response.timing, results)
+        return response
+
     async def DetectLanguage(
         self, request: pb.DetectLanguageRequest, context: Context
     ) -> pb.DetectLanguageResponse:
@@ -183,9 +245,7 @@ class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
         self._check_count(request, "contents", "texts")
         texts = list(request.contents)
         await translator.check_texts(texts, call.client)
-        served = dict.fromkeys(
-            code for model in self._registry for code in model.directions.sources
-        )
+        served = dict.fromkeys(code for model in self._allowed for code in model.directions.sources)
         response = pb.DetectLanguageResponse()
         for languages in await self._detector.detect(texts, tuple(served), call.client):
             detection = response.detections.add()
@@ -231,12 +291,13 @@ class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
     async def ListModels(
         self, request: pb.ListModelsRequest, context: Context
     ) -> pb.ListModelsResponse:
-        """Describe every model."""
+        """Describe every model that the caller may use."""
         registry = self._registry
-        return pb.ListModelsResponse(models=[describe(model, registry) for model in registry])
+        return pb.ListModelsResponse(models=[describe(model, registry) for model in self._allowed])
 
     async def GetModel(self, request: pb.GetModelRequest, context: Context) -> pb.Model:
         """Describe one model."""
+        current_call().grant.check_models([request.name])
         return describe(self._registry.get(request.name), self._registry)
 
     async def ListLanguages(
@@ -244,7 +305,7 @@ class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
     ) -> pb.ListLanguagesResponse:
         """List every direction, those of the same languages and models together."""
         models: dict[tuple[tuple[str, ...], tuple[str, ...]], list[str]] = {}
-        for model in self._registry:
+        for model in self._allowed:
             directions = model.directions
             models.setdefault((directions.sources, directions.targets), []).append(model.name)
         groups = [
@@ -261,8 +322,26 @@ class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
         return next(iter(self._registry)).translator.limits
 
     def reachable_targets(self, model: str = "") -> Mapping[str, Sequence[str]]:
-        """As `Registry.reachable_targets`. Raises UnavailableError before models are loaded."""
-        return self._registry.reachable_targets(model)
+        """The languages that the caller can translate into, by the language of the texts.
+
+        Args:
+            model: the only one that translates; "" for any, or two through a pivot language.
+
+        Raises:
+            NotFoundError: there is no such model.
+            PermissionDeniedError: the caller may not use it.
+            UnavailableError: the models are not loaded yet.
+        """
+        if not model:
+            return self._registry.reachable_targets(self._allowed)
+        chosen = self._registry.get(model)
+        current_call().grant.check_models([model])
+        # Alone, it has no pivot: what it translates into may be what it translates from.
+        targets = chosen.directions.targets
+        return {
+            source: [target for target in targets if chosen.fits(source, target)]
+            for source in chosen.directions.sources
+        }
 
     def _begin(
         self, request: pb.TranslateRequest | pb.ScoreRequest, field: str, unit: str
@@ -371,7 +450,11 @@ def _common(call: CallContext, context: Context) -> CallArguments:
     return {"deadline": deadline, "request_id": call.request_id, "client": call.client}
 
 
-def _set_models(answer: pb.TranslateResponse | pb.StreamSummary, route: Route) -> None:
+_Answer = pb.TranslateResponse | pb.TranslateDocumentResponse | pb.StreamSummary
+_Detected = pb.Translation | pb.TranslateDocumentResponse | pb.StreamSummary
+
+
+def _set_models(answer: _Answer, route: Route) -> None:
     """Set the models that translated, and the language between them."""
     answer.model = route.model.name
     answer.pivot_language_code = route.pivot_language
@@ -407,7 +490,7 @@ def _unchanged(content: str, detected: DetectedText) -> Iterator[pb.StreamTransl
     yield pb.StreamTranslateResponse(summary=_summary(result, None, detected))
 
 
-def _set_detected(answer: pb.Translation | pb.StreamSummary, detected: DetectedText) -> None:
+def _set_detected(answer: _Detected, detected: DetectedText) -> None:
     """Set the language that was detected."""
     answer.detected_language_code = detected.language.code
     answer.detection_confidence = detected.language.confidence
@@ -415,7 +498,7 @@ def _set_detected(answer: pb.Translation | pb.StreamSummary, detected: DetectedT
 
 def _set_timing(timing: pb.Timing, results: Sequence[_Result]) -> None:
     """Set the longest wait and the longest computation of any text."""
-    queue_seconds = max(result.queue_seconds for result in results)
-    compute_seconds = max(result.compute_seconds for result in results)
+    queue_seconds = max((result.queue_seconds for result in results), default=0.0)
+    compute_seconds = max((result.compute_seconds for result in results), default=0.0)
     timing.queue_duration.FromNanoseconds(round(queue_seconds * 1e9))
     timing.compute_duration.FromNanoseconds(round(compute_seconds * 1e9))

@@ -102,17 +102,31 @@ class ServerMetrics:
         self.keys = self._gauge("dragoman_keys", "API keys in the file.")
         self.keys_last_reload_successful = self._gauge(
             "dragoman_keys_last_reload_successful",
-            "0 if the file of keys has changed and could not be read, else 1; 0 without such a "
-            "file.",
+            "0 if the file of keys has changed and could not be read, else 1.",
         )
         self.jwks_last_fetch_successful = self._gauge(
             "dragoman_jwks_last_fetch_successful",
-            "0 if the keys of the token issuer could not be fetched, else 1; 0 without an issuer.",
+            "0 if the keys of the token issuer could not be fetched, else 1.",
         )
         self.usage_last_save_successful = self._gauge(
             "dragoman_usage_last_save_successful",
-            "0 if what keys have used could not be saved, else 1; 0 without a database of usage.",
+            "0 if what keys have used could not be saved, else 1.",
         )
+        self.tls_expiry = self._gauge(
+            "dragoman_tls_certificate_expiry_timestamp_seconds",
+            "When the certificate that serves expires, in seconds since the epoch; 0 without TLS.",
+        )
+        self.tls_last_reload_successful = self._gauge(
+            "dragoman_tls_last_reload_successful",
+            "0 if the certificate has changed and the new one can't be used, else 1.",
+        )
+        for gauge in (
+            self.keys_last_reload_successful,
+            self.jwks_last_fetch_successful,
+            self.usage_last_save_successful,
+            self.tls_last_reload_successful,
+        ):
+            gauge.set(1)
         self._create_sentence_metrics()
         self._create_step_metrics()
         self._create_capacity_metrics()

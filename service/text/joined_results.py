@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from service.decoding.requests import FinishReason
 from service.errors import DragomanError, InvalidArgumentError
-from service.text.text_parts import Part
+from service.text.text_parts import TextPart
 from service.text.wanted import Candidate
 from service.translation.confidence import SentenceConfidence, text_confidence
 from service.translation.links import LinkedPieces
@@ -29,7 +29,7 @@ class TranslatedPart:
         used: how often the translation has each term.
     """
 
-    part: Part
+    part: TextPart
     text_index: int = 0
     results: list[tuple[float, TextResult]] = field(default_factory=list)
     candidate: Candidate | None = None

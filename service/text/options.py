@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from service.errors import InvalidArgumentError
 from service.text.glossary import NO_GLOSSARY, Glossary
-from service.text.things import Kind
+from service.text.things import ThingKind
 
 MAX_IGNORED_TAGS = 100
 
@@ -18,6 +18,7 @@ class MimeType(enum.Enum):
     PLAIN = "text/plain"
     HTML = "text/html"
     XML = "text/xml"
+    MARKDOWN = "text/markdown"
 
 
 _BY_NAME = {
@@ -56,13 +57,13 @@ class TextOptions:
 
     mime_type: MimeType = MimeType.PLAIN
     ignore_tags: tuple[str, ...] = ()
-    verbatim: frozenset[Kind] = frozenset()
+    verbatim: frozenset[ThingKind] = frozenset()
     adapt_letter_case: bool = False
     glossary: Glossary = NO_GLOSSARY
 
     def __post_init__(self) -> None:
-        if self.ignore_tags and self.mime_type is MimeType.PLAIN:
-            raise InvalidArgumentError("options.ignore_tags", "a plain text has no tags")
+        if self.ignore_tags and self.mime_type not in (MimeType.HTML, MimeType.XML):
+            raise InvalidArgumentError("options.ignore_tags", "only HTML and XML have tags")
 
     @property
     def needs_terms(self) -> bool:

@@ -13,7 +13,7 @@ from model.tokenizer import Span
 from service.text.edits import Edit, EditedText
 from service.text.glossary import NO_GLOSSARY, Glossary, TermMatch
 from service.text.letter_case import LetterCase, letter_case, recased, restored
-from service.text.things import ALL_KINDS, Kind, Occurrences, Thing, find_things
+from service.text.things import ALL_KINDS, Occurrences, Thing, ThingKind, find_things
 from service.text.wanted import Candidate, Needs, term_needs, thing_needs
 from service.translation.links import Link
 from service.translation.results import TextResult
@@ -39,7 +39,7 @@ class TermRules:
 
     source: str
     target: str
-    kinds: frozenset[Kind] = ALL_KINDS
+    kinds: frozenset[ThingKind] = ALL_KINDS
     letter_case: bool = True
     glossary: Glossary = NO_GLOSSARY
     term_methods: tuple[str, ...] = ("constrain", "replace")

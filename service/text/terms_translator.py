@@ -23,7 +23,7 @@ from service.errors import (
 from service.text.interface import LinkedTranslator
 from service.text.joined_results import TranslatedPart, index_in, joined, renamed
 from service.text.sentence_repair import Attempt, Repair, SentenceRepair, TermRules
-from service.text.text_parts import Part, may_need_care, parts_of
+from service.text.text_parts import TextPart, may_need_care, parts_of
 from service.translation.engine_call import CallArguments
 from service.translation.fairness import CooperativeYield, FairExecutor
 from service.translation.options import TranslateOptions, TranslatorLimits
@@ -131,10 +131,10 @@ class TermsTranslator:
     ) -> list[TranslatedPart]:
         """The parts of all texts."""
 
-        def divide(index: int) -> Sequence[Part]:
+        def divide(index: int) -> Sequence[TextPart]:
             return parts_of(texts[index], rules, split_sentences=options.split_sentences)
 
-        divided: list[Sequence[Part]] = []
+        divided: list[Sequence[TextPart]] = []
         on_loop = sum(map(len, texts)) <= _SMALL_CHARACTERS
         for indices in _portions(texts):
             if on_loop:

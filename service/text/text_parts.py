@@ -18,7 +18,7 @@ _MAX_TERMS = 50
 
 
 @dataclass(frozen=True)
-class Part:
+class TextPart:
     """A part of a text.
 
     Attributes:
@@ -41,7 +41,7 @@ def may_need_care(text: str, rules: TermRules) -> bool:
     )
 
 
-def parts_of(text: str, rules: TermRules, *, split_sentences: bool) -> Sequence[Part]:
+def parts_of(text: str, rules: TermRules, *, split_sentences: bool) -> Sequence[TextPart]:
     """The parts of a text, which joined are the text. One part if no sentence needs care.
 
     Args:
@@ -49,10 +49,10 @@ def parts_of(text: str, rules: TermRules, *, split_sentences: bool) -> Sequence[
         rules: of the request.
         split_sentences: whether the text is split at all.
     """
-    whole = [Part("", text)]
+    whole = [TextPart("", text)]
     if not may_need_care(text, rules) or not _is_valid(text):
         return whole
-    parts: list[Part] = []
+    parts: list[TextPart] = []
     between: list[str] = []
     for segment in (split_text if split_sentences else whole_text)(text, rules.source):
         sentence = (
@@ -62,11 +62,11 @@ def parts_of(text: str, rules: TermRules, *, split_sentences: bool) -> Sequence[
             between += (segment.separator, segment.text)
             continue
         if between:
-            parts.append(Part("", "".join(between)))
+            parts.append(TextPart("", "".join(between)))
             between = []
-        parts.append(Part(segment.separator, segment.text, sentence))
+        parts.append(TextPart(segment.separator, segment.text, sentence))
     if between and parts:
-        parts.append(Part("", "".join(between)))
+        parts.append(TextPart("", "".join(between)))
     return parts or whole
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from model.tokenizer import Span
 
 
-class Kind(enum.Enum):
+class ThingKind(enum.Enum):
     """A kind of thing; the values are the names of the contract's switches."""
 
     PLACEHOLDER = "placeholders"
@@ -22,14 +22,14 @@ class Kind(enum.Enum):
     NUMBER = "numbers"
 
 
-ALL_KINDS = frozenset(Kind)
+ALL_KINDS = frozenset(ThingKind)
 
 
 @dataclass(frozen=True)
 class Thing:
     """A part of a text that is not translated."""
 
-    kind: Kind
+    kind: ThingKind
     span: Span
     text: str
 
@@ -83,7 +83,7 @@ def may_have_things(text: str) -> bool:
     return _SIGN.search(text) is not None
 
 
-def find_things(text: str, kinds: frozenset[Kind] = ALL_KINDS) -> list[Thing]:
+def find_things(text: str, kinds: frozenset[ThingKind] = ALL_KINDS) -> list[Thing]:
     """The things of a text, in order; they don't overlap.
 
     Args:
@@ -94,11 +94,11 @@ def find_things(text: str, kinds: frozenset[Kind] = ALL_KINDS) -> list[Thing]:
         return []
     found = []
     for match in _THING.finditer(text):
-        kind = Kind[match.lastgroup or ""]
+        kind = ThingKind[match.lastgroup or ""]
         thing = match.group()
-        if kind is Kind.URL:
+        if kind is ThingKind.URL:
             thing = _without_punctuation(thing)
-        if kind in kinds and not (kind is Kind.NUMBER and len(thing) > _MAX_NUMBER):
+        if kind in kinds and not (kind is ThingKind.NUMBER and len(thing) > _MAX_NUMBER):
             start = match.start()
             found.append(Thing(kind, Span(start, start + len(thing)), thing))
     return found

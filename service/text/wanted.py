@@ -10,7 +10,7 @@ from model.tokenizer import Span
 from service.text.edits import Edit
 from service.text.glossary import TermMatch
 from service.text.number_forms import forms, preferred, words
-from service.text.things import Kind, Occurrences, Thing
+from service.text.things import Occurrences, Thing, ThingKind
 from service.translation.links import Link
 
 
@@ -136,7 +136,7 @@ def thing_needs(things: Sequence[Thing], source: str, target: str) -> Needs:
     needs = {}
     for text, same in places.items():
         spans = tuple(thing.span for thing in same)
-        if same[0].kind is not Kind.NUMBER:
+        if same[0].kind is not ThingKind.NUMBER:
             needs[text] = Need(spans, (text,))
             continue
         spelled = [form for word in words(text, target) for form in (word, word.capitalize())]

@@ -167,6 +167,13 @@ async def test_a_key_allows_some_models_and_calls_only(
     async with serving(runner, tokenizer, file) as (server, stub):
         code, message, _ = await failure(stub.Translate(request(), metadata=other_model))
         assert (code, "fake" in message) == (grpc.StatusCode.PERMISSION_DENIED, True)
+        assert not (await stub.ListModels(pb.ListModelsRequest(), metadata=other_model)).models
+        languages = pb.ListLanguagesRequest()
+        assert not (await stub.ListLanguages(languages, metadata=other_model)).groups
+        code, _, _ = await failure(
+            stub.GetModel(pb.GetModelRequest(name="fake"), metadata=other_model)
+        )
+        assert code is grpc.StatusCode.PERMISSION_DENIED
         code, message, _ = await failure(stub.Translate(request(), metadata=other_call))
         assert (code, "Translate" in message) == (grpc.StatusCode.PERMISSION_DENIED, True)
         assert (await stub.Translate(request(), metadata=low)).translations
@@ -187,6 +194,8 @@ async def test_used_up_quotas_say_when_they_come_back(
         code, _, seconds = await failure(stub.Translate(request(), metadata=rate))
         assert code is grpc.StatusCode.RESOURCE_EXHAUSTED
         assert 0 < seconds <= 60
+        refused = {"key": "rate", "code": "RESOURCE_EXHAUSTED"}
+        assert server.metric("dragoman_key_requests_total", **refused) == 1
         code, _, seconds = await failure(stub.Translate(request(TEXT, TEXT, "x"), metadata=day))
         assert code is grpc.StatusCode.RESOURCE_EXHAUSTED
         assert 0 < seconds <= 86_400

@@ -34,10 +34,15 @@ EXAMPLES = re.findall(r"^```python\n(.*?)^```", README + CLIENTS, re.MULTILINE |
         (EXAMPLES[1], r"\A.+\n.+\n"),
         (EXAMPLES[2], r"^de with \w+$"),
         (EXAMPLES[3], r"^-\d+\.\d+ .*Token\(piece='</s>', log_probability=-\d"),
-        (EXAMPLES[4], r"^-\d+\.\d\d nats a token\n-\d+\.\d\d nats a token\n\w+ \w+"),
-        (EXAMPLES[5], r"\A(cross [01] \S+ looks at \S+\n)+\Z"),
+        (EXAMPLES[4], r"^<p>.*<code>door</code>.*</p>$"),
+        (EXAMPLES[5], r"^-\d+\.\d\d nats a token\n-\d+\.\d\d nats a token\n\w+ \w+"),
+        (EXAMPLES[6], r"^(?:check|fine) A dog is running\.$"),
+        (EXAMPLES[7], r"\A(cross [01] \S+ looks at \S+\n)+\Z"),
     ],
-    ids=["translate", "the client's page", "languages", "search", "score and align", "attention"],
+    ids=[
+        *("translate", "the client's page", "languages", "search", "markup", "score and align"),
+        *("confidence", "attention"),
+    ],
 )
 async def test_the_python_examples_run(bundle_path: Path, example: str, printed: str) -> None:
     assert SERVER in example
@@ -53,7 +58,7 @@ async def test_the_python_examples_run(bundle_path: Path, example: str, printed:
 
 
 def test_every_python_example_is_run() -> None:
-    assert len(EXAMPLES) == 6
+    assert len(EXAMPLES) == 8
 
 
 async def test_the_grpcurl_examples_are_answered(bundle_path: Path) -> None:

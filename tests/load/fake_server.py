@@ -65,6 +65,11 @@ class FakeServer(translation_pb2_grpc.TranslationServiceServicer):
     def GetAttention(self, request: pb.AttentionRequest, context: Any) -> pb.AttentionResponse:
         return pb.AttentionResponse()
 
+    def TranslateDocument(
+        self, request: pb.TranslateDocumentRequest, context: Any
+    ) -> pb.TranslateDocumentResponse:
+        return pb.TranslateDocumentResponse()
+
     def DetectLanguage(
         self, request: pb.DetectLanguageRequest, context: Any
     ) -> pb.DetectLanguageResponse:

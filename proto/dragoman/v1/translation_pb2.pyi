@@ -303,8 +303,8 @@ class TranslateRequest(_message.Message):
     translates alone.
     """
     mime_type: _builtins.str
-    """The format of the texts: "text/plain" (also if empty), "text/html" or "text/xml" (also
-    "application/xml"), documents or fragments of them. Tags, attributes, comments and entities stay;
+    """The format of the texts: "text/plain" (also if empty), "text/html", "text/xml" (also
+    "application/xml") or "text/markdown", documents or fragments of them. Tags, attributes, comments and entities stay;
     an inline tag moves with the words that it stands around (service/TEXT.md). Counts, limits of
     characters and Translation.sentences are those of the texts without their tags, but the limits
     also hold for the documents.
@@ -1300,6 +1300,117 @@ class StreamTranslateResponse(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType_event) -> _WhichOneofReturnType_event | None: ...
 
 Global___StreamTranslateResponse: _TypeAlias = StreamTranslateResponse  # noqa: Y015
+
+@_typing.final
+class TranslateDocumentRequest(_message.Message):
+    """A request to translate a document."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CONTENT_FIELD_NUMBER: _builtins.int
+    SOURCE_LANGUAGE_CODE_FIELD_NUMBER: _builtins.int
+    TARGET_LANGUAGE_CODE_FIELD_NUMBER: _builtins.int
+    MODEL_FIELD_NUMBER: _builtins.int
+    OPTIONS_FIELD_NUMBER: _builtins.int
+    FILE_NAME_FIELD_NUMBER: _builtins.int
+    content: _builtins.bytes
+    """The file. Text formats have to be UTF-8, unless a byte order mark says otherwise. All text in it may
+    have as many characters as all texts of a TranslateRequest (1,000,000 by default); the file is
+    limited by the size of a message.
+    """
+    source_language_code: _builtins.str
+    """As in TranslateRequest. If it is "auto", or empty where there are several, the beginning of the text
+    decides for the document.
+    """
+    target_language_code: _builtins.str
+    """As in TranslateRequest."""
+    model: _builtins.str
+    """As in TranslateRequest."""
+    file_name: _builtins.str
+    """The file's name. Its extension gives the format."""
+    @_builtins.property
+    def options(self) -> Global___TranslateOptions:
+        """As in TranslateRequest, for each part of the document. Options of the answer (`num_hypotheses`,
+        `return_tokens`, `return_alignments`) and a `target_prefix` are refused.
+        """
+
+    def __init__(
+        self,
+        *,
+        content: _builtins.bytes = ...,
+        source_language_code: _builtins.str = ...,
+        target_language_code: _builtins.str = ...,
+        model: _builtins.str = ...,
+        options: Global___TranslateOptions | None = ...,
+        file_name: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["options", b"options"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["content", b"content", "file_name", b"file_name", "model", b"model", "options", b"options", "source_language_code", b"source_language_code", "target_language_code", b"target_language_code"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TranslateDocumentRequest: _TypeAlias = TranslateDocumentRequest  # noqa: Y015
+
+@_typing.final
+class TranslateDocumentResponse(_message.Message):
+    """A translated document."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CONTENT_FIELD_NUMBER: _builtins.int
+    MODEL_FIELD_NUMBER: _builtins.int
+    TIMING_FIELD_NUMBER: _builtins.int
+    PIVOT_LANGUAGE_CODE_FIELD_NUMBER: _builtins.int
+    PIVOT_MODEL_FIELD_NUMBER: _builtins.int
+    SEGMENT_COUNT_FIELD_NUMBER: _builtins.int
+    SOURCE_TOKEN_COUNT_FIELD_NUMBER: _builtins.int
+    TARGET_TOKEN_COUNT_FIELD_NUMBER: _builtins.int
+    DETECTED_LANGUAGE_CODE_FIELD_NUMBER: _builtins.int
+    DETECTION_CONFIDENCE_FIELD_NUMBER: _builtins.int
+    content: _builtins.bytes
+    """The file."""
+    model: _builtins.str
+    """As in TranslateResponse."""
+    pivot_language_code: _builtins.str
+    """As in TranslateResponse."""
+    pivot_model: _builtins.str
+    """As in TranslateResponse."""
+    segment_count: _builtins.int
+    """Number of parts (paragraphs, cells, subtitles, messages) that were translated."""
+    source_token_count: _builtins.int
+    """As in Translation, for all parts."""
+    target_token_count: _builtins.int
+    """As in Translation, for all parts."""
+    detected_language_code: _builtins.str
+    """As in Translation, for the document."""
+    detection_confidence: _builtins.float
+    """As in Translation, for the document."""
+    @_builtins.property
+    def timing(self) -> Global___Timing:
+        """Time spent: the longest wait and the longest computation of any part."""
+
+    def __init__(
+        self,
+        *,
+        content: _builtins.bytes = ...,
+        model: _builtins.str = ...,
+        timing: Global___Timing | None = ...,
+        pivot_language_code: _builtins.str = ...,
+        pivot_model: _builtins.str = ...,
+        segment_count: _builtins.int = ...,
+        source_token_count: _builtins.int = ...,
+        target_token_count: _builtins.int = ...,
+        detected_language_code: _builtins.str = ...,
+        detection_confidence: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["timing", b"timing"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["content", b"content", "detected_language_code", b"detected_language_code", "detection_confidence", b"detection_confidence", "model", b"model", "pivot_language_code", b"pivot_language_code", "pivot_model", b"pivot_model", "segment_count", b"segment_count", "source_token_count", b"source_token_count", "target_token_count", b"target_token_count", "timing", b"timing"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TranslateDocumentResponse: _TypeAlias = TranslateDocumentResponse  # noqa: Y015
 
 @_typing.final
 class TextDelta(_message.Message):

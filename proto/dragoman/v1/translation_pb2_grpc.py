@@ -45,6 +45,11 @@ class TranslationServiceStub:
                 request_serializer=dragoman_dot_v1_dot_translation__pb2.StreamTranslateRequest.SerializeToString,
                 response_deserializer=dragoman_dot_v1_dot_translation__pb2.StreamTranslateResponse.FromString,
                 _registered_method=True)
+        self.TranslateDocument = channel.unary_unary(
+                '/dragoman.v1.TranslationService/TranslateDocument',
+                request_serializer=dragoman_dot_v1_dot_translation__pb2.TranslateDocumentRequest.SerializeToString,
+                response_deserializer=dragoman_dot_v1_dot_translation__pb2.TranslateDocumentResponse.FromString,
+                _registered_method=True)
         self.Score = channel.unary_unary(
                 '/dragoman.v1.TranslationService/Score',
                 request_serializer=dragoman_dot_v1_dot_translation__pb2.ScoreRequest.SerializeToString,
@@ -93,6 +98,15 @@ class TranslationServiceServicer:
         """Translates one text and sends the translation piece by piece while it is generated. The joined
         deltas equal the result of Translate (with beam_size 1, if the model's default is another). The last
         message, and only that, is the summary.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def TranslateDocument(self, request, context):
+        """Translates a document: the answer is the same file with translated text. Formats: .txt, .html, .srt,
+        .po, .xliff (1.2 and 2.0), .docx and .odt. Tags inside of a sentence move with their words. If a part
+        can't be translated, the call fails.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -160,6 +174,11 @@ def add_TranslationServiceServicer_to_server(servicer, server):
                     servicer.StreamTranslate,
                     request_deserializer=dragoman_dot_v1_dot_translation__pb2.StreamTranslateRequest.FromString,
                     response_serializer=dragoman_dot_v1_dot_translation__pb2.StreamTranslateResponse.SerializeToString,
+            ),
+            'TranslateDocument': grpc.unary_unary_rpc_method_handler(
+                    servicer.TranslateDocument,
+                    request_deserializer=dragoman_dot_v1_dot_translation__pb2.TranslateDocumentRequest.FromString,
+                    response_serializer=dragoman_dot_v1_dot_translation__pb2.TranslateDocumentResponse.SerializeToString,
             ),
             'Score': grpc.unary_unary_rpc_method_handler(
                     servicer.Score,
@@ -247,6 +266,33 @@ class TranslationService:
             '/dragoman.v1.TranslationService/StreamTranslate',
             dragoman_dot_v1_dot_translation__pb2.StreamTranslateRequest.SerializeToString,
             dragoman_dot_v1_dot_translation__pb2.StreamTranslateResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def TranslateDocument(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/dragoman.v1.TranslationService/TranslateDocument',
+            dragoman_dot_v1_dot_translation__pb2.TranslateDocumentRequest.SerializeToString,
+            dragoman_dot_v1_dot_translation__pb2.TranslateDocumentResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -69,6 +69,11 @@ class TranslationServiceStub:
     deltas equal the result of Translate (with beam_size 1, if the model's default is another). The last
     message, and only that, is the summary.
     """
+    TranslateDocument: _grpc.UnaryUnaryMultiCallable[_translation_pb2.TranslateDocumentRequest, _translation_pb2.TranslateDocumentResponse]
+    """Translates a document: the answer is the same file with translated text. Formats: .txt, .html, .srt,
+    .po, .xliff (1.2 and 2.0), .docx and .odt. Tags inside of a sentence move with their words. If a part
+    can't be translated, the call fails.
+    """
     Score: _grpc.UnaryUnaryMultiCallable[_translation_pb2.ScoreRequest, _translation_pb2.ScoreResponse]
     """Computes how probable given translations are, without translating: the model reads each pair in
     one pass. Answers are in the order of the pairs. A bad pair does not fail the others.
@@ -106,6 +111,11 @@ class TranslationServiceAsyncStub(TranslationServiceStub):
     """Translates one text and sends the translation piece by piece while it is generated. The joined
     deltas equal the result of Translate (with beam_size 1, if the model's default is another). The last
     message, and only that, is the summary.
+    """
+    TranslateDocument: _aio.UnaryUnaryMultiCallable[_translation_pb2.TranslateDocumentRequest, _translation_pb2.TranslateDocumentResponse]  # type: ignore[assignment]
+    """Translates a document: the answer is the same file with translated text. Formats: .txt, .html, .srt,
+    .po, .xliff (1.2 and 2.0), .docx and .odt. Tags inside of a sentence move with their words. If a part
+    can't be translated, the call fails.
     """
     Score: _aio.UnaryUnaryMultiCallable[_translation_pb2.ScoreRequest, _translation_pb2.ScoreResponse]  # type: ignore[assignment]
     """Computes how probable given translations are, without translating: the model reads each pair in
@@ -153,6 +163,17 @@ class TranslationServiceServicer(metaclass=_abc_1.ABCMeta):
         """Translates one text and sends the translation piece by piece while it is generated. The joined
         deltas equal the result of Translate (with beam_size 1, if the model's default is another). The last
         message, and only that, is the summary.
+        """
+
+    @_abc_1.abstractmethod
+    def TranslateDocument(
+        self,
+        request: _translation_pb2.TranslateDocumentRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_translation_pb2.TranslateDocumentResponse, _abc.Awaitable[_translation_pb2.TranslateDocumentResponse]]:
+        """Translates a document: the answer is the same file with translated text. Formats: .txt, .html, .srt,
+        .po, .xliff (1.2 and 2.0), .docx and .odt. Tags inside of a sentence move with their words. If a part
+        can't be translated, the call fails.
         """
 
     @_abc_1.abstractmethod

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dragoman.v1 import translation_pb2 as pb
-from service.api.front_call import FrontCall, set_mime_type
+from service.api.front_call import FrontCall
 from service.api.google_v3.messages import (
     DetectLanguageResponse,
     SupportedLanguages,
@@ -17,7 +17,6 @@ from service.api.language_names import language_name
 from service.errors import InvalidArgumentError
 from service.text.detection import UNDETERMINED
 
-_HTML, _PLAIN = "text/html", "text/plain"
 # Google's own models, for each of which the server takes its own choice.
 _GENERAL = "general/"
 
@@ -33,9 +32,8 @@ async def translate_text(request: Any, call: FrontCall) -> Any:
         source_language_code=request.source_language_code or "auto",
         target_language_code=_target(request),
         model=_model(request.model),
+        mime_type=request.mime_type or "text/html",
     )
-    if (kind := request.mime_type or _HTML) != _PLAIN:
-        set_mime_type(asked, kind)
     response = await call.translate(asked)
     answer = TranslateTextResponse()
     for translation in response.translations:
@@ -83,18 +81,24 @@ class GoogleCall:
         request: the name of its message.
         method: the call of our contract that it is counted as.
         answer: from the request to its answer.
+        summary: what it does.
     """
 
     request: str
     method: str
     answer: Callable[[Any, FrontCall], Awaitable[Any]]
+    summary: str
 
 
 CALLS = {
-    "TranslateText": GoogleCall("TranslateTextRequest", "Translate", translate_text),
-    "DetectLanguage": GoogleCall("DetectLanguageRequest", "DetectLanguage", detect_language),
+    "TranslateText": GoogleCall(
+        "TranslateTextRequest", "Translate", translate_text, "Translate texts"
+    ),
+    "DetectLanguage": GoogleCall(
+        "DetectLanguageRequest", "DetectLanguage", detect_language, "Detect a language"
+    ),
     "GetSupportedLanguages": GoogleCall(
-        "GetSupportedLanguagesRequest", "ListLanguages", get_supported_languages
+        "GetSupportedLanguagesRequest", "ListLanguages", get_supported_languages, "List languages"
     ),
 }
 

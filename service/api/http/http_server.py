@@ -10,6 +10,7 @@ import asyncio
 import functools
 import logging
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 import h11
 from uvicorn.config import Config
@@ -23,8 +24,12 @@ from service.api.http.allowed_hosts import AllowedHosts
 from service.api.http.app import HttpApp
 from service.api.http.transfers import HttpLimits
 from service.api.servicer import TranslationServicer
+from service.api.tls import HANDSHAKE_SECONDS
 from service.engine.quota import Quota
 from service.errors import StartupError
+
+if TYPE_CHECKING:
+    from service.api.certificates import ServerTls
 
 MAX_CONNECTIONS = 1024
 """Connections at a time; further ones are closed at once, as they are on gRPC's port."""
@@ -49,6 +54,7 @@ class HttpServer:
         limits: of connections.
         max_connections: at a time; less if there are few descriptors. The last eighth is for hosts
             with few of them.
+        tls: for HTTPS; None for plain text.
 
     Attributes:
         port: the bound port, once started.
@@ -56,8 +62,15 @@ class HttpServer:
     """
 
     def __init__(
-        self, app: HttpApp, host: str, port: int, limits: HttpLimits, max_connections: int
+        self,
+        app: HttpApp,
+        host: str,
+        port: int,
+        limits: HttpLimits,
+        max_connections: int,
+        tls: ServerTls | None = None,
     ) -> None:
+        self._tls = tls
         self.port = port
         self.max_connections = min(max_connections, descriptors.max_connections() // _SHARE)
         self._app = app
@@ -91,18 +104,19 @@ class HttpServer:
         limits: HttpLimits | None = None,
         max_connections: int = MAX_CONNECTIONS,
         allowed_hosts: Sequence[str] = (),
+        tls: ServerTls | None = None,
     ) -> HttpServer:
         """A server of the page, and of the calls that `servicer` answers."""
         limits = limits or HttpLimits()
         hosts = AllowedHosts(host, allowed_hosts)
         app = HttpApp(servicer, tracker, why_not_ready, limits, hosts)
-        return cls(app, host, port, limits, max_connections)
+        return cls(app, host, port, limits, max_connections, tls)
 
     @property
     def url(self) -> str:
         """Of the page."""
         host = f"[{self._host}]" if ":" in self._host else self._host
-        return f"http://{host}:{self.port}/"
+        return f"{'https' if self._tls else 'http'}://{host}:{self.port}/"
 
     async def start(self) -> None:
         """Bind the port, and answer on it.
@@ -111,9 +125,13 @@ class HttpServer:
             StartupError: the address can't be used.
         """
         loop = asyncio.get_running_loop()
+        tls: dict[str, Any] = {}
+        if self._tls is not None:
+            tls["ssl"] = self._tls.context(asks_clients=True)
+            tls["ssl_handshake_timeout"] = HANDSHAKE_SECONDS
         try:
             self._server = await loop.create_server(
-                self._protocol, self._host, self.port, backlog=MAX_CONNECTIONS
+                self._protocol, self._host, self.port, backlog=MAX_CONNECTIONS, **tls
             )
         except OSError as exc:
             raise StartupError(

@@ -1,4 +1,4 @@
-"""The page at /: files of this package, read once, with a strict content security policy."""
+"""The pages at / and /docs: files read once, with a strict content security policy."""
 
 from __future__ import annotations
 
@@ -29,13 +29,14 @@ _HEADERS = {
     "permissions-policy": "camera=(), microphone=(), geolocation=()",
     "cache-control": "no-cache",  # asks again each time, and mostly gets a 304
 }
+_PATHS = {"index.html": "", "docs.html": "docs"}
 _TYPES = {".js": "text/javascript", ".svg": "image/svg+xml"}
 
 
 def page_routes() -> Iterator[Route]:
-    """A route for each file; "/" for index.html."""
+    """A route for each file; "/" for index.html, and "/docs" for docs.html."""
     for path in sorted(_FOLDER.iterdir()):
-        name = "" if path.name == "index.html" else path.name
+        name = _PATHS.get(path.name, path.name)
         yield Route(f"/{name}", _file(path), methods=["GET"])
 
 

@@ -13,15 +13,12 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from typing import TypeVar
 
 from google.protobuf.message import Message
 
 from service.api.http.message_json import to_json
 from service.engine.quota import Quota
 from service.errors import RequestCancelledError, ResourceExhaustedError
-
-T = TypeVar("T")
 
 # The limits of unfinished bodies and of answers, in the largest bodies; the latter at least:
 _MAX_LARGEST_BODIES = 4
@@ -94,13 +91,9 @@ class Transfers:
             yield write()
             return
         with self._leaving(_JSON_FACTOR * size, host):
-            body = await self.in_thread(write)
+            body = await asyncio.get_running_loop().run_in_executor(self._writer, write)
             del write  # holds the message
             yield body
-
-    async def in_thread(self, work: Callable[[], T]) -> T:
-        """Do what takes long for a large body or answer, after what came before."""
-        return await asyncio.get_running_loop().run_in_executor(self._writer, work)
 
     @contextlib.asynccontextmanager
     async def least_rate(self, num_bytes: int) -> AsyncIterator[None]:

@@ -17,7 +17,7 @@ from service.text.markup.lines import TranslatedText, split_lines
 from service.text.markup.placeholders import placeholders
 from service.text.markup.rendering import render
 from service.text.markup.tree import RunTree, build_tree
-from service.text.options import TextOptions
+from service.text.options import MimeType, TextOptions
 from service.translation.engine_call import CallArguments
 from service.translation.fairness import FairExecutor
 from service.translation.options import TranslateOptions, TranslatorLimits
@@ -51,9 +51,14 @@ class ParsedDocument:
         return "".join(
             part
             if isinstance(part, str)
-            else render(part, *next(remaining), document_format.encode)
+            else self._rendered(part, next(remaining), document_format)
             for part in self.parts
         )
+
+    @staticmethod
+    def _rendered(tree: RunTree, translation: TranslatedText, document_format: Format) -> str:
+        run = render(tree, *translation, document_format.encode)
+        return run if run == tree.run.raw else document_format.begin(run)
 
 
 def parse(text: str, document_format: Format) -> ParsedDocument:
@@ -72,6 +77,21 @@ def parse(text: str, document_format: Format) -> ParsedDocument:
         names = itertools.islice(placeholders(part.text), part.num_verbatim)
         parts.append(build_tree(part, list(names)))
     return ParsedDocument(parts)
+
+
+async def plain_texts(texts: Sequence[str], options: TextOptions, client: str) -> list[str]:
+    """The texts without their markup, for language detection; "" for a bad document."""
+    if options.mime_type is MimeType.PLAIN:
+        return list(texts)
+    document_format = format_of(options)
+
+    def plain(text: str) -> str:
+        try:
+            return "\n".join(tree.text for tree in parse(text, document_format).trees)
+        except MarkupError:
+            return ""
+
+    return [await _run(functools.partial(plain, text), len(text), client) for text in texts]
 
 
 class MarkupTranslator:

@@ -231,3 +231,89 @@ async def test_a_call_is_logged_and_counted_as_the_contracts(
     [record] = [vars(record) for record in caplog.records if record.name == "dragoman.access"]
     assert (record["front"], record["client"], record["texts"]) == ("deepl", "id:blog", 1)
     assert TEXT not in str(record)
+
+
+HTML = "A <b>dog</b> is running.<br>Two &amp; three."
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "read"),
+    [
+        # As Mastodon sends it.
+        (
+            LIBRE,
+            {"q": [HTML], "source": "auto", "target": "de", "format": "html", "api_key": ""},
+            lambda found: found["translatedText"][0],
+        ),
+        (
+            DEEPL,
+            {"text": [HTML], "target_lang": "DE", "tag_handling": "html"},
+            lambda found: found["translations"][0]["text"],
+        ),
+        (
+            GOOGLE,
+            {"q": HTML, "target": "de"},
+            lambda found: found["data"]["translations"][0]["translatedText"],
+        ),
+        (
+            "/v3/projects/p:translateText",
+            {"contents": [HTML], "targetLanguageCode": "de"},
+            lambda found: found["translations"][0]["translatedText"],
+        ),
+    ],
+)
+async def test_html_keeps_its_tags(
+    server: Running, path: str, body: dict[str, Any], read: Callable[[Any], str]
+) -> None:
+    translated = read((await post(server, path, body)).json)
+    own = {"contents": [HTML], "sourceLanguageCode": "en", "mimeType": "text/html"}
+    answer = await post(server, "/v1/translate", {**own, "targetLanguageCode": "de"})
+    assert translated == answer.json["translations"][0]["translatedText"]
+    assert [translated.count(tag) for tag in ("<b>", "</b>", "<br>", "&amp;")] == [1] * 4
+
+
+async def test_a_string_as_weblate_sends_it_to_deepl(server: Running) -> None:
+    text = 'Hello <x id="7"></x> &lt;world&gt;, how are you? <x id="8">%s</x>'
+    body = {
+        "text": [text],
+        "source_lang": "EN",
+        "target_lang": "DE",
+        "formality": "default",
+        "tag_handling": "xml",
+        "ignore_tags": ["x"],
+    }
+    [item] = (await post(server, DEEPL, body)).json["translations"]
+    assert item["text"].count('<x id="7"></x>') == 1
+    assert item["text"].count('<x id="8">%s</x>') == 1
+    pairs = [("text", text), ("target_lang", "DE"), ("tag_handling", "xml")]
+    again = await form(server, DEEPL, *pairs, ("ignore_tags", "x,y"))
+    assert again.json["translations"][0]["text"] == item["text"]
+
+
+async def test_a_form_as_discourse_sends_it(server: Running) -> None:
+    pairs = [("q", f"<p>{TEXT}</p>"), ("source", "en"), ("target", "de"), ("format", "html")]
+    answer = await form(server, LIBRE, *pairs, ("api_key", ""))
+    assert answer.json["translatedText"].startswith("<p>")
+    detected = await form(server, "/detect", ("q", TEXT), ("api_key", ""))
+    assert detected.json[0]["language"] == "en"
+
+
+async def test_alternatives_of_html_are_escaped(server: Running) -> None:
+    body = {"q": "Two &amp; three.", "source": "en", "target": "de", "format": "html"}
+    answer = (await post(server, LIBRE, {**body, "alternatives": 3})).json
+    assert answer["translatedText"].count("&amp;") == answer["translatedText"].count("&")
+    for text in answer["alternatives"]:
+        assert text.count("&amp;") == text.count("&")
+
+
+async def test_a_key_for_some_models_sees_their_languages(serving: Serving, tmp_path: Path) -> None:
+    given = {"name": "blog", "models": ["de-fr"]}
+    key, stored = keys.new_key(keys.principal_of(given))
+    write_keys(tmp_path / "keys", {stored.id: stored})
+    async with serving(keys=str(tmp_path / "keys")) as server:
+        languages = await ask(server, "GET", "/v2/languages?type=target", x_api_key=key)
+        assert [item["language"] for item in languages.json] == ["FR"]
+        refused = await post(server, DEEPL, {"text": [TEXT], "target_lang": "DE"}, x_api_key=key)
+        assert refused.status == 403
+        allowed = {"text": [GERMAN], "target_lang": "FR"}
+        assert (await post(server, DEEPL, allowed, x_api_key=key)).status == 200

@@ -109,6 +109,7 @@ def test_metadata_says_what_the_project_file_says(wheel: zipfile.Path) -> None:
         "import",
         "otel",
         "dev",
+        "clients",
         "manifests",
     }
     points = wheel / f"dragoman-{dragoman.__version__}.dist-info" / "entry_points.txt"

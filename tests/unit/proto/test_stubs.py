@@ -19,10 +19,14 @@ def files_under(*folders: Path) -> set[Path]:
 
 def test_generating_it_again_changes_nothing(tmp_path: Path) -> None:
     output, script = tmp_path / "proto", tmp_path / "check_json.lua"
-    google = tmp_path / "google.binpb"
+    google, openapi = tmp_path / "google.binpb", tmp_path / "openapi.json"
     shutil.copy(ROOT / "docker/envoy/check_json.lua", script)
     command: list[str | Path] = [sys.executable, PROTO / "generate.py", "--output", output]
-    subprocess.run([*command, "--check-json", script, "--google", google], check=True, cwd=tmp_path)
+    subprocess.run(
+        [*command, "--check-json", script, "--google", google, "--openapi", openapi],
+        check=True,
+        cwd=tmp_path,
+    )
     generated = {file.relative_to(output): file for file in files_under(output)}
     committed = {
         *(PROTO / "dragoman/v1").glob("*_pb2*.py*"),
@@ -33,6 +37,7 @@ def test_generating_it_again_changes_nothing(tmp_path: Path) -> None:
     for name, file in generated.items():
         assert file.read_bytes() == (PROTO / name).read_bytes(), f"{name}: run `make proto`"
     assert google.read_bytes() == (ROOT / "service/api/google_v3/contract.binpb").read_bytes()
+    assert openapi.read_bytes() == (ROOT / "service/api/http/openapi/contract.json").read_bytes()
     in_envoy = ROOT / "docker/envoy/check_json.lua"
     assert script.read_bytes() == in_envoy.read_bytes(), f"{script.name}: run `make proto`"
 

@@ -62,6 +62,9 @@ class ScriptedService(translation_pb2_grpc.TranslationServiceServicer):
     async def GetAttention(self, request: Any, context: Any) -> Any:
         return pb.AttentionResponse()
 
+    async def TranslateDocument(self, request: Any, context: Any) -> Any:
+        return pb.TranslateDocumentResponse()
+
     async def DetectLanguage(self, request: Any, context: Any) -> Any:
         return pb.DetectLanguageResponse()
 

@@ -18,7 +18,7 @@ from service.errors import InvalidArgumentError, ResourceExhaustedError
 from service.text.glossary import Glossary
 from service.text.sentence_repair import TermRules
 from service.text.terms_translator import TermsTranslator
-from service.text.things import Kind, Occurrences, find_things
+from service.text.things import Occurrences, ThingKind, find_things
 from service.translation.links import Link
 from service.translation.options import TranslateOptions, TranslatorLimits
 from service.translation.results import SentenceHypothesis, SentenceResult, TextResult
@@ -125,7 +125,7 @@ def test_every_thing_is_in_the_translation_as_often_as_in_the_text(
     for text, result in zip(texts, results, strict=True):
         if result.error:
             continue
-        kept = [each for each in find_things(text) if each.kind is not Kind.NUMBER]
+        kept = [each for each in find_things(text) if each.kind is not ThingKind.NUMBER]
         wanted = {each.text: (each.text,) for each in kept}
         there, here = (Occurrences(each, wanted).spans for each in (text, result.text))
         for thing in wanted:
@@ -195,7 +195,7 @@ async def test_without_room_for_a_second_look_the_thing_is_appended() -> None:
 async def test_a_switch_for_each_kind() -> None:
     below = FakeTranslator({"{name}": "Name", "%s": "s", "42": "2"})
     text = "The {name} has 42 dogs."
-    kinds = frozenset({Kind.NUMBER})
+    kinds = frozenset({ThingKind.NUMBER})
     assert await translated(below, text, kinds=kinds) == ["The Name has 42 dogs."]
 
 

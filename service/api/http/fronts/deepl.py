@@ -13,7 +13,7 @@ import grpc
 
 from dragoman.v1 import translation_pb2 as pb
 from service.api.call_context import current_call
-from service.api.front_call import FrontCall, set_mime_type
+from service.api.front_call import FrontCall
 from service.api.http.fronts.endpoint import Failure, Operation
 from service.api.http.fronts.fields import Fields
 from service.api.language_names import language_name
@@ -28,6 +28,16 @@ _REFUSED = ("style_id", "custom_instructions", "translation_memory_id")
 _FORMALITIES = ("default", "prefer_more", "prefer_less")
 # What its own servers say for plans without a limit.
 _NO_LIMIT = 1_000_000_000_000
+_TRANSLATE = {
+    "text": "a list of texts",
+    "source_lang": "the language of the texts; detected if it is left out",
+    "target_lang": "the language to translate into",
+    "tag_handling": "xml or html",
+    "ignore_tags": "tags whose content is not translated",
+    "split_sentences": "1 (default), 0 or nonewlines",
+    "formality": "default, prefer_more or prefer_less: without effect",
+    "show_billed_characters": "whether to return the characters that count",
+}
 _FIELD_NAMES = {
     "contents": "text",
     "source_language_code": "source_lang",
@@ -39,14 +49,18 @@ class DeepL:
     """The front."""
 
     name = "deepl"
+    title = "DeepL"
     field_names: Mapping[str, str] = _FIELD_NAMES
 
     def operations(self) -> dict[tuple[str, str], Operation]:
         """Its operations, by HTTP method and path."""
-        languages = Operation("ListLanguages", self._languages)
-        usage = Operation("ListLanguages", self._usage)
+        kinds = {"type": "source (default) or target"}
+        languages = Operation("ListLanguages", self._languages, "List languages", kinds)
+        usage = Operation("ListLanguages", self._usage, "Tell what the key has used")
         return {
-            ("POST", "/v2/translate"): Operation("Translate", self._translate),
+            ("POST", "/v2/translate"): Operation(
+                "Translate", self._translate, "Translate texts", _TRANSLATE
+            ),
             **{(verb, "/v2/languages"): languages for verb in ("GET", "POST")},
             **{(verb, "/v2/usage"): usage for verb in ("GET", "POST")},
         }
@@ -133,4 +147,11 @@ def _set_options(request: pb.TranslateRequest, fields: Fields) -> None:
     if split == "0":
         request.options.split_sentences = False
     if kind:
-        set_mime_type(request, f"text/{kind}")
+        request.mime_type = f"text/{kind}"
+        request.options.ignore_tags.extend(_tags(fields))
+
+
+def _tags(fields: Fields) -> list[str]:
+    """The tags whose content is not translated: a list, or names with commas between."""
+    tags = (tag.strip() for text in fields.texts("ignore_tags") for tag in text.split(","))
+    return [tag for tag in tags if tag]

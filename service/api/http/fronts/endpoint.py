@@ -7,7 +7,7 @@ import json
 import math
 import re
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import grpc
@@ -27,9 +27,10 @@ from service.api.http.request_json import JsonRequestParser
 from service.api.http.transfers import Transfers
 from service.api.servicer import TranslationServicer
 from service.errors import InvalidArgumentError, QuotaKind
+from service.translation.fairness import FairExecutor
 
 _FORM = "application/x-www-form-urlencoded"
-# Larger forms are read in a thread: unescaping a megabyte takes a tenth of a second.
+# Larger forms are read in a thread: unescaping a megabyte takes a third of a second.
 _LARGE_FORM_BYTES = 16 * 1024
 
 # Of an error's message, the name of the field at its beginning, if it has one.
@@ -64,14 +65,16 @@ class Operation:
     Attributes:
         method: the call of the contract that it is counted as.
         handler: answers it.
+        summary: what it does, for documentation.
+        parameters: its parameters with what they mean, for documentation.
         needs_key: whether it takes a key, on a server that has keys.
-        http_status: of an answer.
     """
 
     method: str
     handler: Handler
+    summary: str
+    parameters: Mapping[str, str] = field(default_factory=dict)
     needs_key: bool = True
-    http_status: int = 200
 
 
 class Front(Protocol):
@@ -79,10 +82,12 @@ class Front(Protocol):
 
     Attributes:
         name: for the log.
+        title: for documentation.
         field_names: its names for fields of the contract, for messages.
     """
 
     name: str
+    title: str
     field_names: Mapping[str, str]
 
     def operations(self) -> Mapping[tuple[str, str], Operation]:
@@ -107,12 +112,14 @@ class FrontServer:
         tracker: of all calls.
         transfers: of all connections.
         parser: of JSON, with the limits of requests.
+        reader: of large forms.
     """
 
     servicer: TranslationServicer
     tracker: CallTracker
     transfers: Transfers
     parser: JsonRequestParser
+    reader: FairExecutor = field(default_factory=functools.partial(FairExecutor, "forms"))
 
 
 class FrontEndpoint:
@@ -153,7 +160,7 @@ class FrontEndpoint:
                         is_begun = True
                         async with transfers.least_rate(len(body)):
                             headers = [(REQUEST_ID, running.request_id)]
-                            await answers.send_body(send, body, operation.http_status, headers)
+                            await answers.send_body(send, body, 200, headers)
         if running.status is not None and is_begun:
             await client.abort()
         elif running.status is not None:
@@ -175,7 +182,7 @@ class FrontEndpoint:
         if int(headers.get("content-length", 0)) > limit:
             client.http_status = 413
             raise InvalidArgumentError("body", f"more than {limit:,} bytes, the limit")
-        query = await self._form(scope["query_string"])
+        query = await self._form(scope["query_string"], client.host)
         has_key = bool(credential_of(context.invocation_metadata()))
         must_have_key = self._operation.needs_key
         if must_have_key and has_key:
@@ -191,7 +198,7 @@ class FrontEndpoint:
     async def _parsed(self, data: bytes, kind: str, client: HttpClient) -> Fields:
         """The parameters in a body of a content type. Raises InvalidArgumentError."""
         if kind == _FORM:
-            return await self._form(data)
+            return await self._form(data, client.host)
         if not data.strip():
             return Fields({})
         if kind != answers.JSON:
@@ -202,11 +209,11 @@ class FrontEndpoint:
             raise InvalidArgumentError("body", "must be a JSON object")
         return Fields(values)
 
-    async def _form(self, data: bytes) -> Fields:
+    async def _form(self, data: bytes, host: str) -> Fields:
         parse = functools.partial(parse_form, data, self._server.parser.max_values)
         if len(data) <= _LARGE_FORM_BYTES:
             return parse()
-        return await self._server.transfers.in_thread(parse)
+        return await self._server.reader.run(parse, host)
 
     async def _send_failure(self, send: Send, running: RunningCall, client: HttpClient) -> None:
         assert running.status is not None
@@ -219,8 +226,8 @@ class FrontEndpoint:
             headers.append(("retry-after", str(max(1, math.ceil(running.retry_after_seconds)))))
         await self._send_error(send, failure, headers)
 
-    def _renamed(self, field: re.Match[str]) -> str:
-        return self._front.field_names.get(field[0], field[0])
+    def _renamed(self, found: re.Match[str]) -> str:
+        return self._front.field_names.get(found[0], found[0])
 
     async def _send_error(
         self, send: Send, failure: Failure, headers: list[tuple[str, str]]

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from dragoman.v1 import translation_pb2 as pb
-from service.api.front_call import FrontCall, set_mime_type
+from service.api.front_call import FrontCall
 from service.api.http.fronts.endpoint import Failure, Operation
 from service.api.http.fronts.fields import Fields
 from service.api.language_names import language_name
@@ -19,6 +19,15 @@ _ROOT = "/language/translate/v2"
 _OWN_MODELS = ("", "nmt", "base")
 _REASONS = {400: "invalid", 401: "required", 403: "forbidden", 404: "notFound"}
 _RELIABLE = 0.5
+_TRANSLATE = {
+    "q": "a text, or several",
+    "source": "the language of the texts; detected if it is left out",
+    "target": "the language to translate into",
+    "format": "html (default) or text",
+    "model": "nmt, or a model of the server",
+}
+_DETECT = {"q": "a text, or several"}
+_LIST = {"target": "if given, languages have their English names"}
 _FIELD_NAMES = {
     "contents": "q",
     "source_language_code": "source",
@@ -30,14 +39,15 @@ class GoogleV2:
     """The front."""
 
     name = "google-v2"
+    title = "Google, version 2"
     field_names: Mapping[str, str] = _FIELD_NAMES
 
     def operations(self) -> dict[tuple[str, str], Operation]:
         """Its operations, by HTTP method and path."""
         operations = {
-            "": Operation("Translate", self._translate),
-            "/detect": Operation("DetectLanguage", self._detect),
-            "/languages": Operation("ListLanguages", self._languages),
+            "": Operation("Translate", self._translate, "Translate texts", _TRANSLATE),
+            "/detect": Operation("DetectLanguage", self._detect, "Detect languages", _DETECT),
+            "/languages": Operation("ListLanguages", self._languages, "List languages", _LIST),
         }
         return {
             (verb, _ROOT + path): operation
@@ -66,7 +76,7 @@ class GoogleV2:
             model="" if model in _OWN_MODELS else model,
         )
         if fields.choice("format", ("html", "text"), "html") == "html":
-            set_mime_type(request, "text/html")
+            request.mime_type = "text/html"
         translations = []
         for translation in (await call.translate(request)).translations:
             item = {"translatedText": translation.translated_text}

@@ -30,6 +30,7 @@ class GoogleV3:
     """The front."""
 
     name = "google-v3"
+    title = "Google, version 3"
     field_names: Mapping[str, str] = {}
 
     def operations(self) -> dict[tuple[str, str], Operation]:
@@ -50,7 +51,15 @@ class GoogleV3:
             call = CALLS[name]
             handler = functools.partial(_answer, call)
             for parent in _PARENTS:
-                yield (verb, parent + path), Operation(call.method, handler)
+                yield (
+                    (verb, parent + path),
+                    Operation(call.method, handler, call.summary, _parameters(call)),
+                )
+
+
+def _parameters(call: GoogleCall) -> dict[str, str]:
+    fields = message_class(call.request).DESCRIPTOR.fields
+    return {field.json_name: "" for field in fields if field.name != "parent"}
 
 
 async def _answer(google: GoogleCall, fields: Fields, call: FrontCall) -> Any:

@@ -5,13 +5,15 @@ A text is a string or a list of strings, and the answer is likewise. Errors are 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import functools
+import html
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import grpc
 
 from dragoman.v1 import translation_pb2 as pb
-from service.api.front_call import FrontCall, set_mime_type
+from service.api.front_call import FrontCall
 from service.api.http.fronts.endpoint import Failure, Operation
 from service.api.http.fronts.fields import Fields
 from service.api.language_names import language_name
@@ -25,6 +27,16 @@ _STATUSES = {
     grpc.StatusCode.UNAUTHENTICATED: 403,
     grpc.StatusCode.CANCELLED: 500,
 }
+_KEY = {"api_key": "a key of the server, if it has keys"}
+_TRANSLATE = {
+    "q": "a text, or a list of texts",
+    "source": "the language of the texts, or auto",
+    "target": "the language to translate into",
+    "format": "text (default) or html",
+    "alternatives": "how many other translations to return",
+    **_KEY,
+}
+_DETECT = {"q": "a text", **_KEY}
 _FIELD_NAMES = {
     "contents": "q",
     "source_language_code": "source",
@@ -40,6 +52,7 @@ class LibreTranslate:
     """
 
     name = "libretranslate"
+    title = "LibreTranslate"
     field_names: Mapping[str, str] = _FIELD_NAMES
 
     def __init__(self, needs_keys: bool) -> None:
@@ -47,13 +60,19 @@ class LibreTranslate:
 
     def operations(self) -> dict[tuple[str, str], Operation]:
         """Its operations, by HTTP method and path."""
-        languages = Operation("ListLanguages", self._languages, needs_key=False)
-        settings = Operation("ListLanguages", self._settings, needs_key=False)
         return {
-            ("POST", "/translate"): Operation("Translate", self._translate),
-            ("POST", "/detect"): Operation("DetectLanguage", self._detect),
-            ("GET", "/languages"): languages,
-            ("GET", "/frontend/settings"): settings,
+            ("POST", "/translate"): Operation(
+                "Translate", self._translate, "Translate texts", _TRANSLATE
+            ),
+            ("POST", "/detect"): Operation(
+                "DetectLanguage", self._detect, "Detect the language of a text", _DETECT
+            ),
+            ("GET", "/languages"): Operation(
+                "ListLanguages", self._languages, "List languages", needs_key=False
+            ),
+            ("GET", "/frontend/settings"): Operation(
+                "ListLanguages", self._settings, "Describe the server", needs_key=False
+            ),
         }
 
     def credential(self, fields: Fields) -> str:
@@ -72,8 +91,9 @@ class LibreTranslate:
             source_language_code=source,
             target_language_code=target,
         )
-        if fields.choice("format", ("text", "html"), "text") == "html":
-            set_mime_type(request, "text/html")
+        is_html = fields.choice("format", ("text", "html"), "text") == "html"
+        if is_html:
+            request.mime_type = "text/html"
         if num_alternatives:
             request.options.num_hypotheses = num_alternatives + 1
             request.options.search.beam_size = num_alternatives + 1
@@ -87,7 +107,10 @@ class LibreTranslate:
                 for each in translations
             ]
         if num_alternatives:
-            answer["alternatives"] = [alternatives(each, num_alternatives) for each in translations]
+            escape = functools.partial(html.escape, quote=False) if is_html else str
+            answer["alternatives"] = [
+                alternatives(each, num_alternatives, escape) for each in translations
+            ]
         if fields.is_list("q"):
             return answer
         return {name: values[0] for name, values in answer.items()}
@@ -106,7 +129,7 @@ class LibreTranslate:
 
     async def _settings(self, fields: Fields, call: FrontCall) -> Any:
         targets = call.targets()
-        first = next(iter(next(iter(targets.values()))))
+        first = next((target for each in targets.values() for target in each), "")
         return {
             "apiKeys": self._needs_keys,
             "keyRequired": self._needs_keys,
@@ -127,24 +150,26 @@ def _detected(code: str, confidence: float) -> dict[str, Any]:
     return {"language": code, "confidence": round(100 * confidence)}
 
 
-def alternatives(translation: pb.Translation, count: int) -> list[str]:
+def alternatives(
+    translation: pb.Translation, count: int, escape: Callable[[str], str] = str
+) -> list[str]:
     """Other translations of a text: the second-best of every sentence, the third-best, and so on.
 
     Args:
         translation: with its sentences.
-        count: at most; fewer if there are no more, or the sentences are not in the text as they
-            are.
+        count: at most; fewer if there are no more, or none if tags stand within sentences.
+        escape: from a sentence to how it stands in the text.
     """
     made: list[str] = []
     for rank in range(1, count + 1):
         text: list[str] = []
         position, is_other = 0, False
         for sentence in translation.sentences:
-            best = sentence.hypotheses[0].text
+            best = escape(sentence.hypotheses[0].text)
             start = translation.translated_text.find(best, position)
             if start < 0:
                 return made
-            chosen = sentence.hypotheses[min(rank, len(sentence.hypotheses) - 1)].text
+            chosen = escape(sentence.hypotheses[min(rank, len(sentence.hypotheses) - 1)].text)
             text += [translation.translated_text[position:start], chosen]
             position, is_other = start + len(best), is_other or chosen != best
         if not is_other:

@@ -1,7 +1,8 @@
-"""The paths of all fronts."""
+"""The paths of all fronts, and their description."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 
 from starlette.requests import Request
@@ -13,6 +14,7 @@ from service.api.http.fronts.endpoint import Front, FrontEndpoint, FrontServer
 from service.api.http.fronts.google_v2 import GoogleV2
 from service.api.http.fronts.google_v3 import GoogleV3
 from service.api.http.fronts.libretranslate import LibreTranslate
+from service.api.http.openapi.document import document
 
 
 def front_routes(server: FrontServer, why_not_ready: Callable[[], str]) -> Iterator[Route]:
@@ -22,8 +24,9 @@ def front_routes(server: FrontServer, why_not_ready: Callable[[], str]) -> Itera
         server: what they run on.
         why_not_ready: the reason why the server accepts no requests, or "".
     """
+    needs_keys = not server.tracker.access.is_open
     fronts: list[Front] = [
-        LibreTranslate(needs_keys=not server.tracker.access.is_open),
+        LibreTranslate(needs_keys),
         DeepL(),
         GoogleV2(),
         GoogleV3(),
@@ -32,8 +35,15 @@ def front_routes(server: FrontServer, why_not_ready: Callable[[], str]) -> Itera
         for (verb, path), operation in front.operations().items():
             yield Route(path, FrontEndpoint(front, operation, server), methods=[verb])
 
+    described = json.dumps(document(fronts, needs_keys), ensure_ascii=False).encode()
+
+    async def describe(request: Request) -> Response:
+        return Response(described, media_type="application/json")
+
     async def health(request: Request) -> Response:
         reason = why_not_ready()
         return JSONResponse({"status": reason or "ok"}, 503 if reason else 200)
 
+    yield Route("/openapi.json", describe, methods=["GET"])
+    yield Route("/spec", describe, methods=["GET"])  # as LibreTranslate calls it
     yield Route("/health", health, methods=["GET"])

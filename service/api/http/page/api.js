@@ -11,6 +11,13 @@ export class ApiError extends Error {
   }
 }
 
+let apiKey = ""; // kept nowhere else
+
+/** Send a key with every call from now on. */
+export function useKey(key) {
+  apiKey = key.trim();
+}
+
 /** GET a path. */
 export function get(path, signal) {
   return request(path, { signal }).then(read);
@@ -40,9 +47,10 @@ function posting(message) {
 }
 
 async function request(path, options) {
+  const headers = { ...options.headers, ...(apiKey && { "x-api-key": apiKey }) };
   let response;
   try {
-    response = await fetch(path, options);
+    response = await fetch(path, { ...options, headers });
   } catch (error) {
     if (error.name === "AbortError") throw error;
     throw new ApiError("The server can't be reached.");

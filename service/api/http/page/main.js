@@ -1,6 +1,6 @@
 // The page: translates as one types, and shows how the model came to it.
 
-import { ApiError, get, post, stream } from "./api.js";
+import { ApiError, get, post, stream, useKey } from "./api.js";
 import { AttentionView, percent } from "./attention_view.js";
 import { readFragment, writeFragment } from "./fragment.js";
 import { Directions, directionOf, nameOf } from "./languages.js";
@@ -30,7 +30,7 @@ async function start() {
     const [{ groups }, listed] = await Promise.all([get("/v1/languages"), get("/v1/models")]);
     directions = new Directions(groups);
     models = listed.models;
-    limits = models[0].limits;
+    limits = models[0]?.limits ?? limits;
     const origins = models.map((model) => `${model.name} (${model.precision})`);
     $("served").textContent = origins.slice(0, 3).join(", ") + (origins.length > 3 ? " …" : "");
   } catch (error) {
@@ -200,7 +200,9 @@ function say(message, again) {
   const isError = message instanceof Error;
   $("status").textContent = isError ? message.message : message;
   $("status").classList.toggle("failed", isError);
-  if (isError && again) {
+  if (message.http === 401 && again) {
+    $("status").append(" ", keyField(again));
+  } else if (isError && again) {
     const button = document.createElement("button");
     button.type = "button";
     button.textContent = "Try again";
@@ -208,6 +210,25 @@ function say(message, again) {
     $("status").append(" ", button);
     if (message.http === 0) addEventListener("online", () => again(), { once: true });
   }
+}
+
+/** A field that asks for an API key, and a button that tries again with it. */
+function keyField(again) {
+  const field = document.createElement("span");
+  const input = document.createElement("input");
+  input.type = "password";
+  input.autocomplete = "off";
+  input.setAttribute("aria-label", "API key");
+  const button = document.createElement("button");
+  button.type = "button";
+  button.textContent = "Use this key";
+  button.addEventListener("click", () => {
+    useKey(input.value);
+    again();
+  });
+  input.addEventListener("keydown", ({ key }) => key === "Enter" && button.click());
+  field.append(input, " ", button);
+  return field;
 }
 
 // --- how it came to it -------------------------------------------------------------------------

@@ -40,7 +40,7 @@ def test_a_line_holds_a_key_and_not_the_key(values: dict[str, Any]) -> None:
     line = keys.to_line(stored)
     assert key not in line
     assert keys.from_line(line) == stored
-    assert keys.find({stored.id: stored}, key) == stored.principal
+    assert keys.find({stored.id: keys.to_line(stored)}, key) == stored.principal
 
 
 @given(st.data())
@@ -49,9 +49,9 @@ def test_another_key_is_nobody_s(data: st.DataObject) -> None:
     place = data.draw(st.integers(0, len(key) - 1))
     letter = data.draw(st.characters().filter(lambda other: other != key[place]))
     changed = key[:place] + letter + key[place + 1 :]
-    assert keys.find({stored.id: stored}, changed) is None
-    assert keys.find({stored.id: stored}, key + letter) is None
-    assert keys.find({stored.id: stored}, data.draw(st.text())) is None
+    assert keys.find({stored.id: keys.to_line(stored)}, changed) is None
+    assert keys.find({stored.id: keys.to_line(stored)}, key + letter) is None
+    assert keys.find({stored.id: keys.to_line(stored)}, data.draw(st.text())) is None
 
 
 @pytest.mark.parametrize(

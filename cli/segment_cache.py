@@ -1,0 +1,81 @@
+"""Translations of parts of a document, kept in a file until the document is complete."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any, Self
+
+
+class SegmentCache:
+    """A file beside the output, with a line for each translation.
+
+    A run that was killed, and is started again, goes on from it. Keys are hashes of the text and of
+    all that its translation depends on, so that another model or other options find nothing.
+
+    Args:
+        output: the file that will be written.
+        depends_on: what translations depend on, as JSON values.
+
+    Attributes:
+        path: of the cache.
+        num_found: translations that an earlier run left.
+    """
+
+    def __init__(self, output: Path, depends_on: Any) -> None:
+        self.path = output.with_name(f".{output.name}.dragoman-cache")
+        self._depends_on = json.dumps(depends_on, sort_keys=True)
+        self._found = self._read()
+        self.num_found = len(self._found)
+        self._file: IO[str] = self.path.open("a", encoding="utf-8")
+        self._file.write("\n")  # ends a line that was cut off
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._file.close()
+
+    def get(self, text: str, is_html: bool) -> str | None:
+        """The translation of a text, if there is one."""
+        return self._found.get(self._key(text, is_html))
+
+    def add(self, text: str, is_html: bool, translation: str) -> None:
+        """Keep a translation. It is on disk after `flush`."""
+        line = json.dumps([self._key(text, is_html), translation], ensure_ascii=False)
+        self._file.write(f"{line}\n")
+
+    def flush(self) -> None:
+        """Hand what was added to the operating system, which keeps it if this process dies."""
+        self._file.flush()
+
+    def remove(self) -> None:
+        """Delete the file: the document is complete."""
+        self._file.close()
+        self.path.unlink(missing_ok=True)
+
+    def _key(self, text: str, is_html: bool) -> str:
+        content = f"{self._depends_on}\0{is_html}\0{text}".encode("utf-8", "surrogatepass")
+        return hashlib.sha256(content).hexdigest()
+
+    def _read(self) -> dict[str, str]:
+        found = {}
+        try:
+            lines = self.path.read_text(encoding="utf-8", errors="replace").splitlines()
+        except FileNotFoundError:
+            return {}
+        for line in lines:
+            try:
+                key, translation = json.loads(line)
+            except (ValueError, TypeError):  # cut off
+                continue
+            if isinstance(key, str) and isinstance(translation, str):
+                found[key] = translation
+        return found

@@ -1,0 +1,198 @@
+"""`dragoman translate-file`: a document, through a server."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from cli.exits import describe, ended_by_sigterm, fail
+from cli.options import DEFAULT_SERVER, ApiKey, Server, TlsArgument, with_tls
+
+if TYPE_CHECKING:
+    from cli.progress import ShowStage
+    from cli.segment_cache import SegmentCache
+    from dragoman.client import AsyncClient
+    from service.documents.document import Document, DocumentSegment
+
+_CALLS_IN_FLIGHT = 4
+# By which the language is detected.
+_SAMPLE_SEGMENTS, _SAMPLE_CHARACTERS = 100, 4000
+
+
+@with_tls
+def translate_file(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The document.")],
+    output: Annotated[
+        Path | None,
+        typer.Option(help="The translated document. Default: FILE with the language in its name."),
+    ] = None,
+    server: Server = DEFAULT_SERVER,
+    api_key: ApiKey = "",
+    tls: TlsArgument = None,
+    source: Annotated[
+        str,
+        typer.Option("--from", metavar="CODE", help="Language of the document; auto detects it."),
+    ] = "",
+    target: Annotated[
+        str, typer.Option("--to", metavar="CODE", help="Language to translate into, such as de.")
+    ] = "",
+    model: Annotated[str, typer.Option(metavar="NAME", help="A model of `dragoman models`.")] = "",
+    beam_size: Annotated[
+        int | None,
+        typer.Option(help="Hypotheses searched in parallel; 1 is greedy. Default: the model's."),
+    ] = None,
+    allow_pivot: Annotated[
+        bool | None,
+        typer.Option(
+            "--pivot/--no-pivot",
+            help="Translate through a third language where no model translates directly.",
+            show_default=False,
+        ),
+    ] = None,
+    timeout: Annotated[float, typer.Option(help="Seconds for a call.", min=0.001)] = 300,
+) -> None:
+    """Translate a document, and keep its structure.
+
+    Formats: .txt, .html, .srt, .po, .xliff, .docx and .odt. It is read and written here, so that it
+    may be larger than a server accepts. After an interruption, the same command goes on where it
+    stopped: translations are kept in a file beside the output until it is complete.
+    """
+    from cli.segment_cache import SegmentCache
+    from dragoman.client import Search, TranslationError
+
+    output = output or file.with_name(f"{file.stem}.{target or 'translated'}{file.suffix}")
+    if output.exists() and output.samefile(file):
+        fail("--output: is the document itself")
+    if output.suffix.lower() != file.suffix.lower():
+        fail(f"--output: must end in {file.suffix}: the format stays")
+    document = _read(file)
+    chosen: dict[str, Any] = dict(
+        source=source, target=target, model=model, allow_pivot=allow_pivot
+    )
+    search = Search(beam_size=beam_size)
+
+    async def run() -> list[str]:
+        from dragoman.client import AsyncClient
+
+        async with AsyncClient(server, timeout=timeout, api_key=api_key, tls=tls) as client:
+            models = [(each.name, each.version) for each in await client.list_models()]
+            arguments = dict(chosen, search=search)
+            if source.lower() == "auto":
+                arguments["source"] = await _detected(document.segments, client)
+            with SegmentCache(output, [models, chosen, beam_size]) as cache:
+                if cache.num_found:
+                    typer.echo(f"going on after {cache.num_found:,} parts", err=True)
+                translations = await _translated(document.segments, client, cache, arguments)
+                _write(output, document.write(translations))
+                cache.remove()
+            return translations
+
+    try:
+        with ended_by_sigterm():
+            translations = asyncio.run(run())
+    except TranslationError as exc:
+        fail(describe(server, exc))
+    except KeyboardInterrupt:
+        raise typer.Exit(130) from None
+    except OSError as exc:
+        fail(f"{exc.filename or output}: {exc.strerror or exc}")
+    typer.echo(f"{output}: {len(translations):,} parts")
+
+
+async def _detected(segments: Sequence[DocumentSegment], client: AsyncClient) -> str:
+    """The language of a document, by its beginning: short parts alone would be guesses."""
+    sample = "\n".join(segment.text for segment in segments[:_SAMPLE_SEGMENTS])
+    [languages] = await client.detect([sample[:_SAMPLE_CHARACTERS]])
+    for language in languages[:1]:
+        if language.is_served:
+            return language.language
+        fail(f"--from: the language seems to be {language.language}, which is not translated")
+    fail("--from: the text shows nothing of its language: name it")
+
+
+def _read(file: Path) -> Document:
+    from service.documents.document import DocumentLimits
+    from service.documents.formats import read_document
+    from service.errors import InvalidArgumentError
+
+    limits = DocumentLimits()
+    try:
+        if (size := file.stat().st_size) > limits.max_bytes:
+            fail(f"{file}: {size:,} bytes, the limit is {limits.max_bytes:,}")
+        return read_document(file.name, file.read_bytes(), limits)
+    except InvalidArgumentError as exc:
+        fail(f"{file}: {exc.description}")
+    except OSError as exc:
+        fail(f"{file}: {exc.strerror or exc}")
+
+
+async def _translated(
+    segments: Sequence[DocumentSegment],
+    client: AsyncClient,
+    cache: SegmentCache,
+    arguments: dict[str, Any],
+) -> list[str]:
+    """The translation of each segment, from the cache or the server.
+
+    Raises:
+        TranslationError: a call failed, or a part of the document.
+    """
+    from cli.progress import stages
+    from service.documents.document_translator import batches
+
+    found = {
+        segment: kept
+        for segment in dict.fromkeys(segments)
+        if (kept := cache.get(segment.text, segment.is_html)) is not None
+    }
+    missing = [segment for segment in segments if segment not in found]
+    in_flight = asyncio.Semaphore(_CALLS_IN_FLIGHT)
+    num_different = len(set(segments))
+
+    async def translate(batch: list[DocumentSegment], show: ShowStage) -> None:
+        async with in_flight:
+            mime_type = "text/html" if batch[0].is_html else "text/plain"
+            texts = [segment.text for segment in batch]
+            answer = await client.translate(texts, mime_type=mime_type, **arguments)
+        for segment, translation in zip(batch, answer.translations, strict=True):
+            if translation.error is not None:
+                raise translation.error
+            found[segment] = translation.text
+            cache.add(segment.text, segment.is_html, translation.text)
+        cache.flush()
+        show("translating", len(found), num_different)
+
+    with stages("parts") as show:
+        tasks = [asyncio.create_task(translate(batch, show)) for batch in batches(missing)]
+        try:
+            await asyncio.gather(*tasks)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+    return [found[segment] for segment in segments]
+
+
+def _write(output: Path, content: bytes) -> None:
+    """Write a file as a whole, or not at all."""
+    with tempfile.NamedTemporaryFile(
+        dir=output.parent, prefix=f".{output.name}.", delete=False
+    ) as file:
+        try:
+            file.write(content)
+            file.flush()
+            mask = os.umask(0)
+            os.umask(mask)
+            os.chmod(file.name, 0o666 & ~mask)
+            os.replace(file.name, output)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.unlink(file.name)
+            raise

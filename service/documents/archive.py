@@ -1,0 +1,99 @@
+"""Documents that are zip files of XML parts: read within limits, written with other parts."""
+
+from __future__ import annotations
+
+import io
+import zipfile
+import zlib
+from collections.abc import Mapping
+
+from service.documents.document import DocumentLimits, bad_document
+
+# Of a smaller part the ratio does not matter.
+_SMALL_PART = 2**20
+_METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+
+
+class Archive:
+    """A zip file.
+
+    Args:
+        data: the file.
+        limits: of its parts.
+
+    Attributes:
+        names: of its parts, in order.
+
+    Raises:
+        InvalidArgumentError: it is no zip file, is damaged, or exceeds a limit, which is named.
+    """
+
+    def __init__(self, data: bytes, limits: DocumentLimits) -> None:
+        self._data = data
+        self._limits = limits
+        # Each entry of the directory begins with this: counted before a million of them are parsed.
+        if (count := data.count(b"PK\x01\x02")) > limits.max_parts:
+            raise bad_document(f"{count:,} parts, the limit is {limits.max_parts:,}")
+        try:
+            self._zip = zipfile.ZipFile(io.BytesIO(data))
+        except (zipfile.BadZipFile, ValueError, OSError, RuntimeError) as exc:
+            raise bad_document(f"is no zip file, or cut off: {exc}") from exc
+        self._infos = {info.filename: info for info in self._zip.infolist()}
+        self.names = list(self._infos)
+        self._check()
+
+    def _check(self) -> None:
+        limits, infos = self._limits, self._zip.infolist()
+        if len(self._infos) != len(infos):
+            raise bad_document("has two parts of one name")
+        total = sum(info.file_size for info in infos)
+        if total > limits.max_unpacked_bytes:
+            raise bad_document(
+                f"{total:,} bytes unpacked, the limit is {limits.max_unpacked_bytes:,}"
+            )
+        for info in infos:
+            if info.flag_bits & 1:
+                raise bad_document("is encrypted")
+            if info.compress_type not in _METHODS:
+                raise bad_document(f"{info.filename[:100]!r} is packed in an unknown way")
+            ratio = info.file_size / max(info.compress_size, 1)
+            if info.file_size > _SMALL_PART and ratio > limits.max_ratio:
+                raise bad_document(
+                    f"{info.filename[:100]!r} unpacks to {ratio:,.0f} times its size, the limit is "
+                    f"{limits.max_ratio}"
+                )
+
+    def read(self, name: str) -> bytes:
+        """A part.
+
+        Raises:
+            InvalidArgumentError: it is missing or damaged.
+        """
+        info = self._infos.get(name)
+        if info is None:
+            raise bad_document(f"has no part {name}: it is no document of this format")
+        try:
+            with self._zip.open(info) as part:
+                found = part.read(info.file_size + 1)
+        except (zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError, RuntimeError) as exc:
+            raise bad_document(f"{name} is damaged: {exc}") from exc
+        if len(found) != info.file_size:  # the directory says less than there is
+            raise bad_document(f"{name} has another size than the zip file says")
+        return found
+
+    def write(self, parts: Mapping[str, bytes]) -> bytes:
+        """The zip file with these parts in place of its own; without any, the very same bytes."""
+        if not parts:
+            return self._data
+        output = io.BytesIO()
+        with zipfile.ZipFile(output, "w") as target:
+            target.comment = self._zip.comment
+            for name, info in self._infos.items():
+                content = parts[name] if name in parts else self.read(name)
+                copied = zipfile.ZipInfo(name, info.date_time)
+                copied.compress_type = info.compress_type
+                copied.external_attr = info.external_attr
+                copied.create_system = info.create_system
+                copied.comment = info.comment
+                target.writestr(copied, content)
+        return output.getvalue()

@@ -1,0 +1,239 @@
+"""Catalogues of GNU gettext (.po): empty and fuzzy messages are translated.
+
+Only the lines of these messages change, so that a difference shows nothing else; a library that
+writes the whole file again would wrap all lines in its own way.
+https://www.gnu.org/software/gettext/manual/html_node/PO-Files.html
+"""
+
+from __future__ import annotations
+
+import html
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from service.documents.document import DocumentSegment, bad_document
+from service.documents.encodings import DecodedText, decode
+
+_KEYWORD = re.compile(r'\s*(msgctxt|msgid_plural|msgid|msgstr(?:\[\d{1,2}\])?)\s*"')
+_STRING = re.compile(r'"((?:[^"\\\n]|\\.)*+)"\s*\Z')
+_ESCAPE = re.compile(r"\\(x[0-9a-fA-F]{1,2}|[0-7]{1,3}|.)", re.DOTALL)
+_ESCAPED = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "f": "\f", "v": "\v"}
+_CHARSET = re.compile(r"charset=([\w.:-]{1,40})", re.IGNORECASE)
+_NUM_PLURALS = re.compile(r"nplurals\s*=\s*(\d)")
+# Of C, Python, Qt, shells and templates. Not "% d", which is a percentage in "50 % discount".
+_PLACEHOLDER = re.compile(
+    r"%(?:\d{1,2}\$)?[-+#0]{0,3}\d{0,4}(?:\.\d{1,3})?(?:hh|h|ll|l|z|j|t|L)?[diouxXeEfFgGcsrap@]"
+    r"|%%|%\([A-Za-z_]\w{0,60}\)[-+#0]?\d{0,3}[a-zA-Z]|%L?\d{1,2}\b|%n\b"
+    r"|\$?\{[A-Za-z0-9_.:,!-]{0,80}\}|\{\{[^{}\n]{1,80}\}\}|\$[A-Za-z_]\w{0,60}"
+)
+_WIDTH = 76
+
+
+@dataclass
+class _Message:
+    """A message.
+
+    Attributes:
+        strings: by keyword, what they hold.
+        lines: by keyword, the lines of the file, from the first to one past the last.
+        flags_line: the number of the line of its flags; None if it has none.
+        start: its first line.
+    """
+
+    start: int
+    strings: dict[str, list[str]] = field(default_factory=dict)
+    lines: dict[str, tuple[int, int]] = field(default_factory=dict)
+    flags_line: int | None = None
+    is_fuzzy: bool = False
+
+    def text(self, keyword: str) -> str:
+        return "".join(self.strings.get(keyword, ()))
+
+    @property
+    def targets(self) -> list[str]:
+        return [keyword for keyword in self.lines if keyword.startswith("msgstr")]
+
+
+class GettextCatalog:
+    """A catalogue.
+
+    Args:
+        data: the file.
+
+    Raises:
+        InvalidArgumentError: it is no such file, or not in UTF-8.
+    """
+
+    def __init__(self, data: bytes) -> None:
+        self._decoded: DecodedText = decode(data)
+        self._lines = self._decoded.text.splitlines(keepends=True)
+        entries = list(_entries(self._lines))
+        if not entries and self._decoded.text.strip():
+            raise bad_document("has no msgid: it is no gettext catalogue")
+        self._check_charset(entries)
+        self._targets: list[tuple[_Message, str, str]] = []  # with the keyword and the source
+        segments = []
+        for entry in entries:
+            targets = entry.targets
+            done = all(map(entry.text, targets)) and not entry.is_fuzzy
+            if not entry.text("msgid") or done:  # the first is the header
+                continue
+            for keyword in targets:
+                is_first = keyword in ("msgstr", "msgstr[0]")
+                source = entry.text("msgid" if is_first else "msgid_plural")
+                if source and any(map(str.isalpha, source)):
+                    self._targets.append((entry, keyword, source))
+                    segments.append(_segment(source))
+        self.segments: Sequence[DocumentSegment] = segments
+
+    def _check_charset(self, entries: Sequence[_Message]) -> None:
+        header = next((each.text("msgstr") for each in entries if not each.text("msgid")), "")
+        found = _CHARSET.search(header)
+        known = ("utf-8", "utf8", "us-ascii", "ascii", "charset")  # a template has CHARSET
+        if found and found[1].lower() not in known and not self._decoded.text.isascii():
+            raise bad_document(f"is in {found[1]}, by its header: convert it to UTF-8")
+
+    def write(self, translations: Sequence[str]) -> bytes:
+        """The file with these texts. A translation that lacks placeholders is marked as fuzzy."""
+        changes: dict[int, tuple[int, list[str]]] = {}
+        fuzzy: dict[int, bool] = {}
+        entries: dict[int, _Message] = {}
+        for (entry, keyword, source), segment, text in zip(
+            self._targets, self.segments, translations, strict=True
+        ):
+            found = _plain(text, segment)
+            if _placeholders(source) != _placeholders(found):
+                fuzzy[entry.start] = True
+            fuzzy.setdefault(entry.start, False)
+            entries[entry.start] = entry
+            start, end = entry.lines[keyword]
+            ending = self._lines[start][len(self._lines[start].rstrip("\r\n")) :] or "\n"
+            # gettext demands line breaks at the beginning and at the end where the source has them.
+            space = source[: len(source) - len(source.lstrip())], source[len(source.rstrip()) :]
+            lines = _quoted(keyword, found.strip().join(space))
+            changes[start] = (end, [line + ending for line in lines])
+        for start, is_fuzzy in fuzzy.items():
+            self._set_fuzzy(entries[start], is_fuzzy, changes)
+        written, index = [], 0
+        while index < len(self._lines):
+            end, lines = changes.get(index, (index + 1, [self._lines[index]]))
+            written += lines
+            index = end
+        return self._decoded.encode("".join(written))
+
+    def _set_fuzzy(
+        self, entry: _Message, is_fuzzy: bool, changes: dict[int, tuple[int, list[str]]]
+    ) -> None:
+        """Change the flags, and remove the message that a fuzzy translation belonged to."""
+        if entry.is_fuzzy == is_fuzzy:
+            return
+        line = entry.flags_line
+        if line is None:
+            start = min(start for start, _ in entry.lines.values())
+            end, lines = changes.get(start, (start + 1, [self._lines[start]]))
+            ending = lines[0][len(lines[0].rstrip("\r\n")) :]
+            changes[start] = (end, [f"#, fuzzy{ending}", *lines])
+            return
+        before = self._lines[line]
+        ending = before[len(before.rstrip("\r\n")) :]
+        flags = [flag.strip() for flag in before[2:].split(",") if flag.strip()]
+        flags = ["fuzzy", *flags] if is_fuzzy else [flag for flag in flags if flag != "fuzzy"]
+        changes[line] = (line + 1, [f"#, {', '.join(flags)}{ending}"] if flags else [])
+        if not is_fuzzy:
+            for index in range(entry.start, min(start for start, _ in entry.lines.values())):
+                if self._lines[index].startswith("#|"):
+                    changes[index] = (index + 1, [])
+
+
+def _entries(lines: Sequence[str]) -> Iterator[_Message]:
+    """The messages of a file; obsolete ones (#~) are comments."""
+    entry, keyword = _Message(0), ""
+    for index, line in enumerate(lines):
+        stripped = line.strip()
+        if found := _KEYWORD.match(line):
+            if found[1] in ("msgctxt", "msgid") and entry.targets:
+                yield entry
+                entry = _Message(index)
+            keyword, rest = found[1], line[found.end() - 1 :]
+            if keyword in entry.lines:
+                raise bad_document(f"line {index + 1:,}: a second {keyword} in one message")
+            entry.strings[keyword] = [_unquoted(rest, index)]
+            entry.lines[keyword] = (index, index + 1)
+        elif stripped.startswith('"') and keyword:
+            entry.strings[keyword].append(_unquoted(line, index))
+            entry.lines[keyword] = (entry.lines[keyword][0], index + 1)
+        elif not stripped or stripped.startswith("#"):
+            if entry.targets:
+                yield entry
+                entry = _Message(index)
+            keyword = ""
+            if stripped.startswith("#,"):
+                entry.flags_line = index
+                entry.is_fuzzy = "fuzzy" in re.split(r"[,\s]+", stripped[2:])
+        else:
+            raise bad_document(f"line {index + 1:,} is neither a message nor a comment")
+    if entry.targets:
+        yield entry
+    elif entry.lines:
+        raise bad_document("ends inside of a message")
+
+
+def _unquoted(text: str, index: int) -> str:
+    found = _STRING.match(text.strip())
+    if found is None:
+        raise bad_document(f"line {index + 1:,}: a string without a quotation mark at its end")
+    return _ESCAPE.sub(_unescaped, found[1])
+
+
+def _unescaped(match: re.Match[str]) -> str:
+    code = match[1]
+    if code[0] == "x" and len(code) > 1:
+        return chr(int(code[1:], 16))
+    if code[0] in "01234567":
+        return chr(int(code, 8))
+    return _ESCAPED.get(code, code)
+
+
+def _quoted(keyword: str, text: str) -> list[str]:
+    """The lines of a string, broken at its line breaks and after about 76 characters."""
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\t", "\\t")
+    escaped = escaped.replace("\r", "\\r").replace("\n", "\\n\n")
+    pieces: list[str] = []
+    for line in escaped.split("\n"):
+        current = ""
+        for word in re.findall(r"\S*\s*", line):
+            if current and len(current) + len(word) > _WIDTH:
+                pieces.append(current)
+                current = ""
+            current += word
+        if current:
+            pieces.append(current)
+    if len(pieces) <= 1:
+        return [f'{keyword} "{"".join(pieces)}"']
+    return [f'{keyword} ""', *(f'"{piece}"' for piece in pieces)]
+
+
+def _segment(source: str) -> DocumentSegment:
+    """A message, whose placeholders are code: the translation copies them."""
+    found = list(_PLACEHOLDER.finditer(source))
+    if not found:
+        return DocumentSegment(source.strip())
+    pieces, end = [], 0
+    for each in found:
+        pieces.append(html.escape(source[end : each.start()], quote=False))
+        pieces.append(f"<code>{html.escape(each[0], quote=False)}</code>")
+        end = each.end()
+    pieces.append(html.escape(source[end:], quote=False))
+    return DocumentSegment("".join(pieces).strip(), is_html=True)
+
+
+def _plain(text: str, segment: DocumentSegment) -> str:
+    if not segment.is_html:
+        return text
+    return html.unescape(text.replace("<code>", "").replace("</code>", ""))
+
+
+def _placeholders(text: str) -> Counter[str]:
+    return Counter(_PLACEHOLDER.findall(text))

@@ -1,0 +1,100 @@
+"""Tags inside of a sentence: to an HTML fragment, and back from its translation.
+
+An element of a document with text in it becomes `<span id="3">`, one without text `<img id="4">`,
+so that the translation of markup knows both. The number says which element it was.
+"""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+_TAG = re.compile(r'<span id="([0-9]{1,9})">|<img id="([0-9]{1,9})"\s?/?>|(</span>)')
+
+
+@dataclass(frozen=True)
+class InlineText:
+    """Some text."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class InlineStart:
+    """The beginning of element `number`."""
+
+    number: int
+
+
+@dataclass(frozen=True)
+class InlineEnd:
+    """The end of the element that was opened last."""
+
+
+@dataclass(frozen=True)
+class InlineAtom:
+    """Element `number`, which has no text to translate."""
+
+    number: int
+
+
+InlineItem = InlineText | InlineStart | InlineEnd | InlineAtom
+
+
+def to_html(items: Iterable[InlineItem]) -> str:
+    """A fragment of HTML for balanced items."""
+    return "".join(map(_tag, items))
+
+
+def _tag(item: InlineItem) -> str:
+    match item:
+        case InlineText(text):
+            return html.escape(text, quote=False)
+        case InlineStart(number):
+            return f'<span id="{number}">'
+        case InlineAtom(number):
+            return f'<img id="{number}">'
+    return "</span>"
+
+
+def from_html(text: str, source: Sequence[InlineItem]) -> list[InlineItem]:
+    """The items of a translated fragment: balanced, each element of the source exactly once.
+
+    A well-behaved translation has them already. Elements that are missing come at the end.
+
+    Args:
+        text: the fragment.
+        source: the items of the fragment before its translation.
+    """
+    before = to_html(source)  # what a translation adds around a sentence is not kept
+    space = before[: len(before) - len(before.lstrip())], before[len(before.rstrip()) :]
+    text = text.strip().join(space)
+    missing = {item.number: item for item in source if isinstance(item, InlineStart | InlineAtom)}
+    items: list[InlineItem] = []
+    depth = end = 0
+    opened: list[bool] = []  # whether each open tag counts
+    for tag in _TAG.finditer(text):
+        if tag.start() > end:
+            items.append(InlineText(html.unescape(text[end : tag.start()])))
+        end = tag.end()
+        if tag[3]:
+            if opened and opened.pop():
+                items.append(InlineEnd())
+                depth -= 1
+            continue
+        item = InlineStart(int(tag[1])) if tag[1] else InlineAtom(int(tag[2]))
+        counts = missing.get(item.number) == item
+        if counts:
+            del missing[item.number]
+            items.append(item)
+        if tag[1]:
+            opened.append(counts)
+            depth += counts
+    if end < len(text):
+        items.append(InlineText(html.unescape(text[end:])))
+    items += [InlineEnd()] * depth
+    for item in missing.values():
+        items += [item, InlineEnd()] if isinstance(item, InlineStart) else [item]
+    return items

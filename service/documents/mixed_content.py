@@ -1,0 +1,151 @@
+"""Text with elements in it, as XLIFF and OpenDocument have it: to items, and back."""
+
+from __future__ import annotations
+
+import copy
+import enum
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from service.documents.document import DocumentSegment
+from service.documents.inline import (
+    InlineAtom,
+    InlineEnd,
+    InlineItem,
+    InlineStart,
+    InlineText,
+    from_html,
+    to_html,
+)
+from service.documents.xml_parts import Element
+
+
+class InlineKind(enum.Enum):
+    """What an element inside of a text is."""
+
+    PAIR = enum.auto()
+    """Its content is part of the text."""
+    ATOM = enum.auto()
+    """It is copied with its content."""
+
+
+Classify = Callable[[Element], InlineKind]
+
+
+@dataclass
+class MixedContent:
+    """The text of an element and the elements in it.
+
+    Attributes:
+        items: in order.
+        elements: those that the numbers of the items mean.
+    """
+
+    items: list[InlineItem] = field(default_factory=list)
+    elements: list[Element] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, parent: Element, classify: Classify) -> MixedContent:
+        """What `parent` holds. Nesting is bounded by the parser."""
+        found = cls()
+        found._add(parent, classify)
+        return found
+
+    def _add(self, parent: Element, classify: Classify) -> None:
+        self._add_text(parent.text)
+        for child in parent:
+            number = len(self.elements)
+            last = self.items[-1:]
+            if classify(child) is InlineKind.PAIR:
+                if last == [InlineEnd()] and self._repeats(child):
+                    self.items.pop()  # two neighbours that are formatted alike are one
+                else:
+                    self.elements.append(child)
+                    self.items.append(InlineStart(number))
+                self._add(child, classify)
+                self.items.append(InlineEnd())
+            else:
+                self.elements.append(child)
+                self.items.append(InlineAtom(number))
+            self._add_text(child.tail)
+
+    def _repeats(self, child: Element) -> bool:
+        """Whether the element that was closed last is a neighbour with the same formatting."""
+        before = child.getprevious()
+        return (
+            before is not None
+            and not before.tail
+            and before.tag == child.tag
+            and dict(before.attrib) == dict(child.attrib)
+            and not any(name.endswith("id") for name in child.attrib)
+        )
+
+    def _add_text(self, text: str | None) -> None:
+        if text:
+            self.items.append(InlineText(text))
+
+    @property
+    def has_words(self) -> bool:
+        """Whether there is something to translate."""
+        return any(
+            isinstance(item, InlineText) and any(map(str.isalpha, item.text)) for item in self.items
+        )
+
+    @property
+    def segment(self) -> DocumentSegment:
+        """What is to be translated."""
+        if all(isinstance(item, InlineText) for item in self.items):
+            return DocumentSegment(_joined(self.items))
+        return DocumentSegment(to_html(self.items), is_html=True)
+
+    def translated(self, translation: str) -> list[InlineItem]:
+        """The items of the translation of `segment`."""
+        if not self.segment.is_html:
+            return [InlineText(translation)]
+        return from_html(translation, self.items)
+
+    def write(self, parent: Element, items: Sequence[InlineItem], *, copies: bool) -> None:
+        """Put items into an element in place of what it holds.
+
+        Args:
+            parent: the element.
+            items: of a translation.
+            copies: whether to copy atoms, or to move them; the others are always made anew.
+        """
+        tail = parent.tail
+        for child in list(parent):
+            parent.remove(child)
+        parent.text, parent.tail = None, tail
+        path: list[tuple[Element, Element | None]] = [(parent, None)]  # with the last child
+        for item in items:
+            current, last = path[-1]
+            if isinstance(item, InlineEnd):
+                path.pop()
+            elif isinstance(item, InlineText):
+                _append_text(current, last, item.text)
+            else:
+                made = self._made(item, copies)
+                current.append(made)
+                path[-1] = current, made
+                if isinstance(item, InlineStart):
+                    path.append((made, None))
+
+    def _made(self, item: InlineStart | InlineAtom, copies: bool) -> Element:
+        element = self.elements[item.number]
+        if isinstance(item, InlineStart):
+            return element.makeelement(element.tag, dict(element.attrib), nsmap=element.nsmap)
+        made = copy.deepcopy(element) if copies else element
+        made.tail = None
+        return made
+
+
+def _joined(items: Sequence[InlineItem]) -> str:
+    return "".join(item.text for item in items if isinstance(item, InlineText))
+
+
+def _append_text(parent: Element, last: Element | None, text: str) -> None:
+    """Add text after the last child of an element; the number of children would take time."""
+    if last is not None:
+        last.tail = (last.tail or "") + text
+    else:
+        parent.text = (parent.text or "") + text

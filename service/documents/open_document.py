@@ -1,0 +1,96 @@
+"""OpenDocument texts (.odt): paragraphs and headings, also in notes, frames, heads and feet."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from service.documents.archive import Archive
+from service.documents.document import DocumentLimits, DocumentSegment, bad_document
+from service.documents.inline import InlineText
+from service.documents.mixed_content import InlineKind, MixedContent
+from service.documents.xml_parts import Element, local_name, namespace, parse_xml, write_xml
+
+_TEXT = "urn:oasis:names:tc:opendocument:xmlns:text:1.0"
+_SPACES = re.compile(r"[ \t\r\n]+")
+_PARTS = ("content.xml", "styles.xml")
+_PAIRS = {"span", "a", "ruby", "ruby-base"}
+_MIME_TYPES = ("application/vnd.oasis.opendocument.text",)
+# Tracked deletions are no text any more.
+_SKIPPED = f"{{{_TEXT}}}tracked-changes"
+
+
+@dataclass(frozen=True)
+class _Paragraph:
+    element: Element
+    content: MixedContent
+
+
+class OpenDocumentText:
+    """A text document of LibreOffice and others.
+
+    Args:
+        data: the file.
+        limits: of its parts.
+
+    Raises:
+        InvalidArgumentError: it is no such document, or exceeds a limit.
+    """
+
+    def __init__(self, data: bytes, limits: DocumentLimits) -> None:
+        self._archive = Archive(data, limits)
+        mime_type = self._archive.read("mimetype").decode("ascii", "replace").strip()
+        if not mime_type.startswith(_MIME_TYPES):
+            raise bad_document(f"is a file of type {mime_type[:80]!r}, not an OpenDocument text")
+        self._parts: list[tuple[str, bytes, Element, list[_Paragraph]]] = []
+        segments: list[DocumentSegment] = []
+        for name in _PARTS:
+            if name not in self._archive.names:
+                continue
+            source = self._archive.read(name)
+            root = parse_xml(source, name)
+            paragraphs = _paragraphs(root)
+            self._parts.append((name, source, root, paragraphs))
+            segments += [paragraph.content.segment for paragraph in paragraphs]
+            limits.check_segments(len(segments))
+        self.segments: Sequence[DocumentSegment] = segments
+
+    def write(self, translations: Sequence[str]) -> bytes:
+        """The file with these texts."""
+        remaining = iter(translations)
+        changed = {}
+        for name, source, root, paragraphs in self._parts:
+            is_changed = False
+            # Inner ones first: a note is moved with what it holds.
+            pairs = [(paragraph, next(remaining)) for paragraph in paragraphs]
+            for paragraph, text in reversed(pairs):
+                content = paragraph.content
+                if text == content.segment.text:
+                    continue
+                is_changed = True
+                content.write(paragraph.element, content.translated(text), copies=False)
+            if is_changed:
+                changed[name] = write_xml(root, source)
+        return self._archive.write(changed)
+
+
+def _paragraphs(root: Element) -> list[_Paragraph]:
+    found = []
+    for element in root.iter(f"{{{_TEXT}}}p", f"{{{_TEXT}}}h"):
+        if any(ancestor.tag == _SKIPPED for ancestor in element.iterancestors()):
+            continue
+        content = MixedContent.of(element, _classify)
+        content.items = [
+            # As it is shown: further spaces are elements.
+            InlineText(_SPACES.sub(" ", item.text)) if isinstance(item, InlineText) else item
+            for item in content.items
+        ]
+        if content.has_words:
+            found.append(_Paragraph(element, content))
+    return found
+
+
+def _classify(element: Element) -> InlineKind:
+    is_pair = namespace(element) == _TEXT and local_name(element) in _PAIRS
+    return InlineKind.PAIR if is_pair else InlineKind.ATOM

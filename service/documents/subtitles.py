@@ -1,0 +1,134 @@
+"""SubRip subtitles (.srt): numbers and times are kept, and the number of lines of each."""
+
+from __future__ import annotations
+
+import html
+import itertools
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from service.documents.document import DocumentSegment, bad_document
+from service.documents.encodings import DecodedText, decode
+
+_TIME = r"\d{1,3}:\d{1,2}:\d{1,2}[,.]\d{1,3}"
+_TIMES = re.compile(rf"\s*{_TIME}\s*-->\s*{_TIME}.*")
+_NUMBER = re.compile(r"\s*\d{1,9}\s*")
+# Positions, such as {\an8}, at the beginning of a subtitle.
+_POSITION = re.compile(r"(?:\{\\[^{}]{0,100}\})*")
+_TAG = re.compile(r"</?(?:i|b|u|s|font)\b[^<>]{0,200}>", re.IGNORECASE)
+_DIALOGUE = re.compile(r"\s*[-–—]\s*\S")
+
+
+@dataclass(frozen=True)
+class _Part:
+    """Lines of the file that are copied, or those of one segment.
+
+    Attributes:
+        lines: with their ends.
+        before: what stands before the segment's text.
+        segment: None if the lines are copied.
+    """
+
+    lines: Sequence[str]
+    before: str = ""
+    segment: DocumentSegment | None = None
+
+
+class Subtitles:
+    """A file of subtitles. Lines that begin with dashes are of several speakers: each is a segment.
+
+    Args:
+        data: the file.
+
+    Raises:
+        InvalidArgumentError: it is no such file.
+    """
+
+    def __init__(self, data: bytes) -> None:
+        self._decoded: DecodedText = decode(data)
+        lines = self._decoded.text.splitlines(keepends=True)
+        times = [index for index, line in enumerate(lines) if _TIMES.fullmatch(line.rstrip())]
+        if not times and self._decoded.text.strip():
+            raise bad_document("has no line of times, such as 00:00:01,000 --> 00:00:02,000")
+        self._parts: list[_Part] = []
+        end = 0
+        for index, after in itertools.pairwise([*times, len(lines)]):
+            self._parts.append(_Part(lines[end : index + 1]))
+            has_number = after < len(lines) and _NUMBER.fullmatch(lines[after - 1])
+            end = max(index + 1, after - 1 if has_number else after)
+            while end > index + 1 and not lines[end - 1].strip():
+                end -= 1
+            self._parts += _text_parts(lines[index + 1 : end])
+        self._parts.append(_Part(lines[end:]))
+        self.segments: Sequence[DocumentSegment] = [
+            part.segment for part in self._parts if part.segment is not None
+        ]
+
+    def write(self, translations: Sequence[str]) -> bytes:
+        """The file with these texts."""
+        remaining = iter(translations)
+        written: list[str] = []
+        for part in self._parts:
+            if part.segment is None or (text := next(remaining)) == part.segment.text:
+                written += part.lines
+                continue
+            ends = [line[len(line.rstrip("\r\n")) :] for line in part.lines]
+            wrapped = _wrapped(_shown(text, part.segment), len(part.lines))
+            wrapped += [""] * (len(part.lines) - len(wrapped))
+            lines = [part.before + wrapped[0], *wrapped[1:]]
+            written += [line + end for line, end in zip(lines, ends, strict=True) if line]
+        return self._decoded.encode("".join(written))
+
+
+def _text_parts(lines: Sequence[str]) -> Iterator[_Part]:
+    """The segments of one subtitle."""
+    if len(lines) > 1 and all(map(_DIALOGUE.match, lines)):
+        for line in lines:
+            yield _text_part([line])
+    elif lines:
+        yield _text_part(lines)
+
+
+def _text_part(lines: Sequence[str]) -> _Part:
+    text = " ".join(line.strip() for line in lines if line.strip())
+    position = _POSITION.match(text)
+    before = position[0] if position else ""
+    text = text[len(before) :].strip()
+    if not any(map(str.isalpha, _TAG.sub("", text))):
+        return _Part(lines)
+    if not _TAG.search(text):
+        return _Part(lines, before, DocumentSegment(text))
+    pieces, end = [], 0
+    for tag in _TAG.finditer(text):
+        pieces += [html.escape(text[end : tag.start()], quote=False), tag[0]]
+        end = tag.end()
+    pieces.append(html.escape(text[end:], quote=False))
+    return _Part(lines, before, DocumentSegment("".join(pieces), is_html=True))
+
+
+def _shown(text: str, segment: DocumentSegment) -> str:
+    """A translation as it stands in the file, on one line."""
+    return " ".join((html.unescape(text) if segment.is_html else text).split())
+
+
+def _wrapped(text: str, count: int) -> list[str]:
+    """Text on at most `count` lines of about the same length; a tag is not broken."""
+    lines, length = [""], 0
+    left = _visible(text)
+    for word in re.findall(r"(?:<[^<>]*>|[^\s<]|<)+", text):
+        size = _visible(word)
+        target = (length + left) / (count - len(lines) + 1)
+        if lines[-1] and len(lines) < count and length + (size + 1) / 2 > target:
+            lines.append(word)
+            length = size
+        else:
+            lines[-1] += f" {word}" if lines[-1] else word
+            length += size + 1
+        left -= size + 1
+    return lines
+
+
+def _visible(text: str) -> int:
+    """The number of characters that are shown."""
+    return len(_TAG.sub("", text))

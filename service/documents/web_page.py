@@ -1,0 +1,42 @@
+"""HTML: each run of text without an element that ends a sentence is a segment."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from service.documents.document import DocumentSegment, bad_document
+from service.documents.encodings import DecodedText, decode
+from service.text.markup.document import MarkupError, TextRun
+from service.text.markup.html_parser import parse_markup
+
+
+class WebPage:
+    """An HTML file.
+
+    Args:
+        data: the file.
+
+    Raises:
+        InvalidArgumentError: it is not UTF-8, or has too many tags.
+    """
+
+    def __init__(self, data: bytes) -> None:
+        self._decoded: DecodedText = decode(data)
+        try:
+            self._parts = parse_markup(self._decoded.text, is_xml=False)
+        except MarkupError as exc:
+            raise bad_document(str(exc)) from exc
+        self.segments: Sequence[DocumentSegment] = [
+            DocumentSegment(part.raw, is_html=True)
+            for part in self._parts
+            if isinstance(part, TextRun)
+        ]
+
+    def write(self, translations: Sequence[str]) -> bytes:
+        """The file with these texts."""
+        remaining = iter(translations)
+        return self._decoded.encode(
+            "".join(
+                next(remaining) if isinstance(part, TextRun) else part.raw for part in self._parts
+            )
+        )

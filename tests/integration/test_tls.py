@@ -1,0 +1,197 @@
+"""TLS on real ports: gRPC, HTTP, metrics; clients with and without certificates; replacement."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ssl
+import subprocess
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from dragoman.client import AsyncClient, Tls, TranslationError
+from model.tokenizer import Tokenizer
+from service.api import certificates
+from service.api.healthcheck import problem
+from tests.certificates import NAME, CertificateFolder
+from tests.integration.servers import Running, dragoman, fake_runner, page, running_fake
+
+TEXT = "A dog."
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> CertificateFolder:
+    return CertificateFolder.made(tmp_path / "certificates")
+
+
+@contextlib.asynccontextmanager
+async def secure(
+    folder: CertificateFolder, tokenizer: Tokenizer, *, mutual: bool = False
+) -> AsyncIterator[Running]:
+    settings = {"http_port": 0, **folder.settings(mutual=mutual)}
+    async with running_fake(fake_runner(tokenizer), tokenizer, **settings) as made:
+        yield made
+
+
+async def handshake(port: int, context: ssl.SSLContext) -> tuple[str, str]:
+    """The version of TLS and the serial number of the certificate that a port shows."""
+    _, writer = await asyncio.open_connection("127.0.0.1", port, ssl=context)
+    connection = writer.get_extra_info("ssl_object")
+    writer.close()
+    return connection.version(), connection.getpeercert()["serialNumber"].lstrip("0")
+
+
+def trusting(folder: CertificateFolder, tls: Tls | None = None) -> ssl.SSLContext:
+    context = ssl.create_default_context(cafile=folder.ca)
+    if tls is not None and tls.cert:
+        context.load_cert_chain(tls.cert, tls.key)
+    return context
+
+
+async def translation(running: Running, tls: Tls | None, timeout: float = 10) -> str:
+    async with AsyncClient(running.address, timeout=timeout, tls=tls) as client:
+        batch = await client.translate([TEXT], source="en", target="de")
+        return batch.translations[0].text
+
+
+async def test_all_ports_speak_tls_and_plain_text_gets_nowhere(
+    folder: CertificateFolder, tokenizer: Tokenizer
+) -> None:
+    async with secure(folder, tokenizer) as running:
+        tls = Tls(str(folder.ca))
+        assert await translation(running, tls) == TEXT
+        assert await asyncio.to_thread(problem, running.address, "", 5.0, tls) is None
+        server = running.server
+        for port in (server.http_port, server.metrics_port):
+            version, _ = await handshake(port, trusting(folder))
+            assert version == "TLSv1.3"
+        for kind in ("https", "http"):
+            url = f"{kind}://127.0.0.1:{server.metrics_port}/readyz"
+            got = await asyncio.to_thread(
+                subprocess.run,
+                ["curl", "-sS", "--cacert", str(folder.ca), url],
+                capture_output=True,
+            )
+            assert (got.stdout == b"ok\n") == (kind == "https")
+        with pytest.raises(TranslationError) as raised:
+            await running.client.translate([TEXT], source="en", target="de", timeout=1)
+        assert raised.value.code.name in ("UNAVAILABLE", "DEADLINE_EXCEEDED")
+        stranger = CertificateFolder.made(folder.path / "stranger")  # an authority of its own
+        with pytest.raises(TranslationError):
+            await translation(running, Tls(str(stranger.ca)), timeout=1)
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_1, ssl.TLSVersion.TLSv1_2])
+async def test_versions_below_1_2_are_refused(
+    folder: CertificateFolder, tokenizer: Tokenizer, version: ssl.TLSVersion
+) -> None:
+    context = trusting(folder)
+    context.set_ciphers("DEFAULT@SECLEVEL=0")
+    context.minimum_version = context.maximum_version = version
+    async with secure(folder, tokenizer) as running:
+        server = running.server
+        for port in (server.port, server.http_port, server.metrics_port):
+            if version is ssl.TLSVersion.TLSv1_2:
+                assert (await handshake(port, context))[0] == "TLSv1.2"
+            else:
+                with pytest.raises((ssl.SSLError, ConnectionError)):
+                    await handshake(port, context)
+
+
+async def test_mutual_tls_asks_clients_but_not_probes(
+    folder: CertificateFolder, tokenizer: Tokenizer
+) -> None:
+    async with secure(folder, tokenizer, mutual=True) as running:
+        own, none = folder.client(), Tls(str(folder.ca))
+        assert await translation(running, own) == TEXT
+        with pytest.raises(TranslationError):
+            await translation(running, none, timeout=1)
+        url = f"https://127.0.0.1:{running.server.http_port}/v1/models"
+        with_own = ("--cert", str(own.cert), "--key", str(own.key))
+        for extra, succeeds in ((with_own, True), ((), False)):
+            command = ["curl", "-sS", "--cacert", str(folder.ca), *extra, url]
+            got = await asyncio.to_thread(subprocess.run, command, capture_output=True)
+            assert (b'"models"' in got.stdout) == succeeds == (got.returncode == 0)
+        await handshake(running.server.metrics_port, trusting(folder))
+
+
+async def test_a_new_certificate_serves_and_no_call_fails(
+    folder: CertificateFolder, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(certificates, "_CHECK_SECONDS", 0.0)
+    async with secure(folder, tokenizer) as running:
+        tls = Tls(str(folder.ca))
+        server = running.server
+        ports = (server.port, server.http_port, server.metrics_port)
+        async with AsyncClient(running.address, timeout=10, tls=tls) as old:
+            for _ in range(3):
+                serial = folder.issue()
+                for port in ports:
+                    assert (await handshake(port, trusting(folder)))[1] == serial
+                batches = await asyncio.gather(
+                    *(old.translate([TEXT], source="en", target="de") for _ in range(8))
+                )
+                assert {batch.translations[0].text for batch in batches} == {TEXT}
+                assert await translation(running, tls) == TEXT
+            folder.replace(certificate=b"-----BEGIN CERTIFICATE-----\nbroken")
+            for port in ports:
+                assert (await handshake(port, trusting(folder)))[1] == serial
+            assert running.metric("dragoman_tls_last_reload_successful") == 0
+            assert running.metric("dragoman_requests_total", method="Translate", code="OK") == 27
+
+
+async def test_connections_without_a_handshake_leave_nothing(
+    folder: CertificateFolder, tokenizer: Tokenizer
+) -> None:
+    async with secure(folder, tokenizer) as running:
+        for port in (running.server.port, running.server.http_port, running.server.metrics_port):
+            for data in (b"", b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\x02\x00\x01garbage" * 20):
+                reader, writer = await asyncio.open_connection("127.0.0.1", port)
+                writer.write(data)
+                writer.write_eof()
+                with contextlib.suppress(ConnectionError):
+                    async with asyncio.timeout(10):
+                        await reader.read()
+                writer.close()
+        assert await translation(running, Tls(str(folder.ca))) == TEXT
+
+
+async def test_commands_speak_tls(folder: CertificateFolder, tokenizer: Tokenizer) -> None:
+    async with secure(folder, tokenizer, mutual=True) as running:
+        own = folder.client()
+        options = ("--ca", own.ca, "--cert", own.cert, "--key", own.key, "--server-name", NAME)
+
+        async def run(command: str, *arguments: str | Path) -> tuple[int, str]:
+            process = await dragoman(
+                *(command, "--server", running.address, *arguments),
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.PIPE,
+            )
+            output, errors = await process.communicate()
+            assert process.returncode is not None
+            return process.returncode, (output or errors).decode()
+
+        assert await run("translate", *options, TEXT) == (0, f"{TEXT}\n")
+        status, output = await run("models", *options)
+        assert status == 0
+        assert "fake" in output
+        assert await run("languages", "--ca", "/nowhere") == (
+            2,
+            "dragoman: --tls: ca: /nowhere: No such file or directory\n",
+        )
+        status, output = await run("translate", "--cert", own.cert, TEXT)
+        assert status == 2
+        assert "belong together" in output
+
+
+async def test_the_metrics_page_shows_the_expiry(
+    folder: CertificateFolder, tokenizer: Tokenizer
+) -> None:
+    async with running_fake(fake_runner(tokenizer), tokenizer) as plain:
+        assert "dragoman_tls_certificate_expiry_timestamp_seconds 0.0" in await page(
+            f"http://127.0.0.1:{plain.server.metrics_port}/metrics"
+        )
+    async with secure(folder, tokenizer) as running:
+        assert running.metric("dragoman_tls_certificate_expiry_timestamp_seconds") > 0

@@ -1,0 +1,104 @@
+"""`dragoman translate-file` against a server that echoes its texts."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from cli.segment_cache import SegmentCache
+from model.tokenizer import Tokenizer
+from tests.integration.servers import Running, dragoman, fake_runner, running_fake
+from tests.unit.service.documents import samples
+
+TEXT = "A dog runs.\n\nIt barks!\n\nIt barks!\n"
+
+
+@pytest.fixture
+async def server(tokenizer: Tokenizer) -> AsyncIterator[Running]:
+    runner = fake_runner(tokenizer, max_source_positions=256, max_target_positions=256)
+    async with running_fake(runner, tokenizer, max_characters=1000) as made:
+        yield made
+
+
+async def run(server: Running, *arguments: str | Path) -> tuple[int, str, str]:
+    """The exit status, the output and the errors of the command."""
+    process = await dragoman(
+        "translate-file",
+        *("--server", server.address, "--from", "en", "--to", "de"),
+        *arguments,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    output, errors = await process.communicate()
+    assert process.returncode is not None
+    assert b"Traceback" not in errors
+    return process.returncode, output.decode(), errors.decode()
+
+
+async def test_a_document_is_written_beside_its_source(server: Running, tmp_path: Path) -> None:
+    file = tmp_path / "letter.docx"
+    file.write_bytes(samples.word(samples.letter()))
+    status, output, _ = await run(server, file)
+    assert (status, output) == (0, f"{tmp_path / 'letter.de.docx'}: 7 parts\n")
+    assert (tmp_path / "letter.de.docx").read_bytes() == file.read_bytes()
+    assert len([*tmp_path.iterdir()]) == 2
+
+
+async def test_the_language_is_detected_once(server: Running, tmp_path: Path) -> None:
+    file = tmp_path / "a.txt"
+    file.write_text("The dog is running over the green field.\n\nOK.\n")
+    status, _, errors = await run(server, file, "--from", "auto")
+    assert (status, (tmp_path / "a.de.txt").read_text()) == (0, file.read_text()), errors
+    file.write_text("Le chien court dans le champ vert et il est très content.\n")
+    status, _, errors = await run(server, file, "--from", "auto")
+    assert status == 1
+    assert "seems to be fr" in errors
+
+
+async def test_what_an_earlier_run_left_is_used_and_removed(
+    server: Running, tmp_path: Path
+) -> None:
+    file, output = tmp_path / "a.txt", tmp_path / "out.txt"
+    file.write_text(TEXT)
+    [model] = await server.client.list_models()
+    chosen = {"source": "en", "target": "de", "model": "", "allow_pivot": None}
+    with SegmentCache(output, [[(model.name, model.version)], chosen, None]) as cache:
+        cache.add("It barks!", False, "KEPT")
+    status, _, errors = await run(server, file, "--output", output)
+    assert status == 0
+    assert "going on after 1 parts" in errors
+    assert output.read_text() == "A dog runs.\n\nKEPT\n\nKEPT\n"
+    assert sorted(tmp_path.iterdir()) == [file, output]
+
+
+async def test_a_part_that_fails_leaves_no_output_but_what_was_translated(
+    server: Running, tmp_path: Path
+) -> None:
+    file, output = tmp_path / "a.txt", tmp_path / "out.txt"
+    file.write_text(f"A dog runs.\n\n{'word ' * 300}\n")
+    status, _, errors = await run(server, file, "--output", output)
+    assert status == 1
+    assert "the limit is 1,000" in errors
+    names = {path.name for path in tmp_path.iterdir()}
+    assert names <= {"a.txt", ".out.txt.dragoman-cache"}
+
+
+async def test_bad_files_are_refused_by_name(server: Running, tmp_path: Path) -> None:
+    bad, good = tmp_path / "a.docx", tmp_path / "a.txt"
+    bad.write_bytes(b"x")
+    good.write_text(TEXT)
+    for arguments, reason in (
+        ((tmp_path / "none.txt",), "none.txt: No such file"),
+        ((bad,), "a.docx: is no zip file"),
+        ((tmp_path / "a.exe",), "a.exe"),
+        ((good, "--output", good), "is the document itself"),
+        ((good, "--output", tmp_path / "b.html"), "must end in .txt"),
+        ((good, "--output", tmp_path / "no" / "b.txt"), "No such file"),
+    ):
+        status, output, errors = await run(server, *arguments)
+        assert (status, output) == (1, "")
+        assert reason in errors
+    assert sorted(tmp_path.iterdir()) == [bad, good]

@@ -1,0 +1,306 @@
+"""Every format: what is translated, and that everything else of a file stays."""
+
+from __future__ import annotations
+
+import io
+import zipfile
+
+import polib
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from lxml import etree
+
+from tests.unit.service.documents import samples
+from tests.unit.service.documents.samples import opened, read, texts, upper, word
+
+FILES = {
+    "a.txt": b"One line.\r\nAnother.\r\n\r\n  Indented.\n\n\n",
+    "a.srt": samples.SUBTITLES.encode(),
+    "a.odt": samples.odt(),
+    "a.docx": word(samples.letter()),
+}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_unchanged_texts_give_the_very_same_file(name: str) -> None:
+    document = read(name, FILES[name])
+    assert document.segments
+    assert document.write(texts(document)) == FILES[name]
+
+
+@given(st.text(alphabet=st.sampled_from("ab \n\r\t\f\u2028.1é"), max_size=80))
+def test_any_text_is_written_as_it_was(text: str) -> None:
+    document = read("a.txt", text)
+    assert document.write(texts(document)) == text.encode()
+    assert "".join(texts(document)).split() == text.split() or len(texts(document)) > 1
+
+
+@pytest.mark.parametrize("codec", ["utf-8-sig", "utf-16", "utf-32"])
+@pytest.mark.parametrize("name", ["a.txt", "a.srt"])
+def test_a_byte_order_mark_tells_the_encoding(name: str, codec: str) -> None:
+    data = FILES[name].decode().encode(codec)
+    document = read(name, data)
+    assert document.write(texts(document)) == data
+    changed = read(name, data).write(upper(document))
+    assert changed.decode(codec) != FILES[name].decode()
+    assert "ONE LINE." in changed.decode(codec) or "HELLO" in changed.decode(codec)
+
+
+def test_subtitles_keep_times_positions_tags_speakers_and_numbers_of_lines() -> None:
+    document = read("a.srt", samples.SUBTITLES)
+    assert texts(document) == ["Hello <i>dear</i> big world", "- Who is it?", "- Me & you."]
+    changed = ["Hallo <i>liebe</i> große und weite Welt", "- Wer ist da?", "- Ich & du."]
+    written = document.write(changed).decode()
+    assert written == samples.SUBTITLES.replace(
+        "Hello <i>dear</i>\nbig world", "Hallo <i>liebe</i> große\nund weite Welt"
+    ).replace("Who is it?", "Wer ist da?").replace("Me &", "Ich &").replace("you.", "du.")
+
+
+@given(st.lists(st.sampled_from(["ab", "c", "<i>d</i>", "longer"]), min_size=1, max_size=20))
+def test_subtitles_lose_no_word_when_they_are_wrapped(words: list[str]) -> None:
+    head = "1\n00:00:01,000 --> 00:00:02,000\n"
+    document = read("a.srt", f"{head}one <b>two</b>\nthree\nfour\n")
+    written = document.write([" ".join(words)]).decode().removeprefix(head)
+    assert written.split() == " ".join(words).split()
+    assert len(written.splitlines()) <= 3
+
+
+def test_of_a_catalogue_only_empty_and_fuzzy_messages_change() -> None:
+    document = read("a.po", samples.CATALOGUE)
+    assert texts(document) == [
+        "Open <code>%s</code> now",
+        "One file",
+        "<code>%d</code> files",
+        "Two lines",
+    ]
+    written = document.write(
+        ["Öffne <code>%s</code>", "Eine Datei", "<code>%d</code> Dateien", 'Zwei\n"Zeilen"']
+    ).decode()
+    catalogue = polib.pofile(written)
+    assert [(e.msgid, e.msgstr, e.flags) for e in catalogue if not e.msgid_plural] == [
+        ("Open %s now\n", "Öffne %s\n", ["c-format"]),
+        ("Done", "Fertig", []),
+        ("Two lines", 'Zwei\n"Zeilen"', []),
+        ("obsolete", "alt", []),
+    ]
+    [plural] = [entry for entry in catalogue if entry.msgid_plural]
+    assert plural.msgstr_plural == {0: "Eine Datei", 1: "%d Dateien"}
+    assert plural.msgctxt == "menu"
+    assert "#| msgid" not in written
+    for line in ("# A comment.", "#: a.c:1", '#~ msgid "obsolete"', 'msgstr "Fertig"'):
+        assert line in written.splitlines()
+
+
+def test_a_message_without_its_placeholders_is_fuzzy() -> None:
+    source = 'msgid "Open %s"\nmsgstr ""\n\n#, c-format\nmsgid "In {name}"\nmsgstr ""\n'
+    written = read("a.po", source).write(["Öffne", "In <code>{name}</code>"]).decode()
+    first, second = polib.pofile(written)
+    assert (first.fuzzy, second.fuzzy) == (True, False)
+    assert second.flags == ["c-format"]
+
+
+message = st.text(alphabet=st.sampled_from('aé\\"\n\t %{}sd'), min_size=1, max_size=200)
+
+
+@given(message, message)
+def test_other_programs_read_what_is_written_into_a_catalogue(source: str, text: str) -> None:
+    entry = polib.POEntry(msgid=source)
+    catalogue = polib.POFile()
+    catalogue.append(entry)
+    document = read("a.po", str(catalogue))
+    if not document.segments:
+        assert not any(map(str.isalpha, source))
+        return
+    [written] = polib.pofile(document.write([text]).decode())
+    assert written.msgid == source
+    if not document.segments[0].is_html:
+        assert written.msgstr.strip() == text.strip()
+        assert written.msgstr.startswith("\n") == source.startswith("\n") or not text.strip()
+
+
+def test_xliff_1_gets_targets_with_a_state() -> None:
+    document = read("a.xliff", samples.XLIFF_1)
+    assert texts(document) == [
+        'Hello <span id="0">dear</span> <img id="1">world &amp; all',
+        'Press <img id="0">',
+        "Again",
+    ]
+    changed = [
+        '<img id="1">Hallo <span id="0">liebe</span> Welt',
+        'Drücke <img id="0">',
+        "Noch <einmal>",
+    ]
+    root = etree.fromstring(document.write(changed))
+    units = {unit.get("id"): unit for unit in root.iter("{*}trans-unit")}
+    targets = {name: unit.find("{*}target") for name, unit in units.items()}
+    shown = {
+        name: "".join(target.itertext()) if target is not None else None
+        for name, target in targets.items()
+    }
+    assert shown == {
+        "1": "Hallo liebe Welt",
+        "2": "Fertig",
+        "3": None,
+        "4": "Drücke %s",
+        "5": "Noch <einmal>",
+        "6": "",
+    }
+    assert [child.tag.rpartition("}")[2] for child in targets["1"]] == ["x", "g"]
+    assert targets["1"].get("state") == "needs-review-translation"
+    assert targets["2"].attrib == {}
+    # Without the targets, the file is what it was.
+    source = etree.fromstring(samples.XLIFF_1.encode())
+    for tree in (root, source):
+        for target in [*tree.iter("{*}target")]:
+            target.getparent().remove(target)
+    assert etree.tostring(root, method="c14n") == etree.tostring(source, method="c14n")
+
+
+def test_xliff_2_gets_targets_and_its_segments_a_state() -> None:
+    document = read("a.xlf", samples.XLIFF_2)
+    assert texts(document) == ['Hello <span id="0">dear</span> world']
+    root = etree.fromstring(document.write(['Hallo <span id="0">liebe</span> Welt']))
+    first, second, _ = root.iter("{*}segment")
+    assert etree.tostring(first.find("{*}target"), method="text", with_tail=False) == (
+        b"Hallo liebe Welt"
+    )
+    assert (first.get("state"), second.get("state")) == ("translated", "final")
+
+
+def test_an_open_document_keeps_notes_frames_and_spans() -> None:
+    document = read("a.odt", samples.odt())
+    assert texts(document) == [
+        "A heading",
+        'Some <span id="0">bold</span> text<img id="1"> here.<img id="2">End',
+        "The note",
+        "In a box",
+    ]
+    written = zipfile.ZipFile(io.BytesIO(document.write(upper(document))))
+    before = zipfile.ZipFile(io.BytesIO(samples.odt()))
+    assert written.read("Pictures/a.png") == before.read("Pictures/a.png")
+    root = etree.fromstring(written.read("content.xml"))
+    shown = ["".join(each.itertext()) for each in root.iter("{*}p", "{*}h")]
+    assert shown == [
+        "A HEADING",
+        "SOME BOLD TEXT1THE NOTE HERE.END",
+        "THE NOTE",
+        "12",
+        "IN A BOX",
+        "IN A BOX",
+    ]
+    [span] = root.iter("{*}span")
+    assert (span.text, span.get(span.keys()[0])) == ("BOLD", "T1")
+
+
+def test_word_keeps_formats_tabs_breaks_tables_heads_and_feet() -> None:
+    data = word(samples.letter())
+    document = read("a.docx", data)
+    assert sorted(texts(document)) == sorted(
+        [
+            "A heading",
+            'This is <span id="0">bold</span> and <span id="1">italic text</span>.',
+            "After the tab",
+            "After the break",
+            "Cell one",
+            "The header",
+            "The footer",
+        ]
+    )
+    found = opened(document.write(upper(document)))
+    heading, paragraph = found.paragraphs[:2]
+    assert (heading.text, heading.style and heading.style.name) == ("A HEADING", "Heading 1")
+    assert paragraph.text == "THIS IS BOLD AND ITALIC TEXT.\tAFTER THE TAB\nAFTER THE BREAK"
+    assert [run.text for run in paragraph.runs if run.bold] == ["BOLD"]
+    assert [run.text for run in paragraph.runs if run.italic] == ["ITALIC TEXT"]
+    assert [cell.text for cell in found.tables[0].rows[0].cells] == ["CELL ONE", "12"]
+    assert found.sections[0].header.paragraphs[0].text == "THE HEADER"
+    assert found.sections[0].footer.paragraphs[0].text == "THE FOOTER"
+
+
+def test_word_moves_formats_with_the_words() -> None:
+    document = read("a.docx", word(samples.letter()))
+    changed = [
+        'Das <span id="1">Kursive</span> und <span id="0">Fette</span>!'
+        if text.startswith("This")
+        else text
+        for text in texts(document)
+    ]
+    paragraph = opened(document.write(changed)).paragraphs[1]
+    assert [(run.text, run.bold, run.italic) for run in paragraph.runs if run.text.strip()][:5] == [
+        ("Das ", None, None),
+        ("Kursive", None, True),
+        (" und ", None, None),
+        ("Fette", True, None),
+        ("!", None, None),
+    ]
+
+
+W = (
+    'xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main" '
+    'xmlns:r="http://schemas.openxmlformats.org/officeDocument/2006/relationships"'
+)
+
+
+def word_body(body: str) -> bytes:
+    content = f"<w:document {W}><w:body>{body}</w:body></w:document>"
+    return samples.zipped({"word/document.xml": content})
+
+
+def body_of(data: bytes) -> str:
+    content = zipfile.ZipFile(io.BytesIO(data)).read("word/document.xml").decode()
+    return content.partition("<w:body>")[2].partition("</w:body>")[0]
+
+
+def run(text: str) -> str:
+    return f'<w:r><w:t xml:space="preserve">{text}</w:t></w:r>'
+
+
+def test_word_keeps_links_fields_notes_and_the_text_of_boxes() -> None:
+    field = (
+        '<w:r><w:fldChar w:fldCharType="begin"/></w:r><w:r><w:instrText>PAGE</w:instrText></w:r>'
+    )
+    data = word_body(
+        f"<w:p>{run('See ')}<w:hyperlink r:id='r1'>{run('the page')}</w:hyperlink>{run(' now')}"
+        f"<w:r><w:footnoteReference w:id='2'/></w:r>{field}{run('Result')}</w:p>"
+        f"<w:p><w:r><w:pict><w:txbxContent><w:p>{run('Boxed')}</w:p></w:txbxContent></w:pict></w:r>"
+        f"<w:del><w:r><w:delText>gone</w:delText></w:r></w:del>{run('Kept')}</w:p>"
+    )
+    document = read("a.docx", data)
+    assert texts(document) == [
+        'See <span id="0">the page</span> now<img id="1">',
+        "Result",
+        '<img id="0"><img id="1">Kept',
+        "Boxed",
+    ]
+    written = body_of(document.write(upper(document)))
+    assert written == (
+        f'<w:p>{run("SEE ")}<w:hyperlink r:id="r1">{run("THE PAGE")}</w:hyperlink>{run(" NOW")}'
+        f'<w:r><w:footnoteReference w:id="2"/></w:r>{field}{run("RESULT")}</w:p>'
+        f"<w:p><w:r><w:pict><w:txbxContent><w:p>{run('BOXED')}</w:p></w:txbxContent></w:pict></w:r>"
+        f"<w:del><w:r><w:delText>gone</w:delText></w:r></w:del>{run('KEPT')}</w:p>"
+    )
+
+
+tags = st.lists(
+    st.sampled_from(
+        ['<span id="0">', '<span id="1">', '<img id="2">', '<img id="9">', "</span>", "a", "&lt;b"]
+    ),
+    max_size=12,
+)
+
+
+@given(tags)
+def test_whatever_happens_to_the_tags_no_element_is_lost_or_doubled(pieces: list[str]) -> None:
+    bold = "<w:r><w:rPr><w:b/></w:rPr><w:t>bold</w:t></w:r>"
+    link = f"<w:hyperlink r:id='r1'>{run('link')}</w:hyperlink>"
+    note = "<w:r><w:footnoteReference w:id='2'/></w:r>"
+    document = read("a.docx", word_body(f"<w:p>{run('Some long text ')}{bold}{link}{note}</w:p>"))
+    text = "".join(pieces)
+    written = body_of(document.write([text]))
+    root = etree.fromstring(f"<x {W}>{written}</x>")
+    assert len([*root.iter("{*}hyperlink")]) == len([*root.iter("{*}footnoteReference")]) == 1
+    assert "".join(root.itertext()) == text.replace("&lt;", "<") if "<" not in text else True
+    assert "".join(root.itertext()) == "".join(
+        {"a": "a", "&lt;b": "<b"}.get(piece, "") for piece in pieces
+    )
