@@ -70,7 +70,8 @@ def translate(
         str,
         typer.Option(
             metavar="TYPE",
-            help="Format of the texts: text/plain, text/html or text/xml. Their markup is kept.",
+            help="Format of the texts: text/plain, text/html, text/xml or text/markdown. Their "
+            "markup is kept.",
         ),
     ] = "",
     timeout: Annotated[float, typer.Option(help="Seconds for a call.", min=0.001)] = 60,

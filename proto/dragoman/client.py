@@ -136,7 +136,8 @@ class Client(BaseClient):
             return_tokens: return their tokens and the tokens' log-probabilities.
             return_alignments: "hard" returns the source token of each token, "soft" the weights
                 too; with the tokens of both.
-            mime_type: the format of the texts: "text/plain", "text/html" or "text/xml".
+            mime_type: the format of the texts: "text/plain", "text/html", "text/xml" or
+                "text/markdown".
             ignore_tags: names of elements whose content is copied, beside those of the format.
             timeout: seconds for this call.
             request_id: identifies the call in the server's log.

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from service.documents.document import DocumentSegment, bad_document
 from service.documents.encodings import DecodedText, decode
-from service.text.markup.document import MarkupError, Run
+from service.text.markup.document import MarkupError, TextRun
 from service.text.markup.html_parser import parse_markup
 
 
@@ -27,12 +27,16 @@ class WebPage:
         except MarkupError as exc:
             raise bad_document(str(exc)) from exc
         self.segments: Sequence[DocumentSegment] = [
-            DocumentSegment(part.raw, is_html=True) for part in self._parts if isinstance(part, Run)
+            DocumentSegment(part.raw, is_html=True)
+            for part in self._parts
+            if isinstance(part, TextRun)
         ]
 
     def write(self, translations: Sequence[str]) -> bytes:
         """The file with these texts."""
         remaining = iter(translations)
         return self._decoded.encode(
-            "".join(next(remaining) if isinstance(part, Run) else part.raw for part in self._parts)
+            "".join(
+                next(remaining) if isinstance(part, TextRun) else part.raw for part in self._parts
+            )
         )

@@ -16,6 +16,7 @@ class MimeType(enum.Enum):
     PLAIN = "text/plain"
     HTML = "text/html"
     XML = "text/xml"
+    MARKDOWN = "text/markdown"
 
 
 _BY_NAME = {
@@ -53,5 +54,5 @@ class TextOptions:
     ignore_tags: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        if self.ignore_tags and self.mime_type is MimeType.PLAIN:
-            raise InvalidArgumentError("options.ignore_tags", "a plain text has no tags")
+        if self.ignore_tags and self.mime_type not in (MimeType.HTML, MimeType.XML):
+            raise InvalidArgumentError("options.ignore_tags", "only HTML and XML have tags")

@@ -20,7 +20,7 @@ class Chars:
 
 
 @dataclass(frozen=True, slots=True)
-class Open:
+class StartTag:
     """The start tag of an inline element."""
 
     raw: str
@@ -28,7 +28,7 @@ class Open:
 
 
 @dataclass(frozen=True, slots=True)
-class Close:
+class EndTag:
     """The end tag of an inline element."""
 
     raw: str
@@ -49,7 +49,7 @@ class Verbatim:
     raw: str
 
 
-Item = Chars | Open | Close | Atom | Verbatim
+Item = Chars | StartTag | EndTag | Atom | Verbatim
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class Block:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class TextRun:
     """Text without a block in it, as a sequence of items."""
 
     items: Sequence[Item]
@@ -86,7 +86,7 @@ class Run:
         return any(isinstance(item, Chars) and not item.text.isspace() for item in self.items)
 
 
-Document = list[Block | Run]
+Document = list[Block | TextRun]
 """The raw parts, joined, are exactly the document."""
 
 
@@ -119,6 +119,6 @@ class DocumentBuilder:
 
     def _end_run(self) -> None:
         if self._items:
-            run = Run(self._items)
+            run = TextRun(self._items)
             self._parts.append(run if run.has_text else Block(run.raw))
             self._items = []

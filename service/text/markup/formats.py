@@ -6,8 +6,10 @@ import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from service.text.markup import markdown_inline
 from service.text.markup.document import Document
 from service.text.markup.html_parser import encode, parse_markup
+from service.text.markup.markdown_parser import parse_markdown
 from service.text.options import MimeType, TextOptions
 
 
@@ -18,14 +20,18 @@ class Format:
     Attributes:
         parse: the parts of a document.
         encode: a part of a translation as it stands in a document.
+        begin: a translated run after what precedes it.
     """
 
     parse: Callable[[str], Document]
     encode: Callable[[str], str]
+    begin: Callable[[str], str] = str
 
 
 def format_of(options: TextOptions) -> Format:
     """The format of a request's documents, which are not plain text."""
+    if options.mime_type is MimeType.MARKDOWN:
+        return Format(parse_markdown, markdown_inline.encode, markdown_inline.begin_line)
     parse = functools.partial(
         parse_markup, is_xml=options.mime_type is MimeType.XML, ignore_tags=options.ignore_tags
     )

@@ -14,14 +14,14 @@ from collections.abc import Collection, Iterator, Sequence
 from service.text.markup.document import (
     Atom,
     Chars,
-    Close,
     Document,
     DocumentBuilder,
+    EndTag,
     MarkupError,
-    Open,
+    StartTag,
     Verbatim,
 )
-from service.text.markup.tokens import Kind, Token, tokenize
+from service.text.markup.tokens import Kind, MarkupToken, tokenize
 
 MAX_TAGS = 50_000
 """Tags, comments and entities of a document."""
@@ -73,11 +73,13 @@ def parse_markup(document: str, *, is_xml: bool, ignore_tags: Collection[str] = 
         if len(tokens) > 2 * MAX_TAGS:  # about every second one is text
             raise MarkupError(f"more than {MAX_TAGS:,} tags, the limit")
     ignored = ignore_tags if is_xml else [name.lower() for name in ignore_tags]
-    return _Parser(tokens, is_xml, frozenset(ignored)).parse()
+    return _HtmlParser(tokens, is_xml, frozenset(ignored)).parse()
 
 
-class _Parser:
-    def __init__(self, tokens: Sequence[Token], is_xml: bool, ignored: Collection[str]) -> None:
+class _HtmlParser:
+    def __init__(
+        self, tokens: Sequence[MarkupToken], is_xml: bool, ignored: Collection[str]
+    ) -> None:
         self._tokens = tokens
         self._is_xml = is_xml
         self._ignored = ignored
@@ -106,11 +108,11 @@ class _Parser:
         elif token.kind is Kind.EMPTY or (not self._is_xml and token.name in _VOID):
             builder.add(Atom(token.raw))
         else:
-            tag = Open if token.kind is Kind.START else Close
+            tag = StartTag if token.kind is Kind.START else EndTag
             builder.add(tag(token.raw, token.name))
         return index + 1
 
-    def _add_other(self, token: Token) -> None:
+    def _add_other(self, token: MarkupToken) -> None:
         is_declaration = token.raw.startswith("<!") and token.raw[2:3].isalpha()
         if is_declaration or not token.is_complete:
             self._builder.block(token.raw)
@@ -132,7 +134,7 @@ class _Parser:
             self._builder.block(raw)
         return end + 1
 
-    def _is_verbatim(self, token: Token) -> bool:
+    def _is_verbatim(self, token: MarkupToken) -> bool:
         if token.name in self._ignored:
             return True
         if self._is_xml:
@@ -152,14 +154,14 @@ class _Parser:
         if token.kind in (Kind.TEXT, Kind.OTHER):
             return token.is_complete
         if not self._is_xml:
-            if token.name in _INLINE or token.name in _INLINE_VERBATIM:
+            if is_inline_name(token.name):
                 return True
             if token.name in _BLOCK or token.kind is Kind.CONTENT:
                 return False
         return index in self._inline
 
 
-def _matching_ends(tokens: Sequence[Token], void: Collection[str]) -> dict[int, int]:
+def _matching_ends(tokens: Sequence[MarkupToken], void: Collection[str]) -> dict[int, int]:
     """The end tag of each start tag that has one, by index: the next of its name that is free."""
     starts: defaultdict[str, list[int]] = defaultdict(list)
     ends = {}
@@ -172,7 +174,7 @@ def _matching_ends(tokens: Sequence[Token], void: Collection[str]) -> dict[int, 
 
 
 def _inline_elements(
-    tokens: Sequence[Token], ends: dict[int, int], blocks: Collection[str]
+    tokens: Sequence[MarkupToken], ends: dict[int, int], blocks: Collection[str]
 ) -> set[int]:
     """The indices of tags of elements that have text beside them, or an inline parent.
 
@@ -205,6 +207,11 @@ def _inline_elements(
             if index in ends:
                 inline.add(ends[index])
     return inline
+
+
+def is_inline_name(name: str) -> bool:
+    """Whether elements of this name are inline in HTML."""
+    return name in _INLINE or name in _INLINE_VERBATIM
 
 
 def decode(raw: str, *, is_xml: bool) -> Iterator[Chars | Atom]:

@@ -51,9 +51,14 @@ class ParsedDocument:
         return "".join(
             part
             if isinstance(part, str)
-            else render(part, *next(remaining), document_format.encode)
+            else self._rendered(part, next(remaining), document_format)
             for part in self.parts
         )
+
+    @staticmethod
+    def _rendered(tree: RunTree, translation: TranslatedText, document_format: Format) -> str:
+        run = render(tree, *translation, document_format.encode)
+        return run if run == tree.run.raw else document_format.begin(run)
 
 
 def parse(text: str, document_format: Format) -> ParsedDocument:

@@ -39,7 +39,7 @@ class Kind(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Token:
+class MarkupToken:
     """A part of a document.
 
     Attributes:
@@ -73,7 +73,7 @@ _HTML_SECTIONS = (("<!--", "-->"), ("<![CDATA[", "]]>"), ("<?", ">"))
 _XML_SECTIONS = (("<!--", "-->"), ("<![CDATA[", "]]>"), ("<?", "?>"))
 
 
-def tokenize(document: str, *, is_xml: bool = False) -> Iterator[Token]:
+def tokenize(document: str, *, is_xml: bool = False) -> Iterator[MarkupToken]:
     """The tokens of a document.
 
     Args:
@@ -90,7 +90,7 @@ class _Tokenizer:
         self._sections = _XML_SECTIONS if is_xml else _HTML_SECTIONS
         self._num_unclosed = 0
 
-    def tokens(self) -> Iterator[Token]:
+    def tokens(self) -> Iterator[MarkupToken]:
         document = self._document
         text_start = position = 0
         while (position := document.find("<", position)) >= 0:
@@ -99,7 +99,7 @@ class _Tokenizer:
                 position += 1
                 continue
             if text_start < position:
-                yield Token(Kind.TEXT, document[text_start:position])
+                yield MarkupToken(Kind.TEXT, document[text_start:position])
             yield token
             position += len(token.raw)
             if token.kind is Kind.START and not self._is_xml and token.name in _RAW_ENDS:
@@ -107,19 +107,19 @@ class _Tokenizer:
                 end = found.start() if found else len(document)
                 kind = Kind.TEXT if token.name in _TEXT_ELEMENTS else Kind.CONTENT
                 if position < end:
-                    yield Token(kind, document[position:end])
+                    yield MarkupToken(kind, document[position:end])
                 position = end
             text_start = position
         if text_start < len(document):
-            yield Token(Kind.TEXT, document[text_start:])
+            yield MarkupToken(Kind.TEXT, document[text_start:])
 
-    def _markup(self, start: int) -> Token | None:
+    def _markup(self, start: int) -> MarkupToken | None:
         """The tag or section that begins here, if there is one."""
         document = self._document
         following = document[start + 1 : start + 2]
         if following == "/":
             match = _END_TAG.match(document, start)
-            return Token(Kind.END, match[0], self._name(match[1])) if match else None
+            return MarkupToken(Kind.END, match[0], self._name(match[1])) if match else None
         if following in ("!", "?"):
             return self._section(start)
         if not (following.isalpha() or following == "_"):
@@ -128,18 +128,18 @@ class _Tokenizer:
         if match is None:
             return None
         kind = Kind.EMPTY if match[0].endswith("/>") else Kind.START
-        return Token(kind, match[0], self._name(match[1]))
+        return MarkupToken(kind, match[0], self._name(match[1]))
 
-    def _section(self, start: int) -> Token | None:
+    def _section(self, start: int) -> MarkupToken | None:
         document = self._document
         for opening, closing in self._sections:
             if document.startswith(opening, start):
                 end = document.find(closing, start + len(opening))
                 if end < 0:
-                    return Token(Kind.OTHER, document[start:], is_complete=False)
-                return Token(Kind.OTHER, document[start : end + len(closing)])
+                    return MarkupToken(Kind.OTHER, document[start:], is_complete=False)
+                return MarkupToken(Kind.OTHER, document[start : end + len(closing)])
         match = _DECLARATION.match(document, start) or self._long_match(_DOCTYPE, start)
-        return Token(Kind.OTHER, match[0]) if match else None
+        return MarkupToken(Kind.OTHER, match[0]) if match else None
 
     def _long_match(self, pattern: re.Pattern[str], start: int) -> re.Match[str] | None:
         """The match of a pattern that reads the rest of the document if it has none."""

@@ -12,7 +12,16 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from service.text.markup.document import Atom, Chars, Close, Item, MarkupError, Open, Run, Verbatim
+from service.text.markup.document import (
+    Atom,
+    Chars,
+    EndTag,
+    Item,
+    MarkupError,
+    StartTag,
+    TextRun,
+    Verbatim,
+)
 
 MAX_DEPTH = 100
 """Inline elements in each other, in one run."""
@@ -94,7 +103,7 @@ class RunTree:
         verbatim: the nodes with placeholders.
     """
 
-    run: Run
+    run: TextRun
     text: str
     root: Node
     parts: Sequence[Part]
@@ -125,7 +134,7 @@ class RunTree:
         return found
 
 
-def build_tree(run: Run, placeholders: Sequence[str]) -> RunTree:
+def build_tree(run: TextRun, placeholders: Sequence[str]) -> RunTree:
     """The tree of a run.
 
     Args:
@@ -139,7 +148,7 @@ def build_tree(run: Run, placeholders: Sequence[str]) -> RunTree:
 
 
 class _Builder:
-    def __init__(self, run: Run, placeholders: Sequence[str]) -> None:
+    def __init__(self, run: TextRun, placeholders: Sequence[str]) -> None:
         self._run = run
         self._placeholders = iter(placeholders)
         self._ends = _pairs(run.items)
@@ -239,14 +248,14 @@ def _pairs(items: Sequence[Item]) -> dict[int, int]:
     path: list[int] = []
     num_open: dict[str, int] = {}
     for index, item in enumerate(items):
-        if isinstance(item, Open):
+        if isinstance(item, StartTag):
             path.append(index)
             num_open[item.name] = num_open.get(item.name, 0) + 1
-        elif isinstance(item, Close) and num_open.get(item.name):
+        elif isinstance(item, EndTag) and num_open.get(item.name):
             while True:
                 start = path.pop()
                 opened = items[start]
-                assert isinstance(opened, Open)
+                assert isinstance(opened, StartTag)
                 num_open[opened.name] -= 1
                 if opened.name == item.name:
                     pairs[start] = index
@@ -255,7 +264,7 @@ def _pairs(items: Sequence[Item]) -> dict[int, int]:
     broken = [  # unpaired tags before each item
         0,
         *itertools.accumulate(
-            isinstance(item, Open | Close) and index not in paired
+            isinstance(item, StartTag | EndTag) and index not in paired
             for index, item in enumerate(items)
         ),
     ]

@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from service.errors import InvalidArgumentError
-from service.text.markup.document import Block, Run
+from service.text.markup.document import Block, TextRun
 from service.text.markup.html_parser import decode, parse_markup
 from service.text.markup.markup_translator import MarkupTranslator
-from service.text.markup.tokens import Kind, Token, tokenize
+from service.text.markup.tokens import Kind, MarkupToken, tokenize
 from service.text.markup.tree import MAX_DEPTH
 from service.text.options import MimeType, TextOptions
 from service.translation.options import TranslateOptions, TranslatorLimits
@@ -86,7 +86,7 @@ def tags(document: str, options: TextOptions = HTML) -> list[str]:
     return [token.raw for token in tokens if token.kind is not Kind.TEXT]
 
 
-def is_balanced(tokens: Sequence[Token]) -> bool:
+def is_balanced(tokens: Sequence[MarkupToken]) -> bool:
     path: list[str] = []
     for token in tokens:
         if token.kind is Kind.START and token.name not in ("img", "br", "wbr"):
@@ -117,7 +117,7 @@ def depth_of(document: str, name: str) -> list[int]:
 
 def plain_lines(document: str) -> list[str]:
     parts = parse_markup(document, is_xml=False)
-    return [part.text for part in parts if isinstance(part, Run)]
+    return [part.text for part in parts if isinstance(part, TextRun)]
 
 
 def blocks(document: str) -> list[str]:

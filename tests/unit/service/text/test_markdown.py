@@ -1,0 +1,176 @@
+"""Markdown: what is markup stays, and what a translation says is never markup."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from service.text.markup.document import Chars, TextRun, Verbatim
+from service.text.markup.markdown_inline import begin_line, encode
+from service.text.markup.markdown_parser import parse_markdown
+from service.text.markup.markup_translator import MarkupTranslator
+from service.text.options import MimeType, TextOptions
+from service.translation.options import TranslateOptions
+from service.translation.results import TextResult
+from tests.fake_linked import FakeLinkedTranslator
+
+MARKDOWN = TextOptions(MimeType.MARKDOWN)
+
+PAGE = """---
+title: a dog
+---
+
+# A *red* dog
+
+It is **very old**, and
+has a [big door](https://x.org/a_(b) "T").\u0020\u0020
+TextRun `git pull` twice.
+
+- [ ] one ![cat](b.png) runs
+  2) and another
+
+> he said \\*no\\* &lt;b&gt;
+> about [that], or [this][1]
+
+```python
+x = "a dog"
+```
+
+| a | big dog |
+|---|:-------:|
+| cat | the **cat** `\\|` sleeps |
+
+    code of a dog
+
+<script>
+a dog
+</script>
+
+<div>
+the <b>dog</b> sleeps<br>
+</div>
+
+[that]: https://example.com "a dog"
+"""
+
+_soup = st.lists(
+    st.sampled_from(
+        [
+            *(
+                "dog",
+                "runs ",
+                " ",
+                "\n",
+                "\n\n",
+                "*",
+                "**",
+                "_",
+                "`",
+                "```",
+                "~~",
+                "[",
+                "]",
+                "![",
+                "<",
+            ),
+            *("](a)", "][1]", "[1]: a", "# ", "- ", "1. ", "> ", "|", "|-|-|", "---", "\\", "&lt;"),
+            *("<", "<b>", "</b>", "<p>", "<!--", "-->", "<script>", "    ", "https://x.y/z", "{1}"),
+        ]
+    ),
+    max_size=30,
+).map("".join)
+
+
+def runs(document: str) -> list[TextRun]:
+    return [part for part in parse_markdown(document) if isinstance(part, TextRun)]
+
+
+async def translated(document: str) -> str:
+    below = FakeLinkedTranslator()
+    [result] = await MarkupTranslator(below, MARKDOWN, below.limits).translate([document])
+    assert result.error is None, result.error
+    return result.text
+
+
+@settings(max_examples=150, deadline=None)
+@given(document=_soup)
+def test_the_parts_of_a_document_joined_are_the_document(document: str) -> None:
+    assert "".join(part.raw for part in parse_markdown(document)) == document
+
+
+def test_runs_are_what_is_read() -> None:
+    assert [run.text for run in runs(PAGE)] == [
+        *("A red dog", "It is very old, and has a big door.", "TextRun  twice.", "one cat runs"),
+        *("and another", "he said *no* <b> about , or this", " a ", " big dog ", " cat "),
+        *(" the cat  sleeps ", " the dog sleeps"),
+    ]
+    verbatim = [item.raw for run in runs(PAGE) for item in run.items if isinstance(item, Verbatim)]
+    assert verbatim == ["`git pull`", "[that]", "`\\|`"]
+
+
+async def test_a_page_keeps_its_markup() -> None:
+    result = await translated(PAGE)
+    for part in (
+        *("---\ntitle: a dog\n---\n", "# ", "*red's*", '](https://x.org/a_(b) "T")', "`git pull`"),
+        *("  \n", "- [ ] ", "![cat's](b.png)", "  2) ", "\n> ", "\\*no\\*", "[that]", "][1]"),
+        *('```python\nx = "a dog"\n```\n', "|---|:-------:|\n", "`\\|`", "    code of a dog\n"),
+        *("<script>\na dog\n</script>\n", "<div>\n", "<b>dog's</b>", "<br>\n"),
+        '[that]: https://example.com "a dog"\n',
+    ):
+        assert result.count(part) >= 1, (part, result)
+    assert result.count("|") == PAGE.count("|")
+    assert result.count("\n\n") == PAGE.count("\n\n")
+
+
+@settings(max_examples=60, deadline=None)
+@given(document=_soup)
+async def test_any_document_is_translated_and_its_blocks_stay(document: str) -> None:
+    result = await translated(document)
+    assert ("<script>" in result) == ("<script>" in document)
+    assert result.count("<b>") == document.count("<b>")
+
+
+@given(text=st.text("a *_`[]<>&;#|!()\\~-+1.\n", max_size=20))
+def test_what_a_translation_says_is_no_markup(text: str) -> None:
+    """Read again, it is text with nothing but characters in it, and no block of its own."""
+    text = " ".join(text.split())
+    written = begin_line(encode(text))
+    found = parse_markdown(written)
+    if any(map(str.isalnum, text.lstrip("1."))):
+        [run] = [part for part in found if isinstance(part, TextRun)]
+        assert all(isinstance(item, Chars) for item in run.items)
+        assert run.text == text
+
+
+async def test_a_translation_that_begins_like_an_item_is_no_item() -> None:
+    class Ordinal(FakeLinkedTranslator):
+        def result(self, text: str) -> TextResult:
+            return TextResult("1. Mai", None, links=[])
+
+    below = Ordinal()
+    translator = MarkupTranslator(below, MARKDOWN, below.limits)
+    [result] = await translator.translate(["May 1st"], TranslateOptions())
+    assert result.text == "1\\. Mai"
+
+
+_FLOODS = ("*", "[", "]", "](", "](a", "`", "``` `", "<a ", "<!--", "&", "|", "|a|b\n|-|-\n", "> ")
+_MORE_FLOODS = (
+    "*a ",
+    "**a** ",
+    "[a](b) ",
+    "\\",
+    "```\n",
+    "a  \n",
+    "[[a]]",
+    "***a** b* ",
+    "<a:",
+    "\n",
+)
+
+
+@pytest.mark.parametrize("flood", [*_FLOODS, *_MORE_FLOODS])
+async def test_floods_of_markup_take_linear_time(flood: str) -> None:
+    document = (flood * 100_000)[:20_000] + "dog"
+    below = FakeLinkedTranslator()
+    await MarkupTranslator(below, MARKDOWN, below.limits).translate([document])
