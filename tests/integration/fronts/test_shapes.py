@@ -273,8 +273,9 @@ async def test_html_keeps_its_tags(
 
 
 async def test_a_string_as_weblate_sends_it_to_deepl(server: Running) -> None:
+    text = 'Hello <x id="7"></x> &lt;world&gt;, how are you? <x id="8">%s</x>'
     body = {
-        "text": ['Hello <x id="7"></x> &lt;world&gt;, how are you? <x id="8">%s</x>'],
+        "text": [text],
         "source_lang": "EN",
         "target_lang": "DE",
         "formality": "default",
@@ -284,8 +285,8 @@ async def test_a_string_as_weblate_sends_it_to_deepl(server: Running) -> None:
     [item] = (await post(server, DEEPL, body)).json["translations"]
     assert item["text"].count('<x id="7"></x>') == 1
     assert item["text"].count('<x id="8">%s</x>') == 1
-    form_pairs = [("text", body["text"][0]), ("target_lang", "DE"), ("tag_handling", "xml")]
-    again = await form(server, DEEPL, *map(_pair, form_pairs), ("ignore_tags", "x,y"))
+    pairs = [("text", text), ("target_lang", "DE"), ("tag_handling", "xml")]
+    again = await form(server, DEEPL, *pairs, ("ignore_tags", "x,y"))
     assert again.json["translations"][0]["text"] == item["text"]
 
 
@@ -303,10 +304,6 @@ async def test_alternatives_of_html_are_escaped(server: Running) -> None:
     assert answer["translatedText"].count("&amp;") == answer["translatedText"].count("&")
     for text in answer["alternatives"]:
         assert text.count("&amp;") == text.count("&")
-
-
-def _pair(pair: tuple[str, Any]) -> tuple[str, str]:
-    return pair[0], str(pair[1])
 
 
 async def test_a_key_for_some_models_sees_their_languages(serving: Serving, tmp_path: Path) -> None:
