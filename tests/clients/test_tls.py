@@ -60,14 +60,15 @@ class Secure:
 async def serving(path: Path, *, mutual: bool) -> AsyncIterator[Secure]:
     folder = CertificateFolder.made(path / "certificates")
     bundle = tiny_bundle(path / "tiny", name="tiny")
-    given = folder.settings(mutual=mutual).items()
-    options = [word for name, path in given for word in (f"--{name.replace('_', '-')}", path)]
-    arguments = ("--model", bundle.path, "--http-port", "0", *options, *NO_HURRY)
-    async with server_process(*arguments) as running:
+    options: list[str] = []
+    for name, file in folder.settings(mutual=mutual).items():
+        options += [f"--{name.replace('_', '-')}", file]
+    arguments = ("--http-port", "0", *options, *NO_HURRY)
+    async with server_process("--model", bundle.path, *arguments) as running:
         [line] = [entry for entry in running.log if entry["message"] == "serving"]
-        names = ("address", "http", "metrics")
-        numbers = [re.findall(r":(\d+)", line[name])[-1] for name in names]
-        yield Secure(*numbers, folder, folder.client())
+        addresses = [str(line[name]) for name in ("address", "http", "metrics")]
+        grpc, http, metrics = (re.findall(r":(\d+)", address)[-1] for address in addresses)
+        yield Secure(grpc, http, metrics, folder, folder.client())
 
 
 @pytest.fixture(params=[False, True], ids=["tls", "mutual"])

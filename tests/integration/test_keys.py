@@ -297,6 +297,16 @@ async def test_each_call_with_texts_is_counted(
         assert used() == 2 * len(TEXT)
         await stub.ListModels(pb.ListModelsRequest(), metadata=key)
         assert used() == 2 * len(TEXT)
+        # Equal parts of a document are translated, and charged, once.
+        document = pb.TranslateDocumentRequest(
+            content=f"{TEXT}\n\n{TEXT}\n".encode(), file_name="a.txt"
+        )
+        await stub.TranslateDocument(document, metadata=key)
+        assert used() == 3 * len(TEXT)
+        document.content = b"\xff"
+        code, _, _ = await failure(stub.TranslateDocument(document, metadata=key))
+        assert code is grpc.StatusCode.INVALID_ARGUMENT
+        assert used() == 3 * len(TEXT)
 
 
 async def test_wrong_keys_are_one_line_a_second_in_the_log_and_no_series(
