@@ -1,0 +1,1 @@
+"""What the stage for terms does to sentences, measured on a model in this process."""

@@ -34,7 +34,9 @@ class TermRules:
         kinds: of things that are kept.
         letter_case: whether sentences in CAPITALS and Title Case are translated in another case.
         glossary: its terms.
-        term_methods: how to put a term that the model did not use, in order of preference.
+        term_methods: how to put a term that the model did not use, in order: "constrain" cuts the
+            translation before the term's words and goes on after the term, "replace" puts the term
+            over its words, "stand in" lets the model copy something in its place.
     """
 
     source: str
@@ -42,7 +44,7 @@ class TermRules:
     kinds: frozenset[ThingKind] = ALL_KINDS
     letter_case: bool = True
     glossary: Glossary = NO_GLOSSARY
-    term_methods: tuple[str, ...] = ("constrain", "replace")
+    term_methods: tuple[str, ...] = ("constrain", "replace", "stand in")
 
 
 @dataclass(frozen=True)

@@ -105,12 +105,14 @@ def find_things(text: str, kinds: frozenset[ThingKind] = ALL_KINDS) -> list[Thin
 
 
 def _without_punctuation(url: str) -> str:
-    """A URL without what ends the sentence or the brackets around it."""
+    """A URL without what ends the sentence, or a bracket around it."""
     end = len(url)
+    unopened = {close: url.count(close) - url.count(begin) for close, begin in _CLOSING.items()}
     while end > 1:
         last = url[end - 1]
-        opening = _CLOSING.get(last)
-        if last not in ".,;:!?…*" and (opening is None or opening in url):
+        if unopened.get(last, 0) > 0:
+            unopened[last] -= 1
+        elif last not in ".,;:!?…*":
             break
         end -= 1
     return url[:end]
