@@ -68,15 +68,16 @@ def random_items(bundle: Bundle, count: int, seed: int = 0) -> list[ScoreItem]:
 
 @torch.inference_mode()
 def reference(
-    model: Transformer, item: ScoreItem, layer: int
+    model: Transformer, item: ScoreItem, layer: int, head: int | None = None
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float32]]:
-    """Log-probabilities and attention as PyTorch has them."""
+    """Log-probabilities as PyTorch has them, and the attention of a head or the mean of all."""
     source = torch.tensor([item.source_ids])
     fed = torch.tensor([[model.config.bos_id, *item.target_ids[:-1]]])
     everything = model(source, fed)[0].double().log_softmax(-1)
     chosen = everything[range(len(item.target_ids)), list(item.target_ids)]
     weights = model.attention_weights(source, fed).decoder_cross[layer]
-    return chosen.numpy(), weights[0].mean(0).numpy()
+    chosen_weights = weights[0].mean(0) if head is None else weights[0, head]
+    return chosen.numpy(), chosen_weights.numpy()
 
 
 def same_bits(first: TargetScore, second: TargetScore) -> bool:
@@ -154,7 +155,9 @@ def test_of_real_sentences(shipped: Shipped) -> None:
     for item, score in zip(
         shipped.items, scorer_for(shipped.bundle).score(shipped.items), strict=True
     ):
-        log_probabilities, attention = reference(shipped.model, item, layer)
+        log_probabilities, attention = reference(
+            shipped.model, item, layer, shipped.bundle.alignment_head
+        )
         assert np.abs(score.log_probabilities - log_probabilities).max() < log_probability
         assert np.abs(score.attention - attention).max() < weight
 
