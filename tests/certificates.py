@@ -8,7 +8,9 @@ from pathlib import Path
 
 import trustme
 from cryptography import x509
-from cryptography.hazmat.primitives.asymmetric import ed25519
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519
+from cryptography.hazmat.primitives.asymmetric.types import CertificateIssuerPrivateKeyTypes
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import NameOID
 
@@ -84,9 +86,28 @@ class CertificateFolder:
 
 def ed25519_pair() -> tuple[bytes, bytes]:
     """A certificate signed by itself, and its key, of a kind that gRPC can't use."""
-    key = ed25519.Ed25519PrivateKey.generate()
+    return signed_by_itself(ed25519.Ed25519PrivateKey.generate(), None)
+
+
+def p521_pair() -> tuple[bytes, bytes]:
+    """Likewise, of a kind that gRPC's servers can use and its clients can't."""
+    return signed_by_itself(ec.generate_private_key(ec.SECP521R1()), hashes.SHA256())
+
+
+def future_pair() -> tuple[bytes, bytes]:
+    """Likewise, valid from tomorrow on."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    return signed_by_itself(key, hashes.SHA256(), datetime.timedelta(days=1))
+
+
+def signed_by_itself(
+    key: CertificateIssuerPrivateKeyTypes,
+    algorithm: hashes.SHA256 | None,
+    begins: datetime.timedelta = datetime.timedelta(0),
+) -> tuple[bytes, bytes]:
+    """A certificate for a key, by itself, valid for a day from some time after now; and the key."""
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, NAME)])
-    now = datetime.datetime.now(datetime.UTC)
+    now = datetime.datetime.now(datetime.UTC) + begins
     certificate = (
         x509.CertificateBuilder()
         .subject_name(name)
@@ -95,7 +116,7 @@ def ed25519_pair() -> tuple[bytes, bytes]:
         .serial_number(x509.random_serial_number())
         .not_valid_before(now)
         .not_valid_after(now + datetime.timedelta(days=1))
-        .sign(key, None)
+        .sign(key, algorithm)
     )
     pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
     return certificate.public_bytes(Encoding.PEM), pem

@@ -1,7 +1,7 @@
 """The certificate of a server: read again when its files change.
 
 A certificate is checked before it serves: that its files can be read, that the key belongs to it,
-that gRPC can use that kind of key, and that it has not expired. A new one that fails a check leaves
+that gRPC can use that kind of key, and that it is valid now. A new one that fails a check leaves
 the old one serving, is logged once, and shows in the metrics.
 """
 
@@ -26,14 +26,16 @@ from cryptography.hazmat.primitives.serialization import (
     PublicFormat,
     load_pem_private_key,
 )
+from cryptography.x509.oid import PublicKeyAlgorithmOID
 
 from service.errors import StartupError
 from service.observability.metrics import ServerMetrics
 
 # At most this often the files are looked at; handshakes come thousands a second.
 _CHECK_SECONDS = 1.0
-# The curves that gRPC's TLS library offers; it has no Ed25519.
-_CURVES = (ec.SECP256R1, ec.SECP384R1, ec.SECP521R1)
+# gRPC's TLS library has no Ed25519. It has P-521 for servers, but its clients, among them this
+# project's, offer no signatures of it, so they could not connect.
+_CURVES = (ec.SECP256R1, ec.SECP384R1)
 _LEAST_RSA_BITS = 2048
 
 _log = logging.getLogger("dragoman.tls")
@@ -128,13 +130,11 @@ def read_material(files: TlsFiles, now: float) -> TlsMaterial:
     key = _read("tls-key", files.key)
     leaf = certificates[0]
     _check_key("tls-key", files.key, key, leaf)
-    expires_at = leaf.not_valid_after_utc
-    if expires_at.timestamp() <= now:
-        raise CertificateError(f"tls-cert: {files.certificate} expired at {expires_at.isoformat()}")
+    expires_at = _valid_until("tls-cert", files.certificate, leaf, now)
     client_ca = None
     if files.client_ca is not None:
         client_ca, _ = _certificates("tls-client-ca", files.client_ca)
-    material = TlsMaterial(chain, key, client_ca, expires_at.timestamp())
+    material = TlsMaterial(chain, key, client_ca, expires_at)
     try:
         material.context(asks_clients=True)
     except (ssl.SSLError, ValueError, OSError) as exc:
@@ -158,21 +158,33 @@ def _certificates(setting: str, path: Path) -> tuple[bytes, list[x509.Certificat
     return b"".join(each.public_bytes(Encoding.PEM) for each in found), found
 
 
+def _valid_until(setting: str, path: Path, leaf: x509.Certificate, now: float) -> float:
+    """When a certificate expires, in seconds since the epoch, if it is valid now."""
+    begins, expires = leaf.not_valid_before_utc, leaf.not_valid_after_utc
+    if begins.timestamp() > now:
+        raise CertificateError(f"{setting}: {path} is not valid before {begins.isoformat()}")
+    if expires.timestamp() <= now:
+        raise CertificateError(f"{setting}: {path} expired at {expires.isoformat()}")
+    return expires.timestamp()
+
+
 def _check_key(setting: str, path: Path, pem: bytes, certificate: x509.Certificate) -> None:
     try:
         key = load_pem_private_key(pem, password=None)
     except (ValueError, TypeError, UnsupportedAlgorithm) as exc:
         reason = "is encrypted" if isinstance(exc, TypeError) else "holds no private key in PEM"
         raise CertificateError(f"{setting}: {path} {reason}") from exc
-    if isinstance(key, rsa.RSAPrivateKey):
+    # A key that is bound to RSA-PSS is an RSA key to the package, and unknown to gRPC.
+    is_pss = certificate.public_key_algorithm_oid == PublicKeyAlgorithmOID.RSASSA_PSS
+    if isinstance(key, rsa.RSAPrivateKey) and not is_pss:
         if key.key_size < _LEAST_RSA_BITS:
             raise CertificateError(
                 f"{setting}: {path} has {key.key_size} bits; at least {_LEAST_RSA_BITS} are needed"
             )
     elif not (isinstance(key, ec.EllipticCurvePrivateKey) and isinstance(key.curve, _CURVES)):
         raise CertificateError(
-            f"{setting}: {path} is of a kind that gRPC can't use; use RSA, or ECDSA on P-256, "
-            "P-384 or P-521"
+            f"{setting}: {path} is of a kind that gRPC can't use; use RSA (not RSA-PSS), "
+            "or ECDSA on P-256 or P-384"
         )
     form = (Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
     if key.public_key().public_bytes(*form) != certificate.public_key().public_bytes(*form):

@@ -5,6 +5,8 @@ from __future__ import annotations
 import datetime
 import logging
 import os
+import shutil
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,7 +18,7 @@ from service.api.tls import is_loopback, server_tls
 from service.errors import StartupError
 from service.observability.metrics import ServerMetrics
 from service.settings import Settings
-from tests.certificates import CertificateFolder, ed25519_pair
+from tests.certificates import CertificateFolder, ed25519_pair, future_pair, p521_pair
 
 NOW = datetime.datetime.now(datetime.UTC).timestamp()
 
@@ -51,6 +53,8 @@ BROKEN: dict[str, tuple[Callable[[CertificateFolder], object], str]] = {
     "key of another": (of_another_key, "is not the key of the certificate"),
     "expired": (expired, "expired at"),
     "Ed25519": (lambda f: f.replace(*ed25519_pair()), "of a kind that gRPC can't use"),
+    "P-521": (lambda f: f.replace(*p521_pair()), "of a kind that gRPC can't use"),
+    "not valid yet": (lambda f: f.replace(*future_pair()), "is not valid before"),
     "missing key": (lambda f: f.key.unlink(), "No such file"),
     "missing authority": (lambda f: f.ca.unlink(), "No such file"),
     "authority is garbage": (lambda f: f.ca.write_bytes(b"x"), "tls-client-ca"),
@@ -68,6 +72,22 @@ def test_a_certificate_that_cant_serve_is_refused_with_its_reason(
         read_material(files(folder), NOW)
     with pytest.raises(StartupError, match=r"^--tls-"):
         ServerTls(files(folder), ServerMetrics())
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="cryptography makes no such key")
+def test_a_key_bound_to_rsa_pss_is_refused(folder: CertificateFolder) -> None:
+    """Else the port could not be opened, for a reason that gRPC does not give."""
+    subprocess.run(
+        [
+            *("openssl", "req", "-x509", "-newkey", "rsa-pss", "-pkeyopt", "rsa_keygen_bits:2048"),
+            *("-nodes", "-subj", "/CN=dragoman.test", "-keyout", folder.key),
+            *("-out", folder.certificate),
+        ],
+        check=True,
+        capture_output=True,
+    )
+    with pytest.raises(CertificateError, match="of a kind that gRPC can't use"):
+        read_material(files(folder), datetime.datetime.now(datetime.UTC).timestamp())
 
 
 def test_a_chain_with_text_around_it_is_read(folder: CertificateFolder) -> None:
