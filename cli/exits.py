@@ -68,6 +68,8 @@ def describe(server: str, error: TranslationError) -> str:
         case "UNAVAILABLE":
             if "errors resolving" in error.message or "resolution failed" in error.message:
                 return f"the host in {server} is unknown"
+            if hint := _tls_hint(error.message):
+                return f"{server}: {hint}"
             return (
                 f'no server at {server} accepts calls; is "dragoman serve" running there, and '
                 "ready? (/readyz on its metrics port says why not)"
@@ -77,3 +79,20 @@ def describe(server: str, error: TranslationError) -> str:
         case "UNIMPLEMENTED":
             return f"{server} is not a Dragoman server, or an old one: {error.message}"
     return f"{server}: {error}"
+
+
+# What gRPC says of a connection that failed for its TLS, and what to do.
+_TLS_HINTS = {
+    "WRONG_VERSION_NUMBER": "the server speaks plain text: leave out --tls, --ca and --cert",
+    "CERTIFICATE_VERIFY_FAILED": "the server's certificate is not trusted: give its authority's "
+    "with --ca; it may also have expired",
+    "Hostname Verification": "the server's certificate is for another name: give that with "
+    "--server-name",
+    # All that a client sees of a server that speaks TLS, or wants a certificate.
+    "Socket closed": "the server closed the connection; does it need TLS (--tls or --ca), or a "
+    "client's certificate (--cert and --key) of an authority that it trusts?",
+}
+
+
+def _tls_hint(message: str) -> str:
+    return next((hint for sign, hint in _TLS_HINTS.items() if sign in message), "")

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from dragoman.client import AsyncClient, Tls, TranslationError
+from dragoman.client import AsyncClient, Client, Tls, TranslationError
 from model.tokenizer import Tokenizer
 from service.api import certificates
 from service.api.healthcheck import problem
@@ -142,6 +142,38 @@ async def test_a_new_certificate_serves_and_no_call_fails(
             assert running.metric("dragoman_requests_total", method="Translate", code="OK") == 27
 
 
+async def test_new_authorities_of_clients_hold_at_the_next_handshake(
+    folder: CertificateFolder, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(certificates, "_CHECK_SECONDS", 0.0)
+    stranger = CertificateFolder.made(folder.path / "stranger")
+    server_ca = folder.path / "server-ca.pem"
+    server_ca.write_bytes(folder.ca.read_bytes())
+    theirs = stranger.client()
+    old, new = folder.client(), Tls(str(server_ca), theirs.cert, theirs.key)
+    old = Tls(str(server_ca), old.cert, old.key)
+    async with secure(folder, tokenizer, mutual=True) as running:
+        url = f"https://127.0.0.1:{running.server.http_port}/v1/models"
+
+        async def comes_in(tls: Tls) -> tuple[bool, bool]:
+            """Whether a client with its certificate can call gRPC and HTTP."""
+            files = ("--cacert", tls.ca, "--cert", tls.cert, "--key", tls.key)
+            got = await asyncio.to_thread(
+                subprocess.run, ["curl", "-sS", *map(str, files), url], capture_output=True
+            )
+            try:
+                await translation(running, tls, timeout=2)
+            except TranslationError:
+                return False, got.returncode == 0
+            return True, got.returncode == 0
+
+        assert await comes_in(old) == (True, True)
+        assert await comes_in(new) == (False, False)
+        folder.ca.write_bytes(stranger.ca.read_bytes())
+        assert await comes_in(new) == (True, True)
+        assert await comes_in(old) == (False, False)
+
+
 async def test_connections_without_a_handshake_leave_nothing(
     folder: CertificateFolder, tokenizer: Tokenizer
 ) -> None:
@@ -184,6 +216,44 @@ async def test_commands_speak_tls(folder: CertificateFolder, tokenizer: Tokenize
         status, output = await run("translate", "--cert", own.cert, TEXT)
         assert status == 2
         assert "belong together" in output
+
+
+async def test_a_command_says_what_is_wrong_with_its_tls(
+    folder: CertificateFolder, tokenizer: Tokenizer
+) -> None:
+    ca, other = folder.ca, CertificateFolder.made(folder.path / "stranger").ca
+
+    async def errors(server: Running, *options: str | Path) -> str:
+        process = await dragoman(
+            *("translate", "--server", server.address, "--timeout", "2", *options, TEXT),
+            stdout=asyncio.subprocess.DEVNULL,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        _, found = await process.communicate()
+        assert process.returncode == 1
+        return found.decode()
+
+    async with running_fake(fake_runner(tokenizer), tokenizer) as plain:
+        assert "speaks plain text" in await errors(plain, "--ca", ca)
+    async with secure(folder, tokenizer) as running:
+        assert "does it need TLS" in await errors(running)
+        assert "not trusted" in await errors(running, "--ca", other)
+        wrong = await errors(running, "--ca", ca, "--server-name", "elsewhere.test")
+        assert "for another name" in wrong
+    async with secure(folder, tokenizer, mutual=True) as mutual:
+        assert "client's certificate" in await errors(mutual, "--ca", ca)
+
+
+async def test_the_synchronous_client_speaks_tls(
+    folder: CertificateFolder, tokenizer: Tokenizer
+) -> None:
+    async with secure(folder, tokenizer, mutual=True) as running:
+
+        def call() -> str:
+            with Client(running.address, timeout=10, tls=folder.client()) as client:
+                return client.translate([TEXT], source="en", target="de").translations[0].text
+
+        assert await asyncio.to_thread(call) == TEXT
 
 
 async def test_the_metrics_page_shows_the_expiry(
