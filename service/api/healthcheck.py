@@ -2,14 +2,18 @@
 
     python -m service.api.healthcheck [--server HOST:PORT] [--service NAME] [--timeout SECONDS]
 
-Exit status 0 if it reports SERVING, else 1 with the reason on standard error. Imports gRPC and
-settings only, because it runs every few seconds beside a server.
+Exit status 0 if it reports SERVING, else 1 with the reason on standard error. Without --server, a
+server whose settings name a certificate is asked for /readyz on its metrics port: that needs no
+client's certificate. Imports gRPC and settings only, because it runs every few seconds beside a
+server.
 """
 
 from __future__ import annotations
 
 import argparse
+import http.client
 import os
+import ssl
 import sys
 from typing import Any
 
@@ -46,6 +50,37 @@ def problem(
     return None
 
 
+def readiness_problem(host: str, port: int, timeout: float = 3.0) -> str | None:
+    """Why /readyz of a server with TLS, beside this process, does not say ok; None if it does."""
+    # The connection stays on this machine, so the certificate need not name its address.
+    context = ssl.create_default_context()
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    connection = http.client.HTTPSConnection(host, port, timeout=timeout, context=context)
+    try:
+        connection.request("GET", "/readyz")
+        response = connection.getresponse()
+        reason = response.read(1000).decode(errors="replace").strip()
+    except (OSError, http.client.HTTPException) as exc:
+        return f"https://{host}:{port}/readyz: {exc}"
+    finally:
+        connection.close()
+    return None if response.status == 200 else f"{host}:{port}: {reason}"
+
+
+def own_problem(timeout: float, service: str = "") -> str | None:
+    """Why this container's server does not serve, by its settings; None if it does.
+
+    Raises:
+        StartupError: a setting is invalid.
+    """
+    settings = load_settings({}, os.environ)
+    if not settings.tls_cert:
+        return problem(default_server(), service, timeout)
+    host = _EVERY_INTERFACE.get(settings.metrics_host, settings.metrics_host)
+    return readiness_problem(host.strip("[]"), settings.metrics_port, timeout)
+
+
 def default_server() -> str:
     """The address of this container's server, from the environment and the configuration file.
 
@@ -76,8 +111,11 @@ def main() -> None:
     """The command line."""
     options = _parse()
     tls = Tls(options.ca, options.cert, options.key, options.server_name) if options.ca else None
-    server = options.server or default_server()
-    found = problem(server, options.service, options.timeout, tls)
+    if options.server or tls is not None:
+        server = options.server or default_server()
+        found = problem(server, options.service, options.timeout, tls)
+    else:
+        found = own_problem(options.timeout, options.service)
     if found is not None:
         sys.exit(found)
 

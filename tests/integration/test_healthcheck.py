@@ -2,12 +2,14 @@
 
 import asyncio
 import sys
+from pathlib import Path
 
 import pytest
 
 from model.tokenizer import Tokenizer
 from service.api.healthcheck import default_server, problem
 from service.api.servicer import SERVICE
+from tests.certificates import CertificateFolder
 from tests.integration.servers import command_environment, fake_runner, running_fake
 
 
@@ -40,6 +42,25 @@ async def test_a_server_that_drains_or_is_gone_is_not(tokenizer: Tokenizer) -> N
     assert found is not None
     assert "UNAVAILABLE" in found
     assert address in found
+
+
+async def test_a_server_with_tls_is_asked_without_a_clients_certificate(
+    tokenizer: Tokenizer, tmp_path: Path
+) -> None:
+    folder = CertificateFolder.made(tmp_path / "certificates")
+    settings = folder.settings(mutual=True)
+    environment = {f"DRAGOMAN_{name.upper()}": value for name, value in settings.items()}
+    async with running_fake(fake_runner(tokenizer), tokenizer, **settings) as running:
+        environment["DRAGOMAN_METRICS_PORT"] = str(running.server.metrics_port)
+        assert await ask(**environment) == (0, "")
+        running.server.probes.set_not_ready("draining")
+        status, errors = await ask(**environment)
+        assert status == 1
+        assert "draining" in errors
+    status, errors = await ask(**environment)
+    assert status == 1
+    assert "/readyz" in errors
+    assert "Traceback" not in errors
 
 
 @pytest.mark.parametrize(
