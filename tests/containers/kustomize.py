@@ -20,7 +20,10 @@ _FIELDS = {
     *("configMapGenerator", "secretGenerator", "patches"),
 }
 # Lists that a patch merges, by the field that tells their items apart; others it replaces.
-_KEYS = {"containers": "name", "volumes": "name", "volumeMounts": "mountPath", "env": "name"}
+_KEYS = {
+    **{"containers": "name", "volumes": "name", "volumeMounts": "mountPath", "env": "name"},
+    "ports": "port",  # of a Service
+}
 
 
 def render(directory: Path) -> list[Manifest]:
@@ -104,7 +107,10 @@ def _merged(old: Any, new: Any, field: str = "") -> Any:
             raise ValueError(f"{field}: a $patch inside an object: not known here")
         made = copy.deepcopy(old)
         for key, value in new.items():
-            made[key] = _merged(made[key], value, key) if key in made else value
+            if value is None:
+                made.pop(key, None)
+            else:
+                made[key] = _merged(made[key], value, key) if key in made else value
         return made
     if isinstance(old, list) and isinstance(new, list) and field in _KEYS:
         key = _KEYS[field]

@@ -27,14 +27,14 @@ from tests.containers.promql import (
 from tests.containers.tools import DOCKER, optional_tool, run, tool
 
 MANIFESTS = DOCKER / "kubernetes"
-OVERLAYS = ("cpu", "gpu", "dev", "own-model", "keda")
+OVERLAYS = ("cpu", "gpu", "dev", "own-model", "keda", "tls")
 # Their definitions belong to operators, so no schema of Kubernetes' own has them.
 CUSTOM = {"ServiceMonitor", "PrometheusRule", "ScaledObject"}
 
 
 @pytest.fixture(scope="module")
 def overlays(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """The directory of every overlay; `keda` is `cpu` with the other component."""
+    """The directory of every overlay; `keda` and `tls` are `cpu` with those components."""
     copy = tmp_path_factory.mktemp("manifests") / "kubernetes"
     shutil.copytree(MANIFESTS, copy)
     keda = copy / "overlays" / "keda"
@@ -42,6 +42,11 @@ def overlays(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     text = (copy / "overlays/cpu/kustomization.yaml").read_text()
     assert "components/hpa # or" in text
     (keda / "kustomization.yaml").write_text(text.replace("components/hpa #", "components/keda #"))
+    secure = copy / "overlays" / "tls"
+    secure.mkdir()
+    (secure / "kustomization.yaml").write_text(
+        text.replace("components/monitoring", "components/monitoring\n  - ../../components/tls")
+    )
     found = {file.parent.name for file in copy.glob("overlays/*/kustomization.yaml")}
     assert found == set(OVERLAYS)
     return {overlay: copy / "overlays" / overlay for overlay in OVERLAYS}
@@ -114,6 +119,7 @@ def test_overlays_hold_what_they_should(rendered: dict[str, list[Manifest]]) -> 
         "gpu": production | {"HorizontalPodAutoscaler"},
         "own-model": production | {"HorizontalPodAutoscaler"},
         "keda": production | {"ScaledObject"},
+        "tls": production | {"HorizontalPodAutoscaler"},
         "dev": base,
     }
 
@@ -154,18 +160,39 @@ def test_clients_need_not_be_servers(objects: dict[str, Manifest]) -> None:
 def test_ports_and_probes_are_the_servers(objects: dict[str, Manifest]) -> None:
     ports = {port["name"]: port["containerPort"] for port in container(objects)["ports"]}
     assert ports == {"grpc": Settings.port, "metrics": Settings.metrics_port}
+    over_tls = "DRAGOMAN_TLS_CERT" in objects["ConfigMap"]["data"]
+    scheme = {"scheme": "HTTPS"} if over_tls else {}
+    ready: Manifest = {"grpc": {"port": ports["grpc"], "service": SERVICE}}
+    if over_tls:  # which the kubelet's probes of gRPC can't speak
+        ready = {"httpGet": {"path": "/readyz", "port": "metrics", **scheme}}
     for kind in ("startupProbe", "readinessProbe"):
-        assert container(objects)[kind]["grpc"] == {"port": ports["grpc"], "service": SERVICE}
-    assert container(objects)["livenessProbe"]["httpGet"] == {"path": "/livez", "port": "metrics"}
+        probe = container(objects)[kind]
+        assert {name: probe[name] for name in probe if name in ("grpc", "httpGet")} == ready
+    live = container(objects)["livenessProbe"]["httpGet"]
+    assert live == {"path": "/livez", "port": "metrics", **scheme}
     for port in objects["Service"]["spec"]["ports"]:
         assert ports[port["targetPort"]] == port["port"]
     if "ServiceMonitor" in objects:
         named = {port["name"] for port in objects["Service"]["spec"]["ports"]}
         (endpoint,) = objects["ServiceMonitor"]["spec"]["endpoints"]
         assert endpoint["port"] in named
+        assert endpoint.get("scheme", "http") == ("https" if over_tls else "http")
     if "NetworkPolicy" in objects:
         rules = objects["NetworkPolicy"]["spec"]["ingress"]
         assert {port["port"] for rule in rules for port in rule["ports"]} == set(ports)
+
+
+def test_the_certificate_is_mounted_so_that_it_can_change(
+    rendered: dict[str, list[Manifest]],
+) -> None:
+    objects = {item["kind"]: item for item in rendered["tls"]}
+    (mounted,) = container(objects)["volumeMounts"]
+    assert "subPath" not in mounted  # which Kubernetes never updates
+    (volume,) = pod(objects)["volumes"]
+    assert volume == {"name": mounted["name"], "secret": {"secretName": "dragoman-tls"}}
+    data = objects["ConfigMap"]["data"]
+    for setting, key in (("CERT", "tls.crt"), ("KEY", "tls.key")):
+        assert data[f"DRAGOMAN_TLS_{setting}"] == f"{mounted['mountPath']}/{key}"
 
 
 def test_settings_are_those_of_the_server(objects: dict[str, Manifest]) -> None:
