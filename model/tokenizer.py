@@ -154,7 +154,7 @@ class Tokenizer:
         They can where a character, spelt in pieces such as <0xC3>, lacks bytes.
         """
         run = []
-        for token_id in reversed(token_ids):
+        for token_id in reversed(self._visible(token_ids)):  # hidden ones end no character
             if token_id not in self._bytes_of_ids:
                 break
             run.append(self._bytes_of_ids[token_id])

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from dragoman import Search
+from dragoman import Search, VerbatimKinds
 from export.bundle_writer import ExportOptions
 from export.huggingface.architectures import read_config
 from export.huggingface.vocabularies import read_vocabularies
@@ -65,7 +65,9 @@ async def test_a_served_model_translates_as_marian(tmp_path: Path) -> None:
     texts = ["A dog is running.", "Two men are playing.", "It goes on and on in 1969."]
     sources = [[*tokenizer.encode(text), 0] for text in texts]
     async with running_bundle(bundle.path, in_process=True) as real:
-        batch = await real.client.translate(texts, max_new_tokens=20, search=Search(beam_size=1))
+        batch = await real.client.translate(
+            texts, max_new_tokens=20, search=Search(beam_size=1), verbatim=VerbatimKinds.none()
+        )
     found = [translation.text for translation in batch.translations]
     forward = MarianForward(arrays)
     assert found == [tokenizer.target.decode(forward.translate(s, 20)) for s in sources]

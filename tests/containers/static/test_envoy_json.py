@@ -137,9 +137,9 @@ def test_an_option_at_the_wrong_place_says_what_there_is(front: Front) -> None:
     body = {"contents": ["A dog."], "options": {"beamSize": 4}}
     answer = error(front.envoy.post("/v1/translate", body), 400, grpc.StatusCode.INVALID_ARGUMENT)
     assert answer["message"] == (
-        "options.beamSize: no such field in TranslateOptions, which has allow_pivot, "
-        "max_new_tokens, num_hypotheses, priority, return_alignments, return_tokens, search, "
-        "split_sentences"
+        "options.beamSize: no such field in TranslateOptions, which has adapt_letter_case, "
+        "allow_pivot, ignore_tags, max_new_tokens, num_hypotheses, priority, return_alignments, "
+        "return_tokens, search, split_sentences, verbatim"
     )
 
 

@@ -74,6 +74,12 @@ def test_characters_spelt_in_bytes_come_whole(tokenizer: Tokenizer, text: str) -
     assert [part for part in parts if part][-1].endswith(text[-1])
 
 
+def test_padding_between_two_bytes_ends_no_character(tokenizer: Tokenizer) -> None:
+    first, second = (tokenizer.piece_to_id(f"<0x{byte:02X}>") for byte in "Ā".encode())
+    portions = [[first, tokenizer.pad_id], [second]]
+    assert "".join(deltas(tokenizer, portions)) == "Ā"
+
+
 def test_broken_bytes_wait_for_what_follows(tokenizer: Tokenizer) -> None:
     first, second = (tokenizer.piece_to_id(f"<0x{byte:02X}>") for byte in "é".encode())
     letter = tokenizer.encode("a")[-1]
