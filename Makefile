@@ -69,7 +69,7 @@ test-page: $(venv)/.page  ## run the page in a browser (needs Chromium)
 	DRAGOMAN_REQUIRE_TOOLS=$(REQUIRE_TOOLS) $(python) -m pytest -m page tests/page $(ARGS)
 
 test-dist: $(venv)/.dev  ## build and install the distributions, in clean environments (a minute or two)
-	$(python) -m pytest -m dist tests/dist $(ARGS)
+	$(python) -m pytest -m dist tests/distributions $(ARGS)
 
 image:  ## build the image for CPUs, dragoman:cpu (ARGS="--secret ...": see docker/Dockerfile)
 	$(docker_build) --target cpu --tag dragoman:cpu --tag dragoman:$(version)-cpu $(ARGS) .
