@@ -68,7 +68,8 @@ class SegmentCache:
     def _read(self) -> dict[str, str]:
         found = {}
         try:
-            lines = self.path.read_text(encoding="utf-8", errors="replace").splitlines()
+            # By line feeds only: a translation may hold other characters that end lines.
+            lines = self.path.read_text(encoding="utf-8", errors="replace").split("\n")
         except FileNotFoundError:
             return {}
         for line in lines:

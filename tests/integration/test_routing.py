@@ -118,7 +118,8 @@ async def test_what_a_pivot_can_do_and_what_it_refuses(
 
 async def test_a_model_says_where_it_is_from(both: Running) -> None:
     shipped, french = await both.client.list_models()
-    assert shipped.origin == "trained with the recipe en-de"
+    recipe = Bundle.load(shipped_models()[0]).manifest["provenance"]["recipe"]
+    assert shipped.origin == f"trained with the recipe {recipe}"
     assert french.origin == "imported from example/opus-mt-de-fr (revision 0123abc)"
 
 
