@@ -136,7 +136,7 @@ def _changed(path: Path) -> Iterator[dict[str, StoredKey]]:
 
 
 def _principal(values: dict[str, Any]) -> Principal:
-    """Who has a new key, checked as in the file."""
+    """The holder of a new key, checked as in the file."""
     from service.access.keys import principal_of
 
     try:

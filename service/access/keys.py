@@ -103,7 +103,7 @@ def from_line(line: str) -> StoredKey:
 
 
 def principal_of(values: Mapping[str, Any]) -> Principal:
-    """Who has a key that is described by these values. Raises ValueError, which names the field."""
+    """The holder of a key that these values describe. Raises ValueError, which names the field."""
     return Principal(
         name=_matching(values, "name", NAME),
         expires=_expiry(values.get("expires")),

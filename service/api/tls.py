@@ -64,4 +64,4 @@ def is_loopback(host: str) -> bool:
     try:
         return ipaddress.ip_address(host.strip("[]").partition("%")[0]).is_loopback
     except ValueError:
-        return host == "localhost"
+        return host.lower() == "localhost"

@@ -6,12 +6,12 @@ there for a part of that site, which may read all answers; only the header `Host
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Mapping, Sequence
 
 import grpc
 
 from service.api.http.answers import HttpError
+from service.api.tls import is_loopback
 
 _LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 
@@ -28,7 +28,7 @@ class AllowedHosts:
     def __init__(self, http_host: str, further: Sequence[str] = ()) -> None:
         self._further = {_name(host) for host in further}
         own = {*_LOOPBACK, _bracketed(http_host.lower())}
-        is_closed = bool(further) or _is_loopback(http_host)
+        is_closed = bool(further) or is_loopback(http_host)
         self._names = own | self._further if is_closed else None
 
     def check(self, headers: Mapping[bytes, bytes]) -> None:
@@ -67,12 +67,3 @@ def _name(host: str) -> str:
 
 def _bracketed(host: str) -> str:
     return f"[{host}]" if ":" in host else host
-
-
-def _is_loopback(host: str) -> bool:
-    if host.lower() == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
