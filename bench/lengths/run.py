@@ -4,7 +4,8 @@
 
 Encodes one random source with a random network, in ONNX Runtime (the served graph, fp32) and in
 PyTorch (the masked reference), each case in a process of its own. Writes `report.md` with the
-exponents that fit, `summary.json`, and a plot of each figure. On an otherwise idle machine.
+exponents that fit, `summary.json`, and a plot of each figure. Time is CPU time, so that other work
+on the machine disturbs it little.
 """
 
 from __future__ import annotations
@@ -57,7 +58,8 @@ def main(
     about = {
         "Network": f"preset {preset}, random weights, window {window}, rank {rank}",
         **machine(threads),
-        "Figures": f"median of {repeats} encodes; memory beyond the loaded network at its peak",
+        "Figures": f"CPU time, the median of {repeats} encodes; memory beyond the loaded network "
+        "at its peak",
     }
     write_report(costs, about, output)
     typer.echo(f"{output / 'report.md'}")
