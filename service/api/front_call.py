@@ -30,11 +30,13 @@ class FrontCall:
         servicer: answers the contract's calls.
         context: of the request.
         path: the parameters in the path.
+        origin: the beginning of URLs of this server, over HTTP.
     """
 
     servicer: TranslationServicer
     context: Context
     path: Mapping[str, str]
+    origin: str = ""
 
     @property
     def max_characters(self) -> int:
@@ -52,6 +54,12 @@ class FrontCall:
             if translation.status.code:
                 raise error_of(translation.status)
         return response
+
+    async def translate_document(
+        self, request: pb.TranslateDocumentRequest
+    ) -> pb.TranslateDocumentResponse:
+        """Translate a file. Raises DragomanError."""
+        return await self.servicer.TranslateDocument(request, self.context)
 
     async def detect(self, texts: Sequence[str]) -> list[pb.LanguageDetection]:
         """The languages that each text may be in. Raises DragomanError."""

@@ -97,3 +97,12 @@ def test_curl(server: ServerProcess, tmp_path: Path) -> None:
     form = ["-d", f"q={TEXTS[0]}", "-d", "source=auto", "-d", "target=de"]
     output = run("curl", "-s", f"{url(server)}/translate", *form, cwd=tmp_path)
     assert json.loads(output)["translatedText"] == ours(server)[0]
+
+
+def test_curl_with_a_file(server: ServerProcess, tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("\n\n".join(TEXTS))
+    form = ["-F", "file=@notes.txt", "-F", "source=en", "-F", "target=de"]
+    output = run("curl", "-s", f"{url(server)}/translate_file", *form, cwd=tmp_path)
+    address = json.loads(output)["translatedFileUrl"]
+    run("curl", "-sOJ", address, cwd=tmp_path)
+    assert (tmp_path / "notes_de.txt").read_text() == "\n\n".join(ours(server))

@@ -6,7 +6,7 @@ import functools
 import json
 import math
 import re
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -22,6 +22,7 @@ from service.api.http import answers
 from service.api.http.answers import HttpError
 from service.api.http.calls import HttpClient, within_deadline
 from service.api.http.fronts.fields import Fields, parse_form
+from service.api.http.fronts.multipart import MULTIPART, parse_multipart
 from service.api.http.http_context import HttpContext
 from service.api.http.request_json import JsonRequestParser
 from service.api.http.transfers import Transfers
@@ -30,6 +31,7 @@ from service.errors import InvalidArgumentError, QuotaKind
 from service.translation.fairness import FairExecutor
 
 _FORM = "application/x-www-form-urlencoded"
+_KINDS = f"{answers.JSON}, {_FORM} or {MULTIPART}"
 # Larger forms are read in a thread: unescaping a megabyte takes a third of a second.
 _LARGE_FORM_BYTES = 16 * 1024
 
@@ -37,8 +39,25 @@ _LARGE_FORM_BYTES = 16 * 1024
 _FIELD = re.compile(r"\A\w+(?=[\[:])")
 
 Handler = Callable[[Fields, FrontCall], Awaitable[Any]]
-"""From the parameters of a request to its answer, a value to write as JSON. May raise
-DragomanError."""
+"""From the parameters of a request to its answer: a `FrontAnswer`, or a value to write as JSON. May
+raise DragomanError."""
+
+
+@dataclass(frozen=True)
+class FrontAnswer:
+    """An answer with more than a value.
+
+    Attributes:
+        value: to write as JSON; bytes are sent as they are.
+        http_status: such as 201.
+        kind: the content type.
+        headers: further ones.
+    """
+
+    value: Any
+    http_status: int = 200
+    kind: str = answers.JSON
+    headers: Sequence[tuple[str, str]] = ()
 
 
 @dataclass(frozen=True)
@@ -50,12 +69,14 @@ class Failure:
         code: of gRPC.
         message: for the client.
         is_quota_used_up: whether the key has no characters left.
+        is_of_path: whether what was not found is named by the path.
     """
 
     http_status: int
     code: grpc.StatusCode
     message: str
     is_quota_used_up: bool = False
+    is_of_path: bool = False
 
 
 @dataclass(frozen=True)
@@ -68,6 +89,7 @@ class Operation:
         summary: what it does, for documentation.
         parameters: its parameters with what they mean, for documentation.
         needs_key: whether it takes a key, on a server that has keys.
+        file: the parameter that is a file; "" for none.
     """
 
     method: str
@@ -75,6 +97,7 @@ class Operation:
     summary: str
     parameters: Mapping[str, str] = field(default_factory=dict)
     needs_key: bool = True
+    file: str = ""
 
 
 class Front(Protocol):
@@ -152,19 +175,26 @@ class FrontEndpoint:
             current_call().facts["front"] = self._front.name
             async with within_deadline(context):
                 fields = await self._fields(running, scope, context, client)
-                call = FrontCall(self._server.servicer, context, scope.get("path_params", {}))
+                call = FrontCall(
+                    self._server.servicer, context, scope.get("path_params", {}), _origin(scope)
+                )
                 async with client.watched():
                     answer = await operation.handler(fields, call)
-                    write = functools.partial(_written, answer)
-                    async with transfers.written(write, _size(answer), client.host) as body:
+                    del fields  # holds the body
+                    if not isinstance(answer, FrontAnswer):
+                        answer = FrontAnswer(answer)
+                    write = functools.partial(_written, answer.value)
+                    async with transfers.written(write, _size(answer.value), client.host) as body:
                         is_begun = True
                         async with transfers.least_rate(len(body)):
-                            headers = [(REQUEST_ID, running.request_id)]
-                            await answers.send_body(send, body, 200, headers)
+                            headers = [(REQUEST_ID, running.request_id), *answer.headers]
+                            await answers.send_body(
+                                send, body, answer.http_status, headers, answer.kind
+                            )
         if running.status is not None and is_begun:
             await client.abort()
         elif running.status is not None:
-            await self._send_failure(send, running, client)
+            await self._send_failure(send, running, client, bool(scope.get("path_params")))
 
     async def _fields(
         self, running: RunningCall, scope: Scope, context: HttpContext, client: HttpClient
@@ -188,22 +218,26 @@ class FrontEndpoint:
         if must_have_key and has_key:
             await running.authenticate()
         async with client.body(transfers) as data:
-            kind = headers.get("content-type", "").partition(";")[0].strip().lower()
+            kind = headers.get("content-type", "")
             fields = (await self._parsed(data, kind, client)).over(query)
             if must_have_key and not has_key:
                 await running.authenticate(self._front.credential(fields))
             running.take_quotas(len(data))
             return fields
 
-    async def _parsed(self, data: bytes, kind: str, client: HttpClient) -> Fields:
+    async def _parsed(self, data: bytes, content_type: str, client: HttpClient) -> Fields:
         """The parameters in a body of a content type. Raises InvalidArgumentError."""
+        kind = content_type.partition(";")[0].strip().lower()
         if kind == _FORM:
             return await self._form(data, client.host)
+        if kind == MULTIPART:
+            parse = functools.partial(parse_multipart, data, content_type)
+            return await self._server.reader.run(parse, client.host)
         if not data.strip():
             return Fields({})
         if kind != answers.JSON:
             client.http_status = 415
-            raise InvalidArgumentError("content-type", f"must be {answers.JSON} or {_FORM}")
+            raise InvalidArgumentError("content-type", f"must be {_KINDS}")
         values = self._server.parser.load(data)
         if not isinstance(values, dict):
             raise InvalidArgumentError("body", "must be a JSON object")
@@ -215,12 +249,15 @@ class FrontEndpoint:
             return parse()
         return await self._server.reader.run(parse, host)
 
-    async def _send_failure(self, send: Send, running: RunningCall, client: HttpClient) -> None:
+    async def _send_failure(
+        self, send: Send, running: RunningCall, client: HttpClient, has_path: bool
+    ) -> None:
         assert running.status is not None
         http_status = client.http_status or answers.http_status_of(running.code)
         message = _FIELD.sub(self._renamed, running.status.message)
         is_used_up = running.exhausted_quota is QuotaKind.CHARACTERS
-        failure = Failure(http_status, running.code, message, is_used_up)
+        is_of_path = has_path and running.code is grpc.StatusCode.NOT_FOUND
+        failure = Failure(http_status, running.code, message, is_used_up, is_of_path)
         headers = [(REQUEST_ID, running.request_id)]
         if running.retry_after_seconds is not None:
             headers.append(("retry-after", str(max(1, math.ceil(running.retry_after_seconds)))))
@@ -236,12 +273,25 @@ class FrontEndpoint:
         await answers.send_body(send, _written(body), http_status, headers)
 
 
+def _origin(scope: Scope) -> str:
+    """The beginning of URLs of this server, as the client asks it."""
+    headers = dict(scope["headers"])
+    # Of a proxy that speaks TLS for the server. A client that sends it itself only misleads itself.
+    forwarded = headers.get(b"x-forwarded-proto", b"").decode("latin-1").lower()
+    scheme = forwarded if forwarded in ("http", "https") else scope["scheme"]
+    return f"{scheme}://{headers.get(b'host', b'').decode('latin-1')}"
+
+
 def _written(value: Any) -> bytes:
+    if isinstance(value, bytes):
+        return value
     return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
 
 
 def _size(value: Any) -> int:
     """About the bytes of a value as JSON."""
+    if isinstance(value, bytes):
+        return len(value)
     return sum(4 * len(text) + 8 for text in _strings(value))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 from urllib.parse import parse_qsl
 
@@ -14,7 +15,20 @@ _TRUE = ("1", "true")
 _FALSE = ("0", "false")
 
 
-class _FormValues(list[str]):
+@dataclass(frozen=True)
+class UploadedFile:
+    """A file in a form.
+
+    Attributes:
+        name: that its sender gave it; any text.
+        content: its bytes.
+    """
+
+    name: str
+    content: bytes
+
+
+class _FormValues(list[str | UploadedFile]):
     """The values of one name in a form: at least one."""
 
 
@@ -29,7 +43,7 @@ class Fields:
         self._values = values
 
     @classmethod
-    def of_pairs(cls, pairs: Iterable[tuple[str, str]]) -> Fields:
+    def of_pairs(cls, pairs: Iterable[tuple[str, str | UploadedFile]]) -> Fields:
         """Of a form or a URL, where a name may end in [] and occur several times."""
         values: dict[str, _FormValues] = {}
         for name, value in pairs:
@@ -79,6 +93,15 @@ class Fields:
         if not (texts := self.texts(name)):
             raise InvalidArgumentError(name, "is missing")
         return texts
+
+    def file(self, name: str) -> UploadedFile:
+        """A file, which must not be missing."""
+        value = self._single(name)
+        if value is None:
+            raise InvalidArgumentError(name, "is missing")
+        if not isinstance(value, UploadedFile):
+            raise InvalidArgumentError(name, "must be a file, in multipart/form-data")
+        return value
 
     def text_or_flag(self, name: str, default: str) -> str:
         """A string; of a truth value or a number, what it is in a form."""

@@ -7,16 +7,23 @@ from __future__ import annotations
 
 import functools
 import html
+import re
 from collections.abc import Callable, Mapping
+from pathlib import PurePath
 from typing import Any
+from urllib.parse import quote
 
 import grpc
 
 from dragoman.v1 import translation_pb2 as pb
+from service.api.call_context import current_call
 from service.api.front_call import FrontCall
-from service.api.http.fronts.endpoint import Failure, Operation
+from service.api.http.fronts.endpoint import Failure, FrontAnswer, Operation
 from service.api.http.fronts.fields import Fields
+from service.api.http.fronts.translated_files import TranslatedFile, TranslatedFiles
 from service.api.language_names import language_name
+from service.documents.formats import READERS
+from service.errors import InvalidArgumentError
 from service.text.detection import UNDETERMINED
 
 _AUTO = "auto"
@@ -36,9 +43,22 @@ _TRANSLATE = {
     "alternatives": "how many other translations to return",
     **_KEY,
 }
+_FILE = {
+    "file": f"a document: {', '.join(READERS)}",
+    "source": "the language of the document, or auto",
+    "target": "the language to translate into",
+    **_KEY,
+}
 _DETECT = {"q": "a text", **_KEY}
+# The limit of files that wait to be fetched, in files of the largest size; at least:
+_KEPT_FILES = 4
+_MIN_KEPT_BYTES = 64 * 2**20
+_MAX_NAME = 100
+_UNSAFE = re.compile(r"[^A-Za-z0-9._-]")
 _FIELD_NAMES = {
     "contents": "q",
+    "content": "file",
+    "file_name": "file",
     "source_language_code": "source",
     "target_language_code": "target",
 }
@@ -49,20 +69,29 @@ class LibreTranslate:
 
     Args:
         needs_keys: whether the server takes keys only.
+        max_file_bytes: limit of a document.
     """
 
     name = "libretranslate"
     title = "LibreTranslate"
     field_names: Mapping[str, str] = _FIELD_NAMES
 
-    def __init__(self, needs_keys: bool) -> None:
+    def __init__(self, needs_keys: bool, max_file_bytes: int) -> None:
         self._needs_keys = needs_keys
+        self._max_file_bytes = max_file_bytes
+        self._files = TranslatedFiles(max(_MIN_KEPT_BYTES, _KEPT_FILES * max_file_bytes))
 
     def operations(self) -> dict[tuple[str, str], Operation]:
         """Its operations, by HTTP method and path."""
         return {
             ("POST", "/translate"): Operation(
                 "Translate", self._translate, "Translate texts", _TRANSLATE
+            ),
+            ("POST", "/translate_file"): Operation(
+                "TranslateDocument", self._translate_file, "Translate a file", _FILE, file="file"
+            ),
+            ("GET", "/download_file/{file}"): Operation(
+                "TranslateDocument", self._download_file, "Fetch a translated file", _KEY
             ),
             ("POST", "/detect"): Operation(
                 "DetectLanguage", self._detect, "Detect the language of a text", _DETECT
@@ -81,7 +110,8 @@ class LibreTranslate:
 
     def error(self, failure: Failure) -> tuple[int, Any]:
         """`{"error": ...}`."""
-        return _STATUSES.get(failure.code, failure.http_status), {"error": failure.message}
+        status = _STATUSES.get(failure.code, failure.http_status)
+        return failure.http_status if failure.is_of_path else status, {"error": failure.message}
 
     async def _translate(self, fields: Fields, call: FrontCall) -> Any:
         source, target = fields.needed("source"), fields.needed("target")
@@ -115,6 +145,31 @@ class LibreTranslate:
             return answer
         return {name: values[0] for name, values in answer.items()}
 
+    async def _translate_file(self, fields: Fields, call: FrontCall) -> Any:
+        file, target = fields.file("file"), fields.needed("target")
+        size, limit = len(file.content), self._max_file_bytes
+        if size > limit:
+            raise InvalidArgumentError("file", f"{size:,} bytes, the limit is {limit:,}")
+        request = pb.TranslateDocumentRequest(
+            file_name=file.name,
+            content=file.content,
+            source_language_code=fields.needed("source"),
+            target_language_code=target,
+        )
+        del file, fields  # of which the request has a copy
+        response = await call.translate_document(request)
+        path = PurePath(request.file_name.replace("\\", "/"))
+        name = f"{path.stem[:_MAX_NAME]}_{target.lower()}{path.suffix}"
+        file_id = self._files.add(TranslatedFile(name, response.content), _owner())
+        return {"translatedFileUrl": f"{call.origin}/download_file/{file_id}.{quote(name, '')}"}
+
+    async def _download_file(self, fields: Fields, call: FrontCall) -> Any:
+        file = self._files.get(call.path["file"].partition(".")[0], _owner())
+        plain = _UNSAFE.sub("_", file.name)  # for clients that don't know the other (RFC 6266)
+        names = f"filename=\"{plain}\"; filename*=UTF-8''{quote(file.name, '')}"
+        headers = [("content-disposition", f"attachment; {names}")]
+        return FrontAnswer(file.content, kind="application/octet-stream", headers=headers)
+
     async def _detect(self, fields: Fields, call: FrontCall) -> Any:
         # A list is one text, as on its own servers.
         [detection] = await call.detect([" ".join(fields.needed_texts("q"))])
@@ -136,13 +191,19 @@ class LibreTranslate:
             "charLimit": call.max_characters,
             "frontendTimeout": 500,
             "suggestions": False,
-            "filesTranslation": False,
-            "supportedFilesFormat": [],
+            "filesTranslation": True,
+            "supportedFilesFormat": list(READERS),
             "language": {
                 "source": {"code": _AUTO, "name": "Auto Detect"},
                 "target": {"code": first, "name": language_name(first)},
             },
         }
+
+
+def _owner() -> str:
+    """Whose files a call makes and fetches; without keys, everyone's are everyone's."""
+    principal = current_call().grant.principal
+    return principal.client if principal else ""
 
 
 def _detected(code: str, confidence: float) -> dict[str, Any]:

@@ -26,7 +26,7 @@ def front_routes(server: FrontServer, why_not_ready: Callable[[], str]) -> Itera
     """
     needs_keys = not server.tracker.access.is_open
     fronts: list[Front] = [
-        LibreTranslate(needs_keys),
+        LibreTranslate(needs_keys, server.tracker.max_message_bytes),
         DeepL(),
         GoogleV2(),
         GoogleV3(),

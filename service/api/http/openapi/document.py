@@ -10,6 +10,7 @@ from typing import Any
 
 import dragoman
 from service.api.http.fronts.endpoint import Front, Operation
+from service.api.http.fronts.multipart import MULTIPART
 
 _CONTRACT = Path(__file__).with_name("contract.json")
 _FORM = "application/x-www-form-urlencoded"
@@ -69,6 +70,10 @@ def _described(front: Front, verb: str, path: str, operation: Operation) -> dict
             {"name": name, "in": "query", "description": text, "schema": {"type": "string"}}
             for name, text in operation.parameters.items()
         ]
+    elif operation.file:
+        schema = _schema(operation.parameters)
+        schema["properties"][operation.file] |= {"type": "string", "format": "binary"}
+        found["requestBody"] = {"content": {MULTIPART: {"schema": schema}}}
     elif operation.parameters:
         schema = _schema(operation.parameters)
         content = {kind: {"schema": schema} for kind in ("application/json", _FORM)}
@@ -79,7 +84,9 @@ def _described(front: Front, verb: str, path: str, operation: Operation) -> dict
 
 
 def _schema(parameters: Mapping[str, str]) -> dict[str, Any]:
-    properties = {name: {"description": text} for name, text in parameters.items()}
+    properties: dict[str, dict[str, str]] = {
+        name: {"description": text} for name, text in parameters.items()
+    }
     return {"type": "object", "properties": properties}
 
 
