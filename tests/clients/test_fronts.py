@@ -105,4 +105,4 @@ def test_curl_with_a_file(server: ServerProcess, tmp_path: Path) -> None:
     output = run("curl", "-s", f"{url(server)}/translate_file", *form, cwd=tmp_path)
     address = json.loads(output)["translatedFileUrl"]
     run("curl", "-sOJ", address, cwd=tmp_path)
-    assert (tmp_path / "notes_de.txt").read_text() == "\n\n".join(ours(server))
+    assert (tmp_path / "notes_de.txt").read_bytes().decode() == "\n\n".join(ours(server))
