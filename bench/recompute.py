@@ -17,6 +17,7 @@ import typer
 
 from bench import search_parity
 from bench.context import report as context
+from bench.faults import report as faults
 from bench.soak.report import SOAK, Soak
 from bench.soak.report import render as render_soak
 from bench.suite import report
@@ -31,6 +32,8 @@ def render(summary: Mapping[str, Any]) -> str:
         return render_soak(Soak.from_dict(summary))
     if summary["benchmark"] == search_parity.NAME:
         return search_parity.render(search_parity.SearchParity.from_dict(summary))
+    if summary["benchmark"] == faults.NAME:
+        return faults.render(summary)
     if summary["benchmark"] == context.NAME:
         return context.render(summary)
     return report.render(report.SuiteFigures.from_dict(summary))

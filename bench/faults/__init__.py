@@ -1,0 +1,1 @@
+"""Faults under load: what clients are answered while something breaks."""

@@ -1,0 +1,62 @@
+"""What became of each call: answered right, or refused with a code that says whether to retry."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+
+# The codes that tell a client whether to try again (proto/README.md, "Errors"). A connection that
+# was refused or reset over HTTP has no code: the client knows that nothing was answered.
+NO_CONNECTION = "no connection"
+RETRIED = frozenset(
+    {"UNAVAILABLE", "RESOURCE_EXHAUSTED", "DEADLINE_EXCEEDED", "503", "429", "504", NO_CONNECTION}
+)
+HUNG = "hung"
+
+
+@dataclass
+class CallAccount:
+    """The calls of a round.
+
+    Attributes:
+        expected: the right translation of each text, recorded in peace.
+        refusals: codes that a call may be refused with.
+        right: calls whose answer was identical to the recorded one.
+        refused: calls by the code that refused them.
+        cancelled: calls that their own client cancelled.
+        finds: what must not happen: wrong texts, other codes, calls past their deadline.
+    """
+
+    expected: Mapping[str, str]
+    refusals: Collection[str] = RETRIED
+    right: int = 0
+    refused: Counter[str] = field(default_factory=Counter)
+    cancelled: int = 0
+    finds: list[str] = field(default_factory=list)
+
+    @property
+    def total(self) -> int:
+        """All calls that ended."""
+        return self.right + self.refused.total() + self.cancelled + len(self.finds)
+
+    def answered(self, kind: str, text: str, translation: str) -> None:
+        """A call of `kind` was answered."""
+        if translation == self.expected[text]:
+            self.right += 1
+        else:
+            expected = self.expected[text]
+            self.finds.append(f"{kind}: {text!r} gave {translation!r} instead of {expected!r}")
+
+    def failed(self, kind: str, code: str, message: str, *, text: str = "", got: str = "") -> None:
+        """A call of `kind` ended with `code`, after a stream had sent `got` of a text."""
+        if not self.expected.get(text, "").startswith(got):
+            self.finds.append(f"{kind}: {text!r} began with {got!r}, which is wrong, then {code}")
+        elif code in self.refusals:
+            self.refused[code] += 1
+        else:
+            self.finds.append(f"{kind}: {code}: {message}")
+
+    def hung(self, kind: str, seconds: float) -> None:
+        """A call of `kind` had no end although its deadline was `seconds` ago."""
+        self.finds.append(f"{kind}: {HUNG}: no end {seconds:g} s after its deadline")

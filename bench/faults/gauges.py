@@ -1,0 +1,96 @@
+"""What a server's processes hold: memory, descriptors, threads; from /proc (Linux)."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+_KIB = 2**10
+
+
+@dataclass(frozen=True)
+class Held:
+    """What processes hold together.
+
+    Attributes:
+        memory: bytes, of which each process counts its share (PSS).
+        descriptors: open files and sockets.
+        threads: of all processes.
+        processes: how many there are.
+    """
+
+    memory: int
+    descriptors: int
+    threads: int
+    processes: int
+
+
+# How much more a server may hold after a fault than before. Memory: what arenas of ONNX Runtime
+# take for batches of shapes that had not come before. Descriptors, threads: connections that the
+# load made anew and that the server has not closed yet.
+MOST_MORE = Held(memory=96 * 2**20, descriptors=24, threads=16, processes=0)
+
+
+def growth_finds(before: Held, after: Held, most: Held = MOST_MORE) -> list[str]:
+    """What `after` has more of than `before` and `most` allow."""
+    found = []
+    for name in ("memory", "descriptors", "threads", "processes"):
+        had, has, bound = (getattr(held, name) for held in (before, after, most))
+        if has > had + bound:
+            found.append(f"{name}: {has:,} after {had:,}, of which {bound:,} more are allowed")
+    return found
+
+
+def held_by(server: int) -> Held:
+    """What the server's process and its descendants hold now."""
+    memory = descriptors = threads = processes = 0
+    for pid in family(server):
+        folder = Path(f"/proc/{pid}")
+        with contextlib.suppress(OSError):  # it ended meanwhile
+            rollup = (folder / "smaps_rollup").read_text(encoding="ascii")
+            lines = dict(line.split(":", 1) for line in rollup.splitlines()[1:])
+            memory += int(lines["Pss"].split()[0]) * _KIB
+            descriptors += len(os.listdir(folder / "fd"))
+            threads += len(os.listdir(folder / "task"))
+            processes += 1
+    return Held(memory, descriptors, threads, processes)
+
+
+def family(pid: int) -> Iterator[int]:
+    """A process and all its descendants that run."""
+    children: dict[int, list[int]] = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            parent = int(path.read_text(encoding="utf-8").rpartition(")")[2].split()[1])
+            children.setdefault(parent, []).append(int(path.parent.name))
+    waiting = [pid]
+    while waiting:
+        one = waiting.pop()
+        if Path(f"/proc/{one}").exists():
+            yield one
+        waiting += children.get(one, [])
+
+
+def model_process(server: int) -> int:
+    """The process of the server's model.
+
+    Raises:
+        ProcessLookupError: it has none.
+    """
+    for pid in family(server):
+        with contextlib.suppress(OSError):
+            if b"service.worker.main" in Path(f"/proc/{pid}/cmdline").read_bytes():
+                return pid
+    raise ProcessLookupError(f"process {server} has no model's process")
+
+
+def is_running(pid: int) -> bool:
+    """Whether a process exists and is no zombie."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8")
+    except OSError:
+        return False
+    return stat.rpartition(")")[2].split()[0] != "Z"

@@ -1,0 +1,171 @@
+"""A server in a process of its own, started again whenever it ends, as its supervisor would."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import json
+import os
+import resource
+import signal
+import socket
+import sys
+import time
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from bench.suite.systems import environment
+
+_START_SECONDS = 120.0
+_STOP_SECONDS = 60.0
+_LOOK_SECONDS = 0.05
+
+
+class SupervisedServer:
+    """`dragoman serve` on ports that stay the same.
+
+    Args:
+        options: of the command line, without ports.
+        log: the file that its standard error is appended to.
+        open_files: its limit of open files; None keeps that of this process.
+        log_to: a descriptor for its standard error instead of `log`. The one who gives it reads it.
+
+    Attributes:
+        ends: the exit status of each process that has ended.
+    """
+
+    def __init__(
+        self,
+        options: Sequence[str],
+        log: Path,
+        *,
+        open_files: int | None = None,
+        log_to: int | None = None,
+    ) -> None:
+        self.port, self.http_port, self.metrics_port, self.admin_port = free_ports(4)
+        self.log = log
+        self.ends: list[int] = []
+        self._options = options
+        self._open_files = open_files
+        self._log_to = log_to
+        self._process: asyncio.subprocess.Process | None = None
+        self._supervisor: asyncio.Task[None] | None = None
+
+    @property
+    def address(self) -> str:
+        """HOST:PORT of gRPC."""
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def pid(self) -> int:
+        """The server's process."""
+        assert self._process is not None, "the server was not started"
+        return self._process.pid
+
+    @contextlib.asynccontextmanager
+    async def running(self) -> AsyncIterator[SupervisedServer]:
+        """Run it, again and again, until the end of the context."""
+        await self._start()
+        self._supervisor = asyncio.create_task(self._supervise())
+        try:
+            yield self
+        finally:
+            self._supervisor.cancel()
+            await asyncio.wait([self._supervisor])
+            await self._stop()
+
+    async def end_of(self, pid: int) -> int:
+        """Wait until the server's process `pid` has ended; its exit status."""
+        process = self._process
+        if process is None or process.pid != pid:
+            return self.ends[-1]
+        return await process.wait()
+
+    def lines(self) -> list[dict[str, Any]]:
+        """What the log has so far."""
+        if not self.log.exists():
+            return []
+        found = []
+        for line in self.log.read_text(encoding="utf-8").splitlines():
+            with contextlib.suppress(json.JSONDecodeError):  # a line that is being written
+                found.append(json.loads(line))
+        return found
+
+    async def logged(self, message: str, *, after: int = 0) -> dict[str, Any]:
+        """Wait until the log has a line with this message, after so many lines.
+
+        Raises:
+            TimeoutError: it does not come.
+        """
+        async with asyncio.timeout(_START_SECONDS):
+            while True:
+                for line in self.lines()[after:]:
+                    if line["message"] == message:
+                        return line
+                await asyncio.sleep(_LOOK_SECONDS)
+
+    async def _supervise(self) -> None:
+        while True:
+            assert self._process is not None
+            self.ends.append(await self._process.wait())
+            await self._start()
+
+    async def _start(self) -> None:
+        command = ["-m", "cli.main", "serve", *self._options, "--log-format", "json"]
+        for name in ("port", "http-port", "metrics-port", "admin-port"):
+            command += [f"--{name}", str(getattr(self, name.replace("-", "_")))]
+        with self.log.open("ab") as log:
+            self._process = await asyncio.create_subprocess_exec(
+                sys.executable,
+                *command,
+                env=environment(),
+                stdout=asyncio.subprocess.DEVNULL,
+                stderr=log if self._log_to is None else self._log_to,
+                # Ctrl-C is for this process, which then stops the server in order.
+                start_new_session=True,
+                preexec_fn=functools.partial(_limit_open_files, self._open_files),
+            )
+
+    async def _stop(self) -> None:
+        assert self._process is not None
+        if self._process.returncode is not None:
+            return
+        self._process.send_signal(signal.SIGTERM)
+        try:
+            async with asyncio.timeout(_STOP_SECONDS):
+                await self._process.wait()
+        except TimeoutError:
+            os.killpg(self._process.pid, signal.SIGKILL)
+            await self._process.wait()
+
+
+def _limit_open_files(most: int | None) -> None:
+    if most is not None:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports of loopback that nobody listens on now."""
+    with contextlib.ExitStack() as stack:
+        found = []
+        for _ in range(count):
+            one = stack.enter_context(socket.socket())
+            one.bind(("127.0.0.1", 0))
+            found.append(int(one.getsockname()[1]))
+        return found
+
+
+async def eventually(is_so: Any, what: str, seconds: float = 60.0) -> float:
+    """Wait until `is_so()` is true; the seconds that it took.
+
+    Raises:
+        TimeoutError: it is not within `seconds`; the message says what.
+    """
+    started = time.monotonic()
+    while not is_so():
+        if time.monotonic() - started > seconds:
+            raise TimeoutError(f"after {seconds:g} s it is not so that {what}")
+        await asyncio.sleep(_LOOK_SECONDS)
+    return time.monotonic() - started
