@@ -13,6 +13,8 @@ RETRIED = frozenset(
     {"UNAVAILABLE", "RESOURCE_EXHAUSTED", "DEADLINE_EXCEEDED", "503", "429", "504", NO_CONNECTION}
 )
 HUNG = "hung"
+# gRPC resets calls that arrive while a server stops.
+RETRIED_AT_THE_END = RETRIED | {"CANCELLED"}
 
 
 @dataclass

@@ -131,11 +131,11 @@ def _keys(folder: Path, *arguments: str) -> str:
 
 
 async def damage_keys(played: Round) -> None:
-    """A file of keys that can't be read changes nothing; then the good one is back."""
+    """A file of keys that is wrong changes nothing; then the good one is back."""
     keys = played.folder / "keys.jsonl"
     good = keys.read_bytes()
     await played.some_time()
-    for bad in (good[: len(good) // 2], b"\xff\xfe", b""):
+    for bad in (good[: played.rng.randrange(1, 20)], b"\xff\xfe", good + b"{}\n"):
         _replace(keys, bad)
         await asyncio.sleep(_LOOK_SECONDS)
     _replace(keys, good)

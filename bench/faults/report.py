@@ -15,15 +15,17 @@ def render(summary: Mapping[str, Any]) -> str:
     rounds = summary["rounds"]
     calls = sum(each["right"] + each["cancelled"] for each in rounds)
     refused = sum(sum(each["refused"].values()) for each in rounds)
-    finds = [(each, find) for each in rounds for find in each["finds"]]
+    finds = Counter(
+        (each["scenario"], each["seed"], find) for each in rounds for find in each["finds"]
+    )
     lines = [
         "# Faults under load",
         "",
         *(f"- {name}: {value}" for name, value in summary["about"].items()),
         "",
-        f"{len(rounds)} rounds, {calls + refused + len(finds):,} calls: {calls:,} answered right "
-        f"(bit for bit as in peace) or cancelled by their own client, {refused:,} refused with a "
-        f"code that says whether to retry, {len(finds):,} finds.",
+        f"{len(rounds)} rounds, {calls + refused + finds.total():,} calls: {calls:,} answered "
+        f"right (bit for bit as in peace) or cancelled by their own client, {refused:,} refused "
+        f"with a code that says whether to retry, {finds.total():,} finds.",
         "",
         "| scenario | what happens | rounds | answered right | refused | again after "
         "(median, most) | more memory (median, most) | finds |",
@@ -34,7 +36,10 @@ def render(summary: Mapping[str, Any]) -> str:
             lines.append(_row(name, what, its))
     if finds:
         lines += ["", "## Finds", ""]
-        lines += [f"- {each['scenario']}, seed {each['seed']}: {find}" for each, find in finds]
+        lines += [
+            f"- {name}, seed {seed}: {find} ({count} times)"
+            for (name, seed, find), count in finds.items()
+        ]
     return "\n".join([*lines, ""])
 
 

@@ -157,11 +157,16 @@ async def play(
                     await _play(scenario, played, result)
             except Exception as exc:
                 account.finds.append(f"{type(exc).__name__}: {exc}")
+    conclude(scenario, account, result)
+    return result
+
+
+def conclude(scenario: Scenario, account: CallAccount, result: RoundResult) -> None:
+    """Enter what became of the calls, and a find if one was lost where none may be."""
     if not scenario.lost and account.refused:
         account.finds.append(f"no call must be refused here: {dict(account.refused)}")
     result.right, result.cancelled = account.right, account.cancelled
     result.refused, result.finds = dict(account.refused), account.finds
-    return result
 
 
 async def _play(scenario: Scenario, played: Round, result: RoundResult) -> None:

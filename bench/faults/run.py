@@ -12,11 +12,13 @@ Exit status: 0 if all rounds are good, 1 if not.
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from bench.faults.envoy_scenarios import ENVOY_SCENARIOS, envoy_program
 from bench.faults.file_scenarios import FILE_SCENARIOS
 from bench.faults.report import NAME
 from bench.faults.round import RoundResult, Scenario, play, recorded
@@ -26,14 +28,17 @@ from bench.load.source import read_texts
 from bench.recompute import write_report, write_summary
 from bench.suite.systems import ROOT, end_in_order_on_sigterm
 
-SCENARIOS = {each.name: each for each in (*PROCESS_SCENARIOS, *FILE_SCENARIOS)}
+SCENARIOS = {each.name: each for each in (*PROCESS_SCENARIOS, *FILE_SCENARIOS, *ENVOY_SCENARIOS)}
 _BUNDLE = ROOT / "model" / "pretrained" / "en-de"
 _TEXTS = ROOT / "docker" / "load.en.txt"
 _NUM_TEXTS = 24
+_SHOWN = 10  # of different finds of a round
 
 
 def main(
-    rounds: Annotated[int, typer.Option(min=1, help="In all; scenarios take turns.")] = 100,
+    rounds: Annotated[
+        int | None, typer.Option(min=1, help="In all; scenarios take turns. Default: one each.")
+    ] = None,
     only: Annotated[list[str] | None, typer.Option(help="Scenarios; default: all.")] = None,
     seed: Annotated[int, typer.Option(help="Of the first round; each next has one more.")] = 0,
     bundle: Annotated[Path, typer.Option(help="The bundle that is served.")] = _BUNDLE,
@@ -45,6 +50,10 @@ def main(
         if name not in SCENARIOS:
             raise typer.BadParameter(f"{name!r} is none of {', '.join(SCENARIOS)}")
     chosen = [SCENARIOS[name] for name in only or SCENARIOS]
+    if envoy_program() is None:
+        chosen = [each for each in chosen if each not in ENVOY_SCENARIOS]
+        typer.echo("NOT RUN: scenarios with Envoy; `make check-manifests` installs it", err=True)
+    rounds = rounds or len(chosen)
     results = asyncio.run(play_all(chosen, rounds, seed, bundle.resolve()))
     if output is not None:
         summary = {
@@ -77,8 +86,8 @@ async def play_all(
             f"{refused or 'none'} refused, again after {result.recovery_seconds:.1f} s, "
             f"{result.more_memory / 2**20:+.0f} MiB"
         )
-        for find in result.finds:
-            typer.echo(f"  FIND {find}")
+        for find, count in Counter(result.finds).most_common(_SHOWN):
+            typer.echo(f"  FIND {find} ({count} times)")
         if result.finds:
             typer.echo(
                 f"  again: python -m bench.faults.run --only {scenario.name} "

@@ -15,6 +15,7 @@ from typing import Any
 
 import grpc
 
+from bench.faults.account import RETRIED_AT_THE_END
 from bench.faults.gauges import is_running, model_process
 from bench.faults.load import CallRefused, account_for, stream, unary
 from bench.faults.round import Prepared, Round, Scenario, nothing
@@ -164,9 +165,10 @@ async def read_slowly(played: Round) -> None:
         with suppress(CallRefused):
             expected = await unary(stub, text)
         call = stub.StreamTranslate(pb.StreamTranslateRequest(content=text), timeout=60)
-        got = (await call.read()).delta.text
-        await played.some_time(1.0, 3.0)
+        got = ""
         async for event in call:
+            if not got:
+                await played.some_time(1.0, 3.0)
             got += event.delta.text
     played.must(got == expected, f"a slowly read stream equals the call: {got!r}, {expected!r}")
 
@@ -225,7 +227,12 @@ async def limit_memory(played: Round) -> None:
 
 PROCESS_SCENARIOS = (
     Scenario(
-        "model-killed", "the model's process is killed", kill_model, nothing, may_restart=True
+        "model-killed",
+        "the model's process is killed",
+        kill_model,
+        nothing,
+        RETRIED_AT_THE_END,
+        may_restart=True,
     ),
     Scenario(
         "model-stopped-briefly",
@@ -235,14 +242,27 @@ PROCESS_SCENARIOS = (
         lost=False,
     ),
     Scenario(
-        "model-hangs", "the model's process stops for good", stop_model, _watched, may_restart=True
+        "model-hangs",
+        "the model's process stops for good",
+        stop_model,
+        _watched,
+        RETRIED_AT_THE_END,
+        may_restart=True,
     ),
-    Scenario("server-killed", "the server is killed", kill_server, nothing, may_restart=True),
+    Scenario(
+        "server-killed",
+        "the server is killed",
+        kill_server,
+        nothing,
+        RETRIED_AT_THE_END,
+        may_restart=True,
+    ),
     Scenario(
         "server-terminated",
         "the server gets SIGTERM and is started again",
         terminate_server,
         nothing,
+        refusals=RETRIED_AT_THE_END,
         may_restart=True,
     ),
     Scenario(
@@ -250,6 +270,7 @@ PROCESS_SCENARIOS = (
         f"{_BURST} calls come at once, and the model's process is killed",
         burst_and_kill_model,
         nothing,
+        refusals=RETRIED_AT_THE_END,
         may_restart=True,
     ),
     Scenario("client-killed", "a client with 20 streams is killed", kill_client, nothing),
@@ -273,6 +294,7 @@ PROCESS_SCENARIOS = (
         "the model's process gets at most 64 MiB more",
         limit_memory,
         nothing,
+        refusals=RETRIED_AT_THE_END,
         may_restart=True,
     ),
 )

@@ -67,7 +67,8 @@ def service_config() -> str:
 
     Calls go round-robin over all addresses of the name whose health service says SERVING. Calls
     that failed with UNAVAILABLE are retried, on another address if possible: a repeated translation
-    does no harm.
+    does no harm. So are those that a server ended with CANCELLED, as gRPC does with calls that
+    arrive while it stops; what this client itself cancels is never retried.
     """
     return json.dumps(
         {
@@ -81,7 +82,7 @@ def service_config() -> str:
                         "initialBackoff": "0.1s",
                         "maxBackoff": "2s",
                         "backoffMultiplier": 2,
-                        "retryableStatusCodes": ["UNAVAILABLE"],
+                        "retryableStatusCodes": ["UNAVAILABLE", "CANCELLED"],
                     },
                 }
             ],

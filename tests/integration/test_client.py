@@ -2,12 +2,15 @@
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import grpc
 import pytest
 
 from dragoman.client import AsyncClient, Client, StreamEnd, TranslationError
+from dragoman.v1 import translation_pb2 as pb
 from model.tokenizer import Tokenizer
+from service.api.servicer import SERVICE
 from tests.integration.servers import NO_HURRY, fake_runner, running_fake, server_process
 
 BOTH = "ipv4:127.0.0.1:{},127.0.0.1:{}"  # what a DNS name with two addresses comes to
@@ -97,6 +100,32 @@ async def test_a_server_that_is_not_there_is_unavailable_within_the_deadline() -
         assert caught.value.request_id == ""
         with pytest.raises(TranslationError):
             await anext(client.stream("A dog."))
+
+
+async def test_a_call_that_grpc_reset_while_a_server_stopped_is_sent_again() -> None:
+    ended = [grpc.StatusCode.CANCELLED, grpc.StatusCode.UNAVAILABLE]
+
+    async def translate(request: pb.TranslateRequest, context: Any) -> pb.TranslateResponse:
+        if ended:
+            await context.abort(ended.pop(), "stopping")
+        return pb.TranslateResponse(translations=[pb.Translation(translated_text="Ein Hund.")])
+
+    server = grpc.aio.server()
+    handler = grpc.unary_unary_rpc_method_handler(
+        translate, pb.TranslateRequest.FromString, pb.TranslateResponse.SerializeToString
+    )
+    server.add_generic_rpc_handlers(
+        [grpc.method_handlers_generic_handler(SERVICE, {"Translate": handler})]
+    )
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    try:
+        async with AsyncClient(f"127.0.0.1:{port}", timeout=60) as client:
+            [translation] = (await client.translate(["A dog."])).translations
+    finally:
+        await server.stop(None)
+    assert translation.text == "Ein Hund."
+    assert ended == []
 
 
 async def test_a_deadline_of_the_client_ends_its_call(tokenizer: Tokenizer) -> None:

@@ -17,16 +17,14 @@ from pathlib import Path
 from typing import Any
 
 import grpc
-import yaml
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
+from bench.envoy import local_configuration, running_command
 from dragoman.v1 import translation_pb2 as pb
 from service.api.servicer import SERVICE
-from tests.containers.tools import DOCKER, tool
+from tests.containers.tools import tool
 from tests.containers.waiting import eventually
 
-CONFIGURATION = DOCKER / "envoy" / "envoy.yaml"
-DESCRIPTOR = DOCKER.parent / "proto" / "dragoman.binpb"
 OK = grpc.StatusCode.OK
 SERVING = health_pb2.HealthCheckResponse.SERVING
 
@@ -177,40 +175,6 @@ def backend(name: str, script: Script) -> Iterator[Backend]:
         server.stop(None).wait()
 
 
-def local_text() -> str:
-    """The configuration, naming the files that it reads where they lie here."""
-    text = CONFIGURATION.read_text().replace("/etc/envoy/dragoman.binpb", str(DESCRIPTOR))
-    return text.replace("/etc/envoy/", f"{CONFIGURATION.parent}/")
-
-
-def local_configuration(ports: list[int], check_interval: str | None, longest: str | None) -> str:
-    """The configuration with every address on this machine: free ports, replicas on `ports`."""
-    text = local_text()
-    if longest:
-        text = text.replace("max_stream_duration: 300s", f"max_stream_duration: {longest}")
-        assert longest in text
-    plan = yaml.safe_load(text)
-    listeners, clusters = (plan["static_resources"][key] for key in ("listeners", "clusters"))
-    for place in (plan["admin"], *listeners):
-        place["address"] = {"socket_address": {"address": "127.0.0.1", "port_value": 0}}
-    (cluster,) = [item for item in clusters if item["name"] == "dragoman"]
-    cluster["load_assignment"]["endpoints"] = [
-        {
-            "lb_endpoints": [
-                {
-                    "endpoint": {
-                        "address": {"socket_address": {"address": "127.0.0.1", "port_value": port}}
-                    }
-                }
-                for port in ports
-            ]
-        }
-    ]
-    if check_interval:
-        cluster["health_checks"][0]["interval"] = check_interval
-    return str(yaml.safe_dump(plan))
-
-
 @contextlib.contextmanager
 def envoy(
     directory: Path,
@@ -233,10 +197,7 @@ def envoy(
         with urllib.request.urlopen(f"http://{admin.read_text()}{path}", timeout=10) as response:
             return json.load(response)
 
-    command = [tool("envoy"), "--config-path", str(configuration)]
-    command += ["--admin-address-path", str(admin)]
-    command += ["--disable-hot-restart", "--concurrency", "1", "--log-level", "warning"]
-    command += ["--file-flush-interval-msec", "50"]
+    command = running_command(tool("envoy"), configuration, admin)
     with (
         (directory / "log").open("w") as log,
         subprocess.Popen(command, stdout=log, stderr=log) as process,

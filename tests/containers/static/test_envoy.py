@@ -7,9 +7,9 @@ from typing import Any
 import yaml
 from google.protobuf import descriptor_pb2
 
+from bench.envoy import CONFIGURATION, DESCRIPTOR, local_text
 from dragoman.v1 import translation_pb2
 from service.api.servicer import SERVICE
-from tests.containers.static.envoy_process import CONFIGURATION, DESCRIPTOR, local_text
 from tests.containers.tools import DOCKER, run, tool
 
 

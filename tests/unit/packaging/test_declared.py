@@ -48,7 +48,7 @@ def declared(file: Path, *extras: str) -> set[str]:
         ("model", ["cpu", "train", "evaluate", "tokenizers"]),
         ("export", ["cpu", "train", "import"]),
         ("cli", ["cpu", "train", "evaluate", "bench", "pictures"]),
-        ("bench", ["cpu", "train", "evaluate", "bench", "peers", "import"]),
+        ("bench", ["cpu", "train", "evaluate", "bench", "faults", "peers", "import"]),
     ],
 )
 def test_imports_are_declared(folder: str, extras: list[str]) -> None:
