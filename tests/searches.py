@@ -59,6 +59,7 @@ def search(
     now: float = 0.0,
     deadline: float | None = None,
     client: str = "",
+    client_id: str = "",
     priority: Priority = Priority.NORMAL,
 ) -> EngineRequest:
     """A search for the source (to which EOS is added), as the engine would submit it."""
@@ -67,6 +68,7 @@ def search(
         options or SearchOptions(),
         deadline=deadline,
         client=client,
+        client_id=client_id,
         priority=priority,
     )
     return submitted(request, max_new_tokens, now)

@@ -90,7 +90,7 @@ class Client(BaseClient):
         server: "HOST:PORT", or any name that gRPC resolves, such as "dns:///HOST:PORT".
         timeout: seconds for a call, unless the call has a timeout of its own; None for no limit.
         client_id: names the client: clients get equal shares of a busy server. By default a client
-            is its address.
+            is its address. With an API key, which names the client, ids divide the key's share.
         patient: whether to retry, within the timeout, calls that an overloaded server refused.
         api_key: an API key, or a token, for a server that needs one. There is a warning
             (UserWarning) if it goes to another machine without `tls`.

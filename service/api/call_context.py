@@ -38,6 +38,7 @@ class CallContext:
         request_id: identifies the call in the log.
         client: identifies the client, for fairness: the tenant or the name of its key, otherwise
             "id:" and the name that it sends, or its address without the port.
+        client_id: the name that a client with a key sends, which divides its share; otherwise "".
         peer: address and port that the call came from.
         grant: what the call may do; everything until it is authenticated.
         facts: numbers and names for the log line of the call; never a text or a key.
@@ -52,6 +53,7 @@ class CallContext:
         self.client = f"id:{name}" if name else host_of(self.peer)
         self.grant = Grant()
         self.facts: dict[str, object] = {"client": self.client, "peer": self.peer}
+        self.client_id = ""
         self._given_id = name
 
     def identify(self, grant: Grant) -> None:
@@ -62,7 +64,7 @@ class CallContext:
         self.client = principal.client
         self.facts.update(client=self.client, key=principal.name)
         if self._given_id:
-            self.facts["client_id"] = self._given_id
+            self.client_id = self.facts["client_id"] = self._given_id
 
     def enter(self) -> None:
         """Make this the current call of the running task: gRPC runs each call in its own task."""

@@ -447,7 +447,12 @@ def _common(call: CallContext, context: Context) -> CallArguments:
     """The arguments of the translator that depend on the call, not on its method."""
     remaining = time_remaining(context)
     deadline = None if remaining is None else time.monotonic() + remaining
-    return {"deadline": deadline, "request_id": call.request_id, "client": call.client}
+    return {
+        "deadline": deadline,
+        "request_id": call.request_id,
+        "client": call.client,
+        "client_id": call.client_id,
+    }
 
 
 _Answer = pb.TranslateResponse | pb.TranslateDocumentResponse | pb.StreamSummary

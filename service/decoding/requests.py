@@ -244,6 +244,8 @@ class GenerationRequest:
         deadline: `time.monotonic()` seconds after which the answer is worthless; None for never.
         request_id: names the request in logs; several generations may share one.
         client: its client, for fairness between clients.
+        client_id: whom of its own clients it is for, for fairness within its share; "" if that is
+            not divided.
         priority: its share under load.
     """
 
@@ -252,6 +254,7 @@ class GenerationRequest:
     deadline: float | None = None
     request_id: str = ""
     client: str = ""
+    client_id: str = ""
     priority: Priority = Priority.NORMAL
 
     @property

@@ -20,6 +20,10 @@ Delay", ACM Queue 10(5), 2012). So the automatic limit has two levels, as in Mau
 refusal, and until some time has passed since the last one, the engine admits only as many rows as
 bring 95 % of the widest batch's throughput, and the square root of that more, so that random gaps
 between arrivals leave no row idle (Halfin and Whitt, 1981). Clients have equal shares of these.
+
+A client that names ids of its own gets no more than its share by that. In it, an id that holds
+nothing is admitted while there is room, and one that holds some has an equal part, with one part
+left for a newcomer; three quarters are open to any id, so that one that is alone can use them.
 """
 
 from __future__ import annotations
@@ -48,6 +52,8 @@ _MIN_CALM_SECONDS = 1.0
 # Rows admitted while overloaded, and how many of them beyond those that are enough. With fewer,
 # random gaps would leave rows idle.
 _MIN_ROWS, _MIN_SPARE_ROWS = 8, 4
+# Of a client's share: the part that any of its ids may fill.
+_OPEN_TO_ANY_ID = 0.75
 _MAX_RETRY_SECONDS, _MIN_RETRY_SECONDS = 60.0, 0.1
 
 
@@ -139,23 +145,33 @@ class AdmissionController:
             ResourceExhaustedError: not now; says when to come back.
             DeadlineExceededError: the deadline has passed, or no idle server could meet it.
         """
-        num_rows, client = self.enter(first, before)
-        return AdmittedCall(self._quota, max_in_flight, enqueue, num_rows=num_rows, client=client)
+        num_rows = self.enter(first, before)
+        client, client_id = ("", "") if first is None else (first.client, first.client_id)
+        return AdmittedCall(
+            self._quota,
+            max_in_flight,
+            enqueue,
+            num_rows=num_rows,
+            client=client,
+            client_id=client_id,
+        )
 
     def enter(
         self, first: GenerationRequest | None, before: CompletionEstimate | None = None
-    ) -> tuple[int, str]:
-        """Take the quota of a call's first request; how much, and on whose account.
+    ) -> int:
+        """Take the quota of a call's first request, on its client's account; how much.
 
         Raises:
             ResourceExhaustedError, DeadlineExceededError: as `admit`.
         """
         # A score needs no row, but counts.
-        num_rows, client = (1, "") if first is None else (max(1, first.num_rows), first.client)
+        num_rows, client, client_id = 1, "", ""
         if first is not None:
+            num_rows = max(num_rows, first.num_rows)
+            client, client_id = first.client, first.client_id
             self._check_deadline(first, before)
             self._check_wait(first)
-        if not self._quota.take(num_rows, client):
+        if not self._quota.take(num_rows, client, client_id):
             taken, capacity = self._quota.num_taken, self._quota.capacity
             raise self._refusal(
                 Refusal.QUOTA,
@@ -163,7 +179,7 @@ class AdmissionController:
                 "of this client",
                 self._drain_seconds(),
             )
-        return num_rows, client
+        return num_rows
 
     def _check_deadline(
         self, request: GenerationRequest, before: CompletionEstimate | None
@@ -225,7 +241,18 @@ class AdmissionController:
             return True
         held = quota.held_by(request.client)
         num_clients = quota.num_clients + (held == 0)
-        return held + num_rows <= limit / num_clients
+        share = limit / num_clients
+        return held + num_rows <= share and self._is_within_part(request, share)
+
+    def _is_within_part(self, request: GenerationRequest, share: float) -> bool:
+        """Whether an id of a client may have this of the client's share, where there is room."""
+        quota, client, num_rows = self._quota, request.client, request.num_rows
+        held = quota.held_by_id(client, request.client_id)
+        if not request.client_id or not held:
+            return True
+        part = share / (quota.num_ids(client) + 1)
+        is_open = quota.held_by(client) + num_rows <= _OPEN_TO_ANY_ID * share
+        return is_open or held + num_rows <= part
 
     def _spare_limit(self) -> float:
         """Rows up to which large calls may submit more while the engine is overloaded: half."""
@@ -319,7 +346,7 @@ class AdmissionController:
         if not num_rows or queue.num_rows_inside + num_rows <= self._max_rows:
             return 0.0
         free = self._max_rows - queue.num_rows_running
-        ahead = queue.ahead(request.client, request.priority) - free * latency.mean_steps
+        ahead = queue.ahead(request) - free * latency.mean_steps
         # In a full batch, a sequence's own rows come free in the time that as many take.
         return (max(0.0, ahead) + num_rows * latency.mean_steps) / latency.rows_per_second()
 

@@ -6,7 +6,9 @@ what the step loop has reported since. It lags behind by a few iterations at mos
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
 
 from service.batching.fair_queue import WEIGHTS
 from service.decoding.requests import GenerationRequest, Priority
@@ -15,6 +17,7 @@ from service.decoding.requests import GenerationRequest, Priority
 _MAX_FLOWS_LOOKED_AT = 256
 
 _FlowKey = tuple[str, Priority]
+_Key = TypeVar("_Key", bound=Hashable)
 
 
 @dataclass
@@ -22,6 +25,7 @@ class _Entry:
     """One request inside the engine; `work` is its expected steps over all its rows."""
 
     flow: _FlowKey
+    client_id: str
     num_rows: int
     work: float
     waits: bool = True
@@ -29,7 +33,7 @@ class _Entry:
 
 @dataclass
 class _FlowEstimate:
-    """What waits of one client with one priority: requests, and their expected steps."""
+    """What waits in a flow: requests, and their expected steps."""
 
     num_requests: int = 0
     work: float = 0.0
@@ -39,6 +43,68 @@ class _FlowEstimate:
         return self.work / self.num_requests
 
 
+@dataclass
+class _Flows(Generic[_Key]):
+    """What waits in flows that take turns.
+
+    Attributes:
+        work: of all together.
+    """
+
+    work: float = 0.0
+    _flows: dict[_Key, _FlowEstimate] = field(default_factory=dict)
+    _sum_of_means: float = 0.0  # one mean request of each flow
+
+    def __len__(self) -> int:
+        return len(self._flows)
+
+    def change(self, key: _Key, count: int, work: float) -> None:
+        """Add a request to what waits (1) or remove it (-1)."""
+        flow = self._flows.setdefault(key, _FlowEstimate())
+        if flow.num_requests:
+            self._sum_of_means -= flow.mean_work
+        flow.num_requests += count
+        flow.work += count * work
+        self.work += count * work
+        if flow.num_requests:
+            self._sum_of_means += flow.mean_work
+        else:
+            del self._flows[key]
+        if not self._flows:  # so that rounding errors do not add up
+            self.work = self._sum_of_means = 0.0
+
+    def ahead(
+        self,
+        key: _Key,
+        weight_of: Callable[[_Key], float] = lambda _: 1.0,
+        own_work: float | None = None,
+    ) -> float:
+        """Work that begins before a new request of a flow.
+
+        Args:
+            key: the flow.
+            weight_of: a flow's share.
+            own_work: of the flow, what comes before the request; None for all of it.
+        """
+        own = self._flows.get(key)
+        if own_work is None:
+            own_work = own.work if own is not None else 0.0
+        share = own_work / weight_of(key)
+        if len(self._flows) > _MAX_FLOWS_LOOKED_AT:
+            most = own_work + self._sum_of_means + share * max(WEIGHTS.values())
+            return min(self.work, most) if own is not None else self._sum_of_means
+        others = (
+            min(flow.work, flow.mean_work + share * weight_of(key))
+            for key, flow in self._flows.items()
+            if flow is not own
+        )
+        return own_work + sum(others)
+
+
+def _weight_of(key: _FlowKey) -> float:
+    return WEIGHTS[key[1]]
+
+
 class QueueEstimate:
     """Work that waits, by flow, in expected steps over all rows.
 
@@ -46,21 +112,26 @@ class QueueEstimate:
         num_rows_inside: rows of all requests that were submitted and have not ended.
         num_rows_running: of those, rows that are known to be in use.
         num_waiting: requests that wait.
-        total: all the work that waits.
     """
 
     def __init__(self) -> None:
         self.num_rows_inside = 0
         self.num_rows_running = 0
         self.num_waiting = 0
-        self.total = 0.0
         self._entries: dict[int, _Entry] = {}
-        self._flows: dict[_FlowKey, _FlowEstimate] = {}
-        self._sum_of_means = 0.0  # one mean request of each flow
+        self._clients: _Flows[_FlowKey] = _Flows()
+        # Of each of these flows, by id.
+        self._ids: dict[_FlowKey, _Flows[str]] = {}
+
+    @property
+    def total(self) -> float:
+        """All the work that waits."""
+        return self._clients.work
 
     def submitted(self, request_id: int, request: GenerationRequest, work: float) -> None:
         """A request came that will take so many steps over all its rows."""
-        entry = _Entry((request.client, request.priority), request.num_rows, work)
+        flow = request.client, request.priority
+        entry = _Entry(flow, request.client_id, request.num_rows, work)
         self._entries[request_id] = entry
         self.num_rows_inside += entry.num_rows
         self._change(entry, 1)
@@ -84,42 +155,23 @@ class QueueEstimate:
         else:
             self.num_rows_running -= entry.num_rows
 
-    def ahead(self, client: str, priority: Priority) -> float:
-        """Work that begins before a request that this client submits now.
+    def ahead(self, request: GenerationRequest) -> float:
+        """Work that begins before a request that is submitted now.
 
         By the rule of `service.batching.fair_queue`: all of the client's own work with this
-        priority comes first, and of each other flow as much as its weight gives it meanwhile, but
-        at least one request, which was there before.
+        priority and client id comes first, and of each other flow as much as its weight gives it
+        meanwhile, but at least one request, which was there before.
         """
-        own = self._flows.get((client, priority))
-        if own is None and len(self._flows) > _MAX_FLOWS_LOOKED_AT:
-            return self._sum_of_means
-        own_work = own.work if own is not None else 0.0
-        share = own_work / WEIGHTS[priority]
-        if len(self._flows) > _MAX_FLOWS_LOOKED_AT:
-            most = own_work + self._sum_of_means + share * max(WEIGHTS.values())
-            return min(self.total, most)
-        others = (
-            min(flow.work, flow.mean_work + share * WEIGHTS[key[1]])
-            for key, flow in self._flows.items()
-            if flow is not own
-        )
-        return own_work + sum(others)
+        key = request.client, request.priority
+        ids = self._ids.get(key)
+        own_work = 0.0 if ids is None else ids.ahead(request.client_id)
+        return self._clients.ahead(key, _weight_of, own_work)
 
     def _change(self, entry: _Entry, count: int) -> None:
         """Add a request to what waits (1) or remove it (-1)."""
         self.num_waiting += count
-        if not self.num_waiting:  # cleared, so that rounding errors do not add up
-            self._flows.clear()
-            self.total = self._sum_of_means = 0.0
-            return
-        flow = self._flows.setdefault(entry.flow, _FlowEstimate())
-        if flow.num_requests:
-            self._sum_of_means -= flow.mean_work
-        flow.num_requests += count
-        flow.work += count * entry.work
-        self.total += count * entry.work
-        if flow.num_requests:
-            self._sum_of_means += flow.mean_work
-        else:
-            del self._flows[entry.flow]
+        self._clients.change(entry.flow, count, entry.work)
+        ids = self._ids.setdefault(entry.flow, _Flows())
+        ids.change(entry.client_id, count, entry.work)
+        if not ids:
+            del self._ids[entry.flow]

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable
+from typing import TypeVar
 
 from service.decoding.requests import GenerationRequest
 from service.engine.generation import Generation
@@ -51,6 +52,9 @@ class Quota:
         self._reserve = reserve
         self._spare_limit = spare_limit
         self._held: Counter[str] = Counter()
+        # Of clients that name ids: by client and id, and how many ids hold some of it.
+        self._held_by_id: Counter[tuple[str, str]] = Counter()
+        self._num_ids: Counter[str] = Counter()
         self._num_held_back = 0
         self._on_held_back = on_held_back
 
@@ -63,6 +67,14 @@ class Quota:
         """How much a client holds."""
         return self._held[client]
 
+    def held_by_id(self, client: str, client_id: str) -> int:
+        """How much of this is for one of its ids."""
+        return self._held_by_id[client, client_id]
+
+    def num_ids(self, client: str) -> int:
+        """Ids of a client that hold some of it."""
+        return self._num_ids[client]
+
     def is_open_to(self, count: int, client: str = "") -> bool:
         """Whether a client can take `count` more."""
         taken = self.num_taken + count
@@ -72,31 +84,31 @@ class Quota:
         held = self._held[client]
         return taken <= self.capacity - last or not held or held + count <= last
 
-    def take(self, count: int, client: str = "") -> bool:
+    def take(self, count: int, client: str = "", client_id: str = "") -> bool:
         """Take `count` or nothing; whether there was enough."""
         if not self.is_open_to(count, client):
             return False
-        self._take(count, client)
+        self._take(count, client, client_id)
         return True
 
-    def take_spare(self, count: int = 1, client: str = "") -> bool:
+    def take_spare(self, count: int = 1, client: str = "", client_id: str = "") -> bool:
         """Take `count` if the reserve for new calls stays whole; whether it did."""
         limit = min(self.capacity - self._reserve, self._spare_limit())
         if self.num_taken + count > limit:
             return False
         self.num_spare += count
-        self._take(count, client)
+        self._take(count, client, client_id)
         return True
 
-    def release(self, count: int = 1, client: str = "", *, spare: bool = False) -> None:
+    def release(
+        self, count: int = 1, client: str = "", client_id: str = "", *, spare: bool = False
+    ) -> None:
         """Give back `count`, what `take_spare` took as `spare`."""
         assert self.num_taken >= count, "more was released than taken"
         self.num_taken -= count
         if spare:
             self.num_spare -= count
-        self._held[client] -= count
-        if not self._held[client]:
-            del self._held[client]
+        self._hold(-count, client, client_id)
         if self.num_taken == 0:
             self.empty.set()
 
@@ -105,11 +117,29 @@ class Quota:
         self._num_held_back += change
         self._on_held_back(self._num_held_back)
 
-    def _take(self, count: int, client: str) -> None:
+    def _take(self, count: int, client: str, client_id: str) -> None:
         self.num_taken += count
         if count:
-            self._held[client] += count
+            self._hold(count, client, client_id)
             self.empty.clear()
+
+    def _hold(self, change: int, client: str, client_id: str) -> None:
+        _add(self._held, client, change)
+        if client_id:
+            key = client, client_id
+            had = key in self._held_by_id
+            _add(self._held_by_id, key, change)
+            _add(self._num_ids, client, (key in self._held_by_id) - had)
+
+
+_Holder = TypeVar("_Holder")
+
+
+def _add(counter: Counter[_Holder], key: _Holder, change: int) -> None:
+    """Change a count, which is forgotten at 0."""
+    counter[key] += change
+    if not counter[key]:
+        del counter[key]
 
 
 # Puts a request into the queue; calls its second argument when the generation has ended.
@@ -128,6 +158,7 @@ class AdmittedCall:
         enqueue: puts a request into the queue.
         num_rows: what one sequence takes of the quota.
         client: on whose account.
+        client_id: for which of its ids.
     """
 
     def __init__(
@@ -138,12 +169,13 @@ class AdmittedCall:
         *,
         num_rows: int = 1,
         client: str = "",
+        client_id: str = "",
     ) -> None:
         self._quota = quota
         self._max_in_flight = max_in_flight
         self._enqueue = enqueue
         self._num_rows = num_rows
-        self._client = client
+        self._account = client, client_id
         self._in_flight: dict[Generation, None] = {}
         self._closed = False
         self._is_held_back = False
@@ -206,11 +238,11 @@ class AdmittedCall:
 
     def _take_spare(self) -> bool:
         return len(self._in_flight) < self._max_in_flight and self._quota.take_spare(
-            self._num_rows, self._client
+            self._num_rows, *self._account
         )
 
     def _release(self, *, spare: bool) -> None:
-        self._quota.release(self._num_rows, self._client, spare=spare)
+        self._quota.release(self._num_rows, *self._account, spare=spare)
 
     def _ended(self, generation: Generation) -> None:
         del self._in_flight[generation]

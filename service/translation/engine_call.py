@@ -34,11 +34,13 @@ class CallArguments(TypedDict, total=False):
         deadline: `time.monotonic()` seconds after which the result is useless; None for no limit.
         request_id: identifies the call in logs.
         client: identifies the client, for fairness.
+        client_id: whom of the client's own clients it is for, likewise; "" if it names none.
     """
 
     deadline: float | None
     request_id: str
     client: str
+    client_id: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
+from pathlib import Path
 
 import grpc
 import pytest
@@ -12,6 +14,8 @@ from dragoman.client import AsyncClient
 from dragoman.v1 import translation_pb2 as pb
 from dragoman.v1.translation_pb2_grpc import TranslationServiceStub
 from model.tokenizer import Tokenizer
+from service.access.key_file import write_keys
+from service.access.keys import new_key, principal_of
 from service.engine.engine import Engine
 from tests.fake_runner import FakeRunner
 from tests.integration.servers import fake_runner, running_fake
@@ -31,14 +35,18 @@ async def place_of_the_last(
     many_id: str,
     last_id: str,
     priority: str | None = None,
+    api_key: str = "",
+    keys: str = "",
 ) -> int:
     """Somebody makes 100 calls, then somebody one more; how many were begun before that one."""
     # Not by our own client, which sends no id that no server takes.
-    metadata = ((conversions.CLIENT_ID, last_id),) if last_id else ()
+    metadata = [(conversions.CLIENT_ID, last_id)] if last_id else []
+    if api_key:
+        metadata.append(("x-api-key", api_key))
     request = pb.TranslateRequest(contents=[TEXT], options=requests.options(priority=priority))
     async with (
-        running_fake(runner, tokenizer, drain_seconds=30.0) as server,
-        AsyncClient(server.address, client_id=many_id) as many,
+        running_fake(runner, tokenizer, drain_seconds=30.0, keys=keys) as server,
+        AsyncClient(server.address, client_id=many_id, api_key=api_key) as many,
         grpc.aio.insecure_channel(server.address) as channel,
     ):
         engine = server.registry.get("fake").engine
@@ -71,6 +79,17 @@ async def test_who_asks_once_does_not_wait_for_a_hundred_of_another(
 
 async def test_one_client_s_own_come_in_order(runner: FakeRunner, tokenizer: Tokenizer) -> None:
     assert await place_of_the_last(runner, tokenizer, "many", "many") == NUM_CALLS
+
+
+@pytest.mark.parametrize(("last_id", "begins"), [("one", range(5)), ("many", [NUM_CALLS])])
+async def test_ids_of_one_key_share_what_it_gets(
+    runner: FakeRunner, tokenizer: Tokenizer, tmp_path: Path, last_id: str, begins: Sequence[int]
+) -> None:
+    key, stored = new_key(principal_of({"name": "app", "tenant": "acme"}))
+    path = tmp_path / "keys.jsonl"
+    write_keys(path, {stored.id: stored})
+    place = await place_of_the_last(runner, tokenizer, "many", last_id, api_key=key, keys=str(path))
+    assert place in begins
 
 
 async def test_without_an_id_the_address_is_the_client(

@@ -27,7 +27,8 @@ Metadata: a client may send `x-request-id` (1 to 128 letters, digits, and any of
 server returns the id in the trailing metadata, and generates one if there was none.
 A client may send `x-client-id` (the same characters). Under load, clients get equal shares of a
 model, whatever the number and size of their requests. Without an id, a client is identified by its
-network address. The id is trusted: if you don't trust your clients, let a proxy set it.
+network address. The id is trusted: if you don't trust your clients, let a proxy set it, or give
+them API keys. Then the key identifies the client, and ids divide its share.
 """
 
 from collections import abc as _abc

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -17,11 +19,16 @@ from tests.searches import EOS, moody_runner, run_all, search, submitted
 
 
 def make_entry(
-    client: str, work: int = 1, priority: Priority = Priority.NORMAL, beam_size: int = 1
+    client: str,
+    work: int = 1,
+    priority: Priority = Priority.NORMAL,
+    beam_size: int = 1,
+    client_id: str = "",
 ) -> RequestEntry:
     source = range(10, 9 + work)  # and EOS
     options = SearchOptions(beam_size=beam_size)
-    return RequestEntry(search(source, options, client=client, priority=priority))
+    request = search(source, options, client=client, client_id=client_id, priority=priority)
+    return RequestEntry(request)
 
 
 def score(client: str, work: int = 1, priority: Priority = Priority.NORMAL) -> RequestEntry:
@@ -405,3 +412,79 @@ def test_giving_up_costs_nothing() -> None:
         queue.push(make_entry("impatient", work=30))
     first = Counter(queue.take().request.client for _ in range(20))
     assert first["impatient"] == pytest.approx(10, abs=1)
+
+
+client_ids = st.sampled_from(["", "one", "two", "three"])
+works = st.lists(st.integers(1, 30), min_size=1, max_size=30)
+
+
+@given(st.dictionaries(clients, works, min_size=2), st.data())
+def test_a_client_s_share_is_the_same_however_many_ids_it_names(
+    works: dict[str, list[int]], data: st.DataObject
+) -> None:
+    """The order of clients is that without ids, where all requests of a client are as large."""
+    plain, divided = FairQueue(), FairQueue()
+    ids = client_ids | st.uuids().map(str)
+    for client, sizes in works.items():
+        for _ in sizes:
+            plain.push(make_entry(client, sizes[0]))
+            divided.push(make_entry(client, sizes[0], client_id=data.draw(ids)))
+    while len(plain):
+        one, other = plain.take(), divided.take()
+        assert one.request.client == other.request.client
+        for queue, entry in ((plain, one), (divided, other)):
+            entry.num_steps = 40
+            queue.settle(entry)
+    assert divided.peek() is None
+
+
+@given(st.dictionaries(client_ids, works, min_size=2), st.integers(0, 40))
+def test_ids_of_a_client_that_always_wait_get_the_same_work(
+    works: dict[str, list[int]], num_steps: int
+) -> None:
+    queue = FairQueue()
+    for client_id, sizes in works.items():
+        for size in sizes:
+            queue.push(make_entry("tenant", size, client_id=client_id))
+    for _ in range(1000):
+        queue.push(make_entry("other"))
+    largest = max(num_steps, *(size for sizes in works.values() for size in sizes))
+    done: Counter[str] = Counter()
+    left = {client_id: len(sizes) for client_id, sizes in works.items()}
+    while min(left.values()):  # until one has nothing left to wait for
+        one = queue.take()
+        if one.request.client == "other":
+            continue
+        one.num_steps = num_steps
+        queue.settle(one)
+        done[one.request.client_id] += max(one.work, num_steps)
+        left[one.request.client_id] -= 1
+        assert max(done[i] for i in works) - min(done[i] for i in works) <= 3 * largest
+
+
+def test_one_text_overtakes_ten_thousand_of_another_id() -> None:
+    queue = FairQueue()
+    for _ in range(10_000):
+        queue.push(make_entry("tenant", client_id="many"))
+    for _ in range(17):
+        queue.take()
+    queue.push(make_entry("tenant", client_id="one"))
+    assert "one" in [queue.take().request.client_id for _ in range(2)]
+
+
+@pytest.mark.parametrize("name", [lambda n: ("tenant", n), lambda n: (n, "")])
+def test_invented_ids_leave_nothing_behind(name: Callable[[str], tuple[str, str]]) -> None:
+    """What a queue holds for new clients or ids has a bound, although some always wait."""
+    queue = FairQueue()
+    tracemalloc.start()
+    try:
+        for number in range(10_000):
+            client, client_id = name(str(number))
+            queue.push(make_entry(client, client_id=client_id))
+            if number > 2:
+                queue.settle(queue.take())
+        num_bytes, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert len(queue) == 3
+    assert num_bytes < 1_500_000

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -36,12 +38,20 @@ class EngineStub:
         self.admission.submitted(job)
 
     def ask(
-        self, beam_size: int = 1, patience: float | None = None, client: str = ""
+        self,
+        beam_size: int = 1,
+        patience: float | None = None,
+        client: str = "",
+        client_id: str = "",
     ) -> EngineRequest:
         """Submit a request and let it join; raises what admission raises."""
         deadline = None if patience is None else self.now + patience
         job = search(
-            [10] * 20, SearchOptions(beam_size=beam_size), deadline=deadline, client=client
+            [10] * 20,
+            SearchOptions(beam_size=beam_size),
+            deadline=deadline,
+            client=client,
+            client_id=client_id,
         )
         self.admission.enter(job.request)
         self.submit(job)
@@ -60,7 +70,9 @@ class EngineStub:
     def end(self, job: EngineRequest) -> None:
         self.admission.answered(job.request, GenerationResult([5] * 19, FinishReason.EOS))
         self.admission.ended(job.id)
-        self.admission._quota.release(job.request.num_rows, job.request.client)
+        self.admission._quota.release(
+            job.request.num_rows, job.request.client, job.request.client_id
+        )
 
     def fill(self) -> list[EngineRequest]:
         """Ask until a request is refused; the admitted ones."""
@@ -246,6 +258,84 @@ def test_a_deadline_leaves_time_for_what_another_engine_does_first() -> None:
     waiting = CompletionEstimate(before.least, wait=1.0, steps=before.steps)
     with pytest.raises(ResourceExhaustedError, match=r"the queue is 1\.000 s long at least"):
         second.admission.enter(patient, waiting)
+
+
+@given(
+    arrivals=st.lists(
+        st.tuples(
+            st.sampled_from(["tenant", "tenant", "other"]),
+            st.sampled_from(["", "one", "two"]) | st.uuids().map(str),
+            st.sampled_from([1, 1, 2, 4]),
+            st.integers(0, 2),
+        ),
+        max_size=150,
+    )
+)
+def test_ids_give_a_client_no_more_than_its_share_of_an_overloaded_engine(
+    arrivals: list[tuple[str, str, int, int]],
+) -> None:
+    """What is admitted with ids would be admitted without."""
+    engine = EngineStub()
+    engine.step(0.002, num_rows=1)
+    engine.step(0.064, num_rows=MAX_ROWS)
+    engine.overload()
+    inside: list[EngineRequest] = []
+    for client, client_id, beam_size, num_ended in arrivals:
+        allows = engine.admission._is_within_share(
+            search([10] * 20, SearchOptions(beam_size=beam_size), client=client).request
+        )
+        try:
+            inside.append(engine.ask(beam_size, client=client, client_id=client_id))
+        except ResourceExhaustedError:
+            continue
+        else:
+            assert allows
+        for job in inside[:num_ended]:
+            engine.end(job)
+        del inside[:num_ended]
+
+
+@pytest.mark.parametrize("patience_of_many", [1, 20])
+def test_ids_that_want_more_than_their_parts_get_about_the_same(patience_of_many: int) -> None:
+    """One id tries many times as often as the other, and has filled the client's share before."""
+    engine = EngineStub()
+    engine.step(0.002, num_rows=1)
+    engine.step(0.064, num_rows=MAX_ROWS)
+    engine.overload()
+    for _ in range(MAX_ROWS):  # another client fills the rest
+        try_to_ask(engine, "other", "")
+    inside: list[EngineRequest] = []
+    held: Counter[str] = Counter()
+    for turn in range(2000):
+        for client_id in ["many"] * patience_of_many + ["few"]:
+            if turn < 20 and client_id == "few":
+                continue  # comes later
+            if job := try_to_ask(engine, "tenant", client_id):
+                inside.append(job)
+        engine.end(inside.pop(0))
+        held.update(job.request.client_id for job in inside)
+    assert held["few"] > 0.4 * held["many"]
+
+
+def try_to_ask(engine: EngineStub, client: str, client_id: str) -> EngineRequest | None:
+    try:
+        return engine.ask(client=client, client_id=client_id)
+    except ResourceExhaustedError:
+        return None
+
+
+def test_an_id_that_is_alone_may_use_most_of_its_client_s_share() -> None:
+    shares = []
+    for client_id in ("", "only"):
+        engine = EngineStub()
+        engine.step(0.002, num_rows=1)
+        engine.step(0.064, num_rows=MAX_ROWS)
+        engine.overload()
+        while try_to_ask(engine, "other", "") is not None:
+            pass
+        asked = [try_to_ask(engine, "tenant", client_id) for _ in range(MAX_ROWS)]
+        shares.append(len([job for job in asked if job]))
+    assert 0.7 * shares[0] - 1 <= shares[1] <= shares[0]
 
 
 def test_an_idle_engine_has_no_estimate() -> None:

@@ -54,6 +54,7 @@ class AdmissionMachine(RuleBasedStateMachine):
         width=st.integers(0, 3),
         patience=st.none() | st.floats(-1.0, 30.0),
         client=st.sampled_from("abcdef"),
+        client_id=st.sampled_from(["", "one", "two"]),
         priority=st.sampled_from(list(Priority)),
     )
     def arrive(
@@ -62,6 +63,7 @@ class AdmissionMachine(RuleBasedStateMachine):
         width: int,
         patience: float | None,
         client: str,
+        client_id: str,
         priority: Priority,
     ) -> None:
         deadline = None if patience is None else self.now + patience
@@ -72,6 +74,7 @@ class AdmissionMachine(RuleBasedStateMachine):
             now=self.now,
             deadline=deadline,
             client=client,
+            client_id=client_id,
             priority=priority,
         )
         before = self.admission.num_taken
@@ -140,7 +143,7 @@ class AdmissionMachine(RuleBasedStateMachine):
             request = self.alive.pop(finished.id).request
             self.admission.answered(request, finished.result)
             self.admission.ended(finished.id)
-            self.admission._quota.release(request.num_rows, request.client)
+            self.admission._quota.release(request.num_rows, request.client, request.client_id)
 
     @invariant()
     def it_knows_who_is_inside(self) -> None:
@@ -157,9 +160,14 @@ class AdmissionMachine(RuleBasedStateMachine):
         for client in clients:
             rows = sum(one.num_rows for one in requests if one.client == client)
             assert quota.held_by(client) == rows
-            for priority in Priority:
-                ahead = queue.ahead(client, priority)
-                assert 0.0 <= ahead <= queue.total + 1e-6
+            named = [one for one in requests if one.client == client and one.client_id]
+            assert quota.num_ids(client) == len({one.client_id for one in named})
+            for client_id in ("one", "two", "new"):
+                rows = sum(one.num_rows for one in named if one.client_id == client_id)
+                assert quota.held_by_id(client, client_id) == rows
+                for priority in Priority:
+                    one = search([], client=client, client_id=client_id, priority=priority).request
+                    assert 0.0 <= queue.ahead(one) <= queue.total + 1e-6
         if not queue.num_waiting:
             assert queue.total == 0.0
 

@@ -15,8 +15,14 @@ LARGEST = 30
 flows = st.tuples(st.sampled_from("abcde"), st.sampled_from(list(Priority)))
 
 
-def make_entry(flow: tuple[str, Priority], work: int) -> RequestEntry:
-    return RequestEntry(search(range(10, 9 + work), client=flow[0], priority=flow[1]))
+def make_entry(flow: tuple[str, Priority], work: int, client_id: str = "") -> RequestEntry:
+    client, priority = flow
+    source = range(10, 9 + work)
+    return RequestEntry(search(source, client=client, client_id=client_id, priority=priority))
+
+
+def ahead(estimate: QueueEstimate, client: str, priority: Priority = Priority.NORMAL) -> float:
+    return estimate.ahead(make_entry((client, priority), 1).request)
 
 
 @given(
@@ -31,14 +37,51 @@ def test_what_is_ahead_is_what_comes_first(
         one = make_entry(flow, work)
         estimate.submitted(one.id, one.request, one.work)
         queue.push(one)
-    ahead = estimate.ahead(*new_flow)
     last = make_entry(new_flow, 1)
+    expected = estimate.ahead(last.request)
     queue.push(last)
+    # A job cannot be begun by halves: each flow may be off by one.
+    num_flows = len({flow for flow, _ in waiting})
+    assert abs(expected - work_before(queue, last)) <= LARGEST * (num_flows + 1)
+
+
+def work_before(queue: FairQueue, last: RequestEntry) -> int:
     before = 0
     while (one := queue.take()) is not last:
         before += one.work
-    # A job cannot be begun by halves: each flow may be off by one.
-    assert abs(ahead - before) <= LARGEST * (len({flow for flow, _ in waiting}) + 1)
+    return before
+
+
+clients = st.tuples(st.sampled_from("abc"), st.sampled_from(["", "one", "two", "three"]))
+
+
+@given(st.lists(st.tuples(clients, st.integers(1, LARGEST)), max_size=60), clients)
+def test_what_other_ids_of_a_client_send_is_ahead_in_its_turn(
+    waiting: list[tuple[tuple[str, str], int]], new_client: tuple[str, str]
+) -> None:
+    estimate, queue = QueueEstimate(), FairQueue()
+    for (client, client_id), work in waiting:
+        one = make_entry((client, Priority.NORMAL), work, client_id)
+        estimate.submitted(one.id, one.request, one.work)
+        queue.push(one)
+    client, client_id = new_client
+    last = make_entry((client, Priority.NORMAL), 1, client_id)
+    expected = estimate.ahead(last.request)
+    queue.push(last)
+    # Each id may be off by one; and by what its own client is off, each other client.
+    num_ids, num_clients = 4, 3
+    most = LARGEST * (num_ids + 1) * num_clients
+    assert abs(expected - work_before(queue, last)) <= most
+
+
+def test_an_id_that_sends_much_is_not_ahead_of_others_of_its_client() -> None:
+    estimate = QueueEstimate()
+    flow = "tenant", Priority.NORMAL
+    for _ in range(1000):
+        one = make_entry(flow, 10, "many")
+        estimate.submitted(one.id, one.request, 10.0)
+    assert estimate.ahead(make_entry(flow, 10, "one").request) == 10.0
+    assert estimate.ahead(make_entry(flow, 10, "many").request) == 10_000.0
 
 
 def test_one_who_sends_much_is_not_ahead_of_others() -> None:
@@ -46,8 +89,8 @@ def test_one_who_sends_much_is_not_ahead_of_others() -> None:
     for _ in range(1000):
         one = make_entry(("many", Priority.NORMAL), 10)
         estimate.submitted(one.id, one.request, 10.0)
-    assert estimate.ahead("one", Priority.NORMAL) == 10.0
-    assert estimate.ahead("many", Priority.NORMAL) == 10_000.0
+    assert ahead(estimate, "one") == 10.0
+    assert ahead(estimate, "many") == 10_000.0
 
 
 def test_who_gave_up_and_then_ended_has_left_once() -> None:
@@ -69,11 +112,11 @@ def test_very_many_clients_are_summed_up() -> None:
     jobs = [make_entry((f"client {number}", Priority.NORMAL), 10) for number in range(1000)]
     for one in jobs:
         estimate.submitted(one.id, one.request, 10.0)
-    assert estimate.ahead("another", Priority.NORMAL) == 10_000.0
-    assert estimate.ahead("client 1", Priority.NORMAL) <= estimate.total
+    assert ahead(estimate, "another") == 10_000.0
+    assert ahead(estimate, "client 1") <= estimate.total
     for one in jobs:
         estimate.joined(one.id)
-    assert (estimate.num_waiting, estimate.total, estimate.ahead("another", Priority.HIGH)) == (
+    assert (estimate.num_waiting, estimate.total, ahead(estimate, "another", Priority.HIGH)) == (
         0,
         0.0,
         0,
