@@ -17,7 +17,7 @@ from typing import Any
 
 from bench.envoy import local_configuration, running_command
 from bench.faults.load import FaultLoad, Place
-from bench.faults.round import Round, Scenario, nothing, until_ready
+from bench.faults.round import FaultRound, Scenario, nothing, until_ready
 from bench.faults.supervised import SupervisedServer, eventually
 
 
@@ -27,7 +27,7 @@ def envoy_program() -> str | None:
     return shutil.which("envoy", path=places)
 
 
-async def kill_replica(played: Round) -> None:
+async def kill_replica(played: FaultRound) -> None:
     """One of two replicas is killed, and started again."""
     other = SupervisedServer(["--model", str(played.live)], played.folder / "other.log")
     async with other.running():

@@ -17,7 +17,7 @@ import trustme
 
 from bench.faults.account import RETRIED
 from bench.faults.load import FaultLoad
-from bench.faults.round import CLIENTS, Prepared, Round, Scenario, nothing
+from bench.faults.round import CLIENTS, FaultRound, FaultSetting, Scenario, nothing
 from bench.reload import put, with_version
 from bench.suite.systems import environment
 from dragoman.tls import Tls
@@ -30,18 +30,18 @@ _QUOTA = 100_000_000
 # --- bundles --------------------------------------------------------------------------------------
 
 
-async def _reload(played: Round) -> str:
+async def _reload(played: FaultRound) -> str:
     """Ask for a reload; "replaced", or why not."""
     async with grpc.aio.insecure_channel(f"127.0.0.1:{played.server.admin_port}") as channel:
         stub = admin_pb2_grpc.AdminServiceStub(channel)
         try:
-            response = await stub.ReloadModel(admin_pb2.ReloadModelRequest())  # type: ignore[misc]
+            response = await stub.ReloadModel(admin_pb2.ReloadModelRequest())
         except grpc.aio.AioRpcError as exc:
             return exc.details() or exc.code().name
     return "replaced" if all(model.was_replaced for model in response.models) else "unchanged"
 
 
-async def replace_bundle(played: Round) -> None:
+async def replace_bundle(played: FaultRound) -> None:
     """Another version takes over, twice; no call is lost."""
     original = played.live.resolve()
     played.live.unlink()
@@ -52,7 +52,7 @@ async def replace_bundle(played: Round) -> None:
         played.must(answer == "replaced", f"the new version takes over: {answer}")
 
 
-async def replace_by_damaged_bundle(played: Round) -> None:
+async def replace_by_damaged_bundle(played: FaultRound) -> None:
     """A damaged version is refused, and the old one goes on."""
     original = played.live.resolve()
     damaged = with_version(original, "2", played.folder / "2")
@@ -71,13 +71,13 @@ async def replace_by_damaged_bundle(played: Round) -> None:
 
 
 @contextmanager
-def _with_tls(folder: Path) -> Iterator[Prepared]:
+def _with_tls(folder: Path) -> Iterator[FaultSetting]:
     authority = trustme.CA(key_type=trustme.KeyType.ECDSA)
     authority.cert_pem.write_to_path(folder / "ca.pem")
     (folder / "authority.key").write_bytes(authority.private_key_pem.bytes())
     _issue(authority, folder)
     tls = Tls(ca=str(folder / "ca.pem"))
-    yield Prepared(
+    yield FaultSetting(
         ("--tls-cert", str(folder / "server.pem"), "--tls-key", str(folder / "server.key")),
         lambda place: dataclasses.replace(place, tls=tls),
     )
@@ -96,7 +96,7 @@ def _replace(path: Path, content: bytes) -> None:
     partial.replace(path)
 
 
-async def replace_certificate(played: Round) -> None:
+async def replace_certificate(played: FaultRound) -> None:
     """A new one, a broken one, and a new one again: nobody notices."""
     folder = played.folder
     authority = trustme.CA.from_pem(
@@ -113,10 +113,10 @@ async def replace_certificate(played: Round) -> None:
 
 
 @contextmanager
-def _with_keys(folder: Path) -> Iterator[Prepared]:
+def _with_keys(folder: Path) -> Iterator[FaultSetting]:
     key = _keys(folder, "add", "load", "--characters-per-day", str(_QUOTA))
     (folder / "other").write_text(_keys(folder, "add", "other"), encoding="ascii")
-    yield Prepared(
+    yield FaultSetting(
         ("--keys", str(folder / "keys.jsonl")),
         lambda place: dataclasses.replace(place, api_key=key),
     )
@@ -130,7 +130,7 @@ def _keys(folder: Path, *arguments: str) -> str:
     return done.stdout.split()[-1] if done.stdout else ""
 
 
-async def damage_keys(played: Round) -> None:
+async def damage_keys(played: FaultRound) -> None:
     """A file of keys that is wrong changes nothing; then the good one is back."""
     keys = played.folder / "keys.jsonl"
     good = keys.read_bytes()
@@ -142,7 +142,7 @@ async def damage_keys(played: Round) -> None:
     await asyncio.sleep(_LOOK_SECONDS)
 
 
-async def revoke_key(played: Round) -> None:
+async def revoke_key(played: FaultRound) -> None:
     """Calls with it are refused within two seconds; other keys' go on."""
     other = dataclasses.replace(
         played.place, api_key=(played.folder / "other").read_text(encoding="ascii")
@@ -159,7 +159,7 @@ async def revoke_key(played: Round) -> None:
 # --- disk and log ---------------------------------------------------------------------------------
 
 
-async def fill_disk(played: Round) -> None:
+async def fill_disk(played: FaultRound) -> None:
     """No file of the server's can grow, so that quotas can't be saved nor lines logged."""
     await played.some_time()
     server = played.server.pid
@@ -170,17 +170,17 @@ async def fill_disk(played: Round) -> None:
 
 
 @contextmanager
-def _with_pipe(folder: Path) -> Iterator[Prepared]:
+def _with_pipe(folder: Path) -> Iterator[FaultSetting]:
     read, write = os.pipe()
     try:
-        yield Prepared(log_pipe=(read, write), clients=(*CLIENTS, "unary", "unary"))
+        yield FaultSetting(log_pipe=(read, write), clients=(*CLIENTS, "unary", "unary"))
     finally:
         os.close(write)
         with suppress(OSError):  # the scenario has closed it
             os.close(read)
 
 
-async def close_log(played: Round) -> None:
+async def close_log(played: FaultRound) -> None:
     """Whoever read the log is gone: writing to it fails from now on."""
     await played.some_time()
     assert played.log_pipe is not None
@@ -188,7 +188,7 @@ async def close_log(played: Round) -> None:
     await played.load.calls(200)
 
 
-async def leave_log_unread(played: Round) -> None:
+async def leave_log_unread(played: FaultRound) -> None:
     """Nobody reads the log: its pipe is full after some hundred calls."""
     await played.load.calls(400)
 

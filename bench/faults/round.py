@@ -25,7 +25,7 @@ _QUIET_SECONDS = 15.0
 
 
 @dataclass
-class Round:
+class FaultRound:
     """What a scenario works with.
 
     Attributes:
@@ -62,7 +62,7 @@ class Round:
 
 
 @dataclass(frozen=True)
-class Prepared:
+class FaultSetting:
     """What a scenario's server needs.
 
     Attributes:
@@ -96,8 +96,8 @@ class Scenario:
 
     name: str
     what: str
-    strike: Callable[[Round], Awaitable[None]]
-    prepare: Callable[[Path], contextlib.AbstractContextManager[Prepared]]
+    strike: Callable[[FaultRound], Awaitable[None]]
+    prepare: Callable[[Path], contextlib.AbstractContextManager[FaultSetting]]
     refusals: frozenset[str] = RETRIED
     lost: bool = True
     may_restart: bool = False
@@ -153,7 +153,7 @@ async def play(
                     await until_ready(place)
                     load = FaultLoad(place, account, seed, prepared.clients)
                     rng, pipe = random.Random(seed), prepared.log_pipe
-                    played = Round(server, load, place, rng, folder, live, pipe)
+                    played = FaultRound(server, load, place, rng, folder, live, pipe)
                     await _play(scenario, played, result)
             except Exception as exc:
                 account.finds.append(f"{type(exc).__name__}: {exc}")
@@ -169,7 +169,7 @@ def conclude(scenario: Scenario, account: CallAccount, result: RoundResult) -> N
     result.refused, result.finds = dict(account.refused), account.finds
 
 
-async def _play(scenario: Scenario, played: Round, result: RoundResult) -> None:
+async def _play(scenario: Scenario, played: FaultRound, result: RoundResult) -> None:
     server, account = played.server, played.account
     async with FaultLoad(played.place, account, result.seed, CLIENTS).running() as warm:
         await warm.calls(WARM_CALLS)
@@ -222,7 +222,7 @@ async def until_ready(place: Place) -> None:
 @contextlib.contextmanager
 def nothing(folder: Path) -> Any:
     """Prepares nothing."""
-    yield Prepared()
+    yield FaultSetting()
 
 
 async def recorded(bundle: Path, texts: Sequence[str]) -> dict[str, str]:

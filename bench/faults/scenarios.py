@@ -18,7 +18,7 @@ import grpc
 from bench.faults.account import RETRIED_AT_THE_END
 from bench.faults.gauges import is_running, model_process
 from bench.faults.load import CallRefused, account_for, stream, unary
-from bench.faults.round import Prepared, Round, Scenario, nothing
+from bench.faults.round import FaultRound, FaultSetting, Scenario, nothing
 from bench.faults.supervised import eventually
 from bench.suite.systems import environment
 from dragoman.v1 import translation_pb2 as pb
@@ -31,20 +31,20 @@ _CONNECTIONS = 400
 
 @contextmanager
 def _watched(folder: Path) -> Any:
-    yield Prepared(_STALL)
+    yield FaultSetting(_STALL)
 
 
 @contextmanager
 def _patient(folder: Path) -> Any:
-    yield Prepared(("--stall-seconds", "0.5", "--hang-seconds", "0"))
+    yield FaultSetting(("--stall-seconds", "0.5", "--hang-seconds", "0"))
 
 
 @contextmanager
 def _few_files(folder: Path) -> Any:
-    yield Prepared(open_files=256)
+    yield FaultSetting(open_files=256)
 
 
-async def kill_model(played: Round) -> None:
+async def kill_model(played: FaultRound) -> None:
     """The server ends with 1, and its supervisor starts another."""
     await played.some_time()
     server = played.server.pid
@@ -52,7 +52,7 @@ async def kill_model(played: Round) -> None:
     played.must(await played.server.end_of(server) == 1, "the server ends with 1")
 
 
-async def stop_model_briefly(played: Round) -> None:
+async def stop_model_briefly(played: FaultRound) -> None:
     """Shorter than what ends the server: nothing is lost."""
     await played.some_time()
     model = model_process(played.server.pid)
@@ -61,7 +61,7 @@ async def stop_model_briefly(played: Round) -> None:
     os.kill(model, signal.SIGCONT)
 
 
-async def stop_model(played: Round) -> None:
+async def stop_model(played: FaultRound) -> None:
     """The server ends with 1 and takes the stopped process with it."""
     await played.some_time()
     server = played.server.pid
@@ -71,7 +71,7 @@ async def stop_model(played: Round) -> None:
     await eventually(lambda: not is_running(model), "the stopped process has ended")
 
 
-async def kill_server(played: Round) -> None:
+async def kill_server(played: FaultRound) -> None:
     """The model's process ends by itself, and its supervisor starts another server."""
     await played.some_time()
     server = played.server.pid
@@ -81,7 +81,7 @@ async def kill_server(played: Round) -> None:
     await eventually(lambda: not is_running(model), "the model's process has ended")
 
 
-async def terminate_server(played: Round) -> None:
+async def terminate_server(played: FaultRound) -> None:
     """The server drains, and ends with 0."""
     await played.some_time()
     server = played.server.pid
@@ -89,7 +89,7 @@ async def terminate_server(played: Round) -> None:
     played.must(await played.server.end_of(server) == 0, "the server ends with 0")
 
 
-async def burst_and_kill_model(played: Round) -> None:
+async def burst_and_kill_model(played: FaultRound) -> None:
     """More calls at once than fit, while the model dies."""
     texts = sorted(played.account.expected)
     server = played.server.pid
@@ -109,7 +109,7 @@ async def burst_and_kill_model(played: Round) -> None:
     await played.server.end_of(server)
 
 
-async def kill_client(played: Round) -> None:
+async def kill_client(played: FaultRound) -> None:
     """A client with streams in progress is killed: its rows and connections are freed."""
     code = (
         "import sys; from dragoman import Client\n"
@@ -134,7 +134,7 @@ async def kill_client(played: Round) -> None:
     client.communicate()
 
 
-async def cancel_calls(played: Round) -> None:
+async def cancel_calls(played: FaultRound) -> None:
     """Clients cancel, at random moments."""
     texts = sorted(played.account.expected)
     async with played.place.channel() as channel:
@@ -155,7 +155,7 @@ async def cancel_calls(played: Round) -> None:
             await asyncio.gather(*map(cancel, calls))
 
 
-async def read_slowly(played: Round) -> None:
+async def read_slowly(played: FaultRound) -> None:
     """A client does not read its stream for a while; then it gets all of it, and all is right."""
     texts = sorted(played.account.expected)
     parts = played.rng.choices(texts, k=60)
@@ -173,7 +173,7 @@ async def read_slowly(played: Round) -> None:
     played.must(got == expected, f"a slowly read stream equals the call: {got!r}, {expected!r}")
 
 
-async def abandon_streams(played: Round) -> None:
+async def abandon_streams(played: FaultRound) -> None:
     """HTTP clients go away in the midst of their events."""
     body = b'{"content": "' + b" ".join([b"She is reading a book."] * 40) + b'"}'
     head = (
@@ -189,7 +189,7 @@ async def abandon_streams(played: Round) -> None:
         played.account.cancelled += 1
 
 
-async def exhaust_descriptors(played: Round) -> None:
+async def exhaust_descriptors(played: FaultRound) -> None:
     """More connections than the server may have open files: those that it has go on."""
     async with AsyncExitStack() as stack:
         for number in range(_CONNECTIONS):
@@ -201,7 +201,7 @@ async def exhaust_descriptors(played: Round) -> None:
         await played.some_time(1.0, 2.0)
 
 
-async def limit_memory(played: Round) -> None:
+async def limit_memory(played: FaultRound) -> None:
     """The model's process gets no more memory for a while, and large requests come."""
     server = played.server.pid
     model = model_process(server)
