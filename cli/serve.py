@@ -14,7 +14,7 @@ import typer
 
 from cli.exits import missing_runtime
 from service.errors import InternalError, StartupError
-from service.settings import Settings
+from service.settings import DIRECTORIES, Settings
 from service.settings_sources import environment_name, load_settings
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def _parameters() -> Iterator[inspect.Parameter]:
     for field in dataclasses.fields(Settings):
         kind: Any = type(field.default)
         if kind is tuple:
-            kind = list[Path] if field.name == "model" else list[str]
+            kind = list[Path] if field.name in DIRECTORIES else list[str]
         yield _parameter(field.name, kind, _option(field))
     text = (
         f"A TOML file with settings, such as `max_rows = 32`. (env: {environment_name('config')})"

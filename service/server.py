@@ -7,6 +7,7 @@ import contextlib
 import logging
 import signal
 from collections.abc import Callable, Coroutine
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import grpc
@@ -39,6 +40,7 @@ from service.observability.tracing import create_tracing
 from service.settings import Settings
 from service.text.glossary import MAX_ENTRIES
 from service.text.glossary_files import GlossaryFiles
+from service.text.glossary_store import GlossaryStore
 
 # While draining: calls are accepted until none has arrived for this long, within a bound.
 _QUIET_SECONDS = 0.25
@@ -92,7 +94,9 @@ class Server:
         self._health = HealthService((SERVICE,), _MAX_WATCHES)
         self._reflection = Reflection((SERVICE, _HEALTH_SERVICE), _MAX_REFLECTIONS)
         glossaries = GlossaryFiles.of(settings.glossary, settings.glossary_dir)
-        self._servicer = TranslationServicer(metrics, glossaries)
+        path = Path(settings.glossary_store) if settings.glossary_store else None
+        self._glossary_store = GlossaryStore(path)
+        self._servicer = TranslationServicer(metrics, glossaries, self._glossary_store)
         max_entries = {
             "contents": settings.max_texts,
             "pairs": settings.max_texts,
@@ -134,6 +138,7 @@ class Server:
         registry: Registry | None = None
         try:
             await self._access.start()
+            await self._glossary_store.start()
             await self._listen()
             models = self._models
             registry = models if isinstance(models, Registry) else await in_thread(models)
@@ -148,6 +153,7 @@ class Server:
                 await self._http.close()
             await self._grpc.stop(None)
             await self._access.stop()
+            await self._glossary_store.stop()
             await self._close_endpoint()
             raise
         self._start_serving(registry)
@@ -286,6 +292,7 @@ class Server:
         if self._http is not None:
             await self._http.close()
         await self._access.stop()
+        await self._glossary_store.stop()
         await self._close_endpoint()
         _log.info("stopped")
 

@@ -12,6 +12,8 @@ from typing import Any
 from model.search_limits import MAX_ROWS
 from service.errors import StartupError
 
+DIRECTORIES = ("model", "glossary_dir")
+"""Settings that are lists of directories: in the environment separated as in PATH."""
 PRETRAINED = Path(__file__).resolve().parent.parent / "model" / "pretrained"
 
 
@@ -149,7 +151,15 @@ class Settings:
     glossary_dir: tuple[Path, ...] = _setting(
         (),
         "A directory of glossaries: each of its files NAME.tsv or NAME.en-de.tsv. Files that are "
-        "added or changed are read within a second. Repeatable.",
+        "added or changed are read within a second. Repeatable; in the environment, separate "
+        f"several by {os.pathsep!r}.",
+    )
+    glossary_store: str = _setting(
+        "",
+        "Database of the glossaries that clients make, through DeepL's API; made if it does not "
+        "exist. Each server needs its own. Default: they are kept in memory, and end with the "
+        "server.",
+        is_optional=True,
     )
     device: str = _setting(
         "cpu",

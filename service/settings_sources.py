@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from service.errors import StartupError
-from service.settings import Settings, check, describe
+from service.settings import DIRECTORIES, Settings, check, describe
 
 PREFIX = "DRAGOMAN_"
 
@@ -56,7 +56,7 @@ def load_settings(
     Args:
         flags: from the command line; None means "not given".
         environment: usually `os.environ`. `DRAGOMAN_CONFIG` names the file if `config` does not.
-            Several models are separated as in PATH, other lists by commas. Empty values and
+            Several directories are separated as in PATH, other lists by commas. Empty values and
             Kubernetes' descriptions of Services are ignored, but an empty value is an error where
             ignoring it would open the server (`keys`). Unknown names with the prefix are logged as
             warnings.
@@ -145,7 +145,7 @@ def _read(config: Path) -> dict[str, Any]:
 
 def _convert(field: dataclasses.Field[Any], raw: Any, *, from_text: bool) -> Any:
     """`raw` in the type of the field. Text is parsed only for a source that has only text."""
-    if field.name == "model":
+    if field.name in DIRECTORIES:
         items = raw.split(os.pathsep) if from_text else [raw] if isinstance(raw, str) else raw
         if not isinstance(items, (list, tuple)) or not all(items):
             raise ValueError(f"must be one or more directories, not {raw!r}")

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import os
 import sqlite3
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -18,6 +17,7 @@ from dataclasses import astuple
 from pathlib import Path
 from typing import TypeVar
 
+from service.access.database import check_version, open_database
 from service.access.usage import Record, UsageLedger, start_of_month
 from service.errors import StartupError
 from service.observability.metrics import ServerMetrics
@@ -27,7 +27,6 @@ SAVE_SECONDS = 1.0
 # Of one commit: copying so many records takes the event loop a millisecond or two.
 _BATCH = 1000
 _FAILURE_LOG_SECONDS = 60.0
-_LOCK_SECONDS = 2.0
 _VERSION = 1
 _COLUMNS = "name, minute, requests, day, characters_in_day, month, characters_in_month"
 _UPSERT = f"INSERT OR REPLACE INTO usage ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?)"
@@ -100,15 +99,8 @@ class UsageStore:
         return await asyncio.get_running_loop().run_in_executor(self._thread, work, *arguments)
 
     def _open(self) -> list[tuple[str, Record]]:
-        # 0600 from the beginning: SQLite gives its other files the same mode.
-        os.close(os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
-        connection = sqlite3.connect(self._path, timeout=_LOCK_SECONDS, isolation_level=None)
+        connection = open_database(self._path)
         try:
-            # Exclusive: the counts of two servers would overwrite each other.
-            connection.execute("PRAGMA locking_mode = EXCLUSIVE")
-            connection.execute("PRAGMA journal_mode = WAL")
-            connection.execute("PRAGMA synchronous = FULL")
-            connection.execute("BEGIN EXCLUSIVE")  # takes the lock, and finds out if it can write
             _prepare(connection)
             rows = connection.execute(f"SELECT {_COLUMNS} FROM usage").fetchall()
             records = [_record(row) for row in rows]
@@ -143,11 +135,8 @@ class UsageStore:
 
 def _prepare(connection: sqlite3.Connection) -> None:
     """Create the table, and drop the records of months that are over. Raises ValueError."""
-    [(version,)] = connection.execute("PRAGMA user_version").fetchall()
-    if version not in (0, _VERSION):
-        raise ValueError(f"has version {version}, not {_VERSION}")
+    check_version(connection, _VERSION)
     connection.execute(_CREATE)
-    connection.execute(f"PRAGMA user_version = {_VERSION}")
     connection.execute("DELETE FROM usage WHERE month < ?", (start_of_month(time.time()),))
 
 

@@ -91,6 +91,11 @@ class Grant:
         self._clock = clock
         self._charges: list[Charge] = []
 
+    @property
+    def owner(self) -> str:
+        """Whose the things are that the call makes; "" without a principal: everyone's."""
+        return self.principal.client if self.principal else ""
+
     def begin(self, method: str) -> None:
         """Count the call as a request.
 

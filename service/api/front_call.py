@@ -12,6 +12,7 @@ from dragoman.v1 import translation_pb2 as pb
 from service import errors
 from service.api.call_context import Context
 from service.api.servicer import TranslationServicer
+from service.text.glossary_store import GlossaryStore
 
 _ERRORS: dict[int, type[errors.DragomanError]] = {
     grpc.StatusCode.NOT_FOUND.value[0]: errors.NotFoundError,
@@ -42,6 +43,11 @@ class FrontCall:
     def max_characters(self) -> int:
         """The limit of a text."""
         return self.servicer.limits.max_characters
+
+    @property
+    def glossaries(self) -> GlossaryStore:
+        """Those that clients make."""
+        return self.servicer.glossary_store
 
     async def translate(self, request: pb.TranslateRequest) -> pb.TranslateResponse:
         """Translate texts, all of them: other APIs have no errors of single texts.

@@ -50,7 +50,9 @@ from service.documents.document_translator import DocumentFiles, translate_segme
 from service.errors import DragomanError, InvalidArgumentError, UnavailableError
 from service.observability.metrics import ServerMetrics
 from service.text.detection import LanguageDetector
+from service.text.glossary import Glossary
 from service.text.glossary_files import GlossaryFiles
+from service.text.glossary_store import GlossaryStore, is_glossary_id
 from service.text.interface import LinkedTranslator
 from service.text.markup.markup_translator import plain_texts
 from service.text.text_translator import text_translator
@@ -80,11 +82,18 @@ class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
     Attributes:
         registry: None while the models are loading: calls end with UNAVAILABLE.
         glossaries: those that requests may name.
+        glossary_store: of those that clients make.
     """
 
-    def __init__(self, metrics: ServerMetrics, glossaries: GlossaryFiles | None = None) -> None:
+    def __init__(
+        self,
+        metrics: ServerMetrics,
+        glossaries: GlossaryFiles | None = None,
+        glossary_store: GlossaryStore | None = None,
+    ) -> None:
         self.registry: Registry | None = None
         self.glossaries = glossaries or GlossaryFiles()
+        self.glossary_store = glossary_store or GlossaryStore()
         self._metrics = metrics
         self._detector = LanguageDetector()
         self._documents = DocumentFiles(LIMITS)
@@ -392,10 +401,17 @@ class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
         defaults.append(last.stream_options if is_stream else last.default_options)
         *first, options = (options_of(request.options, default) for default in defaults)
         languages, name = (route.legs[0].source, route.legs[-1].target), request.glossary.name
-        named = [await self.glossaries.get(name, *languages)] if name else []
+        named = [await self._glossary(name, *languages)] if name else []
         text_options = text_options_of(request, *named)
         stages = text_translator(route.translator(*first), text_options, languages)
         return stages, options
+
+    async def _glossary(self, name: str, source: str, target: str) -> Glossary:
+        """A glossary by its name, or by the id that its owner has."""
+        if is_glossary_id(name):
+            owner = current_call().grant.owner
+            return await self.glossary_store.find(owner, name, source, target)
+        return await self.glossaries.get(name, source, target)
 
     def _count(self, results: Sequence[_Result], call: CallContext) -> None:
         """Count the outcome of each text or pair, and its tokens for the log."""

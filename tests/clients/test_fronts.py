@@ -27,7 +27,9 @@ TEXTS = ["A dog is running.", "Two men are playing chess."]
 async def server(tmp_path: Path) -> AsyncIterator[ServerProcess]:
     """A server of a random tiny model, English to German, with HTTP."""
     bundle = tiny_bundle(tmp_path / "tiny", name="tiny")
-    async with server_process("--model", bundle.path, "--http-port", "0", *NO_HURRY) as running:
+    (tmp_path / "house.en-de.tsv").write_text("dog\tHündchen\n")
+    options = ("--http-port", "0", "--glossary-dir", tmp_path, *NO_HURRY)
+    async with server_process("--model", bundle.path, *options) as running:
         yield running
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dragoman.v1 import translation_pb2 as pb
+from service.api.call_context import current_call
 from service.api.front_call import FrontCall
 from service.api.google_v3.messages import (
     DetectLanguageResponse,
@@ -19,14 +20,15 @@ from service.text.detection import UNDETERMINED
 
 # Google's own models, for each of which the server takes its own choice.
 _GENERAL = "general/"
+# Of a call's log line, over both translations of a text.
+_SUMS = ("texts", "source_tokens", "target_tokens")
 
 
 async def translate_text(request: Any, call: FrontCall) -> Any:
     """Translate texts: HTML, unless the request says otherwise. Raises DragomanError."""
     if request.HasField("transliteration_config"):
         raise InvalidArgumentError("transliteration_config", "not supported")
-    if request.HasField("glossary_config"):
-        raise InvalidArgumentError("glossary_config", "not supported")
+    config = request.glossary_config if request.HasField("glossary_config") else None
     asked = pb.TranslateRequest(
         contents=request.contents,
         source_language_code=request.source_language_code or "auto",
@@ -34,15 +36,51 @@ async def translate_text(request: Any, call: FrontCall) -> Any:
         model=_model(request.model),
         mime_type=request.mime_type or "text/html",
     )
-    response = await call.translate(asked)
     answer = TranslateTextResponse()
+    if config is None:
+        response = await call.translate(asked)
+    else:
+        asked.glossary.name = _glossary(config)
+        response = await call.translate(asked)
+        _add(answer.glossary_translations, request, response, config)
+        response = await _without_terms(asked, response, call)
+    _add(answer.translations, request, response)
+    return answer
+
+
+async def _without_terms(
+    asked: pb.TranslateRequest, response: pb.TranslateResponse, call: FrontCall
+) -> pb.TranslateResponse:
+    """The response without a glossary. Only texts that have terms of it are translated again."""
+    having = [index for index, each in enumerate(response.translations) if each.terms]
+    if not having:
+        return response
+    again = pb.TranslateRequest()
+    again.CopyFrom(asked)
+    again.ClearField("glossary")
+    del again.contents[:]
+    again.contents.extend(asked.contents[index] for index in having)
+    facts = current_call().facts
+    before = dict(facts)
+    plain = await call.translate(again)
+    facts.update({name: before[name] + facts[name] for name in _SUMS})  # type: ignore[operator]
+    merged = pb.TranslateResponse()
+    merged.CopyFrom(response)
+    for index, translation in zip(having, plain.translations, strict=True):
+        merged.translations[index].CopyFrom(translation)
+    return merged
+
+
+def _add(
+    translations: Any, request: Any, response: pb.TranslateResponse, config: Any = None
+) -> None:
     for translation in response.translations:
-        answer.translations.add(
+        translations.add(
             translated_text=translation.translated_text,
             model=f"{request.parent}/models/{response.model}" if request.model else "",
             detected_language_code=translation.detected_language_code,
+            glossary_config=config,
         )
-    return answer
 
 
 async def detect_language(request: Any, call: FrontCall) -> Any:
@@ -107,6 +145,17 @@ def _target(request: Any) -> str:
     if not request.target_language_code:
         raise InvalidArgumentError("target_language_code", "is missing")
     return str(request.target_language_code)
+
+
+def _glossary(config: Any) -> str:
+    """Our name of a glossary such as projects/P/locations/L/glossaries/NAME."""
+    for field in ("ignore_case", "contextual_translation_enabled"):
+        if getattr(config, field):
+            raise InvalidArgumentError(f"glossary_config.{field}", "not supported")
+    name = str(config.glossary).rpartition("/glossaries/")[2]
+    if not name:
+        raise InvalidArgumentError("glossary_config.glossary", "is missing")
+    return name
 
 
 def _model(name: str) -> str:

@@ -33,6 +33,11 @@ request = {
     "labels": {"a": "b"},
 }
 results = client.translate_text(request=request).translations
+glossary = {"glossary": f"{parent}/glossaries/house"}
+with_terms = client.translate_text(
+    request={**request, "source_language_code": "en", "glossary_config": glossary}
+)
+assert len(with_terms.glossary_translations) == len(with_terms.translations) == 2
 found = client.detect_language(parent=parent, content="Two men are playing chess.").languages
 languages = client.get_supported_languages(parent=parent, display_language_code="en").languages
 try:

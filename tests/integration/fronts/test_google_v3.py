@@ -11,13 +11,15 @@ import grpc
 import pytest
 from google.protobuf import json_format
 
+from dragoman.client import Glossary
 from service.access import keys
 from service.access.key_file import write_keys
 from service.api.google_v3.calls import CALLS
 from service.api.google_v3.messages import POOL, SERVICE, message_class
+from service.settings import shipped_models
 from tests.integration.fronts.conftest import Serving
 from tests.integration.http_client import Answer, ask, post
-from tests.integration.servers import Running
+from tests.integration.servers import Running, running_bundle
 
 PARENT = "projects/p/locations/global"
 TEXT, GERMAN = "A dog is running across the green field.", "Ein Hund rennt über die grüne Wiese."
@@ -109,6 +111,41 @@ async def test_errors(
     with pytest.raises(grpc.aio.AioRpcError, match=code) as caught:
         await over_grpc(server, name, **fields)
     assert caught.value.details() == error["message"]
+
+
+async def test_a_glossary_of_the_server(tmp_path: Path) -> None:
+    (tmp_path / "house.en-de.tsv").write_text("dog\tHündchen\n")
+    settings: dict[str, Any] = {"http_port": 0, "glossary_dir": (tmp_path,)}
+    texts = ["The <b>dog</b> reads.", "She is reading a book."]
+    async with running_bundle(*shipped_models(), **settings) as server:
+        languages: dict[str, Any] = {"source": "en", "target": "de", "mime_type": "text/html"}
+        plain = await server.client.translate(texts, **languages)
+        named = await server.client.translate(texts, **languages, glossary=Glossary(name="house"))
+        name = f"{PARENT}/glossaries/house"
+        fields = {
+            "contents": texts,
+            "source_language_code": "en",
+            "target_language_code": "de",
+            "glossary_config": {"glossary": name},
+        }
+        found = await over_grpc(server, "TranslateText", **fields)
+        assert [each["translatedText"] for each in found["translations"]] == [
+            each.text for each in plain.translations
+        ]
+        assert [each["translatedText"] for each in found["glossaryTranslations"]] == [
+            each.text for each in named.translations
+        ]
+        assert found["glossaryTranslations"][0]["glossaryConfig"]["glossary"] == name
+        assert (await over_http(server, "TranslateText", **fields)).json == found
+        for config, word in (
+            ({"glossary": f"{PARENT}/glossaries/none"}, "there are: house"),
+            ({"glossary": name, "ignore_case": True}, "glossary_config.ignore_case"),
+            ({}, "glossary_config.glossary: is missing"),
+        ):
+            answer = await over_http(
+                server, "TranslateText", **{**fields, "glossary_config": config}
+            )
+            assert word in answer.json["error"]["message"]
 
 
 async def test_keys(serving: Serving, tmp_path: Path) -> None:

@@ -99,7 +99,6 @@ async def test_deepl(server: Running) -> None:
     ("given", "word"),
     [
         ({"formality": "more"}, "formality"),
-        ({"glossary_id": "x"}, "glossary_id"),
         ({"style_id": "x"}, "style_id"),
         ({"split_sentences": "nonewlines"}, "nonewlines"),
         ({"split_sentences": 7}, "split_sentences"),

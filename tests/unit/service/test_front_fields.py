@@ -64,3 +64,13 @@ def test_too_many_values_are_refused_before_they_are_read() -> None:
 def test_the_body_counts_before_the_url() -> None:
     fields = Fields({"q": "a"}).over(Fields.of_pairs([("q", "b"), ("source", "en")]))
     assert (fields.text("q"), fields.text("source")) == ("a", "en")
+
+
+def test_objects_come_from_json_and_forms() -> None:
+    json = Fields({"a": [{"x": "1"}, {"x": "2", "y": "3"}]})
+    form = Fields.of_pairs([("a[1].x", "2"), ("a[0].x", "1"), ("a[1].y", "3"), ("b[0].x", "4")])
+    for fields in (json, form):
+        first, second = fields.objects("a")
+        assert (first.text("x"), second.text("x"), second.text("y")) == ("1", "2", "3")
+        assert fields.objects("c") == []
+    assert refused_field(lambda: Fields({"a": ["x"]}).objects("a")) == "a"

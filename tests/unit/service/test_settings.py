@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 from cli.main import app
 from service.errors import StartupError
-from service.settings import Settings
+from service.settings import DIRECTORIES, Settings
 from service.settings_sources import _check_names, environment_name, load_settings
 
 ROOT = Path(__file__).parents[3]
@@ -58,6 +58,27 @@ def test_models_from_every_source(
 ) -> None:
     settings = load_settings(flags, environment, write(tmp_path, file))
     assert settings.model == tuple(Path(path) for path in expected)
+
+
+@pytest.mark.parametrize(
+    "field", [field for field in dataclasses.fields(Settings) if field.name in DIRECTORIES]
+)
+def test_directories_are_paths_from_every_source(
+    tmp_path: Path, field: dataclasses.Field[Any]
+) -> None:
+    variable, expected = f"DRAGOMAN_{field.name.upper()}", (Path("a"), Path("b"))
+    file = write(tmp_path, f'{field.name} = ["a", "b"]')
+    for settings in (
+        load_settings({field.name: ["a", "b"]}, {}),
+        load_settings({}, {variable: "a:b"}),
+        load_settings({}, {}, file),
+    ):
+        assert getattr(settings, field.name) == expected
+
+
+def test_all_lists_of_paths_are_directories() -> None:
+    found = [field.name for field in dataclasses.fields(Settings) if "Path" in str(field.type)]
+    assert tuple(found) == DIRECTORIES
 
 
 @pytest.mark.parametrize(

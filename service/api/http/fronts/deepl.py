@@ -14,6 +14,7 @@ import grpc
 from dragoman.v1 import translation_pb2 as pb
 from service.api.call_context import current_call
 from service.api.front_call import FrontCall
+from service.api.http.fronts.deepl_glossaries import GLOSSARY_OPERATIONS
 from service.api.http.fronts.endpoint import Failure, Operation
 from service.api.http.fronts.fields import Fields
 from service.api.language_names import language_name
@@ -35,6 +36,7 @@ _TRANSLATE = {
     "tag_handling": "xml or html",
     "ignore_tags": "tags whose content is not translated",
     "split_sentences": "1 (default), 0 or nonewlines",
+    "glossary_id": "of a glossary that was made here, or the name of one of the server",
     "formality": "default, prefer_more or prefer_less: without effect",
     "show_billed_characters": "whether to return the characters that count",
 }
@@ -42,6 +44,7 @@ _FIELD_NAMES = {
     "contents": "text",
     "source_language_code": "source_lang",
     "target_language_code": "target_lang",
+    "glossary.name": "glossary_id",
 }
 
 
@@ -63,6 +66,7 @@ class DeepL:
             ),
             **{(verb, "/v2/languages"): languages for verb in ("GET", "POST")},
             **{(verb, "/v2/usage"): usage for verb in ("GET", "POST")},
+            **GLOSSARY_OPERATIONS,
         }
 
     def credential(self, fields: Fields) -> str:
@@ -72,6 +76,8 @@ class DeepL:
     def error(self, failure: Failure) -> tuple[int, Any]:
         """`{"message": ...}`."""
         status = _STATUSES.get(failure.code, failure.http_status)
+        if failure.is_of_path:
+            status = failure.http_status
         return _QUOTA_EXCEEDED if failure.is_quota_used_up else status, {"message": failure.message}
 
     async def _translate(self, fields: Fields, call: FrontCall) -> Any:
@@ -136,8 +142,7 @@ def _set_options(request: pb.TranslateRequest, fields: Fields) -> None:
         if name in fields:
             raise InvalidArgumentError(name, "not supported")
     fields.choice("formality", _FORMALITIES, "default")
-    if "glossary_id" in fields:
-        raise InvalidArgumentError("glossary_id", "not supported")
+    request.glossary.name = fields.text("glossary_id")
     kind = fields.choice("tag_handling", ("", "xml", "html"))
     split = fields.text_or_flag("split_sentences", "1")
     if split not in ("0", "1", "nonewlines"):

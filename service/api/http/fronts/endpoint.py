@@ -36,7 +36,7 @@ _KINDS = f"{answers.JSON}, {_FORM} or {MULTIPART}"
 _LARGE_FORM_BYTES = 16 * 1024
 
 # Of an error's message, the name of the field at its beginning, if it has one.
-_FIELD = re.compile(r"\A\w+(?=[\[:])")
+_FIELD = re.compile(r"\A[\w.]+(?=[\[:])")
 
 Handler = Callable[[Fields, FrontCall], Awaitable[Any]]
 """From the parameters of a request to its answer: a `FrontAnswer`, or a value to write as JSON. May

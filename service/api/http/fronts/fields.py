@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -13,6 +14,7 @@ from service.errors import InvalidArgumentError
 
 _TRUE = ("1", "true")
 _FALSE = ("0", "false")
+_INDEXED = re.compile(r"\[(\d{1,6})\]\.(\w+)")
 
 
 @dataclass(frozen=True)
@@ -78,6 +80,15 @@ class Fields:
         if not (value := self.text(name)):
             raise InvalidArgumentError(name, "is missing")
         return value
+
+    def objects(self, name: str) -> list[Fields]:
+        """A list of JSON objects; of a form, those of names such as `name[0].field`."""
+        values = self._values.get(name)
+        if values is None:
+            return self._objects_of_form(name)
+        if not isinstance(values, list) or not all(isinstance(each, dict) for each in values):
+            raise InvalidArgumentError(name, "must be a list of objects")
+        return [Fields(each) for each in values]
 
     def texts(self, name: str) -> list[str]:
         """A list of strings, or one string; none if there is no value."""
@@ -147,6 +158,13 @@ class Fields:
         """The values of a message's fields, by their names in JSON; others are left out."""
         names = {name for field in kind.fields for name in (field.name, field.json_name)}
         return {name: self._plain(name) for name in self._values if name in names}
+
+    def _objects_of_form(self, name: str) -> list[Fields]:
+        found: dict[int, dict[str, Any]] = {}
+        for each, value in self._values.items():
+            if match := _INDEXED.fullmatch(each.removeprefix(name)):
+                found.setdefault(int(match[1]), {})[match[2]] = value
+        return [Fields(found[index]) for index in sorted(found)]
 
     def _plain(self, name: str) -> Any:
         value = self._single(name)

@@ -31,7 +31,7 @@ class GoogleV3:
 
     name = "google-v3"
     title = "Google, version 3"
-    field_names: Mapping[str, str] = {}
+    field_names: Mapping[str, str] = {"glossary.name": "glossary_config.glossary"}
 
     def operations(self) -> dict[tuple[str, str], Operation]:
         """Its operations, by HTTP method and path."""

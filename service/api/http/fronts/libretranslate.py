@@ -160,11 +160,13 @@ class LibreTranslate:
         response = await call.translate_document(request)
         path = PurePath(request.file_name.replace("\\", "/"))
         name = f"{path.stem[:_MAX_NAME]}_{target.lower()}{path.suffix}"
-        file_id = self._files.add(TranslatedFile(name, response.content), _owner())
+        file_id = self._files.add(
+            TranslatedFile(name, response.content), current_call().grant.owner
+        )
         return {"translatedFileUrl": f"{call.origin}/download_file/{file_id}.{quote(name, '')}"}
 
     async def _download_file(self, fields: Fields, call: FrontCall) -> Any:
-        file = self._files.get(call.path["file"].partition(".")[0], _owner())
+        file = self._files.get(call.path["file"].partition(".")[0], current_call().grant.owner)
         plain = _UNSAFE.sub("_", file.name)  # for clients that don't know the other (RFC 6266)
         names = f"filename=\"{plain}\"; filename*=UTF-8''{quote(file.name, '')}"
         headers = [("content-disposition", f"attachment; {names}")]
@@ -198,12 +200,6 @@ class LibreTranslate:
                 "target": {"code": first, "name": language_name(first)},
             },
         }
-
-
-def _owner() -> str:
-    """Whose files a call makes and fetches; without keys, everyone's are everyone's."""
-    principal = current_call().grant.principal
-    return principal.client if principal else ""
 
 
 def _detected(code: str, confidence: float) -> dict[str, Any]:
