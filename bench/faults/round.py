@@ -187,7 +187,8 @@ async def _play(scenario: Scenario, played: FaultRound, result: RoundResult) -> 
                 account, "canary", text, lambda one: unary(stub, one, played.place.metadata)
             )
     if server.ends and not scenario.may_restart:
-        account.finds.append(f"the server ended with {server.ends}")
+        ends = ", ".join(f"{status} after {seconds:.1f} s" for status, seconds in server.ends)
+        account.finds.append(f"the server ended with {ends}")
     after = await _held_in_quiet(server, before)
     result.more_memory = after.memory - before.memory
     account.finds += growth_finds(before, after)

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import functools
 import json
 import os
-import resource
 import signal
 import socket
 import sys
@@ -33,7 +31,7 @@ class SupervisedServer:
         log_to: a descriptor for its standard error instead of `log`. The one who gives it reads it.
 
     Attributes:
-        ends: the exit status of each process that has ended.
+        ends: the exit status of each process that has ended, and the seconds that it ran.
     """
 
     def __init__(
@@ -46,9 +44,11 @@ class SupervisedServer:
     ) -> None:
         self.port, self.http_port, self.metrics_port, self.admin_port = free_ports(4)
         self.log = log
-        self.ends: list[int] = []
+        self.ends: list[tuple[int, float]] = []
         self._options = options
-        self._open_files = open_files
+        # By a shell: code of this process between fork and exec may crash beside gRPC's threads.
+        limit = f'ulimit -n {open_files}; exec "$@"'
+        self._limited = [] if open_files is None else ["/bin/sh", "-c", limit, "limited"]
         self._log_to = log_to
         self._process: asyncio.subprocess.Process | None = None
         self._supervisor: asyncio.Task[None] | None = None
@@ -80,7 +80,7 @@ class SupervisedServer:
         """Wait until the server's process `pid` has ended; its exit status."""
         process = self._process
         if process is None or process.pid != pid:
-            return self.ends[-1]
+            return self.ends[-1][0]
         return await process.wait()
 
     def lines(self) -> list[dict[str, Any]]:
@@ -109,23 +109,32 @@ class SupervisedServer:
     async def _supervise(self) -> None:
         while True:
             assert self._process is not None
-            self.ends.append(await self._process.wait())
+            started = time.monotonic()
+            status = await self._process.wait()
+            self.ends.append((status, time.monotonic() - started))
             await self._start()
 
     async def _start(self) -> None:
-        command = ["-m", "cli.main", "serve", *self._options, "--log-format", "json"]
+        command = [
+            sys.executable,
+            "-m",
+            "cli.main",
+            "serve",
+            *self._options,
+            "--log-format",
+            "json",
+        ]
         for name in ("port", "http-port", "metrics-port", "admin-port"):
             command += [f"--{name}", str(getattr(self, name.replace("-", "_")))]
         with self.log.open("ab") as log:
             self._process = await asyncio.create_subprocess_exec(
-                sys.executable,
+                *self._limited,
                 *command,
                 env=environment(),
                 stdout=asyncio.subprocess.DEVNULL,
                 stderr=log if self._log_to is None else self._log_to,
                 # Ctrl-C is for this process, which then stops the server in order.
                 start_new_session=True,
-                preexec_fn=functools.partial(_limit_open_files, self._open_files),
             )
 
     async def _stop(self) -> None:
@@ -139,11 +148,6 @@ class SupervisedServer:
         except TimeoutError:
             os.killpg(self._process.pid, signal.SIGKILL)
             await self._process.wait()
-
-
-def _limit_open_files(most: int | None) -> None:
-    if most is not None:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def free_ports(count: int) -> list[int]:
