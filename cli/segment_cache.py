@@ -43,13 +43,13 @@ class SegmentCache:
     ) -> None:
         self._file.close()
 
-    def get(self, text: str, is_html: bool) -> str | None:
+    def get(self, text: str, mime_type: str) -> str | None:
         """The translation of a text, if there is one."""
-        return self._found.get(self._key(text, is_html))
+        return self._found.get(self._key(text, mime_type))
 
-    def add(self, text: str, is_html: bool, translation: str) -> None:
+    def add(self, text: str, mime_type: str, translation: str) -> None:
         """Keep a translation. It is on disk after `flush`."""
-        line = json.dumps([self._key(text, is_html), translation], ensure_ascii=False)
+        line = json.dumps([self._key(text, mime_type), translation], ensure_ascii=False)
         self._file.write(f"{line}\n")
 
     def flush(self) -> None:
@@ -61,8 +61,8 @@ class SegmentCache:
         self._file.close()
         self.path.unlink(missing_ok=True)
 
-    def _key(self, text: str, is_html: bool) -> str:
-        content = f"{self._depends_on}\0{is_html}\0{text}".encode("utf-8", "surrogatepass")
+    def _key(self, text: str, mime_type: str) -> str:
+        content = f"{self._depends_on}\0{mime_type}\0{text}".encode("utf-8", "surrogatepass")
         return hashlib.sha256(content).hexdigest()
 
     def _read(self) -> dict[str, str]:

@@ -60,9 +60,9 @@ def translate_file(
 ) -> None:
     """Translate a document, and keep its structure.
 
-    Formats: .txt, .html, .srt, .po, .xliff, .docx and .odt. It is read and written here, so that it
-    may be larger than a server accepts. After an interruption, the same command goes on where it
-    stopped: translations are kept in a file beside the output until it is complete.
+    Formats: .txt, .html, .md, .srt, .po, .xliff, .docx and .odt. It is read and written here, so
+    that it may be larger than a server accepts. After an interruption, the same command goes on
+    where it stopped: translations are kept in a file beside the output until it is complete.
     """
     from cli.segment_cache import SegmentCache
     from dragoman.client import Search, TranslationError
@@ -150,7 +150,7 @@ async def _translated(
     found = {
         segment: kept
         for segment in dict.fromkeys(segments)
-        if (kept := cache.get(segment.text, segment.is_html)) is not None
+        if (kept := cache.get(segment.text, segment.mime_type.value)) is not None
     }
     missing = [segment for segment in segments if segment not in found]
     in_flight = asyncio.Semaphore(_CALLS_IN_FLIGHT)
@@ -158,14 +158,13 @@ async def _translated(
 
     async def translate(batch: list[DocumentSegment], show: ShowStage) -> None:
         async with in_flight:
-            mime_type = "text/html" if batch[0].is_html else "text/plain"
             texts = [segment.text for segment in batch]
-            answer = await client.translate(texts, mime_type=mime_type, **arguments)
+            answer = await client.translate(texts, mime_type=batch[0].mime_type.value, **arguments)
         for segment, translation in zip(batch, answer.translations, strict=True):
             if translation.error is not None:
                 raise translation.error
             found[segment] = translation.text
-            cache.add(segment.text, segment.is_html, translation.text)
+            cache.add(segment.text, segment.mime_type.value, translation.text)
         cache.flush()
         show("translating", len(found), num_different)
 

@@ -55,6 +55,7 @@ from service.text.glossary_files import GlossaryFiles
 from service.text.glossary_store import GlossaryStore, is_glossary_id
 from service.text.interface import LinkedTranslator
 from service.text.markup.markup_translator import plain_texts
+from service.text.options import MimeType
 from service.text.text_translator import text_translator
 from service.translation.attention import AttentionResult
 from service.translation.engine_call import CallArguments
@@ -219,10 +220,10 @@ class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
         route = self._route(texts) if detected is None else detected.route
         results: list[TextResult] = []
 
-        async def translate(batch: Sequence[str], is_html: bool) -> list[str]:
+        async def translate(batch: Sequence[str], mime_type: MimeType) -> list[str]:
             if route is None:  # it is in the target language
                 return list(batch)
-            texts.mime_type = "text/html" if is_html else ""
+            texts.mime_type = mime_type.value
             translated = await self._translated(texts, context, route, batch)
             results.extend(translated)
             return checked_texts(translated)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from service.errors import InvalidArgumentError
+from service.text.options import MimeType
 
 CONTENT_FIELD = "content"
 """The field that errors about a file name."""
@@ -17,12 +18,17 @@ class DocumentSegment:
     """A part of a document that is translated by itself.
 
     Attributes:
-        text: plain text; with `is_html` an HTML fragment without elements that end a sentence.
-        is_html: whether it is such a fragment, whose tags have to move with the words.
+        text: plain text, or a fragment of HTML or Markdown without blocks.
+        mime_type: which of these: in fragments, tags have to move with the words.
     """
 
     text: str
-    is_html: bool = False
+    mime_type: MimeType = MimeType.PLAIN
+
+    @property
+    def is_html(self) -> bool:
+        """Whether it is a fragment of HTML."""
+        return self.mime_type is MimeType.HTML
 
 
 @dataclass(frozen=True)

@@ -6,23 +6,24 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 
 from service.documents.document import DocumentLimits, DocumentSegment
 from service.documents.formats import read_document
+from service.text.options import MimeType
 from service.translation.fairness import FairExecutor
 
 # Segments and characters of one call: enough to fill a model's batch.
 _BATCH_SEGMENTS = 128
 _BATCH_CHARACTERS = 50_000
 
-TranslateBatch = Callable[[Sequence[str], bool], Awaitable[Sequence[str]]]
-"""Translates texts, which are HTML or plain text, in order."""
+TranslateBatch = Callable[[Sequence[str], MimeType], Awaitable[Sequence[str]]]
+"""Translates texts of a format, in order."""
 
 
 def batches(segments: Sequence[DocumentSegment]) -> Iterator[list[DocumentSegment]]:
     """Different segments in batches of one kind, in the order of the document."""
-    for is_html in (False, True):
+    for mime_type in MimeType:
         batch: list[DocumentSegment] = []
         size = 0
         for segment in dict.fromkeys(segments):
-            if segment.is_html is not is_html:
+            if segment.mime_type is not mime_type:
                 continue
             if batch and (
                 len(batch) == _BATCH_SEGMENTS or size + len(segment.text) > _BATCH_CHARACTERS
@@ -47,7 +48,7 @@ async def translate_segments(
     found: dict[DocumentSegment, str] = {}
     for batch in batches(segments):
         texts = [segment.text for segment in batch]
-        translations = await translate(texts, batch[0].is_html)
+        translations = await translate(texts, batch[0].mime_type)
         found.update(zip(batch, translations, strict=True))
     return [found[segment] for segment in segments]
 

@@ -7,6 +7,7 @@ from pathlib import PurePath
 
 from service.documents.document import Document, DocumentLimits
 from service.documents.gettext_catalog import GettextCatalog
+from service.documents.markdown_file import MarkdownFile
 from service.documents.open_document import OpenDocumentText
 from service.documents.plain_text import PlainText
 from service.documents.subtitles import Subtitles
@@ -21,6 +22,8 @@ READERS: dict[str, Reader] = {
     ".txt": lambda data, limits: PlainText(data),
     ".html": lambda data, limits: WebPage(data),
     ".htm": lambda data, limits: WebPage(data),
+    ".md": lambda data, limits: MarkdownFile(data),
+    ".markdown": lambda data, limits: MarkdownFile(data),
     ".srt": lambda data, limits: Subtitles(data),
     ".po": lambda data, limits: GettextCatalog(data),
     ".pot": lambda data, limits: GettextCatalog(data),

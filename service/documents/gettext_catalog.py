@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 
 from service.documents.document import DocumentSegment, bad_document
 from service.documents.encodings import DecodedText, decode
+from service.text.options import MimeType
 
 _KEYWORD = re.compile(r'\s*(msgctxt|msgid_plural|msgid|msgstr(?:\[\d{1,2}\])?)\s*"')
 _STRING = re.compile(r'"((?:[^"\\\n]|\\.)*+)"\s*\Z')
@@ -226,7 +227,7 @@ def _segment(source: str) -> DocumentSegment:
         pieces.append(f"<code>{html.escape(each[0], quote=False)}</code>")
         end = each.end()
     pieces.append(html.escape(source[end:], quote=False))
-    return DocumentSegment("".join(pieces).strip(), is_html=True)
+    return DocumentSegment("".join(pieces).strip(), MimeType.HTML)
 
 
 def _plain(text: str, segment: DocumentSegment) -> str:

@@ -18,6 +18,7 @@ from service.documents.inline import (
     to_html,
 )
 from service.documents.xml_parts import Element
+from service.text.options import MimeType
 
 
 class InlineKind(enum.Enum):
@@ -96,7 +97,7 @@ class MixedContent:
         """What is to be translated."""
         if all(isinstance(item, InlineText) for item in self.items):
             return DocumentSegment(_joined(self.items))
-        return DocumentSegment(to_html(self.items), is_html=True)
+        return DocumentSegment(to_html(self.items), MimeType.HTML)
 
     def translated(self, translation: str) -> list[InlineItem]:
         """The items of the translation of `segment`."""

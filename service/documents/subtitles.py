@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from service.documents.document import DocumentSegment, bad_document
 from service.documents.encodings import DecodedText, decode
+from service.text.options import MimeType
 
 _TIME = r"\d{1,3}:\d{1,2}:\d{1,2}[,.]\d{1,3}"
 _TIMES = re.compile(rf"\s*{_TIME}\s*-->\s*{_TIME}.*")
@@ -104,7 +105,7 @@ def _text_part(lines: Sequence[str]) -> _Part:
         pieces += [html.escape(text[end : tag.start()], quote=False), tag[0]]
         end = tag.end()
     pieces.append(html.escape(text[end:], quote=False))
-    return _Part(lines, before, DocumentSegment("".join(pieces), is_html=True))
+    return _Part(lines, before, DocumentSegment("".join(pieces), MimeType.HTML))
 
 
 def _shown(text: str, segment: DocumentSegment) -> str:

@@ -8,6 +8,7 @@ from service.documents.document import DocumentSegment, bad_document
 from service.documents.encodings import DecodedText, decode
 from service.text.markup.document import MarkupError, TextRun
 from service.text.markup.html_parser import parse_markup
+from service.text.options import MimeType
 
 
 class WebPage:
@@ -27,7 +28,7 @@ class WebPage:
         except MarkupError as exc:
             raise bad_document(str(exc)) from exc
         self.segments: Sequence[DocumentSegment] = [
-            DocumentSegment(part.raw, is_html=True)
+            DocumentSegment(part.raw, MimeType.HTML)
             for part in self._parts
             if isinstance(part, TextRun)
         ]

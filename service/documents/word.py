@@ -27,6 +27,7 @@ from service.documents.inline import (
     to_html,
 )
 from service.documents.xml_parts import Element, local_name, namespace, parse_xml, write_xml
+from service.text.options import MimeType
 
 _PART = re.compile(
     r"word/(?:document|header\d{0,4}|footer\d{0,4}|footnotes|endnotes|comments)\.xml"
@@ -127,7 +128,7 @@ class _Group:
             return DocumentSegment(
                 "".join(item.text for item in self.items if isinstance(item, InlineText))
             )
-        return DocumentSegment(to_html(self.items), is_html=True)
+        return DocumentSegment(to_html(self.items), MimeType.HTML)
 
     def write(self, translation: str) -> None:
         """Put the translation in place of the children."""

@@ -43,7 +43,12 @@ async def server(tokenizer: Tokenizer) -> AsyncIterator[Running]:
 
 @pytest.mark.parametrize(
     ("name", "content", "count"),
-    [("a.txt", TEXT, 2), ("A.HTML", PAGE, 3), ("a.srt", samples.SUBTITLES.encode(), 3)],
+    [
+        ("a.txt", TEXT, 2),
+        ("A.HTML", PAGE, 3),
+        ("a.md", samples.MARKDOWN.encode(), 7),
+        ("a.srt", samples.SUBTITLES.encode(), 3),
+    ],
 )
 async def test_an_echo_of_a_document_is_the_document(
     server: Running, name: str, content: bytes, count: int

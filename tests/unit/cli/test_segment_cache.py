@@ -11,28 +11,30 @@ from hypothesis import strategies as st
 from cli.segment_cache import SegmentCache
 
 texts = st.dictionaries(
-    st.tuples(st.text(max_size=20), st.booleans()), st.text(max_size=20), max_size=8
+    st.tuples(st.text(max_size=20), st.sampled_from(["text/plain", "text/html"])),
+    st.text(max_size=20),
+    max_size=8,
 )
 
 
 @given(texts, st.integers(0, 40))
 def test_what_was_added_is_found_however_the_file_was_cut(
-    added: dict[tuple[str, bool], str], num_lost: int
+    added: dict[tuple[str, str], str], num_lost: int
 ) -> None:
     with tempfile.TemporaryDirectory() as directory:
         output = Path(directory) / "a.txt"
         with SegmentCache(output, ["model", "1"]) as cache:
-            for (text, is_html), translation in added.items():
-                cache.add(text, is_html, translation)
+            for (text, mime_type), translation in added.items():
+                cache.add(text, mime_type, translation)
         data = cache.path.read_bytes()
         cache.path.write_bytes(data[: max(0, len(data) - num_lost)])
         with SegmentCache(output, ["model", "1"]) as again:
             found = {key: again.get(*key) for key in added}
-            again.add("new", False, "neu")
+            again.add("new", "text/plain", "neu")
         assert all(found[key] in (None, added[key]) for key in added)
         assert num_lost > 1 or found == added
         with SegmentCache(output, ["model", "1"]) as last:
-            assert last.get("new", False) == "neu"
+            assert last.get("new", "text/plain") == "neu"
             kept = {key: value for key, value in found.items() if value is not None}
             assert all(last.get(*key) == value for key, value in kept.items() if key[0] != "new")
         with SegmentCache(output, ["model", "2"]) as other:

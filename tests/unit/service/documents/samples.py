@@ -29,6 +29,34 @@ big world
 1234
 """
 
+MARKDOWN = """\
+---
+title: A title
+---
+
+# A *short* heading
+
+Some text over
+> two lines with `code`, a [link](https://example.com/a "title") and [a name].
+
+```sh
+echo "A dog"
+```
+
+1. An item with **bold words**
+   - [ ] A box
+
+| Name | Value |
+| --- | :-: |
+| A cell | `x` |
+
+<pre>
+Not this.
+</pre>
+
+[a name]: https://example.com/b
+"""
+
 CATALOGUE = """\
 # A comment.
 msgid ""

@@ -20,6 +20,7 @@ from tests.unit.service.documents.samples import LIMITS, read, word, zipped
 WORD = word(samples.letter())
 GOOD = {
     ".txt": b"A text.",
+    ".md": samples.MARKDOWN.encode(),
     ".srt": samples.SUBTITLES.encode(),
     ".po": samples.CATALOGUE.encode(),
     ".xlf": samples.XLIFF_1.encode(),
@@ -149,7 +150,7 @@ def test_an_empty_file_is_empty_or_refused(name: str) -> None:
     try:
         document = read(f"a{name}", b"")
     except InvalidArgumentError:
-        assert name not in (".txt", ".srt", ".po", ".pot")
+        assert name not in (".txt", ".md", ".markdown", ".srt", ".po", ".pot")
     else:
         assert document.write([]) == b""
 
@@ -160,6 +161,12 @@ def test_an_empty_file_is_empty_or_refused(name: str) -> None:
         ("a.txt", "word " * 400_000),
         ("a.txt", "\n" * 500_000),
         ("a.txt", "a\n\n" * 90_000),
+        ("a.md", "[" * 40_000),
+        ("a.md", "*a " * 20_000),
+        ("a.md", "> " * 500_000 + "a"),
+        ("a.md", "|a" * 40_000 + "\n|-\n"),
+        ("a.md", "a `" * 40_000),
+        ("a.md", "[a]\n" * 20_000 + "\n[a]: b\n"),
         ("a.srt", "00:00:00,000 --> 00:00:00,000\n" + "<i" * 1_000_000),
         ("a.srt", "00:00:00,000 --> 00:00:00,000\n" + "{\\" * 1_000_000),
         ("a.po", 'msgid "' + "%" * 300_000 + 'a"\nmsgstr ""\n'),

@@ -17,6 +17,7 @@ from tests.unit.service.documents.samples import opened, read, texts, upper, wor
 FILES = {
     "a.txt": b"One line.\r\nAnother.\r\n\r\n  Indented.\n\n\n",
     "a.srt": samples.SUBTITLES.encode(),
+    "a.md": samples.MARKDOWN.encode(),
     "a.odt": samples.odt(),
     "a.docx": word(samples.letter()),
 }
@@ -45,6 +46,31 @@ def test_a_byte_order_mark_tells_the_encoding(name: str, codec: str) -> None:
     changed = read(name, data).write(upper(document))
     assert changed.decode(codec) != FILES[name].decode()
     assert "ONE LINE." in changed.decode(codec) or "HELLO" in changed.decode(codec)
+
+
+def test_of_markdown_only_text_changes() -> None:
+    document = read("a.md", samples.MARKDOWN)
+    assert texts(document) == [
+        "A *short* heading",
+        'Some text over\n> two lines with `code`, a [link](https://example.com/a "title") and '
+        "[a name].\n\n[a name]: <>",
+        "An item with **bold words**",
+        "A box",
+        "Name",
+        "Value",
+        "A cell",
+    ]
+    changed = [text.replace("A ", "Ein ").replace("two", "zwei") for text in texts(document)]
+    written = document.write(changed).decode()
+    before = samples.MARKDOWN.replace("# A ", "# Ein ").replace("two", "zwei")
+    before = before.replace("A box", "Ein box").replace("A cell", "Ein cell")
+    assert written == before
+
+
+@given(st.text(alphabet=st.sampled_from("ab \n#>*_[]()`|-:.1!<>\\"), max_size=60))
+def test_any_markdown_is_written_as_it_was(text: str) -> None:
+    document = read("a.md", text)
+    assert document.write(texts(document)).decode() == text
 
 
 def test_subtitles_keep_times_positions_tags_speakers_and_numbers_of_lines() -> None:

@@ -1,0 +1,60 @@
+"""Markdown: each paragraph, heading, item or cell of a table is a segment."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from service.documents.document import DocumentSegment, bad_document
+from service.documents.encodings import DecodedText, decode
+from service.text.markup.document import MarkupError, TextRun, Verbatim
+from service.text.markup.markdown_parser import parse_markdown
+from service.text.options import MimeType
+
+
+class MarkdownFile:
+    """A Markdown file.
+
+    Args:
+        data: the file.
+
+    Raises:
+        InvalidArgumentError: it is not UTF-8, or has too much markup.
+    """
+
+    def __init__(self, data: bytes) -> None:
+        self._decoded: DecodedText = decode(data)
+        try:
+            self._parts = parse_markdown(self._decoded.text)
+        except MarkupError as exc:
+            raise bad_document(str(exc)) from exc
+        self.segments: Sequence[DocumentSegment] = [
+            DocumentSegment(part.raw.strip() + _definitions(part), MimeType.MARKDOWN)
+            for part in self._parts
+            if isinstance(part, TextRun)
+        ]
+
+    def write(self, translations: Sequence[str]) -> bytes:
+        """The file with these texts."""
+        remaining = iter(translations)
+        return self._decoded.encode(
+            "".join(
+                _written(part, next(remaining)) if isinstance(part, TextRun) else part.raw
+                for part in self._parts
+            )
+        )
+
+
+def _definitions(run: TextRun) -> str:
+    """Definitions of the links whose text is a name: what makes them links is elsewhere."""
+    found = []
+    for item in run.items:
+        if isinstance(item, Verbatim) and item.raw.lstrip("!").startswith("["):
+            label = item.raw.partition("[")[2].removesuffix("[]").removesuffix("]")
+            found.append(f"\n\n[{' '.join(label.split())}]: <>")
+    return "".join(dict.fromkeys(found))
+
+
+def _written(run: TextRun, translation: str) -> str:
+    raw = run.raw
+    space = raw[: len(raw) - len(raw.lstrip())], raw[len(raw.rstrip()) :]
+    return translation.removesuffix(_definitions(run)).strip().join(space)
