@@ -307,7 +307,6 @@ class BatchEngine:
 
     async def _run(self, batch: list[_Sequence]) -> None:
         started = self._clock()
-        self._report(queue_seconds=[started - one.generation.submitted_at for one in batch])
         try:
             outputs = await self._backend.translate(
                 [one.request for one in batch],
@@ -339,8 +338,6 @@ class BatchEngine:
         now, submitted_at = self._clock(), sequence.generation.submitted_at
         admitted = now if sequence.admitted_at is None else sequence.admitted_at
         first = None if output is None else now - submitted_at
-        if first is not None:
-            self._report(first_token_seconds=[first])
         result = GenerationResult(
             token_ids=[] if output is None else output.token_ids,
             finish_reason=reason,

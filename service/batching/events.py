@@ -18,8 +18,6 @@ class Iteration:
         num_rows_encoded: rows that sources were encoded ahead for.
         num_beside: rows in use in other lanes, which step at their own times.
         num_waiting, num_running: requests that wait, rows in use after it.
-        queue_seconds: how long each request that joined the batch had waited.
-        first_token_seconds: time from submission for each request that got its first token.
         seconds: from its schedule (or from the end of the step that it followed at once) to its
             end, scoring left out.
         admitted: ids of the requests that joined the batch.
@@ -35,8 +33,6 @@ class Iteration:
     num_encodes: int = 0
     encode_seconds: float = 0.0
     step_seconds: float = 0.0
-    queue_seconds: Sequence[float] = ()
-    first_token_seconds: Sequence[float] = ()
     seconds: float = 0.0
     admitted: Sequence[int] = ()
     num_scored: int = 0

@@ -180,7 +180,7 @@ class Lane:
                 if last_tokens[row] != self._eos_id and (stepped is None or row in stepped):
                     streamed.append((entry.id, [last_tokens[row]]))
         finished = [self._end(self._owner(row), now) for row in finished_rows]
-        return Update(admitted, streamed, finished)
+        return Update(streamed, finished)
 
     def _end(
         self,

@@ -34,11 +34,9 @@ class Update:
     """What a step brought.
 
     Attributes:
-        first_tokens: requests that got their first token.
         streamed: ids and new tokens of the requests that stream, EOS never among them.
         finished: requests that reached EOS or their length.
     """
 
-    first_tokens: list[RequestEntry]
     streamed: list[tuple[int, list[int]]]
     finished: list[Finished]

@@ -99,23 +99,6 @@ class RequestEntry:
         self.first_token_at: float | None = None
         self.streams = False
 
-    @property
-    def queue_seconds(self) -> float:
-        """From submission until it joined the batch, which it has."""
-        assert self.admitted_at is not None
-        return self.admitted_at - self.submitted_at
-
-    @property
-    def first_token_seconds(self) -> float:
-        """From submission until its first token, which it has."""
-        assert self.first_token_at is not None
-        return self.first_token_at - self.submitted_at
-
-    @property
-    def encoded_seconds(self) -> float | None:
-        """From submission until its source was encoded; None if that has not happened."""
-        return None if self.encoded_at is None else self.encoded_at - self.submitted_at
-
     def admit(self, now: float) -> None:
         """It joins the batch, or is scored."""
         self.state = RequestState.RUNNING
@@ -149,13 +132,17 @@ class RequestEntry:
             was_admitted=self.admitted_at is not None,
             queue_seconds=admitted_at - self.submitted_at,
             compute_seconds=now - admitted_at,
-            first_token_seconds=None if self.first_token_at is None else self.first_token_seconds,
-            encoded_seconds=self.encoded_seconds,
+            first_token_seconds=self._seconds_until(self.first_token_at),
+            encoded_seconds=self._seconds_until(self.encoded_at),
             encode_seconds=self.encode_seconds,
             num_steps=self.num_steps,
             error=error,
         )
         return Finished(self.id, result)
+
+    def _seconds_until(self, time: float | None) -> float | None:
+        """From submission until something happened; None if it has not."""
+        return None if time is None else time - self.submitted_at
 
 
 def request_ids(entries: Iterable[RequestEntry]) -> list[str]:

@@ -186,7 +186,7 @@ class StepLoop(abc.ABC):
                 ids = request_ids(scheduler.running(lane))
                 logger.error("a step failed, and with it the requests %s", ids, exc_info=outcome)
                 finished = scheduler.fail_step(error_of(outcome, STEPPING), now, lane)
-                output, update = _NO_OUTPUT, Update([], [], finished)
+                output, update = _NO_OUTPUT, Update([], finished)
             iteration = Iteration(
                 num_rows=len(output.top_ids),
                 num_encodes=sum([item.encoded is None for item in encodes]),
@@ -196,8 +196,6 @@ class StepLoop(abc.ABC):
                 admitted=[entry.id for entry in admitted],
                 num_waiting=scheduler.num_waiting,
                 num_running=scheduler.num_running,
-                queue_seconds=[entry.queue_seconds for entry in admitted],
-                first_token_seconds=[entry.first_token_seconds for entry in update.first_tokens],
                 num_padding=output.num_padding,
                 num_beside=scheduler.num_beside(lane),
             )

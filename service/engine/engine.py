@@ -336,18 +336,18 @@ class Engine:
         # Answers first: an observer that raises must not cost a client one.
         for request_id, token_ids in events.streamed:
             self._generations[request_id].push(token_ids)
-        requests = [self._finish(finished) for finished in events.finished]
+        ended = [self._finish(finished) for finished in events.finished]
         for iteration in events.iterations:
             self._admission.iterated(iteration)
             self._observer.on_iteration(iteration)
-        for request, finished in zip(requests, events.finished, strict=True):
-            self._observer.on_finished(finished.result, request)
+        for generation, finished in zip(ended, events.finished, strict=True):
+            self._observer.on_finished(finished.result, generation.request, generation.trace_ids)
 
-    def _finish(self, finished: Finished) -> GenerationRequest:
+    def _finish(self, finished: Finished) -> Generation:
         generation = self._generations[finished.id]
         self._admission.answered(generation.request, finished.result)
         generation.finish(finished.result)
-        return generation.request
+        return generation
 
     def _end(self, failed: bool) -> None:
         if failed:

@@ -9,6 +9,7 @@ from typing import Protocol
 from service.batching.records import EngineRequest
 from service.decoding.requests import GenerationRequest, GenerationResult
 from service.errors import DragomanError, RequestCancelledError
+from service.observability import tracing
 
 
 class RequestControl(Protocol):
@@ -32,6 +33,7 @@ class Generation:
 
     Attributes:
         submitted: as it was submitted to the scheduler.
+        trace_ids: of the call that it is created in; None if that is not traced.
     """
 
     def __init__(
@@ -41,6 +43,8 @@ class Generation:
         on_end: Callable[[Generation], None],
     ) -> None:
         self.submitted = submitted
+        trace = tracing.current.get()
+        self.trace_ids = None if trace is None else trace.ids
         self._control = control
         self._on_end = on_end
         self._result: GenerationResult | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -121,5 +122,10 @@ class EngineObserver:
     def on_refused(self, reason: Refusal) -> None:
         """A call was refused before anything was computed for it."""
 
-    def on_finished(self, result: GenerationResult, request: GenerationRequest) -> None:
-        """A sequence ended, for whatever reason."""
+    def on_finished(
+        self,
+        result: GenerationResult,
+        request: GenerationRequest,
+        trace_ids: Mapping[str, str] | None = None,
+    ) -> None:
+        """A sequence ended, for whatever reason; `trace_ids` if its call is traced."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from service.batching.events import Iteration
@@ -154,10 +154,6 @@ class ModelMetrics(EngineObserver):
         if self._is_current:
             self._waiting.set(iteration.num_waiting)
             self._rows_used.set(iteration.num_running)
-        for seconds in iteration.queue_seconds:
-            self._queue_duration.observe(seconds)
-        for seconds in iteration.first_token_seconds:
-            self._first_token.observe(seconds)
         if iteration.num_encodes:
             self._encoded.inc(iteration.num_encodes)
             self._encode_duration.observe(iteration.encode_seconds)
@@ -177,21 +173,29 @@ class ModelMetrics(EngineObserver):
         if self._is_current:
             self._held_back.set(calls)
 
-    def on_finished(self, result: GenerationResult, request: GenerationRequest) -> None:
-        """Count a sentence that has ended, or a score."""
+    def on_finished(
+        self,
+        result: GenerationResult,
+        request: GenerationRequest,
+        trace_ids: Mapping[str, str] | None = None,
+    ) -> None:
+        """Count a sentence that has ended, or a score, and observe its times."""
         if not self._counts:
             return
+        exemplar = None if trace_ids is None else dict(trace_ids)
         if isinstance(request, ScoringRequest):
             # Scores wait for no row: their wait does not say whether there are too few.
-            self._score_queue_duration.observe(result.queue_seconds)
+            self._score_queue_duration.observe(result.queue_seconds, exemplar)
             if result.was_admitted:
                 self._source_tokens.inc(len(request.source_ids))
             return
         self._finished[result.finish_reason].inc()
+        self._queue_duration.observe(result.queue_seconds, exemplar)
         if not result.was_admitted:  # it ended in the queue: nothing was computed
-            self._queue_duration.observe(result.queue_seconds)
             return
-        self._compute_duration.observe(result.compute_seconds)
+        if result.first_token_seconds is not None:
+            self._first_token.observe(result.first_token_seconds, exemplar)
+        self._compute_duration.observe(result.compute_seconds, exemplar)
         tokens = len(result.token_ids)
         self._source_tokens.inc(len(request.source_ids))
         self._target_tokens.inc(tokens)

@@ -136,7 +136,8 @@ class ServerMetrics:
         """What becomes of sentences, and how long it takes."""
         self.queue_duration = self._histogram(
             "dragoman_queue_duration_seconds",
-            "Time that a sentence waited for a row, including sentences that never got one.",
+            "Time that a sentence waited for a row, including sentences that never got one; as all "
+            "times of sentences, observed at its end.",
             _CALL_BUCKETS,
         )
         self.first_token = self._histogram(

@@ -196,14 +196,16 @@ async def test_histograms_name_a_trace_where_open_metrics_is_asked_for(
         plain = await asyncio.to_thread(get, url, "text/plain")
         asked = await asyncio.to_thread(get, url, "application/openmetrics-text; version=1.0.0")
     assert "trace_id" not in plain
-    exemplars = [
-        sample.exemplar.labels
+    found = [
+        (family.name.removeprefix("dragoman_").removesuffix("_seconds"), sample.exemplar.labels)
         for family in text_string_to_metric_families(asked)  # type: ignore[no-untyped-call]
         for sample in family.samples
-        if sample.exemplar and family.name == "dragoman_request_duration_seconds"
+        if sample.exemplar
     ]
     (call,) = receiver.named(CALL)
-    assert exemplars == [{"trace_id": call.trace_id.hex(), "span_id": call.span_id.hex()}]
+    ids = {"trace_id": call.trace_id.hex(), "span_id": call.span_id.hex()}
+    names = ("compute_duration", "queue_duration", "request_duration", "time_to_first_token")
+    assert sorted(found, key=str) == [(name, ids) for name in names]
 
 
 def get(url: str, accept: str) -> str:

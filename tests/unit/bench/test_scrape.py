@@ -32,11 +32,9 @@ def test_the_figures_of_a_run_from_the_servers_own_metrics() -> None:
     observer.on_iteration(Iteration(0, 8, 8, 1, 0.1, 0.1))  # before the run
     before = Snapshot.parse(page(metrics), 10.0)
     for _ in range(10):
-        observer.on_iteration(
-            Iteration(5, 2, 2, 1, 0.01, 0.05, queue_seconds=[0.02], num_padding=3)
-        )
+        observer.on_iteration(Iteration(5, 2, 2, 1, 0.01, 0.05, num_padding=3))
     request = GenerationRequest(source_ids=(5, 6, 3))
-    observer.on_finished(GenerationResult([7, 8], FinishReason.EOS), request)
+    observer.on_finished(GenerationResult([7, 8], FinishReason.EOS, queue_seconds=0.02), request)
     during = Snapshot.parse(page(metrics), 15.0)
     observer.on_iteration(Iteration(0, 0))
     after = Snapshot.parse(page(metrics), 20.0)

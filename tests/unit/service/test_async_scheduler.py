@@ -16,7 +16,6 @@ from service.batching.async_scheduler import JOIN_EVERY, AsyncScheduler
 from service.batching.config import EngineConfig
 from service.batching.events import Events
 from service.batching.lane_loop import LaneLoop
-from service.batching.output import Update
 from service.batching.records import EngineRequest, Finished
 from service.batching.step_loop import StepLoop
 from service.batching.step_loops import step_loop
@@ -78,15 +77,6 @@ class DeviceLike:
         self.fake.close()
 
 
-class CheckedScheduler(AsyncScheduler):
-    """Checks each update."""
-
-    def update(self, output: StepOutput, now: float, lane: int = 0) -> Update:
-        update = super().update(output, now, lane)
-        assert all(entry.first_token_at is not None for entry in update.first_tokens)
-        return update
-
-
 class InFlightScorer(FakeScorer):
     """Notes how many steps are in flight when it begins."""
 
@@ -106,7 +96,7 @@ class Loop:
 
     def __init__(self, depth: int, many_rows: int = 64) -> None:
         self.runner = DeviceLike(FakeRunner(LIMITS, script=babble), depth)
-        self.scheduler = CheckedScheduler(
+        self.scheduler = AsyncScheduler(
             LIMITS, bos_id=2, eos_id=EOS, encode_token_budget=40, many_rows=many_rows
         )
         self.scorer = InFlightScorer(self)

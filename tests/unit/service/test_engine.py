@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -62,7 +62,7 @@ class Recorder(EngineObserver):
         self.most_waiting = 0
         self.queue: list[tuple[int, int]] = []
         self.held_back = [0]
-        self.admitted: list[float] = []
+        self.admitted: list[int] = []
         self.first_tokens: list[float] = []
         self.finished: list[FinishReason] = []
 
@@ -72,14 +72,20 @@ class Recorder(EngineObserver):
             self.encodes += iteration.num_encodes
         self.most_waiting = max(self.most_waiting, iteration.num_waiting)
         self.queue.append((iteration.num_waiting, iteration.num_running))
-        self.admitted += iteration.queue_seconds
-        self.first_tokens += iteration.first_token_seconds
+        self.admitted += iteration.admitted
 
     def on_held_back(self, calls: int) -> None:
         self.held_back.append(calls)
 
-    def on_finished(self, result: GenerationResult, request: GenerationRequest) -> None:
+    def on_finished(
+        self,
+        result: GenerationResult,
+        request: GenerationRequest,
+        trace_ids: Mapping[str, str] | None = None,
+    ) -> None:
         self.finished.append(result.finish_reason)
+        if result.first_token_seconds is not None:
+            self.first_tokens.append(result.first_token_seconds)
 
 
 @asynccontextmanager

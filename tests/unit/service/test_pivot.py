@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -48,7 +48,12 @@ class Seen(EngineObserver):
     def __init__(self) -> None:
         self.requests: list[GenerationRequest] = []
 
-    def on_finished(self, result: GenerationResult, request: GenerationRequest) -> None:
+    def on_finished(
+        self,
+        result: GenerationResult,
+        request: GenerationRequest,
+        trace_ids: Mapping[str, str] | None = None,
+    ) -> None:
         self.requests.append(request)
 
 

@@ -255,7 +255,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         assert len(outputs) == 1 or not waits, "a request could join meanwhile"
         for output in outputs:
             update = self.scheduler.update(output, self.now)
-            assert update.first_tokens == (new_requests if output is outputs[0] else [])
+            assert all(entry.first_token_at == self.now for entry in new_requests)
             assert output is outputs[-1] or not update.finished
             self.take_in(update)
 

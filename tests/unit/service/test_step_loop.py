@@ -156,7 +156,6 @@ def test_steps_that_follow_each_other_are_reported_as_they_were(plain: Plain) ->
     reported = plain.recording.iterations
     assert [iteration.seconds for iteration in reported] == [1.0] * 40
     assert [list(iteration.admitted) for iteration in reported] == [[job.id]] + [[]] * 39
-    assert [list(iteration.first_token_seconds) for iteration in reported] == [[1.0]] + [[]] * 39
     assert {plan.top_k for plan in plain.runner.plans} == {1}
 
 

@@ -6,6 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import generate_latest
+from prometheus_client.openmetrics import exposition as open_metrics
+from prometheus_client.openmetrics.parser import (
+    text_string_to_metric_families as parse_open_metrics,
+)
 from prometheus_client.parser import text_string_to_metric_families
 
 from service.batching.events import Iteration
@@ -40,13 +44,20 @@ def metrics() -> ServerMetrics:
         num_encodes=2,
         encode_seconds=0.004,
         step_seconds=0.002,
-        queue_seconds=[0.01],
-        first_token_seconds=[0.02],
         num_padding=5,
     )
     observer.on_iteration(iteration)
     request = GenerationRequest(source_ids=(5, 6, 3))
-    observer.on_finished(GenerationResult([7, 8], FinishReason.EOS, compute_seconds=0.1), request)
+    observer.on_finished(
+        GenerationResult(
+            [7, 8],
+            FinishReason.EOS,
+            queue_seconds=0.01,
+            compute_seconds=0.1,
+            first_token_seconds=0.02,
+        ),
+        request,
+    )
     observer.on_finished(GenerationResult([7], FinishReason.CANCELLED), request)
     observer.on_finished(
         GenerationResult([], FinishReason.DEADLINE, was_admitted=False, queue_seconds=2.0), request
@@ -88,7 +99,7 @@ def test_an_engine_s_figures_come_out(page: str) -> None:
     assert values["dragoman_padding_tokens_total", "m"] == 5
     assert values["dragoman_finished_sentences_total", "m", "eos"] == 1
     assert values["dragoman_finished_sentences_total", "m", "deadline"] == 1
-    assert values["dragoman_queue_duration_seconds_count", "m"] == 2  # one waited and gave up,
+    assert values["dragoman_queue_duration_seconds_count", "m"] == 3  # one waited and gave up,
     assert values["dragoman_queue_duration_seconds_sum", "m"] == 2.01
     # Scores waited for no row: autoscaling must not count them.
     assert values["dragoman_score_queue_duration_seconds_count", "m"] == 2
@@ -137,3 +148,20 @@ def test_the_first_clients_are_counted_each_by_itself(clients: list[str]) -> Non
         for client in clients
     )
     assert counted == expected
+
+
+def test_a_score_that_waited_names_its_trace() -> None:
+    metrics = ServerMetrics()
+    ids = {"trace_id": "4bf92f3577b34da6a3ce929d0e0e4736", "span_id": "00f067aa0ba902b7"}
+    request = ScoringRequest(source_ids=(5, 3), target_ids=(6, 3))
+    result = GenerationResult([6], FinishReason.EOS, queue_seconds=0.25)
+    ModelMetrics(metrics, "m").on_finished(result, request, ids)
+    page = open_metrics.generate_latest(metrics.registry).decode()
+    (sample,) = (
+        sample
+        for family in parse_open_metrics(page)  # type: ignore[no-untyped-call]
+        for sample in family.samples
+        if sample.exemplar
+    )
+    assert sample.name == "dragoman_score_queue_duration_seconds_bucket"
+    assert (sample.exemplar.labels, sample.exemplar.value) == (ids, 0.25)
