@@ -52,8 +52,8 @@ def test_versions_are_those_of_the_constraints(file: Path) -> None:
 @pytest.mark.parametrize(
     ("file", "extras"),
     [
-        ("cpu.txt", ["cpu", "otel"]),
-        ("gpu.txt", ["gpu", "otel"]),
+        ("cpu.txt", ["cpu", "otel", "jwt"]),
+        ("gpu.txt", ["gpu", "otel", "jwt"]),
         ("load.txt", ["cpu", "bench"]),
     ],
 )
