@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import dataclasses
 import signal
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from export.bundle_writer import ExportOptions, write_bundle
+from export.bundle_writer import ExportOptions
 from export.importer import import_directory
 from model.bundle import Bundle
 from service.settings import shipped_models
 from tests import foreign_models
-from tests.factories import export_source, random_model, tiny_config
 from tests.integration.replacing import SteadyLoad, model_processes, put, texts_of
 from tests.integration.servers import NO_HURRY, needs_two_cores, server_process
 
@@ -25,21 +23,7 @@ pytestmark = needs_two_cores
 LANGUAGES = ("de", "es", "pt")
 
 
-@pytest.fixture(scope="module")
-def french(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """English to French: the model that ships, or a random one while none does."""
-    for path in shipped_models():
-        if Bundle.load(path).directions.fits("en", "fr"):
-            return path
-    folder = tmp_path_factory.mktemp("french")
-    source = export_source(random_model(tiny_config(), seed=1), folder / "source")
-    (folder / "en-fr").mkdir()
-    write_bundle(
-        dataclasses.replace(source, target_language="fr"),
-        ExportOptions(name="en-fr", top_k=8),
-        folder / "en-fr",
-    )
-    return folder / "en-fr"
+FRENCH = Path("model/optional/en-fr")  # beside the shipped model, not served by default
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +41,7 @@ def versions(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 
 async def test_no_call_of_any_route_fails_while_a_model_is_replaced(
-    french: Path, versions: tuple[Path, Path], tmp_path: Path
+    versions: tuple[Path, Path], tmp_path: Path
 ) -> None:
     """Every answer is whole, of one version; calls of models that stay change by nothing."""
     german = next(p for p in shipped_models() if Bundle.load(p).directions.fits("en", "de"))
@@ -72,11 +56,11 @@ async def test_no_call_of_any_route_fails_while_a_model_is_replaced(
     known: dict[str, list[set[tuple[str, ...]]]] = {name: [] for name in routes}
     for version in versions:
         for name, pair in routes.items():
-            texts = await texts_of(german, french, version, **pair)
+            texts = await texts_of(german, FRENCH, version, **pair)
             known[name].append({tuple(texts), (texts[0],)})
     for name, (old, new) in known.items():
         assert (old == new) == (name in ("shipped", "second"))
-    models = [word for path in (german, french, live) for word in ("--model", path)]
+    models = [word for path in (german, FRENCH, live) for word in ("--model", path)]
     async with contextlib.AsyncExitStack() as stack:
         server = await stack.enter_async_context(server_process(*models, *NO_HURRY))
         assert len(model_processes(server.process.pid)) == 3
