@@ -50,24 +50,6 @@ def distinct_routes(texts: Iterable[DetectedText]) -> list[Route]:
     return list({text.route.key: text.route for text in texts if text.route is not None}.values())
 
 
-def must_detect(request: TranslatesRequest, find_route: FindRoute) -> bool:
-    """Whether the languages of a request's texts have to be detected.
-
-    Raises:
-        DragomanError: the request has no route, whatever its texts.
-    """
-    source = request.source_language_code
-    if source:
-        return source.lower() == AUTO
-    try:
-        find_route("")
-    except InvalidArgumentError as exc:
-        if exc.field == "source_language_code":
-            return True
-        raise
-    return False
-
-
 class TextRouter:
     """Detects the languages of texts, and finds a route for each.
 

@@ -27,11 +27,11 @@ from service.api.conversions import (
     text_options_of,
 )
 from service.api.detected_calls import (
+    AUTO,
     DetectedText,
     TextRouter,
     TranslatesRequest,
     distinct_routes,
-    must_detect,
     translate_groups,
 )
 from service.api.document_calls import (
@@ -117,9 +117,9 @@ class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
     ) -> pb.TranslateResponse:
         """Translate all texts, in order."""
         admit(request)
-        if must_detect(request, functools.partial(self._find_route, request)):
+        self._check_count(request, "contents", "texts")
+        if (route := self._named_route(request)) is None:
             return await self._translate_detected(request, context)
-        route, _ = self._begin(request, "contents", "texts")
         results = await self._translated(request, context, route, list(request.contents))
         response = pb.TranslateResponse()
         _set_models(response, route)
@@ -139,7 +139,6 @@ class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
     ) -> pb.TranslateResponse:
         """Translate texts whose languages are detected, each with its model."""
         call, translator = current_call(), next(iter(self._registry)).translator
-        self._check_count(request, "contents", "texts")
         texts = list(request.contents)
         await translator.check_texts(texts, call.client)
         routed = await self._detected(request, texts, lambda index: f"contents[{index}]")
@@ -180,16 +179,14 @@ class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
         admit(request)
         call, detected = current_call(), None
         call.facts["texts"] = 1
-        if must_detect(request, functools.partial(self._find_route, request)):
+        if (route := self._named_route(request)) is None:
             any_model = next(iter(self._registry))
             await any_model.translator.check_text(request.content, call.client)
             [detected] = await self._detected(request, [request.content], lambda _: "content")
-        route = self._route(request) if detected is None else detected.route
-        if route is None:
-            assert detected is not None
-            for response in _unchanged(request.content, detected):
-                yield response
-            return
+            if (route := detected.route) is None:
+                for response in _unchanged(request.content, detected):
+                    yield response
+                return
         async with self._registry.lease(route) as served:
             translator, options = await self._translator(request, served)
             async for event in translator.stream(
@@ -211,13 +208,13 @@ class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
         texts = texts_of(request, segments, self.limits)
         admit(texts)
         call.facts["texts"] = len(segments)
-        if must_detect(texts, functools.partial(self._find_route, texts)):
+        if (route := self._named_route(texts)) is None:
             [detected] = await self._detected(
                 texts, [sample_of(texts.contents)], lambda _: "content"
             )
             if detected.error is not None:
                 raise detected.error
-        route = self._route(texts) if detected is None else detected.route
+            route = detected.route
         results: list[TextResult] = []
 
         async def translate(batch: Sequence[str], mime_type: MimeType) -> list[str]:
@@ -270,7 +267,8 @@ class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
     async def Score(self, request: pb.ScoreRequest, context: Context) -> pb.ScoreResponse:
         """Score all pairs, in order."""
         admit(request)
-        route, call = self._begin(request, "pairs", "pairs")
+        self._check_count(request, "pairs", "pairs")
+        route, call = self._route(request), current_call()
         pairs = [(pair.source_text, pair.translated_text) for pair in request.pairs]
         async with self._registry.lease(route) as served:
             results = await served.legs[0].translator.scorer.score(
@@ -353,13 +351,6 @@ class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
             for source in chosen.directions.sources
         }
 
-    def _begin(
-        self, request: pb.TranslateRequest | pb.ScoreRequest, field: str, unit: str
-    ) -> tuple[Route, CallContext]:
-        """The route of a request with several texts or pairs, and its call; checks their number."""
-        self._check_count(request, field, unit)
-        return self._route(request), current_call()
-
     def _check_count(
         self,
         request: pb.TranslateRequest | pb.ScoreRequest | pb.DetectLanguageRequest,
@@ -422,6 +413,18 @@ class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
             source_tokens=sum(result.num_source_tokens for result in results),
             target_tokens=sum(result.num_target_tokens for result in results),
         )
+
+    def _named_route(self, request: TranslatesRequest) -> Route | None:
+        """The route of a request; None if the languages of its texts have to be detected."""
+        source = request.source_language_code
+        if source.lower() == AUTO:
+            return None
+        try:
+            return self._route(request)
+        except InvalidArgumentError as exc:
+            if source or exc.field != "source_language_code":
+                raise
+            return None
 
     def _route(self, request: _Request) -> Route:
         """The route of a request, for its log line and the metrics too."""
