@@ -44,7 +44,7 @@ class _FlowEstimate:
 
 
 @dataclass
-class _Flows(Generic[_Key]):
+class _FlowEstimates(Generic[_Key]):
     """What waits in flows that take turns.
 
     Attributes:
@@ -119,9 +119,9 @@ class QueueEstimate:
         self.num_rows_running = 0
         self.num_waiting = 0
         self._entries: dict[int, _Entry] = {}
-        self._clients: _Flows[_FlowKey] = _Flows()
+        self._clients: _FlowEstimates[_FlowKey] = _FlowEstimates()
         # Of each of these flows, by id.
-        self._ids: dict[_FlowKey, _Flows[str]] = {}
+        self._ids: dict[_FlowKey, _FlowEstimates[str]] = {}
 
     @property
     def total(self) -> float:
@@ -171,7 +171,7 @@ class QueueEstimate:
         """Add a request to what waits (1) or remove it (-1)."""
         self.num_waiting += count
         self._clients.change(entry.flow, count, entry.work)
-        ids = self._ids.setdefault(entry.flow, _Flows())
+        ids = self._ids.setdefault(entry.flow, _FlowEstimates())
         ids.change(entry.client_id, count, entry.work)
         if not ids:
             del self._ids[entry.flow]
