@@ -199,6 +199,7 @@ class Server:
             settings.http_host,
             settings.http_port,
             allowed_hosts=settings.http_allowed_hosts,
+            allow_origin=settings.http_allow_origin,
             tls=self._tls,
         )
 

@@ -88,6 +88,12 @@ class Settings:
         "several separated by commas. Without one, those of loopback while --http-host is on "
         "loopback, and any otherwise.",
     )
+    http_allow_origin: tuple[str, ...] = _setting(
+        (),
+        "An origin of web pages that may send HTTP requests from browsers (CORS), such as "
+        "https://app.example.org; repeatable, or several separated by commas. * allows the pages "
+        "of any site. Default: none.",
+    )
     keys: str = _setting(
         "",
         "File of API keys, written by `dragoman keys`: calls need one of them. Without it, anyone "

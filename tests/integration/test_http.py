@@ -16,7 +16,7 @@ from dragoman.v1 import translation_pb2 as pb
 from model.tokenizer import Tokenizer
 from service.api.call_context import Context
 from service.api.call_tracker import CallTracker
-from service.api.http.allowed_hosts import AllowedHosts
+from service.api.http.allowed_hosts import AllowedHosts, checked_origin
 from service.api.http.answers import HttpError
 from service.api.http.http_server import HttpServer
 from service.api.http.transfers import HttpLimits
@@ -461,6 +461,66 @@ def test_an_open_server_may_be_asked_by_any_name() -> None:
         AllowedHosts("0.0.0.0").check({b"host": SAME.encode(), b"origin": b"http://other"})
     with pytest.raises(HttpError):
         AllowedHosts("0.0.0.0", ["public.example"]).check({b"host": OTHER.encode()})
+
+
+APP = "https://app.example.org"
+
+
+async def test_pages_of_allowed_origins_may_ask(tokenizer: Tokenizer) -> None:
+    async with serving(tokenizer, http_allow_origin=(APP.upper(),)) as made:
+        asked = {
+            "access_control_request_method": "POST",
+            "access_control_request_headers": "authorization,content-type",
+        }
+        preflight = await ask(made, "OPTIONS", TRANSLATE, origin=APP, **asked)
+        assert preflight.status == 200
+        assert preflight.headers["access-control-allow-origin"] == APP
+        assert "POST" in preflight.headers["access-control-allow-methods"]
+        for bad in (
+            {"access_control_request_method": "TRACE"},
+            {**asked, "access_control_request_headers": "cookie"},
+        ):
+            assert (await ask(made, "OPTIONS", TRANSLATE, origin=APP, **bad)).status == 400
+        for path, body, status in (
+            (TRANSLATE, {"contents": [TEXT]}, 200),
+            (TRANSLATE, {}, 400),
+            ("/v2/translate", {"text": [TEXT], "target_lang": "de"}, 200),
+            ("/nowhere", {}, 404),
+        ):
+            answer = await post(made, path, body, origin=APP)
+            assert answer.status == status
+            assert answer.headers["access-control-allow-origin"] == APP
+            assert "x-request-id" in answer.headers["access-control-expose-headers"]
+            assert "access-control-allow-credentials" not in answer.headers
+            assert "Origin" in answer.headers["vary"]
+        streamed = await post(made, STREAM, {"content": TEXT}, origin=APP)
+        assert streamed.headers["access-control-allow-origin"] == APP
+        assert streamed.events[-1][0] == "message"
+        for origin in ("https://evil.example", f"{APP}.evil.example", "null"):
+            for method in ("OPTIONS", "POST"):
+                refused = await ask(made, method, TRANSLATE, {}, origin=origin, **asked)
+                assert refused.status == 403
+                assert "access-control-allow-origin" not in refused.headers
+
+
+async def test_any_origin_or_none(tokenizer: Tokenizer) -> None:
+    async with serving(tokenizer, http_allow_origin=("*",)) as made:
+        answer = await post(made, TRANSLATE, {"contents": [TEXT]}, origin="null")
+        assert (answer.status, answer.headers["access-control-allow-origin"]) == (200, "*")
+        # A site's name that resolves to loopback is still refused.
+        assert (await post(made, TRANSLATE, {}, origin=APP, host=OTHER)).status == 403
+    async with serving(tokenizer) as made:
+        answer = await post(made, TRANSLATE, {"contents": [TEXT]})
+        assert not [name for name in answer.headers if name.startswith("access-control")]
+
+
+@pytest.mark.parametrize(
+    "origin",
+    ["app.example.org", "https://app.example.org/", "https://a b", "https://u@h", "", "**"],
+)
+def test_what_is_no_origin_stops_the_start(origin: str) -> None:
+    with pytest.raises(StartupError, match="http_allow_origin"):
+        checked_origin(origin)
 
 
 async def test_all_answers_have_a_policy(tokenizer: Tokenizer) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import grpc
@@ -11,6 +11,7 @@ from google.protobuf import descriptor_pool
 from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
+from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
@@ -38,6 +39,13 @@ _DEFAULT_HEADERS = {
     b"content-security-policy": b"default-src 'none'; frame-ancestors 'none'",
     b"cache-control": b"no-store",
 }
+# What pages of other origins may send and read. Cookies are nothing to the server.
+_METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
+_REQUEST_HEADERS = (
+    *("authorization", "x-api-key", "x-goog-api-key", "content-type"),
+    *("grpc-timeout", "traceparent", "x-client-id", "x-request-id"),
+)
+_ANSWER_HEADERS = ("content-disposition", "retry-after", "x-request-id")
 # Escapes in JSON (\\uXXXX) take up to three times the bytes of UTF-8 at four a character.
 _BODY_FACTOR = 3
 
@@ -51,6 +59,7 @@ class HttpApp:
         why_not_ready: the reason why the server accepts no requests, or "".
         limits: of requests.
         hosts: that requests may name.
+        origins: of pages that browsers let read answers (CORS); "*" for all.
 
     Attributes:
         is_draining: connections end after their current answer.
@@ -63,6 +72,7 @@ class HttpApp:
         why_not_ready: Callable[[], str],
         limits: HttpLimits,
         hosts: AllowedHosts,
+        origins: Sequence[str] = (),
     ) -> None:
         self.is_draining = False
         self._hosts = hosts
@@ -76,10 +86,19 @@ class HttpApp:
             *page_routes(),
             Route(_READY, _probe(why_not_ready)),
         ]
-        self._app: ASGIApp = Starlette(
+        starlette = Starlette(
             routes=routes, exception_handlers={HTTPException: _answer_http_exception}
         )
-        self._app.router.redirect_slashes = False
+        starlette.router.redirect_slashes = False
+        self._app: ASGIApp = starlette
+        if origins:
+            self._app = CORSMiddleware(
+                starlette,
+                allow_origins=origins,
+                allow_methods=_METHODS,
+                allow_headers=_REQUEST_HEADERS,
+                expose_headers=_ANSWER_HEADERS,
+            )
 
     def close(self) -> None:
         """Write nothing more."""

@@ -20,7 +20,7 @@ from uvicorn.server import ServerState
 from service import descriptors
 from service.api.call_context import host_of
 from service.api.call_tracker import CallTracker
-from service.api.http.allowed_hosts import AllowedHosts
+from service.api.http.allowed_hosts import AllowedHosts, checked_origin
 from service.api.http.app import HttpApp
 from service.api.http.transfers import HttpLimits
 from service.api.servicer import TranslationServicer
@@ -104,12 +104,18 @@ class HttpServer:
         limits: HttpLimits | None = None,
         max_connections: int = MAX_CONNECTIONS,
         allowed_hosts: Sequence[str] = (),
+        allow_origin: Sequence[str] = (),
         tls: ServerTls | None = None,
     ) -> HttpServer:
-        """A server of the page, and of the calls that `servicer` answers."""
+        """A server of the page, and of the calls that `servicer` answers.
+
+        Raises:
+            StartupError: `allow_origin` has what is no origin.
+        """
         limits = limits or HttpLimits()
-        hosts = AllowedHosts(host, allowed_hosts)
-        app = HttpApp(servicer, tracker, why_not_ready, limits, hosts)
+        origins = [checked_origin(origin) for origin in allow_origin]
+        hosts = AllowedHosts(host, allowed_hosts, origins)
+        app = HttpApp(servicer, tracker, why_not_ready, limits, hosts, origins)
         return cls(app, host, port, limits, max_connections, tls)
 
     @property
