@@ -156,7 +156,7 @@ def test_a_score_that_waited_names_its_trace() -> None:
     request = ScoringRequest(source_ids=(5, 3), target_ids=(6, 3))
     result = GenerationResult([6], FinishReason.EOS, queue_seconds=0.25)
     ModelMetrics(metrics, "m").on_finished(result, request, ids)
-    page = open_metrics.generate_latest(metrics.registry).decode()
+    page = open_metrics.generate_latest(metrics.registry).decode()  # type: ignore[no-untyped-call]
     (sample,) = (
         sample
         for family in parse_open_metrics(page)  # type: ignore[no-untyped-call]
