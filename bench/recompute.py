@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -18,25 +18,43 @@ import typer
 from bench import search_parity
 from bench.context import report as context
 from bench.faults import report as faults
+from bench.layers import report as layers
+from bench.lengths import report as lengths
 from bench.soak.report import SOAK, Soak
 from bench.soak.report import render as render_soak
 from bench.suite import report
+from bench.trainings import report as trainings
 
 SUMMARY_FILE = "summary.json"
 REPORT_FILE = "report.md"
 
 
-def render(summary: Mapping[str, Any]) -> str:
-    """The report of a summary, as Markdown."""
-    if summary["benchmark"] == SOAK:
-        return render_soak(Soak.from_dict(summary))
-    if summary["benchmark"] == search_parity.NAME:
-        return search_parity.render(search_parity.SearchParity.from_dict(summary))
-    if summary["benchmark"] == faults.NAME:
-        return faults.render(summary)
-    if summary["benchmark"] == context.NAME:
-        return context.render(summary)
-    return report.render(report.SuiteFigures.from_dict(summary))
+# What is made of a summary, by its benchmark: the report as Markdown, and pictures as SVG by name.
+_RENDER: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
+    SOAK: lambda summary: render_soak(Soak.from_dict(summary)),
+    search_parity.NAME: lambda summary: search_parity.render(
+        search_parity.SearchParity.from_dict(summary)
+    ),
+    context.NAME: context.render,
+    faults.NAME: faults.render,
+    layers.NAME: layers.render,
+    lengths.NAME: lengths.render,
+    trainings.NAME: trainings.render,
+}
+_PICTURES: Mapping[str, Callable[[Mapping[str, Any]], dict[str, str]]] = {
+    layers.NAME: layers.pictures,
+    lengths.NAME: lengths.pictures,
+    trainings.NAME: trainings.pictures,
+}
+
+
+def render(summary: Mapping[str, Any]) -> dict[str, str]:
+    """The files of a report by name: the report as Markdown, and its pictures."""
+    name = summary["benchmark"]
+    if name not in _RENDER:
+        return {REPORT_FILE: report.render(report.SuiteFigures.from_dict(summary))}
+    pictures = _PICTURES[name](summary) if name in _PICTURES else {}
+    return {REPORT_FILE: _RENDER[name](summary), **pictures}
 
 
 def write_report(directory: Path) -> None:
@@ -47,8 +65,15 @@ def write_report(directory: Path) -> None:
     """
     if (directory / "runs").is_dir():
         write_summary(directory, dataclasses.asdict(report.collect(directory)))
-    text = render(read_summary(directory))
-    (directory / REPORT_FILE).write_text(text, encoding="utf-8")
+    for name, text in render(read_summary(directory)).items():
+        (directory / name).write_text(text, encoding="utf-8")
+
+
+def store(directory: Path, summary: Mapping[str, Any]) -> None:
+    """Store a summary and its report in a folder, which is made if need be."""
+    directory.mkdir(parents=True, exist_ok=True)
+    write_summary(directory, summary)
+    write_report(directory)
 
 
 def write_summary(directory: Path, summary: Mapping[str, Any]) -> None:

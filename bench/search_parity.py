@@ -278,7 +278,7 @@ def main(
     import onnxruntime
     import torch
 
-    from bench.recompute import write_report, write_summary
+    from bench.recompute import store
 
     versions = (
         f"ONNX Runtime {onnxruntime.__version__}, PyTorch {torch.__version__}, "
@@ -287,9 +287,7 @@ def main(
     parity = SearchParity(f"{checkpoint.name}, {sentences.name}", versions, same_bits, comparisons)
     typer.echo(render(parity))
     if output is not None:
-        output.mkdir(parents=True, exist_ok=True)
-        write_summary(output, parity.to_dict())
-        write_report(output)
+        store(output, parity.to_dict())
     if not parity.holds:
         raise typer.Exit(1)
 

@@ -25,7 +25,7 @@ from bench.faults.round import RoundResult, Scenario, play, recorded
 from bench.faults.scenarios import PROCESS_SCENARIOS
 from bench.lengths.run import machine
 from bench.load.source import read_texts
-from bench.recompute import write_report, write_summary
+from bench.recompute import store
 from bench.suite.systems import ROOT, end_in_order_on_sigterm
 
 SCENARIOS = {each.name: each for each in (*PROCESS_SCENARIOS, *FILE_SCENARIOS, *ENVOY_SCENARIOS)}
@@ -62,9 +62,7 @@ def main(
             "scenarios": {each.name: each.what for each in SCENARIOS.values()},
             "rounds": [each.to_dict() for each in results],
         }
-        output.mkdir(parents=True, exist_ok=True)
-        write_summary(output, summary)
-        write_report(output)
+        store(output, summary)
     if any(each.finds for each in results):
         raise typer.Exit(1)
 

@@ -9,43 +9,20 @@ Writes `report.md` with the exponents that fit, `summary.json`, and plots. Time 
 
 from __future__ import annotations
 
-import json
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from bench import curves
-from bench.curves import Points
+from bench.layers.report import KINDS, LayerCase, LayerCost, Signal, to_dict
 from bench.lengths.run import machine
 from bench.processes import PeakMemory, in_own_process
+from bench.recompute import store
 
-KINDS = ("self-attention", "recurrent", "convolutional")
 _LENGTHS, _WIDTHS = "128,256,512,1024,2048,4096,8192", "64,128,256,512,1024"
 _PATH_LENGTHS = (8, 16, 32, 64)
-
-
-@dataclass(frozen=True)
-class LayerCase:
-    """One layer: its kind, the positions n and the width d of its input."""
-
-    kind: str
-    length: int
-    d_model: int
-    threads: int = 1
-    repeats: int = 5
-
-
-@dataclass(frozen=True)
-class LayerCost:
-    """What a case took: CPU seconds of the best of its passes, and memory beyond the weights."""
-
-    case: LayerCase
-    seconds: float
-    peak_bytes: int
 
 
 def measure(case: LayerCase) -> LayerCost:
@@ -93,16 +70,8 @@ def main(
         f"at its peak; n grows at d = {width}, d at n = {length}",
         **machine(threads),
     }
-    write_report(costs, about, signals(), output)
+    store(output, to_dict(costs, about, signals()))
     typer.echo(f"{output / 'report.md'}")
-
-
-@dataclass(frozen=True)
-class Signal:
-    """How far a signal travels: the inputs that position n / 2 sees, and path lengths by n."""
-
-    seen: int
-    paths: Mapping[int, int]
 
 
 def signals(lengths: Sequence[int] = _PATH_LENGTHS) -> dict[str, Signal]:
@@ -117,84 +86,6 @@ def signals(lengths: Sequence[int] = _PATH_LENGTHS) -> dict[str, Signal]:
         )
         for kind in KINDS
     }
-
-
-FIGURES: Mapping[str, tuple[str, Callable[[LayerCost], float]]] = {
-    "time": ("milliseconds", lambda cost: 1000 * cost.seconds),
-    "memory": ("MiB", lambda cost: max(1.0, cost.peak_bytes / 2**20)),
-}
-
-
-def write_report(
-    costs: Mapping[str, Sequence[LayerCost]],
-    about: Mapping[str, str],
-    found: Mapping[str, Signal],
-    output: Path,
-) -> None:
-    """Write the report, its data and its plots into the folder.
-
-    Args:
-        costs: by what grows, "n" or "d".
-        about: lines for its head.
-        found: of each kind.
-        output: the folder.
-    """
-    output.mkdir(parents=True, exist_ok=True)
-    lines = ["# Self-attention, recurrent and convolutional layers", ""]
-    lines += [f"- {name}: {text}" for name, text in about.items()]
-    lines.append("- Exponent: the slope of the logarithms over the larger half of the sizes.")
-    for growing, of in costs.items():
-        for figure, (unit, value) in FIGURES.items():
-            series = _series(of, growing, value)
-            sizes = [x for x, _ in next(iter(series.values()))]
-            fit_from = sizes[len(sizes) // 2]
-            lines += ["", f"## {figure} against {growing}, in {unit}", ""]
-            lines += curves.cost_table(series, growing, fit_from)
-            name = f"{figure}-{growing}.svg"
-            lines += ["", f"![{figure} against {growing}]({name})"]
-            notes = {k: f"{curves.exponent(p, fit_from):.2f}" for k, p in series.items()}
-            picture = curves.plot(
-                series, f"One layer: {figure} against {growing}", (growing, unit), notes=notes
-            )
-            (output / name).write_text(picture, encoding="utf-8")
-    lines += ["", *path_table(found)]
-    (output / "report.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    summary = {
-        "about": about,
-        "costs": {name: [asdict(cost) for cost in of] for name, of in costs.items()},
-        "signals": {kind: asdict(signal) for kind, signal in found.items()},
-    }
-    (output / "summary.json").write_text(json.dumps(summary, indent=1) + "\n", encoding="utf-8")
-
-
-def path_table(found: Mapping[str, Signal]) -> list[str]:
-    """Markdown: path lengths, and what one layer sees."""
-    lengths = list(next(iter(found.values())).paths)
-    head = [f"n = {n}" for n in lengths]
-    lines = [
-        "## Path length",
-        "",
-        "Operations, each of which needs the one before, until the last of n positions depends on "
-        "the input of the first; and the inputs on which the output at position n / 2 depends "
-        f"after one layer, of n = {lengths[-1]}. Both are found by gradients.",
-        "",
-        "| layer | " + " | ".join(head) + " | inputs seen |",
-        "| --- |" + " ---: |" * (len(lengths) + 1),
-    ]
-    for kind, signal in found.items():
-        cells = [str(n) for n in (*signal.paths.values(), signal.seen)]
-        lines.append(f"| {kind} | " + " | ".join(cells) + " |")
-    return lines
-
-
-def _series(
-    costs: Sequence[LayerCost], growing: str, value: Callable[[LayerCost], float]
-) -> dict[str, Points]:
-    found: dict[str, list[tuple[float, float]]] = {kind: [] for kind in KINDS}
-    for cost in costs:
-        size = cost.case.length if growing == "n" else cost.case.d_model
-        found[cost.case.kind].append((size, value(cost)))
-    return {kind: sorted(points) for kind, points in found.items() if points}
 
 
 if __name__ == "__main__":

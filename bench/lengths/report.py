@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
 
 from bench import curves
 from bench.curves import Points
-from bench.lengths.measure import ENGINES, KINDS, LengthCost
+from bench.lengths.measure import ENGINES, KINDS, LengthCase, LengthCost
 
+NAME = "lengths"
 _FIT_FROM = 2_048
 """Below it, what grows with the length itself (projections, feed-forward) hides the rest."""
 
@@ -41,26 +44,45 @@ def mebibytes(cost: LengthCost) -> float:
 FIGURES = {"time": ("milliseconds", milliseconds), "memory": ("MiB", mebibytes)}
 
 
-def markdown(costs: Sequence[LengthCost], about: Mapping[str, str]) -> str:
-    """The report."""
+def to_dict(costs: Sequence[LengthCost], about: Mapping[str, str]) -> dict[str, Any]:
+    """The summary: what was measured, and lines for the head of the report."""
+    return {"benchmark": NAME, "about": about, "costs": [asdict(cost) for cost in costs]}
+
+
+def render(summary: Mapping[str, Any]) -> str:
+    """The report of a summary, as Markdown."""
     lines = ["# Cost of an encoder against the length of its source", ""]
-    lines += [f"- {name}: {text}" for name, text in about.items()]
+    lines += [f"- {name}: {text}" for name, text in summary["about"].items()]
     lines.append(
         f"- Exponent: the slope of the logarithms from {_FIT_FROM:,} tokens on. Empty cells were "
         f"left out, since they would have taken too much time or memory."
     )
-    for engine in ENGINES:
-        for figure, (unit, value) in FIGURES.items():
-            series = series_of(costs, engine, value)
-            if not series:
-                continue
-            lines += ["", f"## {engine}: {figure} in {unit}", ""]
-            lines += curves.cost_table(series, "tokens", _FIT_FROM)
-            lines += ["", f"![{engine}: {figure}]({engine}-{figure}.svg)"]
+    for engine, figure, unit, series in _curves(summary):
+        lines += ["", f"## {engine}: {figure} in {unit}", ""]
+        lines += curves.cost_table(series, "tokens", _FIT_FROM)
+        lines += ["", f"![{engine}: {figure}]({engine}-{figure}.svg)"]
     return "\n".join(lines) + "\n"
 
 
-def plot(series: Mapping[str, Points], title: str, unit: str) -> str:
-    """A chart with two logarithmic axes as an SVG file, with the exponents behind the names."""
-    notes = {kind: f"{exponent(points):.2f}" for kind, points in series.items()}
-    return curves.plot(series, title, ("tokens", unit), notes=notes)
+def pictures(summary: Mapping[str, Any]) -> dict[str, str]:
+    """The report's plots as SVG, by file name: the exponents stand behind the names of curves."""
+    return {
+        f"{engine}-{figure}.svg": curves.plot(
+            series,
+            f"{engine}: {figure} of an encode",
+            ("tokens", unit),
+            notes={kind: f"{exponent(points):.2f}" for kind, points in series.items()},
+        )
+        for engine, figure, unit, series in _curves(summary)
+    }
+
+
+def _curves(summary: Mapping[str, Any]) -> Iterator[tuple[str, str, str, dict[str, Points]]]:
+    """Engine, figure, unit, and points by kind."""
+    costs = [
+        LengthCost(**{**cost, "case": LengthCase(**cost["case"])}) for cost in summary["costs"]
+    ]
+    for engine in ENGINES:
+        for figure, (unit, value) in FIGURES.items():
+            if series := series_of(costs, engine, value):
+                yield engine, figure, unit, series

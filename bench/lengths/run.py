@@ -10,9 +10,8 @@ on the machine disturbs it little.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated
@@ -20,9 +19,10 @@ from typing import Annotated
 import typer
 
 from bench.lengths.measure import ENGINES, KINDS, LengthCase, LengthCost, measure
-from bench.lengths.report import FIGURES, markdown, plot, series_of
+from bench.lengths.report import to_dict
 from bench.load.results import about_machine
 from bench.processes import in_own_process
+from bench.recompute import store
 
 _LENGTHS = "512,1024,2048,4096,8192,16384"
 _MOST_OF_FREE = 0.7
@@ -61,7 +61,7 @@ def main(
         "Figures": f"CPU time, the median of {repeats} encodes; memory beyond the loaded network "
         "at its peak",
     }
-    write_report(costs, about, output)
+    store(output, to_dict(costs, about))
     typer.echo(f"{output / 'report.md'}")
 
 
@@ -91,19 +91,6 @@ def growing(first: LengthCase, lengths: Sequence[int], max_seconds: float) -> It
                 return
         cost = in_own_process(measure, replace(first, length=length))
         yield cost
-
-
-def write_report(costs: Sequence[LengthCost], about: dict[str, str], output: Path) -> None:
-    """Write the report, its data and its plots into the folder."""
-    output.mkdir(parents=True, exist_ok=True)
-    (output / "report.md").write_text(markdown(costs, about), encoding="utf-8")
-    summary = {"about": about, "costs": [asdict(cost) for cost in costs]}
-    (output / "summary.json").write_text(json.dumps(summary, indent=1) + "\n", encoding="utf-8")
-    for engine in ENGINES:
-        for figure, (unit, value) in FIGURES.items():
-            if series := series_of(costs, engine, value):
-                picture = plot(series, f"{engine}: {figure} of an encode", unit)
-                (output / f"{engine}-{figure}.svg").write_text(picture, encoding="utf-8")
 
 
 def _known(option: str, given: str, choices: Sequence[str]) -> list[str]:

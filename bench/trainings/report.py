@@ -2,57 +2,85 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from bench import curves
 from bench.trainings.plan import TrainingPlan, variant_multiplications
 
+NAME = "trainings"
 Results = Mapping[str, Mapping[str, Any]]
+_DRAWN = "BLEU by training pairs"
 
 
-def write_report(plan: TrainingPlan, results: Results, folder: Path) -> None:
-    """Write report.md, report.json and, for numbers of pairs, bleu-by-pairs.svg into the folder."""
-    folder.mkdir(parents=True, exist_ok=True)
-    lines = markdown(plan, results)
-    if series := _by_pairs(plan, results):
-        labels = ("training pairs", "BLEU")
-        picture = curves.plot(series, plan.question, labels, log_y=False)
-        (folder / "bleu-by-pairs.svg").write_text(picture, encoding="utf-8")
-        lines += ["", "![BLEU by training pairs](bleu-by-pairs.svg)"]
-    (folder / "report.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    summary = json.dumps({"question": plan.question, "results": results}, indent=1)
-    (folder / "report.json").write_text(summary + "\n", encoding="utf-8")
+def to_dict(plan: TrainingPlan, results: Results, about: Mapping[str, str]) -> dict[str, Any]:
+    """The summary.
+
+    Args:
+        plan: what is compared.
+        results: of the variants that are done, by name.
+        about: lines for the head of the report.
+    """
+    variants = [
+        {
+            "name": variant.name,
+            "pairs": variant.pairs,
+            "multiplications": variant_multiplications(variant, plan.document_tokens)
+            if plan.document_tokens
+            else None,
+        }
+        for variant in plan.variants
+    ]
+    return {
+        "benchmark": NAME,
+        "about": about,
+        "question": plan.question,
+        "equal": plan.equal,
+        "document_tokens": plan.document_tokens,
+        "variants": variants,
+        "results": results,
+    }
 
 
-def markdown(plan: TrainingPlan, results: Results) -> list[str]:
-    """The tables, a line a variant; a variant that has no result yet has empty cells."""
+def render(summary: Mapping[str, Any]) -> str:
+    """The report of a summary, as Markdown. A variant without a result yet has empty cells."""
+    results: Results = summary["results"]
     equal = {
         "updates": "All variants had as many updates.",
         "multiplications": "All variants had as many multiplications, in pairs of "
-        f"{plan.document_tokens:,} tokens a side.",
+        f"{summary['document_tokens']:,} tokens a side.",
         "nothing": "Each variant had as many updates as suit it.",
     }
     corpora = sorted({name for result in results.values() for name in result["bleu"]})
     lines = [
-        f"# {plan.question}",
+        f"# {summary['question']}",
         "",
-        f"{equal[plan.equal]} BLEU of the final checkpoint, greedy search; "
-        f"{len(results)} of {len(plan.variants)} are done.",
+        *(f"- {name}: {text}" for name, text in summary["about"].items()),
+        f"- {equal[summary['equal']]}",
+        "- BLEU of the final checkpoint, greedy search; "
+        f"{len(results)} of {len(summary['variants'])} are done.",
         "",
         "| variant | parameters | updates | target tokens | hours | "
         + " | ".join([*corpora, "mean"])
         + " |",
         "| --- |" + " ---: |" * (5 + len(corpora)),
     ]
-    for variant in plan.variants:
-        result = results.get(variant.name)
-        lines.append(f"| {variant.name} | " + " | ".join(_cells(result, corpora)) + " |")
-    if plan.document_tokens:
-        lines += _documents(plan, results)
-    return lines
+    for variant in summary["variants"]:
+        result = results.get(variant["name"])
+        lines.append(f"| {variant['name']} | " + " | ".join(_cells(result, corpora)) + " |")
+    if summary["document_tokens"]:
+        lines += _documents(summary)
+    lines += [line for name in pictures(summary) for line in ("", f"![{_DRAWN}]({name})")]
+    return "\n".join(lines) + "\n"
+
+
+def pictures(summary: Mapping[str, Any]) -> dict[str, str]:
+    """The report's plot as SVG, by file name: BLEU by pairs, where two variants have a number."""
+    series = _by_pairs(summary)
+    labels = ("training pairs", "BLEU")
+    if not series:
+        return {}
+    return {"bleu-by-pairs.svg": curves.plot(series, summary["question"], labels, log_y=False)}
 
 
 def _cells(result: Mapping[str, Any] | None, corpora: list[str]) -> list[str]:
@@ -68,33 +96,39 @@ def _cells(result: Mapping[str, Any] | None, corpora: list[str]) -> list[str]:
     ]
 
 
-def _documents(plan: TrainingPlan, results: Results) -> list[str]:
+def _documents(summary: Mapping[str, Any]) -> list[str]:
+    results: Results = summary["results"]
     names = sorted({name for result in results.values() for name in result["documents"]})
     kinds = ("sentence BLEU", "document BLEU, by sentence", "document BLEU, whole")
     lines = [
         "",
         "## Documents",
         "",
-        f"Runs of sentences of one document with at most {plan.document_tokens:,} tokens. Whole: "
-        "in one piece; by sentence: one at a time, then joined. Multiplications are those that a "
-        "network needs for a run of that length, without the masked ones.",
+        f"Runs of sentences of one document with at most {summary['document_tokens']:,} tokens. "
+        "Whole: in one piece; by sentence: one at a time, then joined. Multiplications are those "
+        "that a network needs for a run of that length, without the masked ones.",
         "",
         "| variant | billion multiplications | "
         + " | ".join(f"{name}: {kind}" for name in names for kind in kinds)
         + " |",
         "| --- |" + " ---: |" * (1 + len(names) * len(kinds)),
     ]
-    for variant in plan.variants:
-        cost = variant_multiplications(variant, plan.document_tokens) / 1e9
-        found = results.get(variant.name, {}).get("documents", {})
+    for variant in summary["variants"]:
+        cost = variant["multiplications"] / 1e9
+        found = results.get(variant["name"], {}).get("documents", {})
         cells = [f"{found[n][k]:.1f}" if n in found else "" for n in names for k in kinds]
-        lines.append(f"| {variant.name} | {cost:.2f} | " + " | ".join(cells) + " |")
+        lines.append(f"| {variant['name']} | {cost:.2f} | " + " | ".join(cells) + " |")
     return lines
 
 
-def _by_pairs(plan: TrainingPlan, results: Results) -> dict[str, curves.Points]:
+def _by_pairs(summary: Mapping[str, Any]) -> dict[str, curves.Points]:
     """BLEU of each corpus by number of pairs, where at least two variants have one."""
-    done = [(v.pairs, results[v.name]) for v in plan.variants if v.pairs and v.name in results]
+    results: Results = summary["results"]
+    done = [
+        (variant["pairs"], results[variant["name"]])
+        for variant in summary["variants"]
+        if variant["pairs"] and variant["name"] in results
+    ]
     if len(done) < 2:
         return {}
     done.sort(key=lambda item: item[0])

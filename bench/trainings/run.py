@@ -6,7 +6,7 @@
 Each variant is a `dragoman train` of its own at the lowest priority, with its recipe and its run in
 FOLDER/PLAN/VARIANT. The same command goes on where it was interrupted (SIGTERM, or a reboot), and
 leaves out what is done; a file named `pause` in a variant's `run` holds it. After each variant,
-`report.md` and `report.json` of the plan are written anew.
+the plan's report in FOLDER/reports/PLAN is written anew.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ from typing import Annotated, Any
 
 import typer
 
+from bench.lengths.run import machine
+from bench.recompute import store
 from bench.suite.systems import environment
 from bench.trainings.plan import (
     TrainingPlan,
@@ -34,7 +36,7 @@ from bench.trainings.plan import (
     load_plan,
     to_toml,
 )
-from bench.trainings.report import write_report
+from bench.trainings.report import to_dict
 from model.recipe import Recipe, load_recipe
 
 RESULT_FILE = "result.json"
@@ -85,14 +87,17 @@ def main(
         raise typer.BadParameter("this plan translates documents", param_hint="--documents")
     os.nice(nice)
     folder = output / loaded.name
+    command = f"python -m bench.trainings.run {plan.name}"
     for number, variant in enumerate(loaded.variants, start=1):
         if not only or variant.name in only:
             typer.echo(f"{number} of {len(names)}: {variant.name}")
             inputs = ScoredText(data_root, tuple(documents or ()), _TRIED if updates else None)
             train = functools.partial(train_by_command, threads=threads)
             run_variant(loaded, variant, folder, inputs, train)
-            write_report(loaded, results(loaded, folder), folder)
-    typer.echo(f"{folder / 'report.md'}")
+            about = {"Command": command, **machine(threads)}
+            done = to_dict(loaded, results(loaded, folder), about)
+            store(output / "reports" / loaded.name, done)
+    typer.echo(f"{output / 'reports' / loaded.name / 'report.md'}")
 
 
 def run_variant(

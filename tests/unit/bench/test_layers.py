@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from bench.layers import run
 from bench.layers.layers import KERNEL, inputs_seen, make_layer, path_length
-from bench.layers.run import KINDS, LayerCase, LayerCost
+from bench.layers.report import KINDS, LayerCase, LayerCost, to_dict
+from bench.recompute import store
 
 _REACH = KERNEL // 2
 
@@ -70,7 +71,7 @@ def test_the_report_has_tables_plots_and_paths(tmp_path: Path) -> None:
         ]
 
     found = run.signals((4, 8))
-    run.write_report({g: costs(g) for g in "nd"}, {"Machine": "none"}, found, tmp_path)
+    store(tmp_path, to_dict({g: costs(g) for g in "nd"}, {"Machine": "none"}, found))
     report = (tmp_path / "report.md").read_text()
     assert report.count("| exponent | 2.00 | 2.00 | 2.00 |") == 2
     assert "| recurrent | 4 | 8 | 5 |" in report

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench.lengths import run
 from bench.lengths.measure import ENGINES, KINDS, LengthCase, LengthCost, measure
-from bench.lengths.report import exponent
+from bench.lengths.report import exponent, to_dict
+from bench.recompute import store
 
 
 @given(power=st.floats(0.2, 3.0), factor=st.floats(1e-3, 1e3))
@@ -34,7 +34,7 @@ def test_the_report_has_a_table_and_a_plot_for_each_figure(tmp_path: Path) -> No
         for n in (512, 2048, 4096)
         if (kind, n) != ("full", 4096)
     ]
-    run.write_report(costs, {"Machine": "none"}, tmp_path)
+    store(tmp_path, to_dict(costs, {"Machine": "none"}))
     report = (tmp_path / "report.md").read_text()
     assert "| tokens | full | local | strided | lsh | linformer |" in report
     assert "| exponent | 1.00 | 1.25 | 1.50 | 1.75 | 2.00 |" in report

@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
+from bench.recompute import store
 from bench.trainings import run
 from bench.trainings.compute import training_multiplications
 from bench.trainings.documents import TestDocuments, document_runs, document_scores
@@ -25,7 +26,7 @@ from bench.trainings.plan import (
     to_toml,
     variant_multiplications,
 )
-from bench.trainings.report import write_report
+from bench.trainings.report import to_dict
 from model.checkpoint import save_checkpoint
 from model.config import ModelConfig, preset
 from model.corpus import CorpusError, read_parallel
@@ -204,14 +205,14 @@ def test_a_variant_is_trained_and_scored_once(tmp_path: Path) -> None:
         plan = load_plan(write_plan(tmp_path, f'equal = "nothing"\n{tables}'))
         for variant in plan.variants:
             run.run_variant(plan, variant, tmp_path / "out", inputs, train)
-        write_report(plan, run.results(plan, tmp_path / "out"), tmp_path / "out")
+        store(tmp_path / "report", to_dict(plan, run.results(plan, tmp_path / "out"), {}))
 
     run_all([20])
     run_all([20, 40])
 
     assert [len(pairs) for pairs in trained] == [20, 40]
     assert trained[1].sources[:20] == trained[0].sources  # a larger part holds the smaller one
-    assert "2 of 2 are done" in (tmp_path / "out" / "report.md").read_text()
+    assert "2 of 2 are done" in (tmp_path / "report" / "report.md").read_text()
     with pytest.raises(typer.BadParameter, match="pairs is 90, but there are 80"):
         run_all([90])
 
@@ -240,10 +241,10 @@ def test_bleu_is_drawn_by_number_of_pairs(tmp_path: Path) -> None:
     plan = load_plan(write_plan(tmp_path, "[variants.20]\npairs = 20\n[variants.40]\npairs = 40\n"))
     result = {"parameters": 10, "updates": 5, "target_tokens": 100, "hours": 0.1, "documents": {}}
     results = {name: {**result, "bleu": {"text": float(name)}} for name in ("20", "40")}
-    write_report(plan, results, tmp_path)
+    store(tmp_path, to_dict(plan, results, {"Machine": "none"}))
     assert (
         "| 40 | 0.0 million | 5 | 0.0 million | 0.1 | 40.0 | 40.0 |"
         in (tmp_path / "report.md").read_text()
     )
-    assert json.loads((tmp_path / "report.json").read_text())["results"] == results
+    assert json.loads((tmp_path / "summary.json").read_text())["results"] == results
     ElementTree.parse(tmp_path / "bleu-by-pairs.svg")
