@@ -26,6 +26,7 @@ class CallAccount:
         refusals: codes that a call may be refused with.
         right: calls whose answer was identical to the recorded one.
         refused: calls by the code that refused them.
+        messages: of the refused calls, each with its kind and code.
         cancelled: calls that their own client cancelled.
         finds: what must not happen: wrong texts, other codes, calls past their deadline.
     """
@@ -34,6 +35,7 @@ class CallAccount:
     refusals: Collection[str] = RETRIED
     right: int = 0
     refused: Counter[str] = field(default_factory=Counter)
+    messages: Counter[str] = field(default_factory=Counter)
     cancelled: int = 0
     finds: list[str] = field(default_factory=list)
 
@@ -56,6 +58,7 @@ class CallAccount:
             self.finds.append(f"{kind}: {text!r} began with {got!r}, which is wrong, then {code}")
         elif code in self.refusals:
             self.refused[code] += 1
+            self.messages[f"{kind}: {code}: {message}"] += 1
         else:
             self.finds.append(f"{kind}: {code}: {message}")
 

@@ -164,7 +164,7 @@ async def play(
 def conclude(scenario: Scenario, account: CallAccount, result: RoundResult) -> None:
     """Enter what became of the calls, and a find if one was lost where none may be."""
     if not scenario.lost and account.refused:
-        account.finds.append(f"no call must be refused here: {dict(account.refused)}")
+        account.finds.append(f"no call must be refused here: {dict(account.messages)}")
     result.right, result.cancelled = account.right, account.cancelled
     result.refused, result.finds = dict(account.refused), account.finds
 
