@@ -132,7 +132,7 @@ def _read(config: Path) -> dict[str, Any]:
         values = tomllib.loads(config.read_text(encoding="utf-8"))
     except OSError as exc:
         raise StartupError(f"configuration file {config}: {exc.strerror or exc}") from exc
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as exc:
+    except (ValueError, RecursionError) as exc:  # not UTF-8, not TOML, or nested for ever
         raise StartupError(f"configuration file {config}: not valid TOML: {exc}") from exc
     unknown = sorted(set(values) - set(_NAMES))
     if unknown:

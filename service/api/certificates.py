@@ -23,7 +23,6 @@ from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.serialization import (
     Encoding,
-    PublicFormat,
     load_pem_private_key,
 )
 from cryptography.x509.oid import PublicKeyAlgorithmOID
@@ -186,8 +185,11 @@ def _check_key(setting: str, path: Path, pem: bytes, certificate: x509.Certifica
             f"{setting}: {path} is of a kind that gRPC can't use; use RSA (not RSA-PSS), "
             "or ECDSA on P-256 or P-384"
         )
-    form = (Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
-    if key.public_key().public_bytes(*form) != certificate.public_key().public_bytes(*form):
+    try:
+        is_its_key = key.public_key() == certificate.public_key()
+    except (ValueError, UnsupportedAlgorithm) as exc:
+        raise CertificateError(f"{setting}: the certificate has an unknown key: {exc}") from exc
+    if not is_its_key:
         raise CertificateError(f"{setting}: {path} is not the key of the certificate")
 
 

@@ -15,6 +15,7 @@ import grpc
 from dragoman.conversions import REQUEST_ID
 from service.api.call_context import GrpcContext
 from service.api.call_tracker import CallTracker, RunningCall
+from service.api.undecodable import refusing_undecodable
 
 _DETAILS = "grpc-status-details-bin"  # the key of google.rpc.Status in gRPC's rich error model
 # gRPC's own hint, for clients whose retry policy names RESOURCE_EXHAUSTED. Our client's doesn't: it
@@ -25,7 +26,7 @@ Handler = Any  # grpc.RpcMethodHandler, whose types are for threads; ours are co
 
 
 class Interceptor(grpc.aio.ServerInterceptor):
-    """Wraps every method of our own service. Others (health, reflection) pass through.
+    """Wraps every method of our own service. Others (health, reflection) refuse undecodable bytes.
 
     Args:
         tracker: of all calls.
@@ -46,8 +47,10 @@ class Interceptor(grpc.aio.ServerInterceptor):
         if path in self._handlers:
             return self._handlers[path]
         handler = await continuation(handler_call_details)
-        if handler is None or not path.startswith(self._prefix):
-            return handler
+        if handler is None:
+            return None
+        if not path.startswith(self._prefix):
+            return refusing_undecodable(handler) if handler.request_deserializer else handler
         self._handlers[path] = self._wrapped(path.removeprefix(self._prefix), handler)
         return self._handlers[path]
 

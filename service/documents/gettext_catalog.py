@@ -22,6 +22,7 @@ _STRING = re.compile(r'"((?:[^"\\\n]|\\.)*+)"\s*\Z')
 _ESCAPE = re.compile(r"\\(x[0-9a-fA-F]{1,2}|[0-7]{1,3}|.)", re.DOTALL)
 _ESCAPED = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "f": "\f", "v": "\v"}
 _CHARSET = re.compile(r"charset=([\w.:-]{1,40})", re.IGNORECASE)
+_UTF_8 = ("utf-8", "utf8")
 _NUM_PLURALS = re.compile(r"nplurals\s*=\s*(\d)")
 # Of C, Python, Qt, shells and templates. Not "% d", which is a percentage in "50 % discount".
 _PLACEHOLDER = re.compile(
@@ -73,7 +74,8 @@ class GettextCatalog:
         entries = list(_entries(self._lines))
         if not entries and self._decoded.text.strip():
             raise bad_document("has no msgid: it is no gettext catalogue")
-        self._check_charset(entries)
+        self._header = next((each for each in entries if not each.text("msgid")), None)
+        self._check_charset()
         self._targets: list[tuple[_Message, str, str]] = []  # with the keyword and the source
         segments = []
         for entry in entries:
@@ -89,12 +91,21 @@ class GettextCatalog:
                     segments.append(_segment(source))
         self.segments: Sequence[DocumentSegment] = segments
 
-    def _check_charset(self, entries: Sequence[_Message]) -> None:
-        header = next((each.text("msgstr") for each in entries if not each.text("msgid")), "")
-        found = _CHARSET.search(header)
-        known = ("utf-8", "utf8", "us-ascii", "ascii", "charset")  # a template has CHARSET
+    def _check_charset(self) -> None:
+        found = _CHARSET.search(self._header.text("msgstr")) if self._header else None
+        known = (*_UTF_8, "us-ascii", "ascii", "charset")  # a template has CHARSET
         if found and found[1].lower() not in known and not self._decoded.text.isascii():
             raise bad_document(f"is in {found[1]}, by its header: convert it to UTF-8")
+
+    def _name_charset(self, changes: dict[int, tuple[int, list[str]]]) -> None:
+        """Let the header say UTF-8: what was in ASCII is so no longer."""
+        start, end = self._header.lines.get("msgstr", (0, 0)) if self._header else (0, 0)
+        for index in range(start, end):
+            line = self._lines[index]
+            found = _CHARSET.search(line)
+            if found and found[1].lower() not in _UTF_8:
+                named = line[: found.start(1)] + "UTF-8" + line[found.end(1) :]
+                changes[index] = (index + 1, [named])
 
     def write(self, translations: Sequence[str]) -> bytes:
         """The file with these texts. A translation that lacks placeholders is marked as fuzzy."""
@@ -117,6 +128,8 @@ class GettextCatalog:
             changes[start] = (end, [line + ending for line in lines])
         for start, is_fuzzy in fuzzy.items():
             self._set_fuzzy(entries[start], is_fuzzy, changes)
+        if not all(map(str.isascii, translations)):
+            self._name_charset(changes)
         written, index = [], 0
         while index < len(self._lines):
             end, lines = changes.get(index, (index + 1, [self._lines[index]]))

@@ -34,6 +34,9 @@ _CLOSE_SECONDS = 1.0
 _GATHER_SECONDS = 0.02
 _WRITE_BYTES = select.PIPE_BUF // 2  # written at once, up to the end of a line
 
+# What gRPC's records about clients begin with.
+_OF_CLIENTS = ("ExecuteBatchError raised in core by servicer method", "Invalid encoding on ")
+
 _log = logging.getLogger(__name__)
 
 _encode = json.JSONEncoder(ensure_ascii=False, default=str).encode
@@ -214,8 +217,11 @@ def _queued_handlers() -> list[QueuedHandler]:
 
 
 def _is_relevant(record: logging.LogRecord) -> bool:
-    """Whether a record of gRPC is not about a client that left a stream unread."""
-    return not record.getMessage().startswith("ExecuteBatchError raised in core by servicer method")
+    """Whether a record of gRPC is about no client's doing.
+
+    A stream that is left unread; metadata that is not UTF-8, which the record would quote.
+    """
+    return not record.getMessage().startswith(_OF_CLIENTS)
 
 
 def configure(level: str, log_format: str, stream: TextIO | None = None) -> None:

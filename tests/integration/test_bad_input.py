@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, cast
@@ -283,6 +284,27 @@ async def test_bytes_that_are_no_message(server: Running) -> None:
 
 
 # --- too much ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/grpc.health.v1.Health/Check",
+        "/grpc.health.v1.Health/Watch",
+        "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo",
+    ],
+)
+async def test_bytes_that_are_no_message_of_another_service(
+    server: Running, path: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with grpc.aio.insecure_channel(server.address) as channel:
+        call: Any = channel.stream_stream(path)
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            async for _ in call(iter([b"\x0a\xff\xff"]), timeout=60):
+                pass
+    assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert "bad wire format" in str(caught.value.details())
+    assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
 
 
 async def test_a_message_over_grpc_s_limit_has_no_retry_hint(server: Running) -> None:

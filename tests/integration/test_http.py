@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+import logging
 import socket
 from collections.abc import AsyncIterator
 from typing import Any
@@ -299,6 +300,24 @@ async def test_what_is_no_http_gets_an_answer(tokenizer: Tokenizer) -> None:
             writer.write(data)
             assert (await reader.readline()).startswith(b"HTTP/1.1 400 ")
             writer.close()
+
+
+async def test_a_broken_body_of_a_refused_request_gets_one_answer(
+    tokenizer: Tokenizer, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Both the head and the body are wrong, and arrive together."""
+    async with serving(tokenizer) as made:
+        reader, writer = await asyncio.open_connection("127.0.0.1", made.server.http_port)
+        head = (
+            f"POST {TRANSLATE} HTTP/1.1\r\nhost: evil.example\r\ntransfer-encoding: chunked\r\n\r\n"
+        )
+        writer.write(head.encode() + b"no number\r\n")
+        answer = await reader.read()
+        assert answer.startswith(b"HTTP/1.1 400 ")
+        assert answer.count(b"content-length") == 1
+        writer.close()
+        assert (await ask(made, "GET", "/readyz")).status == 200
+    assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
 
 
 async def test_a_call_beyond_the_limit_says_when_to_retry(tokenizer: Tokenizer) -> None:

@@ -252,6 +252,11 @@ class _Connection(H11Protocol):
         if self.conn.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
             self.transport.abort()
             return
+        cycle: RequestResponseCycle | None = self.cycle
+        if cycle is not None and not cycle.response_complete:
+            # Of a request whose body is broken: its own answer would come after this one.
+            cycle.disconnected = True
+            cycle.message_event.set()
         length = str(len(_BAD_REQUEST)).encode()
         head = h11.Response(
             status_code=400,

@@ -145,7 +145,7 @@ class _MarkdownParser:
             self._breaks[-1] += prefix
         if markers:
             self._in_list = not markers.startswith("#")
-        ending = _HARD_BREAK.search(line, max(0, len(body) - 100))
+        ending = _HARD_BREAK.search(line, max(len(prefix), len(body) - 100))
         assert ending is not None, "the pattern matches nothing as well"
         self._paragraph.append(line[len(prefix) : ending.start()])
         if markers.startswith("#") or ending[0].strip("\r\n"):

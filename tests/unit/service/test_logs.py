@@ -173,3 +173,15 @@ def test_a_line_after_one_that_was_cut_off_stands_alone(root: logging.Logger) ->
         _, *lines = pipe.read().splitlines()
     following, told = map(json.loads, lines)
     assert (following["message"], told["num_lines"]) == ("next", 1)
+
+
+def test_what_clients_do_wrong_is_not_quoted(root: logging.Logger) -> None:
+    """Metadata may be a key."""
+    stream = io.StringIO()
+    logs.configure("info", "json", stream)
+    of_grpc = logging.getLogger("grpc._cython.cygrpc")
+    of_grpc.error("Invalid encoding on %s", b"secret\xff")
+    of_grpc.error("Unexpected [%s] raised by servicer method [%s]", "ValueError", "/x")
+    logs.close()
+    assert "secret" not in stream.getvalue()
+    assert "Unexpected [ValueError]" in stream.getvalue()

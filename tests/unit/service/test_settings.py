@@ -94,6 +94,8 @@ def test_all_lists_of_paths_are_directories() -> None:
         ({}, {}, "drain_seconds = nan", r"drain_seconds in .*toml: must be from 0"),
         ({}, {}, "max_row = 8", r"toml: there is no setting 'max_row'; there are model, host"),
         ({}, {}, "max_rows = ", r"dragoman.toml: not valid TOML"),
+        ({}, {}, "max_rows = " + "[" * 50_000, r"dragoman.toml: not valid TOML"),
+        ({}, {}, "max_rows = " + "9" * 50_000, r"dragoman.toml: not valid TOML"),
         ({}, {}, 'model = [""]', r"model in .*toml: must be one or more directories"),
         ({}, {}, "model = 7", r"model in .*toml: must be one or more directories"),
     ],

@@ -6,12 +6,15 @@ import datetime
 import logging
 import os
 import shutil
+import ssl
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives.serialization import Encoding
 
 from service.api.certificates import CertificateError, ServerTls, TlsFiles, read_material
 from service.api.tls import is_loopback, server_tls
@@ -42,6 +45,15 @@ def of_another_key(folder: CertificateFolder) -> None:
     folder.replace(key=old)
 
 
+def with_unknown_key(folder: CertificateFolder) -> None:
+    """Another number in place of that of elliptic curves; nobody checks the signature here."""
+    leaf = x509.load_pem_x509_certificates(folder.certificate.read_bytes())[0]
+    der, kind = leaf.public_bytes(Encoding.DER), bytes.fromhex("06072a8648ce3d0201")
+    assert kind in der
+    other = der.replace(kind, bytes.fromhex("06072a8648ce3c0201"))
+    folder.replace(ssl.DER_cert_to_PEM_cert(other).encode())
+
+
 BROKEN: dict[str, tuple[Callable[[CertificateFolder], object], str]] = {
     "garbage": (lambda f: f.replace(certificate=b"garbage"), "holds no certificate"),
     "empty": (lambda f: f.replace(certificate=b""), "holds no certificate"),
@@ -54,6 +66,7 @@ BROKEN: dict[str, tuple[Callable[[CertificateFolder], object], str]] = {
     "expired": (expired, "expired at"),
     "Ed25519": (lambda f: f.replace(*ed25519_pair()), "of a kind that gRPC can't use"),
     "P-521": (lambda f: f.replace(*p521_pair()), "of a kind that gRPC can't use"),
+    "unknown kind of key": (with_unknown_key, "has an unknown key"),
     "not valid yet": (lambda f: f.replace(*future_pair()), "is not valid before"),
     "missing key": (lambda f: f.key.unlink(), "No such file"),
     "missing authority": (lambda f: f.ca.unlink(), "No such file"),

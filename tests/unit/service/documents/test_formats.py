@@ -118,6 +118,17 @@ def test_of_a_catalogue_only_empty_and_fuzzy_messages_change() -> None:
         assert line in written.splitlines()
 
 
+@pytest.mark.parametrize("charset", ["us-ascii", "ISO-8859-1", "CHARSET", "utf-8"])
+def test_a_catalogue_with_umlauts_says_utf_8(charset: str) -> None:
+    """What was in ASCII, whatever its header says, is so no longer."""
+    header = f'msgid ""\nmsgstr ""\n"Content-Type: text/plain; charset={charset}\\n"\n\n'
+    source = header + 'msgid "Open"\nmsgstr ""\n'
+    written = read("a.po", source).write(["Öffne"])
+    assert polib.pofile(written.decode()).metadata["Content-Type"].upper().endswith("=UTF-8")
+    assert texts(read("a.po", written)) == []
+    assert f"charset={charset}".encode() in read("a.po", source).write(["Auf"])
+
+
 def test_a_message_without_its_placeholders_is_fuzzy() -> None:
     source = 'msgid "Open %s"\nmsgstr ""\n\n#, c-format\nmsgid "In {name}"\nmsgstr ""\n'
     written = read("a.po", source).write(["Öffne", "In <code>{name}</code>"]).decode()

@@ -99,6 +99,11 @@ def test_the_parts_of_a_document_joined_are_the_document(document: str) -> None:
     assert "".join(part.raw for part in parse_markdown(document)) == document
 
 
+@pytest.mark.parametrize("document", ["#    \n", "1.   \n\nA dog", "- -  \n", "> 1.    \r\n"])
+def test_white_space_after_a_marker_is_written_once(document: str) -> None:
+    assert "".join(part.raw for part in parse_markdown(document)) == document
+
+
 def test_runs_are_what_is_read() -> None:
     assert [run.text for run in runs(PAGE)] == [
         *("A red dog", "It is very old, and has a big door.", "TextRun  twice.", "one cat runs"),
