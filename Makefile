@@ -33,7 +33,7 @@ export ORT_DISABLE_TELEMETRY := 1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help audit serve test test-import check check-manifests test-clients test-dist test-page test-containers image image-gpu proto bench bench-engine bench-full bench-overload soak faults venv lock lock-images clean
+.PHONY: help audit serve test test-import check check-manifests test-clients test-dist test-page test-containers image image-gpu proto bench bench-engine bench-full bench-overload soak faults fuzz venv lock lock-images clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 24
@@ -97,6 +97,9 @@ soak: $(venv)/.dev  ## run at 90 % of the capacity for an hour: memory and laten
 
 faults: $(venv)/.dev  ## break a server under load in 21 ways (6 minutes; ARGS="--rounds 100": half an hour)
 	$(python) -m bench.faults.run $(ARGS)
+
+fuzz: $(venv)/.dev  ## send a million odd inputs to all parsers and ports (about an hour; ARGS="--inputs 20000": minutes)
+	$(python) -m bench.fuzz.run $(ARGS)
 
 venv: $(venv)/.dev  ## create .venv with everything that test and check need
 

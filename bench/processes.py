@@ -31,16 +31,16 @@ class PeakMemory:
         self._before = 0
 
     def __enter__(self) -> PeakMemory:
-        self._before = _status_bytes("VmRSS")
+        self._before = status_bytes("VmRSS")
         # Sets VmHWM, the peak, to the present value.
         Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
         return self
 
     def __exit__(self, *exc: object) -> None:
-        self.peak_bytes = max(0, _status_bytes("VmHWM") - self._before)
+        self.peak_bytes = max(0, status_bytes("VmHWM") - self._before)
 
 
-def _status_bytes(name: str) -> int:
+def status_bytes(name: str) -> int:
     """Bytes that /proc/self/status gives under this name."""
     for line in Path("/proc/self/status").read_text(encoding="ascii").splitlines():
         if line.startswith(f"{name}:"):

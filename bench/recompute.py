@@ -18,6 +18,7 @@ import typer
 from bench import search_parity
 from bench.context import report as context
 from bench.faults import report as faults
+from bench.fuzz import report as fuzz
 from bench.layers import report as layers
 from bench.lengths import report as lengths
 from bench.soak.report import SOAK, Soak
@@ -37,6 +38,7 @@ _RENDER: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
     ),
     context.NAME: context.render,
     faults.NAME: faults.render,
+    fuzz.NAME: fuzz.render,
     layers.NAME: layers.render,
     lengths.NAME: lengths.render,
     trainings.NAME: trainings.render,

@@ -1,0 +1,163 @@
+"""What the fuzzer runs: targets that make an input of a seed, run it, and judge what came of it.
+
+An input is known by its target, the seed of the run and its number, so it can be made again alone.
+"""
+
+from __future__ import annotations
+
+import random
+import traceback
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar, Protocol, TypeVar
+
+ROOT = Path(__file__).resolve().parents[2]
+# Where files are written a thousand times a second, if there is such a place.
+MEMORY = next((path for path in ("/dev/shm",) if Path(path).is_dir()), None)
+
+T = TypeVar("T")
+
+
+class Finding(Exception):
+    """A property does not hold. The first argument is the property, the second the evidence."""
+
+    def __init__(self, what: str, evidence: str = "") -> None:
+        super().__init__(what, evidence)
+        self.what = what
+        self.evidence = evidence
+
+
+class ParserTarget(Protocol[T]):
+    """A parser in this process.
+
+    Attributes:
+        name: on the command line and in the report.
+        share: of the inputs of a run, relative to other targets.
+        what: what it covers, for the report.
+    """
+
+    name: ClassVar[str]
+    share: ClassVar[float]
+    what: ClassVar[str]
+
+    def generate(self, rng: random.Random) -> T:
+        """An input."""
+        ...
+
+    def run(self, given: T) -> str:
+        """Parse an input, and check what came of it.
+
+        Returns:
+            The outcome as a word: what it was, or that it was refused.
+
+        Raises:
+            Finding: a property does not hold.
+            Exception: any other error is a defect of the parser.
+        """
+        ...
+
+
+def random_of(name: str, seed: int, number: int) -> random.Random:
+    """The source of chance for one input; the same on any machine."""
+    return random.Random(f"{name}:{seed}:{number}")
+
+
+@dataclass
+class Defect:
+    """What inputs of a target found, as far as it looks like one defect.
+
+    Attributes:
+        what: the exception and where it was raised, or the property.
+        evidence: of the first input.
+        number: of the first input; -1 if the input is not known.
+        count: of inputs.
+    """
+
+    what: str
+    evidence: str
+    number: int
+    count: int = 1
+
+
+@dataclass
+class Tally:
+    """What came of the inputs of a target.
+
+    Attributes:
+        outcomes: how many inputs had each outcome.
+        defects: by what was found.
+        seconds: CPU time or, of a server, time on the clock.
+        slowest_seconds: of one input.
+        slowest_number: of that input.
+    """
+
+    outcomes: Counter[str] = field(default_factory=Counter)
+    defects: dict[str, Defect] = field(default_factory=dict)
+    seconds: float = 0.0
+    slowest_seconds: float = 0.0
+    slowest_number: int = -1
+
+    @property
+    def num_inputs(self) -> int:
+        """All inputs that were run."""
+        return self.outcomes.total()
+
+    def took(self, seconds: float, number: int) -> None:
+        """Count the time of an input."""
+        self.seconds += seconds
+        if seconds > self.slowest_seconds:
+            self.slowest_seconds, self.slowest_number = seconds, number
+
+    def found(self, what: str, evidence: str, number: int) -> None:
+        """Count what an input found."""
+        if (known := self.defects.get(what)) is None:
+            self.defects[what] = Defect(what, evidence[:2000], number)
+        else:
+            known.count += 1
+            if 0 <= number < known.number:
+                known.number, known.evidence = number, evidence[:2000]
+
+    def add(self, other: Tally) -> None:
+        """Add the inputs of another part of the run."""
+        self.outcomes += other.outcomes
+        self.seconds += other.seconds
+        if other.slowest_seconds > self.slowest_seconds:
+            self.slowest_seconds, self.slowest_number = other.slowest_seconds, other.slowest_number
+        for each in other.defects.values():
+            count = self.defects[each.what].count if each.what in self.defects else 0
+            self.found(each.what, each.evidence, each.number)
+            self.defects[each.what].count = count + each.count
+
+
+def describe(error: BaseException) -> tuple[str, str]:
+    """What an error is, the same for inputs that meet the same defect, and the evidence."""
+    if isinstance(error, Finding):
+        return error.what, error.evidence
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if frame.filename.startswith(str(ROOT))]
+    served = [frame for frame in own if "/bench/fuzz/" not in frame.filename] or own
+    where = ""
+    if served:
+        path = Path(served[-1].filename).relative_to(ROOT)
+        where = f" in {path}, {served[-1].name}"
+    text = "".join(traceback.format_exception(error))
+    return f"{type(error).__name__}{where}", text[-2000:]
+
+
+def shown(given: Any, most: int = 400) -> str:
+    """An input for people."""
+    text = repr(given)
+    return text if len(text) <= most else f"{text[:most]}... ({len(text):,} characters)"
+
+
+def expect(holds: bool, what: str, evidence: object = "") -> None:
+    """Raise `Finding` unless a property holds."""
+    if not holds:
+        raise Finding(what, shown(evidence))
+
+
+def names_of(targets: Iterable[Any]) -> list[str]:
+    """The names of targets."""
+    return [target.name for target in targets]
