@@ -98,6 +98,8 @@ def test_metadata_says_what_the_project_file_says(wheel: zipfile.Path) -> None:
     assert extras == {
         "cpu",
         "gpu",
+        "faults",
+        "fuzz",
         "jwt",
         "evaluate",
         "bench",
