@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import http.client
 import json
 import logging
 import time
@@ -33,6 +34,7 @@ _WAIT_SECONDS = 5.0
 _FETCH_SECONDS = 10.0
 _MAX_BYTES = 2**20
 _MAX_KEYS = 100
+_FAILURES = (OSError, http.client.HTTPException, ValueError, RecursionError, jwt.PyJWTError)
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 _log = logging.getLogger("dragoman.keys")
@@ -107,7 +109,7 @@ class KeySet:
         """Take the keys of an answer; whether it had some."""
         try:
             self._keys = await asyncio.to_thread(lambda: _parsed(_fetched(self._url)))
-        except (OSError, ValueError, RecursionError, jwt.PyJWTError) as exc:
+        except _FAILURES as exc:
             self._metrics.jwks_last_fetch_successful.set(0)
             if not self._has_failed:  # once, not at each try
                 _log.error(

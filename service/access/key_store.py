@@ -39,6 +39,7 @@ class KeyStore:
         self._on_change = on_change
         self._lines: dict[str, str] = {}  # by id
         self._signature: _Signature = None
+        self._error = ""  # of the last reading, if it failed
 
     async def authenticate(self, credential: str) -> Principal | None:
         """Whose the key is."""
@@ -62,15 +63,18 @@ class KeyStore:
             await self.refresh()
 
     async def refresh(self) -> None:
-        """Read the file again if it has changed."""
-        if await asyncio.to_thread(_signature, self._path) == self._signature:
+        """Read the file again if it has changed, or could not be read."""
+        if not self._error and await asyncio.to_thread(_signature, self._path) == self._signature:
             return
         try:
             await self._read()
-        except KeyFileError as exc:
+        except Exception as exc:  # whatever it is: a revoked key must not stay valid for ever
             self._metrics.keys_last_reload_successful.set(0)
-            _log.error("keys not reloaded: the ones before stay valid", extra={"error": str(exc)})
+            if self._error != (error := f"{exc}" or type(exc).__name__):  # once, not at each try
+                _log.error("keys not reloaded: the ones before stay valid", extra={"error": error})
+            self._error = error
         else:
+            self._error = ""
             _log.info("keys reloaded", extra={"keys": len(self._lines)})
 
     async def _read(self) -> None:

@@ -27,11 +27,15 @@ _MAX_EARLY_SECONDS = 0.1
 # The limit of all requests in progress together, in messages of the largest size.
 _MAX_LARGEST_MESSAGES = 16
 # Errors that are logged together, by the message of the line, and the seconds between two lines.
+# They cost a client nothing, so their number has no other limit.
 _GATHERED: dict[type[BaseException | None], str] = {
     UndecodableError: "undecodable calls",
     errors.UnauthenticatedError: "unauthenticated calls",
+    errors.QuotaError: "calls over quota",
 }
 _GATHER_SECONDS = 1.0
+# How many lines are gathered at the same time: of each of these errors, one for each key.
+_MAX_GATHERED = 1024
 # Methods that use no model.
 _METADATA_METHODS = ("ListModels", "GetModel", "ListLanguages")
 
@@ -76,7 +80,7 @@ class CallTracker:
         self.calls = Quota(max_calls)
         self.bytes = Quota(_MAX_LARGEST_MESSAGES * max_message_bytes)
         self.started = asyncio.Event()
-        self._gathered = {name: _GatheredLines() for name in _GATHERED.values()}
+        self._gathered: dict[tuple[str, str], _GatheredLines] = {}
 
     async def quiet(self, seconds: float) -> None:
         """Wait until no call has started for `seconds`."""
@@ -88,13 +92,16 @@ class CallTracker:
             except TimeoutError:
                 return
 
-    def calls_to_log(self, message: str) -> int:
-        """Calls of a kind of `_GATHERED` to log now; 0 if the last line is recent."""
-        return self._gathered[message].count()
+    def calls_to_log(self, message: str, key: str) -> int:
+        """Calls of a kind of `_GATHERED`, with a key, to log now; 0 if the last line is recent."""
+        lines = self._gathered.setdefault((message, key), _GatheredLines())
+        if len(self._gathered) > _MAX_GATHERED:
+            del self._gathered[next(iter(self._gathered))]  # the oldest
+        return lines.count()
 
 
 class _GatheredLines:
-    """Log lines of calls that anyone can make without a credential: one a second for all."""
+    """Log lines of failed calls that a client can make as often as it likes: one a second."""
 
     def __init__(self) -> None:
         self._logged_at = -_GATHER_SECONDS
@@ -259,14 +266,16 @@ class RunningCall:
         trace, code = self._trace, self.code.name
         ids = None if trace is None else trace.ids
         metrics.call_finished(self._method, code, seconds, call.client, ids)
+        key = ""
         if (principal := call.grant.principal) is not None:
-            metrics.key_used(principal.name, code, call.grant.num_characters)
+            key = principal.name
+            metrics.key_used(key, code, call.grant.num_characters)
         if trace is not None:
             trace.end(code, call.facts)
         facts = {"method": self._method, "code": code, "seconds": round(seconds, 6)}
         if gathered is None:
             _log.info("call", extra={**facts, **call.facts})
-        elif num_calls := self._tracker.calls_to_log(gathered):
+        elif num_calls := self._tracker.calls_to_log(gathered, key):
             _log.info(gathered, extra={**facts, **call.facts, "calls": num_calls})
 
     def _set_status(self, error: Exception) -> None:

@@ -7,6 +7,7 @@ import contextlib
 import json
 import sys
 import time
+from collections import Counter
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -331,6 +332,26 @@ async def test_wrong_keys_are_one_line_a_second_in_the_log_and_no_series(
         refused = {"method": "Translate", "code": "UNAUTHENTICATED"}
         assert server.metric("dragoman_requests_total", **refused) == 2000
         assert len((await server.scrape()).splitlines()) < series + 60
+
+
+async def test_calls_over_a_quota_are_one_line_a_second_for_each_key(
+    runner: FakeRunner, tokenizer: Tokenizer, file: KeyFile, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "dragoman.access")
+    names = ("one", "other")
+    made = [file.add(name, requests_per_minute=1) for name in names]
+    async with serving(runner, tokenizer, file) as (_, stub):
+        for key in made:
+            await stub.Translate(request(), metadata=by_bearer(key))
+        started = time.monotonic()
+        refused = [stub.Translate(request(), metadata=by_bearer(key)) for key in made * 50]
+        answers = await asyncio.gather(*refused, return_exceptions=True)
+        seconds = time.monotonic() - started
+    assert all(isinstance(each, grpc.aio.AioRpcError) for each in answers)
+    lines = [each for each in caplog.records if each.getMessage() == "calls over quota"]
+    by_key = Counter(vars(each)["client"] for each in lines)
+    assert set(by_key) == {f"key:{name}" for name in names}
+    assert max(by_key.values()) <= seconds + 2
 
 
 async def test_the_key_is_the_client_and_never_in_the_log(

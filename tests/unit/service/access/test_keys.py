@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import multiprocessing
+import resource
 import string
 from pathlib import Path
 from typing import Any
@@ -154,5 +155,25 @@ async def test_a_file_that_vanishes_leaves_its_keys(tmp_path: Path) -> None:
     assert await store.authenticate(key) == stored.principal
     write_keys(path, {})
     await store.refresh()
+    assert metrics.registry.get_sample_value("dragoman_keys_last_reload_successful") == 1
+    assert await store.authenticate(key) is None
+
+
+async def test_a_file_that_could_not_be_opened_is_read_again(tmp_path: Path) -> None:
+    path, metrics = tmp_path / "keys.jsonl", ServerMetrics()
+    key, stored = keys.new_key(keys.principal_of({"name": "me"}))
+    write_keys(path, {stored.id: stored})
+    store = KeyStore(path, metrics, lambda found: None)
+    await store.load()
+    write_keys(path, {})
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, limits[1]))  # no descriptor is free
+    try:
+        await store.refresh()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    assert metrics.registry.get_sample_value("dragoman_keys_last_reload_successful") == 0
+    assert await store.authenticate(key) == stored.principal
+    await store.refresh()  # the file is the same as before
     assert metrics.registry.get_sample_value("dragoman_keys_last_reload_successful") == 1
     assert await store.authenticate(key) is None

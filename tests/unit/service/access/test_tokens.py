@@ -57,10 +57,11 @@ class Issuer:
             def do_GET(self) -> None:
                 issuer.num_fetches += 1
                 status, body = issuer.answer
-                self.send_response(status)
-                if status == 302:
-                    self.send_header("location", body.decode())
-                self.end_headers()
+                if status:  # otherwise the answer is no HTTP
+                    self.send_response(status)
+                    if status == 302:
+                        self.send_header("location", body.decode())
+                    self.end_headers()
                 with contextlib.suppress(OSError):
                     self.wfile.write(body)
 
@@ -195,6 +196,7 @@ async def test_what_is_no_token_is_left_to_others(issuer: Issuer) -> None:
         (200, json.dumps({"keys": [{"kty": "oct", "k": "AAAA", "kid": "rsa"}]}).encode()),
         (200, b" " * (2**20 + 1)),
         (302, b"http://127.0.0.1:1/elsewhere"),
+        (0, b"220 mail.example ESMTP\r\n"),
     ],
     ids=lambda answer: f"{answer[0]} {answer[1][:20]!r}",
 )
