@@ -196,6 +196,10 @@ class GrpcCalls:
         return judge_status(code, message, is_cancelled=is_cancelled)
 
 
+# What gRPC's client says if the call ends while it still sends messages.
+_OF_THE_CLIENT = ("Internal error from Core", "Locally cancelled by application!")
+
+
 def judge_status(code: str, message: str, *, is_cancelled: bool) -> str:
     """The outcome of a call that ended with a status.
 
@@ -203,7 +207,7 @@ def judge_status(code: str, message: str, *, is_cancelled: bool) -> str:
         Finding: no such status is documented, or its message shows the inside of the server.
     """
     check_text(message, "a status message")
-    if message == "Internal error from Core":  # of the client: the call ended while it still sent
+    if message in _OF_THE_CLIENT:
         return "ended early"
     is_documented = code in DOCUMENTED or (code == "CANCELLED" and is_cancelled)
     if not is_documented:

@@ -97,7 +97,8 @@ def from_line(line: str) -> StoredKey:
     if not isinstance(values, dict):
         raise ValueError("not a JSON object")
     if unknown := sorted(set(values) - set(_FIELDS)):
-        raise ValueError(f"there is no field {unknown[0]!r}; there are {', '.join(_FIELDS)}")
+        name = unknown[0][:40]  # less than a hash, which may have got there
+        raise ValueError(f"there is no field {name!r}; there are {', '.join(_FIELDS)}")
     key_id, digest = _matching(values, "id", _ID), _matching(values, "sha256", _HASH)
     return StoredKey(key_id, digest, principal_of(values))
 

@@ -99,13 +99,21 @@ class GettextCatalog:
 
     def _name_charset(self, changes: dict[int, tuple[int, list[str]]]) -> None:
         """Let the header say UTF-8: what was in ASCII is so no longer."""
-        start, end = self._header.lines.get("msgstr", (0, 0)) if self._header else (0, 0)
-        for index in range(start, end):
-            line = self._lines[index]
-            found = _CHARSET.search(line)
-            if found and found[1].lower() not in _UTF_8:
-                named = line[: found.start(1)] + "UTF-8" + line[found.end(1) :]
-                changes[index] = (index + 1, [named])
+        header = self._header
+        if header is None or "msgstr" not in header.lines:
+            return
+        text = header.text("msgstr")
+        found = _CHARSET.search(text)
+        if found and found[1].lower() not in _UTF_8:
+            start, end = header.lines["msgstr"]
+            named = text[: found.start(1)] + "UTF-8" + text[found.end(1) :]
+            lines = _quoted("msgstr", named)
+            changes[start] = (end, [line + self._ending(start) for line in lines])
+
+    def _ending(self, index: int) -> str:
+        """What ends a line, or would."""
+        line = self._lines[index]
+        return line[len(line.rstrip("\r\n")) :] or "\n"
 
     def write(self, translations: Sequence[str]) -> bytes:
         """The file with these texts. A translation that lacks placeholders is marked as fuzzy."""
@@ -121,7 +129,7 @@ class GettextCatalog:
             fuzzy.setdefault(entry.start, False)
             entries[entry.start] = entry
             start, end = entry.lines[keyword]
-            ending = self._lines[start][len(self._lines[start].rstrip("\r\n")) :] or "\n"
+            ending = self._ending(start)
             # gettext demands line breaks at the beginning and at the end where the source has them.
             space = source[: len(source) - len(source.lstrip())], source[len(source.rstrip()) :]
             lines = _quoted(keyword, found.strip().join(space))

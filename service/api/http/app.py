@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -48,6 +50,9 @@ _REQUEST_HEADERS = (
 _ANSWER_HEADERS = ("content-disposition", "retry-after", "x-request-id")
 # Escapes in JSON (\\uXXXX) take up to three times the bytes of UTF-8 at four a character.
 _BODY_FACTOR = 3
+# Of a body that was answered before its end, how much is read, and for how long.
+_MAX_REST_BYTES = 2**20
+_REST_SECONDS = 2.0
 
 
 class HttpApp:
@@ -106,23 +111,55 @@ class HttpApp:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
+        has_body_left, is_complete = True, False
+
+        async def receive_and_note() -> Message:
+            nonlocal has_body_left
+            message = await receive()
+            has_body_left = message.get("more_body", False)
+            return message
 
         async def send_and_count(message: Message) -> None:
+            nonlocal is_complete
             if message["type"] == "http.response.start":
                 self._metrics.http_answered(message["status"])
                 message["headers"] += _missing(message["headers"])
                 if self.is_draining:
                     message["headers"].append((b"connection", b"close"))
+            elif has_body_left and not message.get("more_body", False):
+                is_complete, message = True, {**message, "more_body": True}  # ended below
             await send(message)
 
+        await self._answer(scope, receive_and_note, send_and_count)
+        if is_complete:
+            await _read_rest(receive)
+            await send({"type": "http.response.body"})
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             _check_head(scope)
             if scope["path"] != _READY:  # probes ask by any address
                 self._hosts.check(dict(scope["headers"]))
         except HttpError as error:
-            await answers.send_http_error(send_and_count, error)
+            await answers.send_http_error(send, error)
             return
-        await self._app(scope, receive, send_and_count)
+        await self._app(scope, receive, send)
+
+
+async def _read_rest(receive: Receive) -> None:
+    """Read what is left of a body that was answered early, within limits.
+
+    A connection that is closed before would be reset, and a client that still sends would not see
+    the answer.
+    """
+    num_left = _MAX_REST_BYTES
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(_REST_SECONDS):
+            while num_left > 0:
+                message = await receive()
+                if not message.get("more_body", False):
+                    return
+                num_left -= len(message["body"])
 
 
 def _missing(headers: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:

@@ -92,6 +92,14 @@ def test_a_line_that_is_none_is_an_error_and_is_not_repeated(tmp_path: Path, lin
         read_keys(path)
 
 
+def test_a_hash_as_a_field_is_not_repeated() -> None:
+    _, stored = keys.new_key(keys.principal_of({"name": "me"}))
+    values = json.loads(keys.to_line(stored))
+    with pytest.raises(ValueError, match="there is no field") as caught:
+        keys.from_line(json.dumps({**values, values["sha256"]: 1}))
+    assert values["sha256"] not in str(caught.value)
+
+
 def test_a_name_is_there_once(tmp_path: Path) -> None:
     path = tmp_path / "keys.jsonl"
     lines = [keys.to_line(keys.new_key(keys.principal_of({"name": "me"}))[1]) for _ in range(2)]

@@ -118,7 +118,9 @@ def test_of_a_catalogue_only_empty_and_fuzzy_messages_change() -> None:
         assert line in written.splitlines()
 
 
-@pytest.mark.parametrize("charset", ["us-ascii", "ISO-8859-1", "CHARSET", "utf-8"])
+@pytest.mark.parametrize(
+    "charset", ["us-ascii", "ISO-8859-1", "CHARSET", "utf-8", "U\\TF", "as\\cii"]
+)
 def test_a_catalogue_with_umlauts_says_utf_8(charset: str) -> None:
     """What was in ASCII, whatever its header says, is so no longer."""
     header = f'msgid ""\nmsgstr ""\n"Content-Type: text/plain; charset={charset}\\n"\n\n'
