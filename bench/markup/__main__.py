@@ -31,7 +31,8 @@ from service.translation.translator import StreamDelta, Translator
 
 _ROOT = Path(__file__).parents[2]
 _FRAGMENTS = Path(__file__).with_name("fragments.tsv")
-_ELEMENT = re.compile(r"<(b|i|u|a|em|strong|span|dfn)\b[^>]*>(.*?)</\1>")
+# Ahead of every place, so that elements within others are found too.
+_ELEMENT = re.compile(r"(?=(?P<tag><(b|i|u|a|em|strong|span|dfn)\b[^>]*>)(?P<content>.*?)</\2>)")
 _TAG = re.compile(r"<[^>]*>")
 
 
@@ -100,21 +101,20 @@ def fragments() -> list[Fragment]:
 
 def judged(fragment: Fragment, translation: str) -> list[bool | None]:
     """For each inline element whether it is right; None if its words are not there."""
-    found = {match[0]: match for match in _ELEMENT.finditer(fragment.source)}
     plain = _TAG.sub("", translation).lower()
     verdicts: list[bool | None] = []
-    remaining = list(_ELEMENT.finditer(translation))
-    for match, stems in zip(found.values(), fragment.words, strict=True):
-        tag = match[0][: match[0].index(">") + 1]
+    translated = list(_ELEMENT.finditer(translation))
+    for match, stems in zip(_ELEMENT.finditer(fragment.source), fragment.words, strict=True):
         if not any(_has(plain, stem) for stem in stems):
             verdicts.append(None)
             continue
-        same = [each for each in remaining if each[0].startswith(tag)]
-        verdicts.append(any(_is_right(each[2], match[2], stems) for each in same))
+        same = [each["content"] for each in translated if each["tag"] == match["tag"]]
+        verdicts.append(any(_is_right(each, match["content"], stems) for each in same))
     return verdicts
 
 
 def _is_right(content: str, source: str, stems: Sequence[str]) -> bool:
+    content, source = _TAG.sub("", content), _TAG.sub("", source)
     is_short = len(content.split()) <= len(source.split()) + 2
     return is_short and any(_has(content.lower(), stem) for stem in stems)
 

@@ -133,7 +133,7 @@ def _routed(
             return exc
         return NotFoundError(
             f"its language seems to be {language.code!r}, which is not translated from here; "
-            "if it is another one, name it in source_language_code"
+            "if it is another one, name the source language"
         )
 
 
