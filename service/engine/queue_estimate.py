@@ -60,7 +60,9 @@ class _FlowEstimates(Generic[_Key]):
 
     def change(self, key: _Key, count: int, work: float) -> None:
         """Add a request to what waits (1) or remove it (-1)."""
-        flow = self._flows.setdefault(key, _FlowEstimate())
+        flow = self._flows.get(key)
+        if flow is None:
+            flow = self._flows[key] = _FlowEstimate()
         if flow.num_requests:
             self._sum_of_means -= flow.mean_work
         flow.num_requests += count
@@ -171,7 +173,9 @@ class QueueEstimate:
         """Add a request to what waits (1) or remove it (-1)."""
         self.num_waiting += count
         self._clients.change(entry.flow, count, entry.work)
-        ids = self._ids.setdefault(entry.flow, _FlowEstimates())
+        ids = self._ids.get(entry.flow)
+        if ids is None:
+            ids = self._ids[entry.flow] = _FlowEstimates()
         ids.change(entry.client_id, count, entry.work)
         if not ids:
             del self._ids[entry.flow]

@@ -137,9 +137,10 @@ _Holder = TypeVar("_Holder")
 
 def _add(counter: Counter[_Holder], key: _Holder, change: int) -> None:
     """Change a count, which is forgotten at 0."""
-    counter[key] += change
-    if not counter[key]:
-        del counter[key]
+    if count := counter.get(key, 0) + change:
+        counter[key] = count
+    else:
+        counter.pop(key, None)
 
 
 # Puts a request into the queue; calls its second argument when the generation has ended.

@@ -302,14 +302,16 @@ async def test_what_is_no_http_gets_an_answer(tokenizer: Tokenizer) -> None:
             writer.close()
 
 
+@pytest.mark.parametrize("method", ["POST", "HEAD"])
 async def test_a_broken_body_of_a_refused_request_gets_one_answer(
-    tokenizer: Tokenizer, caplog: pytest.LogCaptureFixture
+    tokenizer: Tokenizer, caplog: pytest.LogCaptureFixture, method: str
 ) -> None:
     """Both the head and the body are wrong, and arrive together."""
     async with serving(tokenizer) as made:
         reader, writer = await asyncio.open_connection("127.0.0.1", made.server.http_port)
         head = (
-            f"POST {TRANSLATE} HTTP/1.1\r\nhost: evil.example\r\ntransfer-encoding: chunked\r\n\r\n"
+            f"{method} {TRANSLATE} HTTP/1.1\r\nhost: evil.example\r\n"
+            "transfer-encoding: chunked\r\n\r\n"
         )
         writer.write(head.encode() + b"no number\r\n")
         answer = await reader.read()

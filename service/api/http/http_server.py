@@ -252,11 +252,14 @@ class _Connection(H11Protocol):
         if self.conn.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
             self.transport.abort()
             return
+        content = [h11.Data(data=_BAD_REQUEST)]
         cycle: RequestResponseCycle | None = self.cycle
         if cycle is not None and not cycle.response_complete:
             # Of a request whose body is broken: its own answer would come after this one.
             cycle.disconnected = True
             cycle.message_event.set()
+            if cycle.scope["method"] == "HEAD":
+                content = []
         length = str(len(_BAD_REQUEST)).encode()
         head = h11.Response(
             status_code=400,
@@ -266,7 +269,7 @@ class _Connection(H11Protocol):
                 (b"connection", b"close"),
             ],
         )
-        for event in (head, h11.Data(data=_BAD_REQUEST), h11.EndOfMessage()):
+        for event in (head, *content, h11.EndOfMessage()):
             self.transport.write(self.conn.send(event) or b"")
         self.transport.close()
         self._abort_in("close", self._limits.write_seconds)

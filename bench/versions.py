@@ -1,0 +1,130 @@
+"""Compares the CPU time that calls cost a server of this tree and one of another.
+
+    git clone . /tmp/before && git -C /tmp/before checkout REVISION
+    python -m bench.versions /tmp/before [--bundle DIR] [--source FILE]
+
+Both servers run side by side, with the same bundle, each in one process with one thread, and get
+the same calls in turn: a block to one, a block to the other, the order swapped in each pair. What is
+compared is the CPU time of the server's process over a block, which other load on the machine
+affects less than the time on the clock. The ratios are of pairs of blocks; the interval of their
+median is a bootstrap's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import random
+import statistics
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from dragoman import Client
+
+_ROOT = Path(__file__).parents[1]
+_NUM_RESAMPLES = 2000
+
+
+@dataclass(frozen=True)
+class Version:
+    """A running server.
+
+    Attributes:
+        client: connected to it.
+        pid: of its process.
+    """
+
+    client: Client
+    pid: int
+
+    def cpu_seconds(self) -> float:
+        """CPU time of its threads so far, to the nanosecond; one that has ended does not count."""
+        threads = Path(f"/proc/{self.pid}/task").glob("*/schedstat")
+        return sum(int(file.read_text("ascii").split()[0]) for file in threads) / 1e9
+
+    def block(self, texts: Sequence[str], num_calls: int) -> float:
+        """Make calls, one after another; the CPU seconds that they took."""
+        before = self.cpu_seconds()
+        for index in range(num_calls):
+            self.client.translate([texts[index % len(texts)]], source="en", target="de")
+        return self.cpu_seconds() - before
+
+
+@contextlib.contextmanager
+def version(tree: Path, bundle: Path) -> Iterator[Version]:
+    """A server of the code in a directory."""
+    settings = ["--model", bundle, "--port", "0", "--metrics-port", "0", "--threads", "1"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "cli.main", "serve", *map(str, settings), "--in-process"],
+        cwd=tree,
+        env={**os.environ, "PYTHONPATH": f"{tree}:{tree / 'proto'}"},
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert process.stderr is not None
+        entry: dict[str, str] = {}
+        for line in process.stderr:
+            entry = json.loads(line)
+            if entry["message"] == "serving":
+                break
+        if entry.get("message") != "serving":
+            raise RuntimeError(f"{tree}: no server: {entry.get('message')}")
+        with Client(entry["address"], timeout=60) as client:
+            yield Version(client, process.pid)
+    finally:
+        process.terminate()
+        process.communicate()
+
+
+def interval(ratios: Sequence[float], seed: int = 0) -> tuple[float, float]:
+    """Where the median of such ratios is in 95 % of resamples."""
+    chance = random.Random(seed)
+    medians = sorted(
+        statistics.median(chance.choices(ratios, k=len(ratios))) for _ in range(_NUM_RESAMPLES)
+    )
+    return medians[round(0.025 * _NUM_RESAMPLES)], medians[round(0.975 * _NUM_RESAMPLES) - 1]
+
+
+def main(
+    before: Annotated[Path, typer.Argument(help="A clone of the project at another revision.")],
+    bundle: Annotated[Path, typer.Option()] = _ROOT / "model/pretrained/en-de",
+    source: Annotated[Path, typer.Option(help="Texts, one a line.")] = _ROOT
+    / "docker/load.en.txt",
+    pairs: Annotated[int, typer.Option(min=3)] = 300,
+    calls: Annotated[int, typer.Option(help="In a block.", min=1)] = 30,
+) -> None:
+    """Compare the CPU time of calls in this tree and in another."""
+    texts = [line for line in source.read_text("utf-8").splitlines() if line.strip()]
+    with version(before.resolve(), bundle) as old, version(_ROOT, bundle) as new:
+        for each in (old, new):
+            each.block(texts, calls)
+        costs: list[tuple[float, float]] = []
+        for pair in range(pairs):
+            if pair % 2:
+                second = new.block(texts, calls)
+                first = old.block(texts, calls)
+            else:
+                first = old.block(texts, calls)
+                second = new.block(texts, calls)
+            costs.append((first, second))
+    ratios = [second / first for first, second in costs]
+    low, high = interval(ratios)
+    for name, index in (("before", 0), ("now", 1)):
+        milliseconds = 1000 * statistics.median(cost[index] for cost in costs) / calls
+        typer.echo(f"{name}: {milliseconds:.3f} CPU ms a call (median of {pairs} blocks)")
+    typer.echo(
+        f"now/before: median {statistics.median(ratios):.4f} (95 % interval {low:.4f} to "
+        f"{high:.4f}), from {min(ratios):.4f} to {max(ratios):.4f}"
+    )
+
+
+if __name__ == "__main__":
+    typer.run(main)
