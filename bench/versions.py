@@ -4,10 +4,11 @@
     python -m bench.versions /tmp/before [--bundle DIR] [--source FILE]
 
 Both servers run side by side, with the same bundle, each in one process with one thread, and get
-the same calls in turn: a block to one, a block to the other, the order swapped in each pair. What is
-compared is the CPU time of the server's process over a block, which other load on the machine
+the same calls in turn: a block to one, a block to the other, the order swapped in each pair. What
+is compared is the CPU time of the server's process over a block, which other load on the machine
 affects less than the time on the clock. The ratios are of pairs of blocks; the interval of their
-median is a bootstrap's.
+median is a bootstrap's. Both servers are started several times, since a process keeps for its life
+what its memory's layout costs or saves it.
 """
 
 from __future__ import annotations
@@ -93,33 +94,45 @@ def interval(ratios: Sequence[float], seed: int = 0) -> tuple[float, float]:
     return medians[round(0.025 * _NUM_RESAMPLES)], medians[round(0.975 * _NUM_RESAMPLES) - 1]
 
 
+def _paired(
+    servers: Sequence[Version], texts: Sequence[str], pairs: int, calls: int
+) -> Iterator[tuple[float, float]]:
+    """CPU seconds of blocks of calls, of the older server and of the newer."""
+    old, new = servers
+    for each in servers:
+        each.block(texts, 10 * calls)
+    for pair in range(pairs):
+        if pair % 2:
+            second = new.block(texts, calls)
+            yield old.block(texts, calls), second
+        else:
+            first = old.block(texts, calls)
+            yield first, new.block(texts, calls)
+
+
 def main(
     before: Annotated[Path, typer.Argument(help="A clone of the project at another revision.")],
     bundle: Annotated[Path, typer.Option()] = _ROOT / "model/pretrained/en-de",
-    source: Annotated[Path, typer.Option(help="Texts, one a line.")] = _ROOT
-    / "docker/load.en.txt",
-    pairs: Annotated[int, typer.Option(min=3)] = 300,
+    source: Annotated[Path, typer.Option(help="Texts, one a line.")] = _ROOT / "docker/load.en.txt",
+    starts: Annotated[int, typer.Option(help="Of both servers.", min=1)] = 8,
+    pairs: Annotated[int, typer.Option(help="Of blocks, in each start.", min=3)] = 60,
     calls: Annotated[int, typer.Option(help="In a block.", min=1)] = 30,
 ) -> None:
     """Compare the CPU time of calls in this tree and in another."""
     texts = [line for line in source.read_text("utf-8").splitlines() if line.strip()]
-    with version(before.resolve(), bundle) as old, version(_ROOT, bundle) as new:
-        for each in (old, new):
-            each.block(texts, calls)
-        costs: list[tuple[float, float]] = []
-        for pair in range(pairs):
-            if pair % 2:
-                second = new.block(texts, calls)
-                first = old.block(texts, calls)
-            else:
-                first = old.block(texts, calls)
-                second = new.block(texts, calls)
-            costs.append((first, second))
+    costs: list[tuple[float, float]] = []
+    for start in range(starts):
+        trees = [before.resolve(), _ROOT][:: 1 if start % 2 else -1]
+        with version(trees[0], bundle) as first, version(trees[1], bundle) as second:
+            servers = [first, second][:: 1 if start % 2 else -1]  # the older one first
+            costs += list(_paired(servers, texts, pairs, calls))
+        found = costs[-pairs:]
+        typer.echo(f"start {start + 1}: {statistics.median(new / old for old, new in found):.4f}")
     ratios = [second / first for first, second in costs]
     low, high = interval(ratios)
     for name, index in (("before", 0), ("now", 1)):
         milliseconds = 1000 * statistics.median(cost[index] for cost in costs) / calls
-        typer.echo(f"{name}: {milliseconds:.3f} CPU ms a call (median of {pairs} blocks)")
+        typer.echo(f"{name}: {milliseconds:.3f} CPU ms a call (median of {len(costs)} blocks)")
     typer.echo(
         f"now/before: median {statistics.median(ratios):.4f} (95 % interval {low:.4f} to "
         f"{high:.4f}), from {min(ratios):.4f} to {max(ratios):.4f}"
