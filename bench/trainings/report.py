@@ -52,6 +52,9 @@ def render(summary: Mapping[str, Any]) -> str:
         "nothing": "Each variant had as many updates as suit it.",
     }
     corpora = sorted({name for result in results.values() for name in result["bleu"]})
+    # Where nothing is equal, neither are vocabularies, and losses of their pieces cannot be compared.
+    update = _last_common_update(results) if summary["equal"] != "nothing" else ""
+    loss = f"loss after {int(update):,} updates | " if update else ""
     lines = [
         f"# {summary['question']}",
         "",
@@ -60,14 +63,14 @@ def render(summary: Mapping[str, Any]) -> str:
         "- BLEU of the final checkpoint, greedy search; "
         f"{len(results)} of {len(summary['variants'])} are done.",
         "",
-        "| variant | parameters | updates | target tokens | hours | "
+        f"| variant | parameters | updates | target tokens | hours | {loss}"
         + " | ".join([*corpora, "mean"])
         + " |",
-        "| --- |" + " ---: |" * (5 + len(corpora)),
+        "| --- |" + " ---: |" * (5 + len(corpora) + bool(update)),
     ]
     for variant in summary["variants"]:
         result = results.get(variant["name"])
-        lines.append(f"| {variant['name']} | " + " | ".join(_cells(result, corpora)) + " |")
+        lines.append(f"| {variant['name']} | " + " | ".join(_cells(result, corpora, update)) + " |")
     if summary["document_tokens"]:
         lines += _documents(summary)
     lines += [line for name in pictures(summary) for line in ("", f"![{_DRAWN}]({name})")]
@@ -83,15 +86,22 @@ def pictures(summary: Mapping[str, Any]) -> dict[str, str]:
     return {"bleu-by-pairs.svg": curves.plot(series, summary["question"], labels, log_y=False)}
 
 
-def _cells(result: Mapping[str, Any] | None, corpora: list[str]) -> list[str]:
+def _last_common_update(results: Results) -> str:
+    """The last update after which all variants were validated; empty if there is none."""
+    updates = [set(result.get("losses", {})) for result in results.values()]
+    return max(set.intersection(*updates), key=int, default="") if updates else ""
+
+
+def _cells(result: Mapping[str, Any] | None, corpora: list[str], update: str) -> list[str]:
     if result is None:
-        return [""] * (5 + len(corpora))
+        return [""] * (5 + len(corpora) + bool(update))
     scores = [result["bleu"][name] for name in corpora]
     return [
         f"{result['parameters'] / 1e6:.1f} million",
         f"{result['updates']:,}",
         f"{result['target_tokens'] / 1e6:.1f} million",
         f"{result['hours']:.1f}",
+        *([f"{result['losses'][update]:.2f}"] if update else []),
         *(f"{score:.1f}" for score in [*scores, sum(scores) / len(scores)]),
     ]
 

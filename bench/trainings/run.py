@@ -134,13 +134,16 @@ def run_variant(
 
 
 def results(plan: TrainingPlan, folder: Path) -> dict[str, dict[str, Any]]:
-    """Those that there are, by variant, in the order of the plan."""
-    files = {v.name: folder / v.name / RESULT_FILE for v in plan.variants}
-    return {
-        name: json.loads(file.read_text(encoding="utf-8"))
-        for name, file in files.items()
-        if file.exists()
-    }
+    """Those that there are, by variant, in the order of the plan, with the validation losses."""
+    found = {}
+    for variant in plan.variants:
+        own = folder / variant.name
+        if (own / RESULT_FILE).exists():
+            result = json.loads((own / RESULT_FILE).read_text(encoding="utf-8"))
+            history = json.loads((own / "run" / "report.json").read_text(encoding="utf-8"))
+            losses = {str(each["update"]): each["loss"] for each in history["validations"]}
+            found[variant.name] = {**result, "losses": losses}
+    return found
 
 
 def score(checkpoint: Path, recipe: Path, text: ScoredText, most: int) -> dict[str, Any]:

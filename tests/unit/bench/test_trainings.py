@@ -26,7 +26,7 @@ from bench.trainings.plan import (
     to_toml,
     variant_multiplications,
 )
-from bench.trainings.report import to_dict
+from bench.trainings.report import render, to_dict
 from model.checkpoint import save_checkpoint
 from model.config import ModelConfig, preset
 from model.corpus import CorpusError, read_parallel
@@ -199,6 +199,8 @@ def test_a_variant_is_trained_and_scored_once(tmp_path: Path) -> None:
         save_checkpoint(
             folder / "final", model, tokenizer, languages=languages, provenance=provenance
         )
+        validations = [{"update": update, "loss": 9 - update} for update in (1, 2)]
+        (folder / "report.json").write_text(json.dumps({"validations": validations}))
 
     def run_all(numbers: Sequence[int]) -> None:
         tables = "".join(f"[variants.{n}]\npairs = {n}\n" for n in numbers)
@@ -213,6 +215,8 @@ def test_a_variant_is_trained_and_scored_once(tmp_path: Path) -> None:
     assert [len(pairs) for pairs in trained] == [20, 40]
     assert trained[1].sources[:20] == trained[0].sources  # a larger part holds the smaller one
     assert "2 of 2 are done" in (tmp_path / "report" / "report.md").read_text()
+    summary = json.loads((tmp_path / "report" / "summary.json").read_text())
+    assert summary["results"]["20"]["losses"] == {"1": 8, "2": 7}
     with pytest.raises(typer.BadParameter, match="pairs is 90, but there are 80"):
         run_all([90])
 
@@ -248,3 +252,17 @@ def test_bleu_is_drawn_by_number_of_pairs(tmp_path: Path) -> None:
     )
     assert json.loads((tmp_path / "summary.json").read_text())["results"] == results
     ElementTree.parse(tmp_path / "bleu-by-pairs.svg")
+
+
+def test_losses_are_compared_after_the_last_update_that_all_reached(tmp_path: Path) -> None:
+    plan = load_plan(write_plan(tmp_path, "[variants.a]\n[variants.b]\n"))
+    result = {"parameters": 10, "updates": 5, "target_tokens": 100, "hours": 0.1, "documents": {}}
+    result["bleu"] = {"text": 1.0}
+    losses = {"a": {"5": 3.5, "10": 3.25}, "b": {"5": 3.0, "10": 2.75, "15": 2.5}}
+    results = {name: {**result, "losses": losses[name]} for name in losses}
+    report = render(to_dict(plan, results, {}))
+    assert "| hours | loss after 10 updates | text |" in report
+    assert "| 0.1 | 3.25 | 1.0 |" in report
+    assert "| 0.1 | 2.75 | 1.0 |" in report
+    # With vocabularies of their own, losses cannot be compared.
+    assert "loss after" not in render({**to_dict(plan, results, {}), "equal": "nothing"})
