@@ -52,7 +52,7 @@ def render(summary: Mapping[str, Any]) -> str:
         "nothing": "Each variant had as many updates as suit it.",
     }
     corpora = sorted({name for result in results.values() for name in result["bleu"]})
-    # Where nothing is equal, neither are vocabularies, and losses of their pieces cannot be compared.
+    # Where nothing is equal, neither are vocabularies: losses of their pieces can't be compared.
     update = _last_common_update(results) if summary["equal"] != "nothing" else ""
     loss = f"loss after {int(update):,} updates | " if update else ""
     lines = [
