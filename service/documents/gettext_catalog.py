@@ -8,6 +8,7 @@ https://www.gnu.org/software/gettext/manual/html_node/PO-Files.html
 from __future__ import annotations
 
 import html
+import io
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -21,6 +22,11 @@ _KEYWORD = re.compile(r'\s*(msgctxt|msgid_plural|msgid|msgstr(?:\[\d{1,2}\])?)\s
 _STRING = re.compile(r'"((?:[^"\\\n]|\\.)*+)"\s*\Z')
 _ESCAPE = re.compile(r"\\(x[0-9a-fA-F]{1,2}|[0-7]{1,3}|.)", re.DOTALL)
 _ESCAPED = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "f": "\f", "v": "\v"}
+# How a string is written; after its line breaks, a new line of the file begins.
+_QUOTED = str.maketrans(
+    {text: f"\\{code}" for code, text in _ESCAPED.items()}
+    | {"\n": "\\n\n", "\\": "\\\\", '"': '\\"'}
+)
 _CHARSET = re.compile(r"charset=([\w.:-]{1,40})", re.IGNORECASE)
 _UTF_8 = ("utf-8", "utf8")
 _NUM_PLURALS = re.compile(r"nplurals\s*=\s*(\d)")
@@ -70,7 +76,8 @@ class GettextCatalog:
 
     def __init__(self, data: bytes) -> None:
         self._decoded: DecodedText = decode(data)
-        self._lines = self._decoded.text.splitlines(keepends=True)
+        # A line ends as in a file: U+2028 and form feeds are characters of a string.
+        self._lines = list(io.StringIO(self._decoded.text, newline=""))
         entries = list(_entries(self._lines))
         if not entries and self._decoded.text.strip():
             raise bad_document("has no msgid: it is no gettext catalogue")
@@ -220,10 +227,8 @@ def _unescaped(match: re.Match[str]) -> str:
 
 def _quoted(keyword: str, text: str) -> list[str]:
     """The lines of a string, broken at its line breaks and after about 76 characters."""
-    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\t", "\\t")
-    escaped = escaped.replace("\r", "\\r").replace("\n", "\\n\n")
     pieces: list[str] = []
-    for line in escaped.split("\n"):
+    for line in text.translate(_QUOTED).split("\n"):
         current = ""
         for word in re.findall(r"\S*\s*", line):
             if current and len(current) + len(word) > _WIDTH:

@@ -420,15 +420,16 @@ async def test_a_connection_idles_after_an_early_answer() -> None:
 
 async def test_an_early_answer_waits_for_the_rest_of_the_body() -> None:
     """A client that sends into a connection that is closed loses the answer."""
+    rest = b"0123456789" * 300_000  # nearly the largest message
     server = HttpServer.over(*_unserved(), "127.0.0.1", 0)
     await server.start()
     reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
-    early = raw_post(TRANSLATE, b"", 30).replace(b"POST", b"PUT")
+    early = raw_post(TRANSLATE, b"", len(rest)).replace(b"POST", b"PUT")
     writer.write(early.replace(b"\r\n\r\n", b"\r\nconnection: close\r\n\r\n"))
     assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 405 ")
     (connection,) = server._state.connections
     assert not connection.transport.is_closing()
-    writer.write(b"0123456789" * 3)
+    writer.write(rest)
     assert b"takes POST only" in await reader.read()  # to the end, without a reset
     writer.close()
     await server.close()

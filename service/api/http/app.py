@@ -50,8 +50,7 @@ _REQUEST_HEADERS = (
 _ANSWER_HEADERS = ("content-disposition", "retry-after", "x-request-id")
 # Escapes in JSON (\\uXXXX) take up to three times the bytes of UTF-8 at four a character.
 _BODY_FACTOR = 3
-# Of a body that was answered before its end, how much is read, and for how long.
-_MAX_REST_BYTES = 2**20
+# How long the rest of a body is read that was answered before its end.
 _REST_SECONDS = 2.0
 
 
@@ -132,7 +131,7 @@ class HttpApp:
 
         await self._answer(scope, receive_and_note, send_and_count)
         if is_complete:
-            await _read_rest(receive)
+            await _read_rest(receive, self._transfers.max_body_bytes)
             await send({"type": "http.response.body"})
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -146,13 +145,12 @@ class HttpApp:
         await self._app(scope, receive, send)
 
 
-async def _read_rest(receive: Receive) -> None:
+async def _read_rest(receive: Receive, num_left: int) -> None:
     """Read what is left of a body that was answered early, within limits.
 
     A connection that is closed before would be reset, and a client that still sends would not see
     the answer.
     """
-    num_left = _MAX_REST_BYTES
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(_REST_SECONDS):
             while num_left > 0:

@@ -131,6 +131,22 @@ def test_a_catalogue_with_umlauts_says_utf_8(charset: str) -> None:
     assert f"charset={charset}".encode() in read("a.po", source).write(["Auf"])
 
 
+def test_control_characters_are_escaped_in_a_catalogue() -> None:
+    text = 'A\fb\v"c"\b\td\\n\r\ne'
+    written = read("a.po", b'msgid "Open"\nmsgstr ""\n').write([text]).decode()
+    assert [entry.msgstr for entry in polib.pofile(written)] == [text]
+
+
+@pytest.mark.parametrize("character", ["\f", "\v", "\x1c", "\x85", "\u2028", "\u2029"])
+def test_only_a_line_break_ends_a_line_of_a_catalogue(character: str) -> None:
+    source = f'msgid "One{character}two"\r\nmsgstr ""\r\n'
+    document = read("a.po", source)
+    assert texts(document) == [f"One{character}two"]
+    written = document.write([f"Eins{character}zwei"])
+    assert written.count(b"\r\n") == 2
+    assert texts(read("a.po", written)) == []
+
+
 def test_a_message_without_its_placeholders_is_fuzzy() -> None:
     source = 'msgid "Open %s"\nmsgstr ""\n\n#, c-format\nmsgid "In {name}"\nmsgstr ""\n'
     written = read("a.po", source).write(["Öffne", "In <code>{name}</code>"]).decode()
