@@ -3,7 +3,7 @@
 One line a test set, one pair of columns a model. For the model that ships, with the folder of its
 corpora as DRAGOMAN_DATA_ROOT:
 
-    python -m bench.quality --model model/pretrained/en-de --recipe model/recipes/en-de-small.toml
+    python -m bench.quality --model model/pretrained/en-de --recipe model/recipes/en-de.toml
 
 int8 beside fp32, other test sets, lines without near twins in the training text, and robustness:
 
