@@ -20,6 +20,7 @@ import random
 import statistics
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -78,11 +79,13 @@ def version(tree: Path, bundle: Path) -> Iterator[Version]:
                 break
         if entry.get("message") != "serving":
             raise RuntimeError(f"{tree}: no server: {entry.get('message')}")
+        # A pipe that nobody reads fills, and the server then drops its log's lines.
+        threading.Thread(target=process.stderr.read, daemon=True).start()
         with Client(entry["address"], timeout=60) as client:
             yield Version(client, process.pid)
     finally:
         process.terminate()
-        process.communicate()
+        process.wait()
 
 
 def interval(ratios: Sequence[float], seed: int = 0) -> tuple[float, float]:

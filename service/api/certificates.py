@@ -152,7 +152,7 @@ def _certificates(setting: str, path: Path) -> tuple[bytes, list[x509.Certificat
     """The certificates of a file, in PEM without what stands around them, and parsed."""
     try:
         found = x509.load_pem_x509_certificates(_read(setting, path))
-    except (ValueError, UnsupportedAlgorithm) as exc:
+    except (ValueError, UnsupportedAlgorithm, x509.InvalidVersion) as exc:
         raise CertificateError(f"{setting}: {path} holds no certificate in PEM: {exc}") from exc
     return b"".join(each.public_bytes(Encoding.PEM) for each in found), found
 

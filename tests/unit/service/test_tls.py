@@ -45,12 +45,12 @@ def of_another_key(folder: CertificateFolder) -> None:
     folder.replace(key=old)
 
 
-def with_unknown_key(folder: CertificateFolder) -> None:
-    """Another number in place of that of elliptic curves; nobody checks the signature here."""
+def change(folder: CertificateFolder, before: str, after: str) -> None:
+    """Other bytes, in hexadecimal, in the certificate; nobody checks the signature here."""
     leaf = x509.load_pem_x509_certificates(folder.certificate.read_bytes())[0]
-    der, kind = leaf.public_bytes(Encoding.DER), bytes.fromhex("06072a8648ce3d0201")
-    assert kind in der
-    other = der.replace(kind, bytes.fromhex("06072a8648ce3c0201"))
+    der = leaf.public_bytes(Encoding.DER)
+    assert bytes.fromhex(before) in der
+    other = der.replace(bytes.fromhex(before), bytes.fromhex(after))
     folder.replace(ssl.DER_cert_to_PEM_cert(other).encode())
 
 
@@ -66,7 +66,11 @@ BROKEN: dict[str, tuple[Callable[[CertificateFolder], object], str]] = {
     "expired": (expired, "expired at"),
     "Ed25519": (lambda f: f.replace(*ed25519_pair()), "of a kind that gRPC can't use"),
     "P-521": (lambda f: f.replace(*p521_pair()), "of a kind that gRPC can't use"),
-    "unknown kind of key": (with_unknown_key, "has an unknown key"),
+    "unknown kind of key": (
+        lambda f: change(f, "06072a8648ce3d0201", "06072a8648ce3c0201"),  # not elliptic curves
+        "has an unknown key",
+    ),
+    "unknown version": (lambda f: change(f, "a003020102", "a003020171"), "holds no certificate"),
     "not valid yet": (lambda f: f.replace(*future_pair()), "is not valid before"),
     "missing key": (lambda f: f.key.unlink(), "No such file"),
     "missing authority": (lambda f: f.ca.unlink(), "No such file"),
@@ -79,8 +83,8 @@ def test_a_certificate_that_cant_serve_is_refused_with_its_reason(
     folder: CertificateFolder, case: str
 ) -> None:
     read_material(files(folder), NOW)
-    change, reason = BROKEN[case]
-    change(folder)
+    spoil, reason = BROKEN[case]
+    spoil(folder)
     with pytest.raises(CertificateError, match=reason):
         read_material(files(folder), NOW)
     with pytest.raises(StartupError, match=r"^--tls-"):
