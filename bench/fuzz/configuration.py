@@ -7,7 +7,6 @@ import base64
 import datetime
 import hashlib
 import json
-import logging
 import random
 import tempfile
 from collections.abc import Callable, Sequence
@@ -110,10 +109,6 @@ class SettingsFiles(_InDirectory):
         "glossary",
         "default",
     )
-
-    def __init__(self) -> None:
-        super().__init__()
-        logging.getLogger("service.settings").setLevel(logging.CRITICAL)
 
     def generate(self, rng: random.Random) -> tuple[bytes, dict[str, str]]:
         """A file, and variables."""

@@ -6,6 +6,7 @@ An input that takes too long or too much, or that ends the process, is found lik
 from __future__ import annotations
 
 import importlib
+import logging
 import multiprocessing
 import queue
 import resource
@@ -194,6 +195,8 @@ class _Worker:
 
 def _work(connection: Connection, progress: Any, limits: InputLimits) -> None:
     """Run shards until the other side closes."""
+    # Without a handler, warnings of each input (variables that no setting has) go to the terminal.
+    logging.getLogger().addHandler(logging.NullHandler())
     targets: dict[str, ParserTarget[Any]] = {}
     while True:
         try:
