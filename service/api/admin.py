@@ -10,6 +10,7 @@ import grpc
 
 from dragoman.v1 import admin_pb2 as pb
 from dragoman.v1 import admin_pb2_grpc
+from service.api.accepting_server import AcceptingServer
 from service.api.call_context import GrpcContext
 from service.api.grpc_server import bind
 from service.api.status import status_of
@@ -85,7 +86,7 @@ class AdminServer:
 
     def __init__(self, port: int) -> None:
         self.servicer = AdminServicer()
-        self._grpc = grpc.aio.server(options=[("grpc.so_reuseport", 0)])
+        self._grpc = AcceptingServer(options=[("grpc.so_reuseport", 0)])
         admin_pb2_grpc.add_AdminServiceServicer_to_server(self.servicer, self._grpc)
         try:
             self.port = bind(self._grpc, _HOST, port)

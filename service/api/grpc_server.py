@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import grpc
 
+from service.api.accepting_server import AcceptingServer
 from service.api.interceptor import Interceptor
 from service.errors import StartupError
 from service.settings import Settings
@@ -18,11 +19,11 @@ def create_grpc_server(
     settings: Settings, interceptor: Interceptor, max_connections: int
 ) -> grpc.aio.Server:
     """A gRPC server without services, which listens nowhere yet."""
-    return grpc.aio.server(
+    return AcceptingServer(
         interceptors=[interceptor],
         # A safety net for calls that the interceptor can't count: those whose request is still
         # arriving, health checks and watches.
-        maximum_concurrent_rpcs=settings.max_concurrent_requests + _MAX_OTHER_CALLS,
+        max_calls=settings.max_concurrent_requests + _MAX_OTHER_CALLS,
         options=[
             # Otherwise a second server would share the port and get half of the calls.
             ("grpc.so_reuseport", 0),

@@ -45,8 +45,7 @@ class Reflection:
             response_serializer=reflection_pb2.ServerReflectionResponse.SerializeToString,
         )
         for name in (_V1, _V1ALPHA):
-            handler = grpc.method_handlers_generic_handler(name, {"ServerReflectionInfo": method})
-            server.add_generic_rpc_handlers((handler,))
+            server.add_registered_method_handlers(name, {"ServerReflectionInfo": method})
 
     def start_draining(self) -> None:
         """End all streams, and refuse new ones."""

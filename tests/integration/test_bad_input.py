@@ -9,6 +9,9 @@ from typing import Any, cast
 
 import grpc
 import pytest
+from h2.config import H2Configuration
+from h2.connection import H2Connection
+from h2.events import DataReceived, ResponseReceived, StreamEnded, TrailersReceived
 
 from dragoman.client import AsyncClient, FinishReason, TranslationError
 from dragoman.v1 import translation_pb2 as pb
@@ -374,3 +377,46 @@ async def test_a_server_whose_engine_broke_ends_so_that_it_is_started_afresh(
     with pytest.raises(InternalError, match="model fake stopped working"):
         await serving
     assert metrics.registry.get_sample_value("dragoman_serving") == 0
+
+
+@pytest.mark.parametrize(
+    "path", [b"/\xe9", b"\xff" * 100, b"/\xe9/Translate", b"", b"/no.Such/Method"]
+)
+async def test_whatever_bytes_name_no_method_are_unimplemented(
+    server: Running, path: bytes
+) -> None:
+    assert await grpc_status_of_path(server.address, path) == b"12"
+
+
+async def test_a_method_is_served_whatever_others_are_called(server: Running) -> None:
+    for path in (b"/\xe9", b"/grpc.health.v1.Health/Check", b"/\xe9", b"/\xe9"):
+        status = await grpc_status_of_path(server.address, path)
+        assert status == (b"0" if path.endswith(b"Check") else b"12")
+
+
+async def grpc_status_of_path(address: str, path: bytes) -> bytes:
+    """The status of a call whose message is empty, for a path of any bytes."""
+    host, _, port = address.rpartition(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    config = H2Configuration(
+        header_encoding=None, validate_outbound_headers=False, normalize_outbound_headers=False
+    )
+    connection = H2Connection(config)
+    connection.initiate_connection()
+    headers = {b":method": b"POST", b":scheme": b"http", b":path": path, b":authority": b"x"}
+    headers |= {b"content-type": b"application/grpc", b"te": b"trailers"}
+    connection.send_headers(1, list(headers.items()))
+    connection.send_data(1, bytes(5), end_stream=True)
+    found: dict[bytes, bytes] = {}
+    try:
+        while True:
+            writer.write(connection.data_to_send())
+            for event in connection.receive_data(await reader.read(65536)):
+                if isinstance(event, ResponseReceived | TrailersReceived):
+                    found.update(cast(Any, event.headers))
+                if isinstance(event, DataReceived):
+                    connection.acknowledge_received_data(event.flow_controlled_length, 1)
+                if isinstance(event, StreamEnded):
+                    return found[b"grpc-status"]
+    finally:
+        writer.close()

@@ -37,7 +37,7 @@ def add_google_v3(
         )
         for name, call in CALLS.items()
     }
-    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
+    server.add_registered_method_handlers(SERVICE, handlers)
 
 
 def _behaviour(

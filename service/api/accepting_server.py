@@ -1,0 +1,104 @@
+"""A gRPC server that accepts the calls of each method by themselves.
+
+In grpcio 1.85.1 (`grpc/_cython/_cygrpc/aio/server.pyx.pxi`), one loop accepts the calls of all
+methods, which has two faults:
+
+- It decodes the path of a call whose method nobody has registered. A path that is not UTF-8 raises
+  an error in the loop, and the server ends: anybody who can connect could stop it with one request.
+- For each call it waits for all methods anew, at a cost that grows with their number.
+
+So the loop is given tasks that never end, one a method, and each accepts the calls of its method.
+What is not registered is UNIMPLEMENTED, whatever its path. This is made of internals of grpcio:
+`pyproject.toml` allows the versions that it was tested with.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+from collections.abc import Sequence
+from typing import Any
+
+import grpc
+
+# Neither has types.
+_cygrpc: Any = importlib.import_module("grpc._cython.cygrpc")
+_aio_server: Any = importlib.import_module("grpc.aio._server")
+
+
+class _Core(_cygrpc.AioServer):  # type: ignore[misc]
+    """The server of grpcio, with loops of its own.
+
+    Args:
+        interceptors: of the calls.
+        options: of gRPC Core.
+        max_calls: calls in progress, beyond which further ones end with RESOURCE_EXHAUSTED.
+    """
+
+    def __init__(
+        self,
+        interceptors: tuple[grpc.aio.ServerInterceptor, ...],
+        options: tuple[tuple[str, Any], ...],
+        max_calls: int | None,
+    ) -> None:
+        loop = _cygrpc.get_working_loop()
+        super().__init__(loop, None, (), interceptors, options, None)
+        self._event_loop: asyncio.AbstractEventLoop = loop
+        self._call_interceptors = interceptors
+        self._max_calls = float("inf") if max_calls is None else max_calls
+        self._handlers: dict[str, Any] = {}
+        self._calls: set[asyncio.Task[None]] = set()  # an event loop holds tasks weakly
+
+    def add_generic_rpc_handlers(self, generic_rpc_handlers: Sequence[Any]) -> None:
+        """Nothing: generated code adds its methods in both ways."""
+
+    def add_registered_method_handlers(self, method_handlers: dict[str, Any]) -> None:
+        """Add methods, before the start."""
+        super().add_registered_method_handlers(method_handlers)
+        self._handlers.update(method_handlers)
+
+    def _make_request_call_future(self, method: bytes | None) -> asyncio.Task[None]:
+        return self._event_loop.create_task(self._accept(method))
+
+    async def _accept(self, method: bytes | None) -> None:
+        """Accept calls of a method, or of those that are not registered, until the server stops.
+
+        Then grpcio raises an error, which its own loop expects.
+        """
+        name = "" if method is None else method.decode()
+        resolver = _cygrpc._MethodResolver([], self._handlers)
+        while True:
+            if method is None:
+                call = await self._request_call()
+            else:
+                call = await self._request_registered_call(method)
+            is_too_much = len(self._calls) >= self._max_calls
+            handled = _cygrpc._handle_rpc(
+                name, resolver, self._call_interceptors, call, self._event_loop, is_too_much
+            )
+            task = self._event_loop.create_task(
+                _cygrpc._schedule_rpc_coro(handled, call, self._event_loop, name)
+            )
+            self._calls.add(task)
+            task.add_done_callback(self._calls.discard)
+
+
+class AcceptingServer(_aio_server.Server):  # type: ignore[misc]
+    """A `grpc.aio.Server` whose methods are all registered by their names.
+
+    Args:
+        interceptors: of the calls.
+        options: of gRPC Core.
+        max_calls: calls in progress, beyond which further ones end with RESOURCE_EXHAUSTED; None
+            for any number.
+    """
+
+    def __init__(
+        self,
+        interceptors: Sequence[grpc.aio.ServerInterceptor] = (),
+        options: Sequence[tuple[str, Any]] = (),
+        max_calls: int | None = None,
+    ) -> None:
+        # Not the base's, which makes a server of grpcio's own.
+        self._loop = _cygrpc.get_working_loop()
+        self._server = _Core(tuple(interceptors), tuple(options), max_calls)
