@@ -32,6 +32,9 @@ TEXTS = [
 ]
 
 
+OPTIONAL = Path(__file__).parents[2] / "model/optional"  # not in distributions
+
+
 @pytest.fixture(scope="session")
 def german_french(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A bundle of a random model, German to French."""
@@ -78,6 +81,20 @@ async def test_a_text_goes_through_both_models_if_none_translates_directly(both:
     assert "https://example.org" in pivoted.translations[2].text
     pair = {"pivot_model": "en-de", "model": "de-fr"}
     assert both.metric("dragoman_pivoted_calls_total", **pair) == 1 + len(TEXTS)
+
+
+@pytest.mark.skipif(not OPTIONAL.exists(), reason="a distribution has no optional models")
+async def test_trained_models_translate_back_and_through_each_other() -> None:
+    async with serving(*shipped_models(), OPTIONAL / "de-en", OPTIONAL / "en-fr") as running:
+        [german] = await texts(running, ["The dog is very tired."], source="en", target="de")
+        assert await texts(running, [german], source="de", target="en") == ["The dog is very tired."]
+        [french] = await texts(running, ["Wo ist der Bahnhof?"], source="de", target="fr")
+        assert "gare" in french
+
+
+async def texts(running: Running, contents: list[str], **languages: str) -> list[str]:
+    batch = await running.client.translate(contents, **languages)
+    return [item.text for item in batch.translations]
 
 
 async def test_what_a_pivot_can_do_and_what_it_refuses(
