@@ -86,8 +86,9 @@ async def test_a_text_goes_through_both_models_if_none_translates_directly(both:
 @pytest.mark.skipif(not OPTIONAL.exists(), reason="a distribution has no optional models")
 async def test_trained_models_translate_back_and_through_each_other() -> None:
     async with serving(*shipped_models(), OPTIONAL / "de-en", OPTIONAL / "en-fr") as running:
-        [german] = await texts(running, ["The dog is very tired."], source="en", target="de")
-        assert await texts(running, [german], source="de", target="en") == ["The dog is very tired."]
+        english = ["The dog is very tired."]
+        german = await texts(running, english, source="en", target="de")
+        assert await texts(running, german, source="de", target="en") == english
         [french] = await texts(running, ["Wo ist der Bahnhof?"], source="de", target="fr")
         assert "gare" in french
 
