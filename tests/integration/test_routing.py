@@ -93,8 +93,8 @@ async def test_trained_models_translate_back_and_through_each_other() -> None:
         assert "gare" in french
 
 
-async def texts(running: Running, contents: list[str], **languages: str) -> list[str]:
-    batch = await running.client.translate(contents, **languages)
+async def texts(running: Running, contents: list[str], source: str, target: str) -> list[str]:
+    batch = await running.client.translate(contents, source=source, target=target)
     return [item.text for item in batch.translations]
 
 
