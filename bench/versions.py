@@ -1,12 +1,12 @@
-"""Compares the CPU time that calls cost a server of this tree and one of another.
+"""Compares what calls cost a server of this tree and one of another.
 
     git clone . /tmp/before && git -C /tmp/before checkout REVISION
-    python -m bench.versions /tmp/before [--bundle DIR] [--source FILE]
+    python -m bench.versions /tmp/before [--clients N] [--in-process] [--bundle DIR]
 
-Both servers run side by side, with the same bundle, each in one process with one thread, and get
-the same calls in turn: a block to one, a block to the other, the order swapped in each pair. What
-is compared is the CPU time of the server's process over a block, which other load on the machine
-affects less than the time on the clock. The ratios are of pairs of blocks; the interval of their
+Both servers run side by side, with the same bundle and one thread of computation, and get the same
+calls in turn: a block to one, a block to the other, the order swapped in each pair. What is
+compared is the CPU time of the server's processes over a block, which other load on the machine
+affects less, and the time on the clock. The ratios are of pairs of blocks; the interval of their
 median is a bootstrap's. Both servers are started several times, since a process keeps for its life
 what its memory's layout costs or saves it.
 """
@@ -21,10 +21,12 @@ import statistics
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import typer
 
@@ -34,6 +36,13 @@ _ROOT = Path(__file__).parents[1]
 _NUM_RESAMPLES = 2000
 
 
+class Cost(NamedTuple):
+    """What a block of calls took: CPU seconds of the server, and seconds."""
+
+    cpu_seconds: float
+    seconds: float
+
+
 @dataclass(frozen=True)
 class Version:
     """A running server.
@@ -41,30 +50,45 @@ class Version:
     Attributes:
         client: connected to it.
         pid: of its process.
+        clients: make the calls, each one after another.
     """
 
     client: Client
     pid: int
+    clients: ThreadPoolExecutor
 
     def cpu_seconds(self) -> float:
-        """CPU time of its threads so far, to the nanosecond; one that has ended does not count."""
-        threads = Path(f"/proc/{self.pid}/task").glob("*/schedstat")
+        """CPU time of its threads so far, to the nanosecond; one that has ended does not count.
+
+        Those of the models' processes too.
+        """
+        tasks = Path(f"/proc/{self.pid}/task")
+        children = " ".join(file.read_text("ascii") for file in tasks.glob("*/children")).split()
+        folders = [tasks, *(Path(f"/proc/{child}/task") for child in children)]
+        threads = [file for folder in folders for file in folder.glob("*/schedstat")]
         return sum(int(file.read_text("ascii").split()[0]) for file in threads) / 1e9
 
-    def block(self, texts: Sequence[str], num_calls: int) -> float:
-        """Make calls, one after another; the CPU seconds that they took."""
-        before = self.cpu_seconds()
-        for index in range(num_calls):
-            self.client.translate([texts[index % len(texts)]], source="en", target="de")
-        return self.cpu_seconds() - before
+    def block(self, texts: Sequence[str], num_calls: int) -> Cost:
+        """Make calls; what they took."""
+        before, started = self.cpu_seconds(), time.perf_counter()
+        calls = [
+            self.clients.submit(
+                self.client.translate, [texts[index % len(texts)]], source="en", target="de"
+            )
+            for index in range(num_calls)
+        ]
+        for call in calls:
+            call.result()
+        return Cost(self.cpu_seconds() - before, time.perf_counter() - started)
 
 
 @contextlib.contextmanager
-def version(tree: Path, bundle: Path) -> Iterator[Version]:
+def version(tree: Path, bundle: Path, clients: int, in_process: bool) -> Iterator[Version]:
     """A server of the code in a directory."""
     settings = ["--model", bundle, "--port", "0", "--metrics-port", "0", "--threads", "1"]
+    settings += ["--in-process"] if in_process else []
     process = subprocess.Popen(
-        [sys.executable, "-m", "cli.main", "serve", *map(str, settings), "--in-process"],
+        [sys.executable, "-m", "cli.main", "serve", *map(str, settings)],
         cwd=tree,
         env={**os.environ, "PYTHONPATH": f"{tree}:{tree / 'proto'}"},
         stderr=subprocess.PIPE,
@@ -81,8 +105,8 @@ def version(tree: Path, bundle: Path) -> Iterator[Version]:
             raise RuntimeError(f"{tree}: no server: {entry.get('message')}")
         # A pipe that nobody reads fills, and the server then drops its log's lines.
         threading.Thread(target=process.stderr.read, daemon=True).start()
-        with Client(entry["address"], timeout=60) as client:
-            yield Version(client, process.pid)
+        with Client(entry["address"], timeout=60) as client, ThreadPoolExecutor(clients) as pool:
+            yield Version(client, process.pid, pool)
     finally:
         process.terminate()
         process.wait()
@@ -99,8 +123,8 @@ def interval(ratios: Sequence[float], seed: int = 0) -> tuple[float, float]:
 
 def _paired(
     servers: Sequence[Version], texts: Sequence[str], pairs: int, calls: int
-) -> Iterator[tuple[float, float]]:
-    """CPU seconds of blocks of calls, of the older server and of the newer."""
+) -> Iterator[tuple[Cost, Cost]]:
+    """Costs of blocks of calls, of the older server and of the newer."""
     old, new = servers
     for each in servers:
         each.block(texts, 10 * calls)
@@ -120,26 +144,32 @@ def main(
     starts: Annotated[int, typer.Option(help="Of both servers.", min=1)] = 8,
     pairs: Annotated[int, typer.Option(help="Of blocks, in each start.", min=3)] = 60,
     calls: Annotated[int, typer.Option(help="In a block.", min=1)] = 30,
+    clients: Annotated[int, typer.Option(help="That call at the same time.", min=1)] = 1,
+    in_process: Annotated[bool, typer.Option(help="The model in the server's process.")] = False,
 ) -> None:
-    """Compare the CPU time of calls in this tree and in another."""
+    """Compare what calls cost in this tree and in another."""
     texts = [line for line in source.read_text("utf-8").splitlines() if line.strip()]
-    costs: list[tuple[float, float]] = []
+    costs: list[tuple[Cost, Cost]] = []
     for start in range(starts):
         trees = [before.resolve(), _ROOT][:: 1 if start % 2 else -1]
-        with version(trees[0], bundle) as first, version(trees[1], bundle) as second:
+        with (
+            version(trees[0], bundle, clients, in_process) as first,
+            version(trees[1], bundle, clients, in_process) as second,
+        ):
             servers = [first, second][:: 1 if start % 2 else -1]  # the older one first
             costs += list(_paired(servers, texts, pairs, calls))
-        found = costs[-pairs:]
-        typer.echo(f"start {start + 1}: {statistics.median(new / old for old, new in found):.4f}")
-    ratios = [second / first for first, second in costs]
-    low, high = interval(ratios)
-    for name, index in (("before", 0), ("now", 1)):
-        milliseconds = 1000 * statistics.median(cost[index] for cost in costs) / calls
-        typer.echo(f"{name}: {milliseconds:.3f} CPU ms a call (median of {len(costs)} blocks)")
-    typer.echo(
-        f"now/before: median {statistics.median(ratios):.4f} (95 % interval {low:.4f} to "
-        f"{high:.4f}), from {min(ratios):.4f} to {max(ratios):.4f}"
-    )
+        found = [new.cpu_seconds / old.cpu_seconds for old, new in costs[-pairs:]]
+        typer.echo(f"start {start + 1}: {statistics.median(found):.4f}")
+    for what, index in (("CPU time", 0), ("time", 1)):
+        old, new = (
+            1000 * statistics.median(cost[side][index] for cost in costs) / calls for side in (0, 1)
+        )
+        ratios = [pair[1][index] / pair[0][index] for pair in costs]
+        low, high = interval(ratios)
+        typer.echo(
+            f"{what} of a call: before {old:.3f} ms, now {new:.3f} ms; now/before: median "
+            f"{statistics.median(ratios):.4f} (95 % interval {low:.4f} to {high:.4f})"
+        )
 
 
 if __name__ == "__main__":
