@@ -1,15 +1,15 @@
-"""A gRPC server that accepts the calls of each method by themselves.
+"""A gRPC server with one accept loop for each method.
 
-In grpcio 1.85.1 (`grpc/_cython/_cygrpc/aio/server.pyx.pxi`), one loop accepts the calls of all
-methods, which has two faults:
+grpcio 1.85.1 has one accept loop for all methods (`grpc/_cython/_cygrpc/aio/server.pyx.pxi`), with
+two faults:
 
-- It decodes the path of a call whose method nobody has registered. A path that is not UTF-8 raises
-  an error in the loop, and the server ends: anybody who can connect could stop it with one request.
-- For each call it waits for all methods anew, at a cost that grows with their number.
+- It decodes the paths of unregistered methods. A path that is not valid UTF-8 raises an exception
+  there, and the whole server stops. One request from any client is enough.
+- Each call makes it wait on all methods again, so the cost of a call grows with their number.
 
-So the loop is given tasks that never end, one a method, and each accepts the calls of its method.
-What is not registered is UNIMPLEMENTED, whatever its path. This is made of internals of grpcio:
-`pyproject.toml` allows the versions that it was tested with.
+Here, each method has a task that accepts its calls. grpcio's loop only waits for these tasks. Calls
+of unregistered methods end with UNIMPLEMENTED, and their paths are never decoded. This uses
+internals of grpcio, so `pyproject.toml` allows only the versions that were tested.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _aio_server: Any = importlib.import_module("grpc.aio._server")
 
 
 class _Core(_cygrpc.AioServer):  # type: ignore[misc]
-    """The server of grpcio, with loops of its own.
+    """grpcio's server core, with one accept loop for each method.
 
     Args:
         interceptors: of the calls.
@@ -47,10 +47,10 @@ class _Core(_cygrpc.AioServer):  # type: ignore[misc]
         self._call_interceptors = interceptors
         self._max_calls = float("inf") if max_calls is None else max_calls
         self._handlers: dict[str, Any] = {}
-        self._calls: set[asyncio.Task[None]] = set()  # an event loop holds tasks weakly
+        self._calls: set[asyncio.Task[None]] = set()  # the event loop holds only weak references
 
     def add_generic_rpc_handlers(self, generic_rpc_handlers: Sequence[Any]) -> None:
-        """Nothing: generated code adds its methods in both ways."""
+        """Do nothing: generated code registers the same methods by name too."""
 
     def add_registered_method_handlers(self, method_handlers: dict[str, Any]) -> None:
         """Add methods, before the start."""
@@ -61,9 +61,9 @@ class _Core(_cygrpc.AioServer):  # type: ignore[misc]
         return self._event_loop.create_task(self._accept(method))
 
     async def _accept(self, method: bytes | None) -> None:
-        """Accept calls of a method, or of those that are not registered, until the server stops.
+        """Accept calls of one method, or of all unregistered methods for None.
 
-        Then grpcio raises an error, which its own loop expects.
+        When the server stops, a pending accept raises an error that grpcio's loop handles.
         """
         name = "" if method is None else method.decode()
         resolver = _cygrpc._MethodResolver([], self._handlers)
@@ -72,9 +72,9 @@ class _Core(_cygrpc.AioServer):  # type: ignore[misc]
                 call = await self._request_call()
             else:
                 call = await self._request_registered_call(method)
-            is_too_much = len(self._calls) >= self._max_calls
+            is_over_limit = len(self._calls) >= self._max_calls
             handled = _cygrpc._handle_rpc(
-                name, resolver, self._call_interceptors, call, self._event_loop, is_too_much
+                name, resolver, self._call_interceptors, call, self._event_loop, is_over_limit
             )
             task = self._event_loop.create_task(
                 _cygrpc._schedule_rpc_coro(handled, call, self._event_loop, name)

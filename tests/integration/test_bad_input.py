@@ -411,7 +411,9 @@ async def grpc_status_of_path(address: str, path: bytes) -> bytes:
     try:
         while True:
             writer.write(connection.data_to_send())
-            for event in connection.receive_data(await reader.read(65536)):
+            received = await reader.read(65536)
+            assert received, "the server closed the connection"
+            for event in connection.receive_data(received):
                 if isinstance(event, ResponseReceived | TrailersReceived):
                     found.update(cast(Any, event.headers))
                 if isinstance(event, DataReceived):
