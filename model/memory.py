@@ -10,6 +10,11 @@ from __future__ import annotations
 
 import ctypes
 import os
+from collections.abc import Callable
+
+# Parameters of mallopt(3).
+_M_TRIM_THRESHOLD = -1
+_M_MMAP_MAX = -4
 
 _CAPACITIES = {"LRU_CACHE_CAPACITY": "64", "ONEDNN_PRIMITIVE_CACHE_CAPACITY": "64"}
 
@@ -23,10 +28,26 @@ def limit_kernel_caches() -> None:
         os.environ.setdefault(variable, capacity)
 
 
+def reuse_freed_memory() -> None:
+    """Let the C library (glibc) keep freed memory for the next tensors, until it is released.
+
+    By default each large tensor gets fresh pages, which the kernel has to clear: an update of the
+    `en-de` recipe took 2.2 s instead of 1.9 s (two cores of an AMD EPYC).
+    """
+    if (mallopt := _of_c_library("mallopt")) is not None:
+        mallopt(_M_MMAP_MAX, 0)
+        mallopt(_M_TRIM_THRESHOLD, 2**31 - 1)
+
+
 def release_free_memory() -> None:
     """Give freed memory back to the system, where the C library can (glibc)."""
+    if (trim := _of_c_library("malloc_trim")) is not None:
+        trim(0)
+
+
+def _of_c_library(name: str) -> Callable[..., int] | None:
     try:
-        trim = ctypes.CDLL(None).malloc_trim
+        function: Callable[..., int] = getattr(ctypes.CDLL(None), name)
     except (AttributeError, OSError, TypeError):
-        return
-    trim(0)
+        return None
+    return function

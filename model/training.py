@@ -25,7 +25,7 @@ from model.checkpoint import load_checkpoint, save_checkpoint
 from model.config import AlignmentHead
 from model.corpus import Batch
 from model.gradients import Gradients
-from model.memory import release_free_memory
+from model.memory import release_free_memory, reuse_freed_memory
 from model.optimization import SmoothedLoss, learning_rate, make_optimizer
 from model.processes import Processes
 from model.recipe import Recipe
@@ -117,6 +117,7 @@ class Trainer:
         KeyboardInterrupt; the same call later goes on from there.
         """
         final = self.output / "final"
+        reuse_freed_memory()
         with self._signals(), self.log:
             if not self._finished():
                 self._adapt_to_machine()

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 
 import pytest
 
-from model.memory import limit_kernel_caches, release_free_memory
+from model.memory import limit_kernel_caches
 
 
 def test_caches_are_limited_unless_the_environment_says_otherwise(
@@ -20,5 +22,25 @@ def test_caches_are_limited_unless_the_environment_says_otherwise(
     assert os.environ["ONEDNN_PRIMITIVE_CACHE_CAPACITY"] == "64"
 
 
-def test_free_memory_can_be_released_at_any_time() -> None:
-    release_free_memory()
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_freed_memory_is_kept_and_released() -> None:
+    """In a process of its own, whose allocator no other test shares."""
+    code = """
+import ctypes
+from model.memory import release_free_memory, reuse_freed_memory
+def resident():
+    return int(open("/proc/self/statm").read().split()[1]) * 4096
+reuse_freed_memory()
+before = resident()
+c = ctypes.CDLL(None)
+c.malloc.restype, c.free.argtypes = ctypes.c_void_p, [ctypes.c_void_p]
+block = c.malloc(ctypes.c_size_t(2**26))
+ctypes.memset(block, 1, 2**26)
+c.free(block)
+kept = resident() - before
+release_free_memory()
+print(kept, resident() - before)
+"""
+    output = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True).stdout
+    kept, after = map(int, output.split())
+    assert kept > 2**25 > after

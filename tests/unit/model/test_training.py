@@ -20,7 +20,7 @@ from torch import Tensor
 
 from model.averaging import average_checkpoints
 from model.checkpoint import load_checkpoint
-from model.optimization import SmoothedLoss, learning_rate
+from model.optimization import SmoothedLoss, learning_rate, projected_cross_entropy
 from model.recipe import Optimization, load_recipe
 from model.run_state import TrainingError
 from model.training import Trainer
@@ -237,6 +237,33 @@ def test_the_loss_is_the_smoothed_cross_entropy_over_target_tokens_only(corpus: 
         expected -= 0.9 * float(scores[target[row, column + 1]]) + 0.1 * float(scores.mean())
     loss = SmoothedLoss(model, 0.1)(source, target).detach()
     assert float(loss) == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.parametrize("num_tokens", [1, 511, 1100])
+@pytest.mark.parametrize("has_bias", [False, True])
+def test_the_loss_in_chunks_has_the_value_and_gradients_of_the_whole(
+    num_tokens: int, has_bias: bool
+) -> None:
+    generator = torch.Generator().manual_seed(num_tokens)
+    shapes = [(num_tokens, 16), (300, 16), (300,)][: 2 + has_bias]
+    inputs = [
+        torch.randn(shape, generator=generator, dtype=torch.float64, requires_grad=True)
+        for shape in shapes
+    ]
+    hidden, weight, *bias = inputs
+    labels = torch.randint(300, (num_tokens,), generator=generator)
+    logits = torch.nn.functional.linear(*inputs)
+    expected = torch.nn.functional.cross_entropy(
+        logits, labels, reduction="sum", label_smoothing=0.1
+    )
+    found = projected_cross_entropy(hidden, weight, bias[0] if bias else None, labels, 0.1)
+    torch.testing.assert_close(found.double(), expected, rtol=1e-6, atol=0.0)
+    gradients = [torch.autograd.grad(loss * 0.3, inputs) for loss in (found, expected)]
+    for one, other in zip(*gradients, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-6)
+    with torch.no_grad():
+        without = projected_cross_entropy(hidden, weight, bias[0] if bias else None, labels, 0.1)
+    torch.testing.assert_close(without, found.detach(), rtol=1e-6, atol=0.0)
 
 
 def test_early_stopping_ends_a_run_that_no_longer_gets_better(corpus: Path) -> None:
