@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bench.gpu.busy import BusyShare
@@ -30,11 +31,12 @@ class _Work(EngineObserver):
     steps: int = 0
     rows: int = 0
 
-    def on_iteration(self, iteration: Iteration) -> None:
-        if iteration.num_rows or iteration.num_encodes:
-            self.seconds += iteration.encode_seconds + iteration.step_seconds
-            self.steps += 1
-            self.rows += iteration.num_rows
+    def on_iterations(self, iterations: Sequence[Iteration]) -> None:
+        for iteration in iterations:
+            if iteration.num_rows or iteration.num_encodes:
+                self.seconds += iteration.encode_seconds + iteration.step_seconds
+                self.steps += 1
+                self.rows += iteration.num_rows
 
 
 @dataclass

@@ -351,4 +351,4 @@ class BatchEngine:
 
     def _report(self, **figures: Any) -> None:
         iteration = Iteration(len(self._waiting), self._num_running, **figures)
-        self._observer.on_iteration(iteration)
+        self._observer.on_iterations([iteration])

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from service.batching.records import Finished
 
 
-@dataclass(frozen=True)
-class Iteration:
+class Iteration(NamedTuple):
     """One step, encode or scoring, for the metrics and the latency model.
+
+    Made for each step and sent between processes: a tuple takes a third of a frozen dataclass's
+    time for both.
 
     Attributes:
         num_rows, num_encodes, encode_seconds, step_seconds: the work, and its time.

@@ -31,7 +31,7 @@ from __future__ import annotations
 import enum
 import math
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from model.limits import default_max_new_tokens
@@ -283,14 +283,16 @@ class AdmissionController:
         work = request.num_rows * min(steps, submitted.max_new_tokens)
         self._queue.submitted(submitted.id, request, work)
 
-    def iterated(self, iteration: Iteration) -> None:
-        """The step loop reported an iteration."""
-        if num_rows := iteration.num_stepping:
-            self._latency.stepped(num_rows, iteration.seconds, iteration.num_rows / num_rows)
-        for request_id in iteration.admitted:
-            self._queue.joined(request_id)
-        if iteration.num_rows_encoded:
-            self._latency.encoded(iteration.num_rows_encoded, iteration.encode_seconds)
+    def iterated(self, iterations: Sequence[Iteration]) -> None:
+        """The step loop reported iterations."""
+        latency = self._latency
+        for iteration in iterations:
+            if num_rows := iteration.num_stepping:
+                latency.stepped(num_rows, iteration.seconds, iteration.num_rows / num_rows)
+            for request_id in iteration.admitted:
+                self._queue.joined(request_id)
+            if iteration.num_rows_encoded:
+                latency.encoded(iteration.num_rows_encoded, iteration.encode_seconds)
 
     def answered(self, request: GenerationRequest, result: GenerationResult) -> None:
         """A request has its result; learn from its length."""

@@ -337,9 +337,9 @@ class Engine:
         for request_id, token_ids in events.streamed:
             self._generations[request_id].push(token_ids)
         ended = [self._finish(finished) for finished in events.finished]
-        for iteration in events.iterations:
-            self._admission.iterated(iteration)
-            self._observer.on_iteration(iteration)
+        if iterations := events.iterations:
+            self._admission.iterated(iterations)
+            self._observer.on_iterations(iterations)
         for generation, finished in zip(ended, events.finished, strict=True):
             self._observer.on_finished(finished.result, generation.request, generation.trace_ids)
 

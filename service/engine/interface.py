@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -113,8 +113,8 @@ class EngineObserver:
     def on_retired(self) -> None:
         """The engine gets no more calls: another one replaced it, or its model goes to sleep."""
 
-    def on_iteration(self, iteration: Iteration) -> None:
-        """The step loop reported an iteration."""
+    def on_iterations(self, iterations: Sequence[Iteration]) -> None:
+        """The step loop reported iterations, in order; at least one."""
 
     def on_held_back(self, calls: int) -> None:
         """So many admitted calls have a sequence for which there is no room yet."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from service.batching.events import Iteration
@@ -147,26 +147,27 @@ class ModelMetrics(EngineObserver):
         """Count a refused call."""
         self._refused[reason].inc()
 
-    def on_iteration(self, iteration: Iteration) -> None:
-        """Observe what was encoded, stepped and scored, and the queue after it."""
+    def on_iterations(self, iterations: Sequence[Iteration]) -> None:
+        """Observe what was encoded, stepped and scored, and the queue after that."""
         if not self._counts:
             return
         if self._is_current:
-            self._waiting.set(iteration.num_waiting)
-            self._rows_used.set(iteration.num_running)
-        if iteration.num_encodes:
-            self._encoded.inc(iteration.num_encodes)
-            self._encode_duration.observe(iteration.encode_seconds)
-        if iteration.num_padding:
-            self._padding_tokens.inc(iteration.num_padding)
-        if num_rows := iteration.num_stepping:
-            if self._padded_size is not None:
-                self._padded_rows.inc(self._padded_size(num_rows) - num_rows)
-            self._step_rows.observe(num_rows)
-            self._step_duration.observe(iteration.step_seconds)
-        if iteration.num_scored:
-            self._scored.inc(iteration.num_scored)
-            self._score_duration.observe(iteration.score_seconds)
+            self._waiting.set(iterations[-1].num_waiting)
+            self._rows_used.set(iterations[-1].num_running)
+        for iteration in iterations:
+            if iteration.num_encodes:
+                self._encoded.inc(iteration.num_encodes)
+                self._encode_duration.observe(iteration.encode_seconds)
+            if iteration.num_padding:
+                self._padding_tokens.inc(iteration.num_padding)
+            if num_rows := iteration.num_stepping:
+                if self._padded_size is not None:
+                    self._padded_rows.inc(self._padded_size(num_rows) - num_rows)
+                self._step_rows.observe(num_rows)
+                self._step_duration.observe(iteration.step_seconds)
+            if iteration.num_scored:
+                self._scored.inc(iteration.num_scored)
+                self._score_duration.observe(iteration.score_seconds)
 
     def on_held_back(self, calls: int) -> None:
         """Show how many calls have sentences that are not in the queue yet."""

@@ -58,6 +58,9 @@ class _FlowEstimates(Generic[_Key]):
     def __len__(self) -> int:
         return len(self._flows)
 
+    def __contains__(self, key: _Key) -> bool:
+        return key in self._flows
+
     def change(self, key: _Key, count: int, work: float) -> None:
         """Add a request to what waits (1) or remove it (-1)."""
         flow = self._flows.get(key)
@@ -122,7 +125,8 @@ class QueueEstimate:
         self.num_waiting = 0
         self._entries: dict[int, _Entry] = {}
         self._clients: _FlowEstimates[_FlowKey] = _FlowEstimates()
-        # Of each of these flows, by id.
+        # Of each of these flows, by id. Only of flows in which an id was named: keeping one of each
+        # flow would cost as much again as the flows themselves, for calls that name none.
         self._ids: dict[_FlowKey, _FlowEstimates[str]] = {}
 
     @property
@@ -166,16 +170,27 @@ class QueueEstimate:
         """
         key = request.client, request.priority
         ids = self._ids.get(key)
-        own_work = 0.0 if ids is None else ids.ahead(request.client_id)
+        if ids is None and request.client_id and key in self._clients:
+            ids = self._by_id(key)
+        own_work = None if ids is None else ids.ahead(request.client_id)
         return self._clients.ahead(key, _weight_of, own_work)
 
     def _change(self, entry: _Entry, count: int) -> None:
         """Add a request to what waits (1) or remove it (-1)."""
         self.num_waiting += count
         self._clients.change(entry.flow, count, entry.work)
-        ids = self._ids.get(entry.flow)
-        if ids is None:
-            ids = self._ids[entry.flow] = _FlowEstimates()
-        ids.change(entry.client_id, count, entry.work)
-        if not ids:
-            del self._ids[entry.flow]
+        if entry.client_id or entry.flow in self._ids:
+            ids = self._ids.get(entry.flow)
+            if ids is None:
+                ids = self._ids[entry.flow] = self._by_id(entry.flow, besides=entry)
+            ids.change(entry.client_id, count, entry.work)
+            if not ids:
+                del self._ids[entry.flow]
+
+    def _by_id(self, flow: _FlowKey, besides: _Entry | None = None) -> _FlowEstimates[str]:
+        """What waits in a flow, but for one request, by id."""
+        ids: _FlowEstimates[str] = _FlowEstimates()
+        for entry in self._entries.values():
+            if entry.waits and entry.flow == flow and entry is not besides:
+                ids.change(entry.client_id, 1, entry.work)
+        return ids

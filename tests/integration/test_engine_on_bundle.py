@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -38,9 +39,10 @@ class RowCounter(EngineObserver):
     def __init__(self) -> None:
         self.rows: list[int] = []
 
-    def on_iteration(self, iteration: Iteration) -> None:
-        if iteration.num_rows or iteration.num_encodes:
-            self.rows.append(iteration.num_stepping)
+    def on_iterations(self, iterations: Sequence[Iteration]) -> None:
+        for iteration in iterations:
+            if iteration.num_rows or iteration.num_encodes:
+                self.rows.append(iteration.num_stepping)
 
 
 @pytest.fixture(scope="module", params=["fp32", "int8"])

@@ -211,7 +211,7 @@ class Simulation:
             self._end(finished)
         admitted = [entry.id for entry in schedule.admitted]
         self.admission.iterated(
-            Iteration(0, 0, num_rows=num_rows, seconds=self.now - started, admitted=admitted)
+            [Iteration(0, 0, num_rows=num_rows, seconds=self.now - started, admitted=admitted)]
         )
 
     def _end(self, finished: Finished) -> None:

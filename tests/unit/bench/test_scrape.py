@@ -29,14 +29,14 @@ def test_the_figures_of_a_run_from_the_servers_own_metrics() -> None:
     metrics = ServerMetrics()
     observer = ModelMetrics(metrics, "m")
     observer.set_capacity(rows=8, max_waiting=10, cache_bytes=1)
-    observer.on_iteration(Iteration(0, 8, 8, 1, 0.1, 0.1))  # before the run
+    observer.on_iterations([Iteration(0, 8, 8, 1, 0.1, 0.1)])  # before the run
     before = Snapshot.parse(page(metrics), 10.0)
     for _ in range(10):
-        observer.on_iteration(Iteration(5, 2, 2, 1, 0.01, 0.05, num_padding=3))
+        observer.on_iterations([Iteration(5, 2, 2, 1, 0.01, 0.05, num_padding=3)])
     request = GenerationRequest(source_ids=(5, 6, 3))
     observer.on_finished(GenerationResult([7, 8], FinishReason.EOS, queue_seconds=0.02), request)
     during = Snapshot.parse(page(metrics), 15.0)
-    observer.on_iteration(Iteration(0, 0))
+    observer.on_iterations([Iteration(0, 0)])
     after = Snapshot.parse(page(metrics), 20.0)
     figures = server_figures([before, during, after], begin=10.0, end=20.0)
     assert figures is not None

@@ -106,8 +106,8 @@ def test_the_metrics_of_a_device(tmp_path: Path) -> None:
     metrics = ServerMetrics()
     observer = ModelMetrics(metrics, "m")
     observer.set_device(runner)
-    observer.on_iteration(Iteration(0, 17, num_rows=17, step_seconds=0.001))
-    observer.on_iteration(Iteration(0, 32, num_rows=32, step_seconds=0.001))
+    observer.on_iterations([Iteration(0, 17, num_rows=17, step_seconds=0.001)])
+    observer.on_iterations([Iteration(0, 32, num_rows=32, step_seconds=0.001)])
 
     def value(name: str, **labels: str) -> float | None:
         return metrics.registry.get_sample_value(name, {"model": "m", **labels})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import threading
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -66,13 +66,14 @@ class Recorder(EngineObserver):
         self.first_tokens: list[float] = []
         self.finished: list[FinishReason] = []
 
-    def on_iteration(self, iteration: Iteration) -> None:
-        if iteration.num_rows or iteration.num_encodes:
-            self.rows.append(iteration.num_stepping)
-            self.encodes += iteration.num_encodes
-        self.most_waiting = max(self.most_waiting, iteration.num_waiting)
-        self.queue.append((iteration.num_waiting, iteration.num_running))
-        self.admitted += iteration.admitted
+    def on_iterations(self, iterations: Sequence[Iteration]) -> None:
+        for iteration in iterations:
+            if iteration.num_rows or iteration.num_encodes:
+                self.rows.append(iteration.num_stepping)
+                self.encodes += iteration.num_encodes
+            self.most_waiting = max(self.most_waiting, iteration.num_waiting)
+            self.queue.append((iteration.num_waiting, iteration.num_running))
+            self.admitted += iteration.admitted
 
     def on_held_back(self, calls: int) -> None:
         self.held_back.append(calls)
@@ -515,7 +516,7 @@ async def test_a_bug_of_our_own_leaves_nobody_waiting(caplog: pytest.LogCaptureF
 
 async def test_an_observer_that_raises_costs_nobody_an_answer() -> None:
     class Broken(EngineObserver):
-        def on_iteration(self, iteration: Iteration) -> None:
+        def on_iterations(self, iterations: Sequence[Iteration]) -> None:
             raise ZeroDivisionError
 
     runner, asked = FakeRunner(LIMITS), request(10)

@@ -32,7 +32,7 @@ class EngineStub:
 
     def step(self, seconds: float, num_rows: int = 1, times: int = 200) -> None:
         for _ in range(times):
-            self.admission.iterated(Iteration(0, num_rows, num_rows, seconds=seconds))
+            self.admission.iterated([Iteration(0, num_rows, num_rows, seconds=seconds)])
 
     def submit(self, job: EngineRequest) -> None:
         self.admission.submitted(job)
@@ -55,7 +55,7 @@ class EngineStub:
         )
         self.admission.enter(job.request)
         self.submit(job)
-        self.admission.iterated(Iteration(0, 0, admitted=[job.id]))
+        self.admission.iterated([Iteration(0, 0, admitted=[job.id])])
         return job
 
     def error(self, beam_size: int = 1, client: str = "") -> DragomanError | None:

@@ -135,7 +135,7 @@ class AdmissionMachine(RuleBasedStateMachine):
             self.end(ended)
             admitted = [entry.id for entry in schedule.admitted]
             self.admission.iterated(
-                Iteration(0, 0, num_rows=num_rows, seconds=seconds, admitted=admitted)
+                [Iteration(0, 0, num_rows=num_rows, seconds=seconds, admitted=admitted)]
             )
 
     def end(self, all_finished: list[Finished]) -> None:

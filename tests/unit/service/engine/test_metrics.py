@@ -46,7 +46,7 @@ def metrics() -> ServerMetrics:
         step_seconds=0.002,
         num_padding=5,
     )
-    observer.on_iteration(iteration)
+    observer.on_iterations([iteration])
     request = GenerationRequest(source_ids=(5, 6, 3))
     observer.on_finished(
         GenerationResult(
@@ -63,7 +63,7 @@ def metrics() -> ServerMetrics:
         GenerationResult([], FinishReason.DEADLINE, was_admitted=False, queue_seconds=2.0), request
     )
     observer.on_held_back(2)
-    observer.on_iteration(Iteration(3, 8, num_scored=1, score_seconds=0.01))
+    observer.on_iterations([Iteration(3, 8, num_scored=1, score_seconds=0.01)])
     scoring = ScoringRequest(source_ids=(5, 3), target_ids=(6, 3))
     for was_admitted in (True, False):
         scored = GenerationResult(

@@ -35,7 +35,7 @@ def value(metrics: ServerMetrics) -> Value:
 
 def works(observer: ModelMetrics, num_running: int) -> None:
     """Report an iteration with so many rows, and a sentence that ended."""
-    observer.on_iteration(Iteration(num_running, num_running, num_rows=num_running))
+    observer.on_iterations([Iteration(num_running, num_running, num_rows=num_running)])
     observer.on_held_back(num_running)
     result = GenerationResult([7, 8], FinishReason.EOS)
     observer.on_finished(result, GenerationRequest(source_ids=(5, 3)))
