@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
@@ -13,6 +14,7 @@ import typer
 from cli.exits import fail
 
 if TYPE_CHECKING:
+    from dragoman.client import Glossary
     from dragoman.tls import Tls
 
 TlsArgument: TypeAlias = "Tls | None"
@@ -51,6 +53,53 @@ Server = Annotated[
         callback=_check_server,
     ),
 ]
+
+BeamSize = Annotated[
+    int | None,
+    typer.Option(help="Hypotheses searched in parallel; 1 is greedy. Default: the model's."),
+]
+
+AllowPivot = Annotated[
+    bool | None,
+    typer.Option(
+        "--pivot/--no-pivot",
+        help="Translate through a third language where no model translates directly.",
+        show_default=False,
+    ),
+]
+
+GlossaryFile = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="Terms and their translations, with a tab between them. A translation may be a list "
+        "of accepted forms with | between them.",
+    ),
+]
+
+GlossaryName = Annotated[str, typer.Option(metavar="NAME", help="A glossary that the server has.")]
+
+Verbatim = Annotated[
+    bool,
+    typer.Option(help="Keep placeholders, URLs, numbers and the like, or leave them to the model."),
+]
+
+AdaptCase = Annotated[
+    bool, typer.Option(help="Translate CAPITALS and Title Case in another letter case.")
+]
+
+
+def read_glossary(path: Path | None, name: str) -> Glossary | None:
+    """The glossary of the options; fails if it can't be read."""
+    from dragoman.client import Glossary
+
+    if path is None:
+        return Glossary(name=name) if name else None
+    try:
+        return replace(Glossary.read(path), name=name)
+    except (OSError, ValueError) as exc:
+        fail(f"--glossary: {exc}")
+
 
 _TLS_OPTIONS: dict[str, Any] = {
     "tls": Annotated[

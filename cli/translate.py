@@ -4,17 +4,25 @@ from __future__ import annotations
 
 import sys
 from collections.abc import AsyncIterator
-from dataclasses import replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from cli.exits import fail
-from cli.options import DEFAULT_SERVER, ApiKey, Server, TlsArgument, with_tls
-
-if TYPE_CHECKING:
-    from dragoman.client import Glossary
+from cli.options import (
+    DEFAULT_SERVER,
+    AdaptCase,
+    AllowPivot,
+    ApiKey,
+    BeamSize,
+    GlossaryFile,
+    GlossaryName,
+    Server,
+    TlsArgument,
+    Verbatim,
+    read_glossary,
+    with_tls,
+)
 
 
 @with_tls
@@ -46,10 +54,7 @@ def translate(
     split_sentences: Annotated[
         bool, typer.Option(help="Split texts into sentences, or translate each in one piece.")
     ] = True,
-    beam_size: Annotated[
-        int | None,
-        typer.Option(help="Hypotheses searched in parallel; 1 is greedy. Default: the model's."),
-    ] = None,
+    beam_size: BeamSize = None,
     length_penalty: Annotated[
         float | None,
         typer.Option(
@@ -63,34 +68,11 @@ def translate(
             "translation, with tabs between. Texts are not split.",
         ),
     ] = None,
-    allow_pivot: Annotated[
-        bool | None,
-        typer.Option(
-            "--pivot/--no-pivot",
-            help="Translate through a third language where no model translates directly.",
-            show_default=False,
-        ),
-    ] = None,
-    glossary: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="Terms and their translations, with a tab between; several translations that are "
-            "right with | between them.",
-        ),
-    ] = None,
-    glossary_name: Annotated[
-        str, typer.Option(metavar="NAME", help="A glossary that the server has.")
-    ] = "",
-    verbatim: Annotated[
-        bool,
-        typer.Option(
-            help="Keep placeholders, URLs, numbers and the like, or leave them to the model."
-        ),
-    ] = True,
-    adapt_case: Annotated[
-        bool, typer.Option(help="Translate CAPITALS and Title Case in another letter case.")
-    ] = True,
+    allow_pivot: AllowPivot = None,
+    glossary: GlossaryFile = None,
+    glossary_name: GlossaryName = "",
+    verbatim: Verbatim = True,
+    adapt_case: AdaptCase = True,
     mime_type: Annotated[
         str,
         typer.Option(
@@ -137,24 +119,12 @@ def translate(
         search=Search(beam_size=beam_size, length_penalty=length_penalty),
         num_hypotheses=n_best,
         allow_pivot=allow_pivot,
-        glossary=_glossary(glossary, glossary_name),
+        glossary=read_glossary(glossary, glossary_name),
         verbatim=None if verbatim else VerbatimKinds.none(),
         adapt_letter_case=None if adapt_case else False,
         **({"mime_type": mime_type} if mime_type else {}),
     )
     run_lines(_run(arguments, texts or [], stream))
-
-
-def _glossary(path: Path | None, name: str) -> Glossary | None:
-    """The glossary of the options; fails if it can't be read."""
-    from dragoman.client import Glossary
-
-    if path is None:
-        return Glossary(name=name) if name else None
-    try:
-        return replace(Glossary.read(path), name=name)
-    except (OSError, ValueError) as exc:
-        fail(f"--glossary: {exc}")
 
 
 async def _run(arguments: dict[str, Any], texts: list[str], stream: bool) -> int:

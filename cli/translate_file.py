@@ -7,13 +7,27 @@ import contextlib
 import os
 import tempfile
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from cli.exits import describe, ended_by_sigterm, fail
-from cli.options import DEFAULT_SERVER, ApiKey, Server, TlsArgument, with_tls
+from cli.options import (
+    DEFAULT_SERVER,
+    AdaptCase,
+    AllowPivot,
+    ApiKey,
+    BeamSize,
+    GlossaryFile,
+    GlossaryName,
+    Server,
+    TlsArgument,
+    Verbatim,
+    read_glossary,
+    with_tls,
+)
 
 if TYPE_CHECKING:
     from cli.progress import ShowStage
@@ -44,18 +58,12 @@ def translate_file(
         str, typer.Option("--to", metavar="CODE", help="Language to translate into, such as de.")
     ] = "",
     model: Annotated[str, typer.Option(metavar="NAME", help="A model of `dragoman models`.")] = "",
-    beam_size: Annotated[
-        int | None,
-        typer.Option(help="Hypotheses searched in parallel; 1 is greedy. Default: the model's."),
-    ] = None,
-    allow_pivot: Annotated[
-        bool | None,
-        typer.Option(
-            "--pivot/--no-pivot",
-            help="Translate through a third language where no model translates directly.",
-            show_default=False,
-        ),
-    ] = None,
+    beam_size: BeamSize = None,
+    allow_pivot: AllowPivot = None,
+    glossary: GlossaryFile = None,
+    glossary_name: GlossaryName = "",
+    verbatim: Verbatim = True,
+    adapt_case: AdaptCase = True,
     timeout: Annotated[float, typer.Option(help="Seconds for a call.", min=0.001)] = 300,
 ) -> None:
     """Translate a document, and keep its structure.
@@ -65,7 +73,7 @@ def translate_file(
     where it stopped: translations are kept in a file beside the output until it is complete.
     """
     from cli.segment_cache import SegmentCache
-    from dragoman.client import Search, TranslationError
+    from dragoman.client import Search, TranslationError, VerbatimKinds
 
     output = output or file.with_name(f"{file.stem}.{target or 'translated'}{file.suffix}")
     if output.exists() and output.samefile(file):
@@ -76,17 +84,25 @@ def translate_file(
     chosen: dict[str, Any] = dict(
         source=source, target=target, model=model, allow_pivot=allow_pivot
     )
-    search = Search(beam_size=beam_size)
+    terms = read_glossary(glossary, glossary_name)
+    # What translations depend on, beside the models: they are kept for the same command only.
+    depends_on = [chosen, beam_size, terms and asdict(terms), verbatim, adapt_case]
+    options: dict[str, Any] = dict(
+        search=Search(beam_size=beam_size),
+        glossary=terms,
+        verbatim=None if verbatim else VerbatimKinds.none(),
+        adapt_letter_case=None if adapt_case else False,
+    )
 
     async def run() -> list[str]:
         from dragoman.client import AsyncClient
 
         async with AsyncClient(server, timeout=timeout, api_key=api_key, tls=tls) as client:
             models = [(each.name, each.version) for each in await client.list_models()]
-            arguments = dict(chosen, search=search)
+            arguments = {**chosen, **options}
             if source.lower() == "auto":
                 arguments["source"] = await _detected(document.segments, client)
-            with SegmentCache(output, [models, chosen, beam_size]) as cache:
+            with SegmentCache(output, [models, *depends_on]) as cache:
                 if cache.num_found:
                     typer.echo(f"going on after {cache.num_found:,} parts", err=True)
                 translations = await _translated(document.segments, client, cache, arguments)

@@ -54,6 +54,7 @@ local FIELDS = {
     options = "TranslateOptions",
     fileName = false,
     file_name = false,
+    glossary = "Glossary",
   },
   ScoreRequest = {
     pairs = "ScorePair",

@@ -219,9 +219,10 @@ class BaseClient:
         file_name: str,
         names: Names,
         options: pb.TranslateOptions,
+        glossary: Glossary | None,
         *sending: Any,
     ) -> PreparedCall[DocumentTranslation]:
-        request = requests.document_request(content, file_name, *names, options)
+        request = requests.document_request(content, file_name, *names, options, glossary)
         return self._call(self._stub.TranslateDocument, request, conversions.document, *sending)
 
     def _list_models_call(self, timeout: float | None) -> PreparedCall[list[ModelInfo]]:

@@ -328,6 +328,9 @@ class Client(BaseClient):
         search: Search | None = None,
         priority: str | None = None,
         allow_pivot: bool | None = None,
+        glossary: Glossary | None = None,
+        verbatim: VerbatimKinds | None = None,
+        adapt_letter_case: bool | None = None,
         timeout: float | None = None,
         request_id: str = "",
     ) -> DocumentTranslation:
@@ -344,6 +347,9 @@ class Client(BaseClient):
             search: how to search.
             priority: "low", "normal" or "high".
             allow_pivot: False fails the call instead of translating through a third language.
+            glossary: terms and the translations that they are to have.
+            verbatim: which things are kept as they are.
+            adapt_letter_case: False translates CAPITALS and Title Case as they are.
             timeout: seconds for this call.
             request_id: identifies the call in the server's log.
 
@@ -356,9 +362,13 @@ class Client(BaseClient):
             max_new_tokens=max_new_tokens,
             split_sentences=split_sentences,
             allow_pivot=allow_pivot,
+            verbatim=verbatim,
+            adapt_letter_case=adapt_letter_case,
         )
         names = (source, target, model)
-        call = self._document_call(content, file_name, names, options, timeout, request_id)
+        call = self._document_call(
+            content, file_name, names, options, glossary, timeout, request_id
+        )
         return self._make(call)
 
     def detect(
@@ -600,6 +610,9 @@ class AsyncClient(BaseClient):
         search: Search | None = None,
         priority: str | None = None,
         allow_pivot: bool | None = None,
+        glossary: Glossary | None = None,
+        verbatim: VerbatimKinds | None = None,
+        adapt_letter_case: bool | None = None,
         timeout: float | None = None,
         request_id: str = "",
     ) -> DocumentTranslation:
@@ -614,9 +627,13 @@ class AsyncClient(BaseClient):
             max_new_tokens=max_new_tokens,
             split_sentences=split_sentences,
             allow_pivot=allow_pivot,
+            verbatim=verbatim,
+            adapt_letter_case=adapt_letter_case,
         )
         names = (source, target, model)
-        call = self._document_call(content, file_name, names, options, timeout, request_id)
+        call = self._document_call(
+            content, file_name, names, options, glossary, timeout, request_id
+        )
         return await self._make(call)
 
     async def detect(

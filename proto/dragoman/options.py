@@ -76,7 +76,10 @@ class Glossary:
                     continue
                 cells = line.rstrip("\r\n").split("\t")
                 if len(cells) != 2:
-                    raise ValueError(f"{path}, line {number}: {len(cells)} columns, not two")
+                    raise ValueError(
+                        f"{path}, line {number}: needs two columns with a tab between them, "
+                        f"has {len(cells)}"
+                    )
                 entries.setdefault(*cells)
         return cls(entries)
 

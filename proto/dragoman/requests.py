@@ -92,7 +92,8 @@ def stream_request(
 
 
 def _add_glossary(
-    request: pb.TranslateRequest | pb.StreamTranslateRequest, glossary: Glossary | None
+    request: pb.TranslateRequest | pb.StreamTranslateRequest | pb.TranslateDocumentRequest,
+    glossary: Glossary | None,
 ) -> None:
     if glossary is None:
         return
@@ -157,15 +158,18 @@ def document_request(
     target: str,
     model: str,
     options: pb.TranslateOptions,
+    glossary: Glossary | None = None,
 ) -> pb.TranslateDocumentRequest:
     """The request to translate a document."""
     _require("content", content, bytes, "bytes")
-    return pb.TranslateDocumentRequest(
+    request = pb.TranslateDocumentRequest(
         content=content,
         file_name=string("file_name", file_name),
         options=options,
         **_languages(source, target, model),
     )
+    _add_glossary(request, glossary)
+    return request
 
 
 def get_model_request(name: str) -> pb.GetModelRequest:

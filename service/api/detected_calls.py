@@ -132,8 +132,8 @@ def _routed(
         if language.code in sources:
             return exc
         return NotFoundError(
-            f"its language seems to be {language.code!r}, which is not translated from here; "
-            "if it is another one, name the source language"
+            f"its language seems to be {language.code!r}, which this server does not translate; "
+            "if that is wrong, name the source language"
         )
 
 

@@ -35,6 +35,7 @@ def texts_of(
         target_language_code=request.target_language_code,
         model=request.model,
         options=request.options,
+        glossary=request.glossary,
     )
 
 

@@ -265,8 +265,13 @@ def _check_one_language(side: Side, code: str, other: str, models: Iterable[Serv
 def _not_found(
     subject: str, models: Sequence[ServedModel], source: str, target: str
 ) -> NotFoundError:
-    no_codes = [code for code in (source, target) if code and not is_language_code(code)]
-    why = f"{shortened(no_codes[0])} is no language code, such as en or pt-BR: " if no_codes else ""
+    why = ""
+    for side, code in (("source", source), ("target", target)):
+        if code and not is_language_code(code) and not why:
+            why = (
+                f"{side}_language_code: {shortened(code)} is not a language code "
+                "(en and pt-BR, for example, are): "
+            )
     return NotFoundError(
         f"{why}{subject} does not translate from "
         f"{shortened(source) if source else 'any language'} to "

@@ -36,6 +36,12 @@ _PLACEHOLDER = re.compile(
     r"|%%|%\([A-Za-z_]\w{0,60}\)[-+#0]?\d{0,3}[a-zA-Z]|%L?\d{1,2}\b|%n\b"
     r"|\$?\{[A-Za-z0-9_.:,!-]{0,80}\}|\{\{[^{}\n]{1,80}\}\}|\$[A-Za-z_]\w{0,60}"
 )
+# The marker of an access key, as in "E&xit" (Qt) and "_Open" (GTK). Not an entity ("&amp;"), a name
+# in code ("file_name"), a parameter of a URL, or "R&D".
+_ACCESS_KEY = re.compile(
+    r"(?<![\w&=?/.#])(?:[^\W\d_]{0,3}(?P<qt>&)|(?:[A-Z][a-z]{0,2})?(?P<gtk>_))"
+    r"(?=[^\W\d_]{2})(?!\w+;)"
+)
 _WIDTH = 76
 
 
@@ -131,6 +137,8 @@ class GettextCatalog:
             self._targets, self.segments, translations, strict=True
         ):
             found = _plain(text, segment)
+            if (key := _access_key(source)) is not None:
+                found = _with_access_key(found, source[key], source[key + 1])
             if _placeholders(source) != _placeholders(found):
                 fuzzy[entry.start] = True
             fuzzy.setdefault(entry.start, False)
@@ -242,8 +250,39 @@ def _quoted(keyword: str, text: str) -> list[str]:
     return [f'{keyword} ""', *(f'"{piece}"' for piece in pieces)]
 
 
+def _access_key(source: str) -> int | None:
+    """Where the marker of a message's access key stands; None without one, or with several."""
+    places = [found.end() - 1 for found in _ACCESS_KEY.finditer(source)]
+    if (
+        len(places) != 1
+        or source.count(source[places[0]]) > 1
+        or _in_placeholder(source, places[0])
+    ):
+        return None
+    return places[0]
+
+
+def _in_placeholder(text: str, place: int) -> bool:
+    return any(each.start() <= place < each.end() for each in _PLACEHOLDER.finditer(text))
+
+
+def _with_access_key(text: str, marker: str, letter: str) -> str:
+    """A translation with the marker before the same letter or, if it has none, before its first."""
+    same = (found.start() for found in re.finditer(re.escape(letter), text, re.IGNORECASE))
+    first = (place for place, character in enumerate(text) if character.isalpha())
+    for place in (*same, *first):
+        if not _in_placeholder(text, place):
+            return text[:place] + marker + text[place:]
+    return text
+
+
 def _segment(source: str) -> DocumentSegment:
-    """A message, whose placeholders are code: the translation copies them."""
+    """A message, whose placeholders are code: the translation copies them.
+
+    The model reads the words without the marker of an access key, which it would take for a letter.
+    """
+    if (key := _access_key(source)) is not None:
+        source = source[:key] + source[key + 1 :]
     found = list(_PLACEHOLDER.finditer(source))
     if not found:
         return DocumentSegment(source.strip())

@@ -65,5 +65,8 @@ def _rows(text: str, form: str, field: str) -> Iterable[tuple[int, list[str]]]:
         if line.strip():
             cells = line.rstrip("\r").split("\t")
             if len(cells) != 2:
-                raise InvalidArgumentError(field, f"line {number}: {len(cells)} columns, not two")
+                raise InvalidArgumentError(
+                    field,
+                    f"line {number}: needs two columns with a tab between them, has {len(cells)}",
+                )
             yield number, cells

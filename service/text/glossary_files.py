@@ -27,6 +27,7 @@ _CHECK_SECONDS = 1.0
 _SUFFIX = ".tsv"
 _LANGUAGES = re.compile(r"(.+)\.([A-Za-z]{2,3})-([A-Za-z]{2,3})")
 _MAX_NAMES = 20  # in a message
+_MAX_SHOWN = 80  # characters of a name in a message
 
 _log = logging.getLogger(__name__)
 
@@ -78,7 +79,10 @@ def read_glossary(path: Path) -> GlossaryFile:
     for number, cells in rows:
         try:
             if len(cells) != 2:
-                raise StartupError(f"{path}, line {number}: {len(cells)} columns, not two")
+                raise StartupError(
+                    f"{path}, line {number}: needs two columns with a tab between them, "
+                    f"has {len(cells)}"
+                )
             entries += Glossary.of([(cells[0], cells[1])], field="line").entries
         except InvalidArgumentError as exc:
             name = exc.field.rpartition(".")[2]
@@ -159,7 +163,10 @@ class GlossaryFiles:
             paths.setdefault(each, []).append(path)
         if name not in paths:
             names = ", ".join(sorted(paths)[:_MAX_NAMES]) or "none"
-            raise NotFoundError(f"glossary.name: no such glossary; there are: {names}")
+            shown = name if len(name) <= _MAX_SHOWN else f"{name[:_MAX_SHOWN]}..."
+            raise NotFoundError(
+                f"glossary.name: there is no glossary {shown!r}; there are: {names}"
+            )
         found = [self._read[path] for path in paths[name] if path in self._read]
         for file in sorted(found, key=lambda file: not file.languages):
             if file.fits(source, target):

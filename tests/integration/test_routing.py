@@ -124,7 +124,7 @@ async def test_what_a_pivot_can_do_and_what_it_refuses(
     assert caught.value.code is grpc.StatusCode.NOT_FOUND
     with pytest.raises(TranslationError, match=r"it translates: de to fr, en to de$"):
         await client.translate(TEXTS, source="fr", target="en")
-    with pytest.raises(TranslationError, match=r"'A dog\.' is no language code"):
+    with pytest.raises(TranslationError, match=r"'A dog\.' is not a language code"):
         await client.translate(TEXTS, source="A dog.", target="de")
     calls = [vars(record) for record in caplog.records if record.message == "call"]
     assert [(call["source_language"], call["target_language"]) for call in calls] == [

@@ -47,6 +47,13 @@ async def test_things_and_terms_through_a_server(tmp_path: Path) -> None:
         named = await client.translate(["The dog reads."], glossary=Glossary(name="animals"))
         assert [term.target for term in named.translations[0].terms] == ["Hündchen"]
 
+        document = await client.translate_document(
+            b"The dog reads.\n", "a.txt", source="en", target="de", glossary=Glossary(TERMS)
+        )
+        [text] = (await client.translate(["The dog reads."], glossary=Glossary(TERMS))).translations
+        assert document.content.decode() == f"{text.text}\n"
+        assert ("Köter" in text.text) == (text.terms[0].num_applied > 0)
+
         alone = await client.translate(
             [TEXTS[2]], verbatim=VerbatimKinds.none(), adapt_letter_case=False
         )
@@ -85,7 +92,7 @@ async def test_things_and_terms_through_a_server(tmp_path: Path) -> None:
             Glossary(name="animals"),
             None,
             grpc.StatusCode.NOT_FOUND,
-            "glossary.name: no such glossary; there are: none",
+            "glossary.name: there is no glossary 'animals'; there are: none",
         ),
     ],
 )

@@ -58,6 +58,15 @@ async def test_the_language_is_detected_once(server: Running, tmp_path: Path) ->
     assert "seems to be fr" in errors
 
 
+async def test_a_bad_glossary_is_refused_before_any_call(server: Running, tmp_path: Path) -> None:
+    file, glossary = tmp_path / "a.txt", tmp_path / "terms.tsv"
+    file.write_text(TEXT)
+    glossary.write_text("dog Hund\n")
+    status, _, errors = await run(server, file, "--glossary", glossary)
+    assert (status, sorted(tmp_path.iterdir())) == (1, [file, glossary])
+    assert "line 1: needs two columns with a tab between them, has 1" in errors
+
+
 async def test_what_an_earlier_run_left_is_used_and_removed(
     server: Running, tmp_path: Path
 ) -> None:
@@ -65,7 +74,9 @@ async def test_what_an_earlier_run_left_is_used_and_removed(
     file.write_text(TEXT)
     [model] = await server.client.list_models()
     chosen = {"source": "en", "target": "de", "model": "", "allow_pivot": None}
-    with SegmentCache(output, [[(model.name, model.version)], chosen, None]) as cache:
+    with SegmentCache(
+        output, [[(model.name, model.version)], chosen, None, None, True, True]
+    ) as cache:
         cache.add("It barks!", "text/plain", "KEPT")
     status, _, errors = await run(server, file, "--output", output)
     assert status == 0

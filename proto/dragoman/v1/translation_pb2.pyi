@@ -1314,6 +1314,7 @@ class TranslateDocumentRequest(_message.Message):
     MODEL_FIELD_NUMBER: _builtins.int
     OPTIONS_FIELD_NUMBER: _builtins.int
     FILE_NAME_FIELD_NUMBER: _builtins.int
+    GLOSSARY_FIELD_NUMBER: _builtins.int
     content: _builtins.bytes
     """The file. Text formats have to be UTF-8, unless a byte order mark says otherwise. All text in it may
     have as many characters as all texts of a TranslateRequest (1,000,000 by default); the file is
@@ -1335,6 +1336,10 @@ class TranslateDocumentRequest(_message.Message):
         `return_tokens`, `return_alignments`) and a `target_prefix` are refused.
         """
 
+    @_builtins.property
+    def glossary(self) -> Global___Glossary:
+        """As in TranslateRequest."""
+
     def __init__(
         self,
         *,
@@ -1344,10 +1349,11 @@ class TranslateDocumentRequest(_message.Message):
         model: _builtins.str = ...,
         options: Global___TranslateOptions | None = ...,
         file_name: _builtins.str = ...,
+        glossary: Global___Glossary | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["options", b"options"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["glossary", b"glossary", "options", b"options"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["content", b"content", "file_name", b"file_name", "model", b"model", "options", b"options", "source_language_code", b"source_language_code", "target_language_code", b"target_language_code"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["content", b"content", "file_name", b"file_name", "glossary", b"glossary", "model", b"model", "options", b"options", "source_language_code", b"source_language_code", "target_language_code", b"target_language_code"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -115,6 +115,8 @@ class JsonRequestParser:
                 raise InvalidArgumentError(path, f"no such field in {kind.name}, which has {known}")
             if isinstance(value, list):
                 self._check_list(field, value, path)
+            elif field.is_repeated and value is not None:
+                raise InvalidArgumentError(path, f"must be a list, not {_kind(value)}")
             elif isinstance(value, dict) and field.message_type is not None:
                 self._check_fields(value, field.message_type, f"{path}.")
 
@@ -183,5 +185,11 @@ def _bad_field(message: str) -> InvalidArgumentError:
 
 
 def _kind(value: Any) -> str:
-    names = {list: "a list", str: "a string", bool: "true or false", type(None): "null"}
+    names = {
+        dict: "an object",
+        list: "a list",
+        str: "a string",
+        bool: "true or false",
+        type(None): "null",
+    }
     return names.get(type(value), "a number")

@@ -89,7 +89,7 @@ def test_matches_are_terms_of_the_text_that_do_not_overlap(terms: list[str], tex
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("dog\tHund\n\ncat\n", "line 3: 1 columns, not two"),
+        ("dog\tHund\n\ncat\n", "line 3: needs two columns with a tab between them, has 1"),
         ("dog\t\n", "line 1: target_term: is empty"),
         ("#languages\ten\n", "line 1: must be #languages and two language codes"),
     ],

@@ -94,6 +94,18 @@ def test_half_a_surrogate_pair_is_refused_by_name(fields: Any, field: str) -> No
     assert violation.field_violations[0].field == field
 
 
+@pytest.mark.parametrize(
+    ("value", "kind"), [("hello", "a string"), ({"a": 1}, "an object"), (1, "a number")]
+)
+def test_a_list_that_is_none_is_named_without_its_content(value: Any, kind: str) -> None:
+    with pytest.raises(InvalidArgumentError) as refused:
+        PARSER.parse("Translate", json.dumps({"contents": value}).encode())
+    assert (refused.value.field, refused.value.description) == (
+        "contents",
+        f"must be a list, not {kind}",
+    )
+
+
 def test_an_empty_name_is_shown() -> None:
     with pytest.raises(InvalidArgumentError) as refused:
         PARSER.parse("Translate", b'{"options": {"": 1}}')

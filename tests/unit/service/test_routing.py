@@ -161,7 +161,9 @@ def test_a_named_model_translates_alone() -> None:
 def test_what_is_no_language_code_is_called_so(code: str) -> None:
     made = registry("en-de")
     for pair in ((code, "de"), ("en", code)):
-        with pytest.raises(NotFoundError, match=r" is no language code.*; it translates: en to de"):
+        with pytest.raises(
+            NotFoundError, match=r" is not a language code.*; it translates: en to de"
+        ):
             made.route("", *pair)
     for other in ("fr", "fra_Latn", ">>fra<<", "__sr__", "iw", "ceb", "zh-Hant-TW"):
         with pytest.raises(NotFoundError, match=r"^this server does not translate from 'en' to"):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import html
 import io
+import re
 import zipfile
 
 import polib
@@ -21,6 +23,30 @@ FILES = {
     "a.odt": samples.odt(),
     "a.docx": word(samples.letter()),
 }
+
+
+@pytest.mark.parametrize(
+    ("source", "read_as", "translated", "written"),
+    [
+        ("E&xit the program", "Exit the program", "Programm beenden", "&Programm beenden"),
+        ("Save &changes", "Save changes", "Änderungen speichern", "Änderungen spei&chern"),
+        ("_Open", "Open", "Öffnen", "_Öffnen"),
+        ("Pr_int %s", "Print %s", "%s drucken", "%s _drucken"),
+        # No access keys.
+        ("R&D, Q&A and file_name", None, "R&D", "R&D"),
+        ("a &amp; b, my_name, %(my_name)s", None, "x %(my_name)s", "x %(my_name)s"),
+        ("https://a.example/?b=c&dog=e", None, "x", "x"),
+        ("&One or &Two", None, "Eins", "Eins"),
+    ],
+)
+def test_access_keys_of_catalogues_are_kept(
+    source: str, read_as: str | None, translated: str, written: str
+) -> None:
+    document = read("a.po", f'msgid "{source}"\nmsgstr ""\n')
+    [text] = texts(document)
+    assert re.sub("</?code>", "", html.unescape(text)) == (read_as or source)
+    output = polib.pofile(document.write([translated]).decode())
+    assert output[0].msgstr == written
 
 
 @pytest.mark.parametrize("name", FILES)
