@@ -49,6 +49,7 @@ ENUMS: dict[str, tuple[str, Any]] = {
     "priority": ("PRIORITY", pb.Priority),
     "return_alignments": ("ALIGNMENT_KIND", pb.AlignmentKind),
 }
+_TOO_LARGE = "Received message larger than max"
 _DETAILS = "grpc-status-details-bin"
 _CODES = {code.value[0]: code for code in grpc.StatusCode}
 _STATES: dict[int, str] = {
@@ -354,6 +355,8 @@ def _search(message: pb.SearchOptions) -> Search:
 
 def error(code: grpc.StatusCode, message: str, trailing: Metadata) -> TranslationError:
     """The error of a call that ended with `code`."""
+    if _TOO_LARGE in message:  # gRPC's own, which names no limit of the server
+        message += "; send less text in a call, or raise the server's --max-message-bytes"
     status = status_pb2.Status(code=code.value[0], message=message)
     for key, value in trailing:
         if key == _DETAILS and isinstance(value, bytes):

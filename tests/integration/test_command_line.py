@@ -170,6 +170,7 @@ async def test_lines_too_long_for_grpc_are_found_among_good_ones(tokenizer: Toke
     assert done.status == 1
     assert done.output == b"A dog.\n" * 300 + b"\nTwo men.\n"
     assert done.errors.startswith("dragoman: line 301: ")
+    assert "--max-message-bytes" in done.errors
     assert len(done.errors.splitlines()) == 1
 
 
