@@ -62,6 +62,7 @@ async def test_libretranslate_lists_and_detects_languages(server: Running) -> No
     assert languages == [
         {"code": "en", "name": "English", "targets": ["de", "fr"]},  # through German
         {"code": "de", "name": "German", "targets": ["fr"]},
+        {"code": "fr", "name": "French", "targets": []},
     ]
     detected = (await form(server, "/detect", ("q", GERMAN))).json
     assert detected[0]["language"] == "de"
@@ -73,6 +74,21 @@ async def test_libretranslate_lists_and_detects_languages(server: Running) -> No
     settings = (await ask(server, "GET", "/frontend/settings")).json
     assert settings["charLimit"] == 100_000
     assert not settings["keyRequired"]
+
+
+async def test_clients_of_libretranslate_find_a_language_that_is_only_a_target(
+    server: Running,
+) -> None:
+    languages = (await ask(server, "GET", "/languages")).json
+    # Weblate needs both languages of a translation among the codes.
+    supported = [each["code"] for each in languages]
+    assert "de" in supported
+    assert "fr" in supported
+    # Discourse needs the target among them.
+    assert any(each["code"] == "fr" for each in languages)
+    # Mastodon offers a translation where the source has the target.
+    targets = {each["code"]: each["targets"] for each in languages}
+    assert targets == {"en": ["de", "fr"], "de": ["fr"], "fr": []}
 
 
 async def test_deepl(server: Running) -> None:

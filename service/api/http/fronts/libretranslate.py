@@ -179,9 +179,12 @@ class LibreTranslate:
         return found or [_detected(UNDETERMINED, 0.0)]
 
     async def _languages(self, fields: Fields, call: FrontCall) -> Any:
+        targets = call.targets()
+        # Those that are only targets too: clients take what is not listed for not supported.
+        codes = dict.fromkeys((*targets, *(target for each in targets.values() for target in each)))
         return [
-            {"code": source, "name": language_name(source), "targets": list(targets)}
-            for source, targets in call.targets().items()
+            {"code": code, "name": language_name(code), "targets": list(targets.get(code, ()))}
+            for code in codes
         ]
 
     async def _settings(self, fields: Fields, call: FrontCall) -> Any:
