@@ -12,6 +12,7 @@ from dragoman.v1 import translation_pb2 as pb
 from service import errors
 from service.api.call_context import Context
 from service.api.servicer import TranslationServicer
+from service.text.detection import UNDETERMINED
 from service.text.glossary_store import GlossaryStore
 
 _ERRORS: dict[int, type[errors.DragomanError]] = {
@@ -52,13 +53,22 @@ class FrontCall:
     async def translate(self, request: pb.TranslateRequest) -> pb.TranslateResponse:
         """Translate texts, all of them: other APIs have no errors of single texts.
 
+        Returns:
+            The contract's answer, but a text that shows nothing of its language and was translated
+            has the language that it was translated from: other APIs name one for each text. Texts
+            that were copied stay undetermined.
+
         Raises:
             DragomanError: the call failed, or a text.
         """
-        response = await self.servicer.Translate(request, self.context)
+        response, detected = await self.servicer.translate(request, self.context)
         for translation in response.translations:
             if translation.status.code:
                 raise error_of(translation.status)
+        for translation, text in zip(response.translations, detected, strict=False):
+            is_undetermined = translation.detected_language_code == UNDETERMINED
+            if is_undetermined and text.route is not None and translation.source_token_count:
+                translation.detected_language_code = text.route.legs[0].source
         return response
 
     async def translate_document(

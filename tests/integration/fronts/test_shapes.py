@@ -248,6 +248,48 @@ async def test_a_call_is_logged_and_counted_as_the_contracts(
     assert TEXT not in str(record)
 
 
+# Shows nothing of its language, but is translated; the same of a text that is copied.
+WORD, NUMBER = "World", "12.5"
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "read"),
+    [
+        (
+            LIBRE,
+            {"q": [WORD, NUMBER], "source": "auto", "target": "de"},
+            lambda found: [each["language"] for each in found["detectedLanguage"]],
+        ),
+        (
+            DEEPL,
+            {"text": [WORD, NUMBER], "target_lang": "DE"},
+            lambda found: [
+                each["detected_source_language"].lower() for each in found["translations"]
+            ],
+        ),
+        (
+            GOOGLE,
+            {"q": [WORD, NUMBER], "target": "de"},
+            lambda found: [
+                each["detectedSourceLanguage"] for each in found["data"]["translations"]
+            ],
+        ),
+        (
+            "/v3/projects/p:translateText",
+            {"contents": [WORD, NUMBER], "targetLanguageCode": "de"},
+            lambda found: [each["detectedLanguageCode"] for each in found["translations"]],
+        ),
+    ],
+)
+async def test_a_word_has_the_language_that_it_was_translated_from(
+    server: Running, path: str, body: dict[str, Any], read: Callable[[Any], list[str]]
+) -> None:
+    own = {"contents": [WORD, NUMBER], "sourceLanguageCode": "auto", "targetLanguageCode": "de"}
+    contract = (await post(server, "/v1/translate", own)).json["translations"]
+    assert [each["detectedLanguageCode"] for each in contract] == ["und", "und"]
+    assert read((await post(server, path, body)).json) == ["en", "und"]
+
+
 HTML = "A <b>dog</b> is running.<br>Two &amp; three."
 
 
