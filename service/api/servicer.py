@@ -145,6 +145,21 @@ class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
             translator, options = await self._translator(request, served)
             return await translator.translate(texts, options, **_common(current_call(), context))
 
+    async def copy(self, request: pb.TranslateRequest) -> pb.TranslateResponse:
+        """Return all texts as they are, within the limits and quotas of translations."""
+        call, texts = current_call(), list(request.contents)
+        admit(request)
+        self._check_count(request, "contents", "texts")
+        await next(iter(self._registry)).translator.check_texts(texts, call.client)
+        call.facts.update(
+            source_language=_for_log(request.source_language_code),
+            target_language=_for_log(request.target_language_code),
+        )
+        response = pb.TranslateResponse()
+        results = [TextResult(text, FinishReason.EOS) for text in texts]
+        await self._answer(request, response, results, add_translation)
+        return response
+
     async def _translate_detected(
         self, request: pb.TranslateRequest, context: Context
     ) -> tuple[pb.TranslateResponse, Sequence[DetectedText]]:

@@ -127,7 +127,7 @@ class LibreTranslate:
         if num_alternatives:
             request.options.num_hypotheses = num_alternatives + 1
             request.options.search.beam_size = num_alternatives + 1
-        translations = (await call.translate(request)).translations
+        translations = (await call.translate_or_copy(request)).translations
         answer: dict[str, list[Any]] = {
             "translatedText": [each.translated_text for each in translations]
         }
