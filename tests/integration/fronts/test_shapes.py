@@ -11,6 +11,12 @@ import pytest
 
 from service.access import keys
 from service.access.key_file import write_keys
+from service.api.http.fronts.deepl import DeepL
+from service.api.http.fronts.endpoint import Front
+from service.api.http.fronts.google_v2 import GoogleV2
+from service.api.http.fronts.google_v3 import GoogleV3
+from service.api.http.fronts.libretranslate import LibreTranslate
+from service.api.http.fronts.routes import front_of
 from tests.integration.fronts.conftest import Serving, form
 from tests.integration.http_client import Answer, ask, post
 from tests.integration.servers import Running
@@ -214,6 +220,69 @@ async def test_errors_have_the_shape_of_the_front(
         assert (answer.status, bool(error(answer))) == (status, True)
     assert "not UTF-8" in error(await ask(server, "POST", f"{path}?q=%ff", body))
     assert (await post(server, path, body)).status == 200
+
+
+LIBRE_KEYS, DEEPL_KEYS = {"error"}, {"message"}
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status", "keys"),
+    [
+        ("GET", LIBRE, 405, LIBRE_KEYS),
+        ("POST", "/suggest", 404, LIBRE_KEYS),
+        ("POST", "/translate/", 404, LIBRE_KEYS),
+        ("DELETE", "/health", 405, LIBRE_KEYS),
+        ("GET", DEEPL, 405, DEEPL_KEYS),
+        ("POST", "/v2/document", 404, DEEPL_KEYS),
+        ("GET", "/v3/glossaries/", 404, DEEPL_KEYS),
+        ("GET", "/v3/projectsx", 404, DEEPL_KEYS),
+    ],
+)
+async def test_unknown_paths_and_methods_have_the_shape_of_the_front(
+    server: Running, method: str, path: str, status: int, keys: set[str]
+) -> None:
+    answer = await ask(server, method, path)
+    assert (answer.status, set(answer.json)) == (status, keys)
+    assert answer.headers["content-type"] == "application/json"
+    assert path in next(iter(answer.json.values()))
+    assert ("allow" in answer.headers) == (status == 405)
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status", "name"),
+    [
+        ("DELETE", GOOGLE, 405, "UNIMPLEMENTED"),
+        ("GET", f"{GOOGLE}/models", 404, "NOT_FOUND"),
+        ("GET", "/v3/projects/p/locations/global/glossaries", 404, "NOT_FOUND"),
+        ("GET", "/v3/projects/p:translateText", 405, "UNIMPLEMENTED"),
+    ],
+)
+async def test_unknown_paths_and_methods_have_googles_shape(
+    server: Running, method: str, path: str, status: int, name: str
+) -> None:
+    answer = await ask(server, method, path)
+    error = answer.json["error"]
+    assert (answer.status, error["code"], error["status"]) == (status, status, name)
+    assert path in error["message"]
+
+
+@pytest.mark.parametrize("path", ["/v1/translat", "/v2x", "/translated", "/%2e%2e/v1"])
+async def test_unknown_paths_elsewhere_have_the_contracts_shape(server: Running, path: str) -> None:
+    answer = await ask(server, "POST", path)
+    assert (answer.status, answer.json["code"]) == (404, 5)
+
+
+async def test_a_refused_method_is_answered_with_all_methods_of_the_path(server: Running) -> None:
+    answer = await ask(server, "DELETE", "/v2/usage")
+    assert answer.headers["allow"] == "GET, HEAD, POST"
+    assert answer.json == {"message": "/v2/usage takes GET, HEAD, POST only"}
+
+
+async def test_each_path_of_a_front_begins_as_the_front_says() -> None:
+    fronts: list[Front] = [LibreTranslate(False, 1), DeepL(), GoogleV2(), GoogleV3()]
+    for front in fronts:
+        for _, path in front.operations():
+            assert front_of(path, fronts) is front
 
 
 @pytest.mark.parametrize(("path", "body", "error"), FRONTS)

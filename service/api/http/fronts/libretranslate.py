@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import html
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import PurePath
 from typing import Any
 from urllib.parse import quote
@@ -74,6 +74,10 @@ class LibreTranslate:
 
     name = "libretranslate"
     title = "LibreTranslate"
+    prefixes: Sequence[str] = (
+        *("/translate", "/translate_file", "/download_file", "/suggest"),
+        *("/detect", "/languages", "/frontend", "/health", "/spec"),
+    )
     field_names: Mapping[str, str] = _FIELD_NAMES
 
     def __init__(self, needs_keys: bool, max_file_bytes: int) -> None:
