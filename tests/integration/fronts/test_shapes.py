@@ -453,6 +453,16 @@ async def test_a_string_as_weblate_sends_it_to_deepl(server: Running) -> None:
     assert again.json["translations"][0]["text"] == item["text"]
 
 
+async def test_a_string_as_weblate_sends_it_to_libretranslate(server: Running) -> None:
+    body = {"api_key": "", "q": [TEXT], "source": "en", "target": "de"}
+    expected = {"translatedText": [await translated(server)]}
+    assert (await post(server, LIBRE, body)).json == expected
+    assert (await post(server, LIBRE, {**body, "format": "text"})).json == expected
+    html = (await post(server, LIBRE, {**body, "q": [f"<p>{TEXT}</p>"], "format": "html"})).json
+    [text] = html["translatedText"]
+    assert (text[:3], text[-4:]) == ("<p>", "</p>")
+
+
 async def test_a_form_as_discourse_sends_it(server: Running) -> None:
     pairs = [("q", f"<p>{TEXT}</p>"), ("source", "en"), ("target", "de"), ("format", "html")]
     answer = await form(server, LIBRE, *pairs, ("api_key", ""))
