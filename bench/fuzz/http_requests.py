@@ -89,13 +89,14 @@ _PLAIN_PATHS = (
     "/favicon.ico",
     "/v1",
 )
+_LIBRE_PLAIN_PATHS = ("/spec", "/health")
 _ERROR_KEYS = {
     "libretranslate": ("error", str),
     "deepl": ("message", str),
     "google-v2": ("error", dict),
     "google-v3": ("error", dict),
 }
-# Refused before the path is looked at, or because there is none: in the shape of the contract.
+# Refused before the path is looked at: in the shape of the contract.
 _BEFORE_FRONTS = ("headers:", "host:", "origin:", "transfer-encoding:", "not an HTTP/1.1 request")
 _DOCUMENTED_5XX = (501, 503, 504)
 _MOST_ANSWER_BYTES = 32 * 2**20
@@ -189,6 +190,7 @@ class HttpRequests:
                 headers.append(f"Content-Type: {content_type}")
         else:
             verb, path, body = "GET", rng.choice(_PLAIN_PATHS), b""
+            front = "libretranslate" if path in _LIBRE_PLAIN_PATHS else _CONTRACT
         return self._request(rng, front, verb, path + query, headers, body)
 
     def _encoded(
@@ -218,7 +220,6 @@ class HttpRequests:
         is_sound = True
         if rng.random() < 0.04:
             verb = rng.choice(("PUT", "DELETE", "OPTIONS", "HEAD", "TRACE", "PATCH"))
-            front = _CONTRACT
         if rng.random() < 0.04:
             path = changed_bytes(
                 rng, path.encode(), (b"/", b"//", b"..", b"%", b"?", b"#", b";", b" ")
@@ -334,7 +335,7 @@ def _check_shape(given: HttpInput, status: int, head: bytes, text: str) -> None:
         raise Finding("an error that is not JSON", str(evidence)) from None
     expect(isinstance(error, dict), "an error in another shape than its front's", evidence)
     is_contracts = isinstance(error.get("message"), str) and isinstance(error.get("code"), int)
-    if given.front == _CONTRACT or status in (404, 405):
+    if given.front == _CONTRACT:
         expect(
             is_contracts or status == 404, "an error in another shape than the contract's", evidence
         )

@@ -9,9 +9,11 @@ import grpc
 from google.rpc import error_details_pb2, status_pb2
 
 from dragoman.v1 import translation_pb2 as pb
+from model.languages import Language, LanguageError, find_language
 from service import errors
 from service.api.call_context import Context
 from service.api.servicer import TranslationServicer
+from service.text.detection import UNDETERMINED
 from service.text.glossary_store import GlossaryStore
 
 _ERRORS: dict[int, type[errors.DragomanError]] = {
@@ -52,14 +54,45 @@ class FrontCall:
     async def translate(self, request: pb.TranslateRequest) -> pb.TranslateResponse:
         """Translate texts, all of them: other APIs have no errors of single texts.
 
+        Returns:
+            The contract's answer, but a text that shows nothing of its language and was translated
+            has the language that it was translated from: other APIs name one for each text. Texts
+            that were copied stay undetermined.
+
         Raises:
             DragomanError: the call failed, or a text.
         """
-        response = await self.servicer.Translate(request, self.context)
+        response, detected = await self.servicer.translate(request, self.context)
         for translation in response.translations:
             if translation.status.code:
                 raise error_of(translation.status)
+        for translation, text in zip(response.translations, detected, strict=False):
+            is_undetermined = translation.detected_language_code == UNDETERMINED
+            if is_undetermined and text.route is not None and translation.source_token_count:
+                translation.detected_language_code = text.route.legs[0].source
         return response
+
+    async def translate_or_copy(self, request: pb.TranslateRequest) -> pb.TranslateResponse:
+        """As `translate`, but texts in the target language come back as they are.
+
+        Raises:
+            DragomanError: the call failed, or a text.
+        """
+        if self._is_of_one_language(request.source_language_code, request.target_language_code):
+            return await self.servicer.copy(request)
+        return await self.translate(request)
+
+    def _is_of_one_language(self, source: str, target: str) -> bool:
+        """Whether two codes are one language that the caller is served, without a model for it."""
+        if Language.parse(source).code != Language.parse(target).code:
+            return False  # nearly always, and the languages need not be collected
+        targets = self.targets()
+        served = dict.fromkeys((*targets, *(code for each in targets.values() for code in each)))
+        try:
+            language, other = find_language(source, served), find_language(target, served)
+        except LanguageError:
+            return False
+        return language == other and language not in targets.get(language, ())
 
     async def translate_document(
         self, request: pb.TranslateDocumentRequest

@@ -116,6 +116,17 @@ class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
         self, request: pb.TranslateRequest, context: Context
     ) -> pb.TranslateResponse:
         """Translate all texts, in order."""
+        response, _ = await self.translate(request, context)
+        return response
+
+    async def translate(
+        self, request: pb.TranslateRequest, context: Context
+    ) -> tuple[pb.TranslateResponse, Sequence[DetectedText]]:
+        """Translate all texts, in order.
+
+        Returns:
+            The answer, and what was detected of each text; nothing if the request names a language.
+        """
         admit(request)
         self._check_count(request, "contents", "texts")
         if (route := self._named_route(request)) is None:
@@ -124,7 +135,7 @@ class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
         response = pb.TranslateResponse()
         _set_models(response, route)
         await self._answer(request, response, results, add_translation)
-        return response
+        return response, ()
 
     async def _translated(
         self, request: pb.TranslateRequest, context: Context, route: Route, texts: Sequence[str]
@@ -134,9 +145,24 @@ class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
             translator, options = await self._translator(request, served)
             return await translator.translate(texts, options, **_common(current_call(), context))
 
+    async def copy(self, request: pb.TranslateRequest) -> pb.TranslateResponse:
+        """Return all texts as they are, within the limits and quotas of translations."""
+        call, texts = current_call(), list(request.contents)
+        admit(request)
+        self._check_count(request, "contents", "texts")
+        await next(iter(self._registry)).translator.check_texts(texts, call.client)
+        call.facts.update(
+            source_language=_for_log(request.source_language_code),
+            target_language=_for_log(request.target_language_code),
+        )
+        response = pb.TranslateResponse()
+        results = [TextResult(text, FinishReason.EOS) for text in texts]
+        await self._answer(request, response, results, add_translation)
+        return response
+
     async def _translate_detected(
         self, request: pb.TranslateRequest, context: Context
-    ) -> pb.TranslateResponse:
+    ) -> tuple[pb.TranslateResponse, Sequence[DetectedText]]:
         """Translate texts whose languages are detected, each with its model."""
         call, translator = current_call(), next(iter(self._registry)).translator
         texts = list(request.contents)
@@ -151,7 +177,7 @@ class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
             _set_detected(translation, text)
         if len(routes := distinct_routes(routed)) == 1:
             _set_models(response, routes[0])
-        return response
+        return response, routed
 
     async def _detected(
         self, request: TranslatesRequest, texts: Sequence[str], field: Callable[[int], str]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -15,8 +16,8 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
-from starlette.responses import Response
-from starlette.routing import BaseRoute, Route
+from starlette.responses import JSONResponse, Response
+from starlette.routing import BaseRoute, Match, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from service.api.call_tracker import CallTracker
@@ -24,8 +25,8 @@ from service.api.http import answers
 from service.api.http.allowed_hosts import AllowedHosts
 from service.api.http.answers import HttpError, bad_request
 from service.api.http.calls import CallEndpoint
-from service.api.http.fronts.endpoint import FrontServer
-from service.api.http.fronts.routes import front_routes
+from service.api.http.fronts.endpoint import Failure, Front, FrontServer
+from service.api.http.fronts.routes import all_fronts, front_of, front_routes
 from service.api.http.message_json import to_json
 from service.api.http.page_files import page_routes
 from service.api.http.request_json import JsonRequestParser
@@ -83,16 +84,16 @@ class HttpApp:
         self._metrics: ServerMetrics = tracker.metrics
         self._transfers = Transfers(limits, _BODY_FACTOR * tracker.max_message_bytes)
         parser = JsonRequestParser(tracker.parser)
-        fronts = FrontServer(servicer, tracker, self._transfers, parser)
+        server = FrontServer(servicer, tracker, self._transfers, parser)
+        fronts = all_fronts(server)
         routes = [
             *_call_routes(servicer, tracker, self._transfers, parser),
-            *front_routes(fronts, why_not_ready),
+            *front_routes(fronts, server, why_not_ready),
             *page_routes(),
             Route(_READY, _probe(why_not_ready)),
         ]
-        starlette = Starlette(
-            routes=routes, exception_handlers={HTTPException: _answer_http_exception}
-        )
+        answer_exception = functools.partial(_answer_http_exception, fronts)
+        starlette = Starlette(routes=routes, exception_handlers={HTTPException: answer_exception})
         starlette.router.redirect_slashes = False
         self._app: ASGIApp = starlette
         if origins:
@@ -220,14 +221,29 @@ def _probe(why_not_ready: Callable[[], str]) -> Callable[[Request], Any]:
     return readyz
 
 
-async def _answer_http_exception(request: Request, exc: Exception) -> Response:
-    """404 and 405, in the shape of all errors."""
+async def _answer_http_exception(
+    fronts: Sequence[Front], request: Request, exc: Exception
+) -> Response:
+    """404 and 405, in the shape of the front's errors, or of all others."""
     assert isinstance(exc, HTTPException)
-    path, allowed = request.url.path[:200], (exc.headers or {}).get("Allow", "")
+    path, front = request.url.path[:200], front_of(request.scope["path"], fronts)
+    headers: dict[str, str] = {}
     if exc.status_code == 405:
-        message = f"{path} takes {allowed} only"
+        headers["Allow"] = _allowed(request)
+        message, code = f"{path} takes {headers['Allow']} only", grpc.StatusCode.UNIMPLEMENTED
     else:
-        message = f"there is no path {path}; see google.api.http in translation.proto"
+        where = "/openapi.json" if front else "google.api.http in translation.proto"
+        message, code = f"there is no path {path}; see {where}", grpc.StatusCode.NOT_FOUND
+    if front is not None:
+        failure = Failure(exc.status_code, code, message, is_of_path=True)
+        http_status, value = front.error(failure)
+        return JSONResponse(value, http_status, headers)
     error = HttpError(exc.status_code, message, grpc.StatusCode.NOT_FOUND)
     body = to_json(error.status)
-    return Response(body, exc.status_code, dict(exc.headers or {}), media_type=answers.JSON)
+    return Response(body, exc.status_code, headers, media_type=answers.JSON)
+
+
+def _allowed(request: Request) -> str:
+    """The methods of a path. Each is a route, and the exception names those of the first only."""
+    found = (each for each in request.app.routes if each.matches(request.scope)[0] != Match.NONE)
+    return ", ".join(sorted({method for each in found for method in each.methods}))

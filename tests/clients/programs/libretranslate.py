@@ -12,7 +12,7 @@ print(
         {
             "texts": [client.translate(text, "en", "de") for text in texts],
             "detected": client.detect("Two men are playing chess.")[0]["language"],
-            "sources": [language["code"] for language in client.languages()],
+            "sources": [each["code"] for each in client.languages() if each["targets"]],
         }
     )
 )

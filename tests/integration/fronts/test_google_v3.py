@@ -51,7 +51,7 @@ async def over_http(server: Running, name: str, **fields: Any) -> Answer:
 @pytest.mark.parametrize(
     ("name", "fields"),
     [
-        ("TranslateText", {"contents": [TEXT, "1"], **PLAIN}),
+        ("TranslateText", {"contents": [TEXT, "1", "World"], **PLAIN}),
         ("TranslateText", {"contents": [TEXT], "source_language_code": "en-US", **PLAIN}),
         (
             "TranslateText",

@@ -11,6 +11,12 @@ import pytest
 
 from service.access import keys
 from service.access.key_file import write_keys
+from service.api.http.fronts.deepl import DeepL
+from service.api.http.fronts.endpoint import Front
+from service.api.http.fronts.google_v2 import GoogleV2
+from service.api.http.fronts.google_v3 import GoogleV3
+from service.api.http.fronts.libretranslate import LibreTranslate
+from service.api.http.fronts.routes import front_of
 from tests.integration.fronts.conftest import Serving, form
 from tests.integration.http_client import Answer, ask, post
 from tests.integration.servers import Running
@@ -62,6 +68,7 @@ async def test_libretranslate_lists_and_detects_languages(server: Running) -> No
     assert languages == [
         {"code": "en", "name": "English", "targets": ["de", "fr"]},  # through German
         {"code": "de", "name": "German", "targets": ["fr"]},
+        {"code": "fr", "name": "French", "targets": []},
     ]
     detected = (await form(server, "/detect", ("q", GERMAN))).json
     assert detected[0]["language"] == "de"
@@ -73,6 +80,58 @@ async def test_libretranslate_lists_and_detects_languages(server: Running) -> No
     settings = (await ask(server, "GET", "/frontend/settings")).json
     assert settings["charLimit"] == 100_000
     assert not settings["keyRequired"]
+
+
+async def test_clients_of_libretranslate_find_a_language_that_is_only_a_target(
+    server: Running,
+) -> None:
+    languages = (await ask(server, "GET", "/languages")).json
+    # Weblate needs both languages of a translation among the codes.
+    supported = [each["code"] for each in languages]
+    assert "de" in supported
+    assert "fr" in supported
+    # Discourse needs the target among them.
+    assert any(each["code"] == "fr" for each in languages)
+    # Mastodon offers a translation where the source has the target.
+    targets = {each["code"]: each["targets"] for each in languages}
+    assert targets == {"en": ["de", "fr"], "de": ["fr"], "fr": []}
+
+
+@pytest.mark.parametrize("source", ["de", "DE-at", "auto"])
+async def test_libretranslate_returns_a_text_in_the_target_language(
+    server: Running, source: str
+) -> None:
+    text = f"<b>{GERMAN}</b>"
+    body = {"q": text, "source": source, "target": "de", "format": "html", "alternatives": 2}
+    answer = await post(server, LIBRE, body)
+    assert answer.status == 200
+    assert answer.json["translatedText"] == text
+    assert answer.json["alternatives"] == []
+    assert ("detectedLanguage" in answer.json) == (source == "auto")
+    several = await post(server, LIBRE, {**body, "q": [text, GERMAN]})
+    assert several.json["translatedText"] == [text, GERMAN]
+
+
+async def test_a_text_that_is_returned_has_the_limits_of_one_that_is_translated(
+    serving: Serving, tmp_path: Path
+) -> None:
+    key, stored = keys.new_key(
+        keys.principal_of({"name": "blog", "models": ["de-fr"], "characters_per_month": 20})
+    )
+    write_keys(tmp_path / "keys", {stored.id: stored})
+    async with serving(keys=str(tmp_path / "keys"), max_texts=2, max_characters=9) as server:
+
+        async def copied(language: str, *texts: str) -> Answer:
+            body = {"q": texts, "source": language, "target": language}
+            return await post(server, LIBRE, body, x_api_key=key)
+
+        assert (await copied("fr", "Un chien.")).json == {"translatedText": ["Un chien."]}
+        assert server.metric("dragoman_key_characters_total", key="blog") == 9
+        assert (await copied("fr", "Un chien. ")).status == 400
+        assert (await copied("fr", *"abc")).status == 400
+        assert (await copied("ja", "a")).status == 400
+        assert (await copied("en", "a")).status == 400, "of a model that is not the key's"
+        assert (await copied("fr", "a" * 9, "a" * 9)).status == 429
 
 
 async def test_deepl(server: Running) -> None:
@@ -163,6 +222,69 @@ async def test_errors_have_the_shape_of_the_front(
     assert (await post(server, path, body)).status == 200
 
 
+LIBRE_KEYS, DEEPL_KEYS = {"error"}, {"message"}
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status", "keys"),
+    [
+        ("GET", LIBRE, 405, LIBRE_KEYS),
+        ("POST", "/suggest", 404, LIBRE_KEYS),
+        ("POST", "/translate/", 404, LIBRE_KEYS),
+        ("DELETE", "/health", 405, LIBRE_KEYS),
+        ("GET", DEEPL, 405, DEEPL_KEYS),
+        ("POST", "/v2/document", 404, DEEPL_KEYS),
+        ("GET", "/v3/glossaries/", 404, DEEPL_KEYS),
+        ("GET", "/v3/projectsx", 404, DEEPL_KEYS),
+    ],
+)
+async def test_unknown_paths_and_methods_have_the_shape_of_the_front(
+    server: Running, method: str, path: str, status: int, keys: set[str]
+) -> None:
+    answer = await ask(server, method, path)
+    assert (answer.status, set(answer.json)) == (status, keys)
+    assert answer.headers["content-type"] == "application/json"
+    assert path in next(iter(answer.json.values()))
+    assert ("allow" in answer.headers) == (status == 405)
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status", "name"),
+    [
+        ("DELETE", GOOGLE, 405, "UNIMPLEMENTED"),
+        ("GET", f"{GOOGLE}/models", 404, "NOT_FOUND"),
+        ("GET", "/v3/projects/p/locations/global/glossaries", 404, "NOT_FOUND"),
+        ("GET", "/v3/projects/p:translateText", 405, "UNIMPLEMENTED"),
+    ],
+)
+async def test_unknown_paths_and_methods_have_googles_shape(
+    server: Running, method: str, path: str, status: int, name: str
+) -> None:
+    answer = await ask(server, method, path)
+    error = answer.json["error"]
+    assert (answer.status, error["code"], error["status"]) == (status, status, name)
+    assert path in error["message"]
+
+
+@pytest.mark.parametrize("path", ["/v1/translat", "/v2x", "/translated", "/%2e%2e/v1"])
+async def test_unknown_paths_elsewhere_have_the_contracts_shape(server: Running, path: str) -> None:
+    answer = await ask(server, "POST", path)
+    assert (answer.status, answer.json["code"]) == (404, 5)
+
+
+async def test_a_refused_method_is_answered_with_all_methods_of_the_path(server: Running) -> None:
+    answer = await ask(server, "DELETE", "/v2/usage")
+    assert answer.headers["allow"] == "GET, HEAD, POST"
+    assert answer.json == {"message": "/v2/usage takes GET, HEAD, POST only"}
+
+
+async def test_each_path_of_a_front_begins_as_the_front_says() -> None:
+    fronts: list[Front] = [LibreTranslate(False, 1), DeepL(), GoogleV2(), GoogleV3()]
+    for front in fronts:
+        for _, path in front.operations():
+            assert front_of(path, fronts) is front
+
+
 @pytest.mark.parametrize(("path", "body", "error"), FRONTS)
 async def test_limits_of_texts_hold_and_name_the_fronts_field(
     serving: Serving, path: str, body: dict[str, Any], error: Callable[[Answer], str]
@@ -212,7 +334,7 @@ async def test_keys_and_quotas(
 async def test_a_large_form_is_read(server: Running) -> None:
     text = "äöü " * 20_000
     answer = await form(server, LIBRE, ("q", text), ("source", "en"), ("target", "en"))
-    assert answer.status == 400
+    assert answer.json == {"translatedText": text}
     answer = await form(server, "/detect", ("q", text))
     assert answer.status == 200
     many = await form(server, LIBRE, *[("q", "a")] * 40_000)
@@ -230,6 +352,48 @@ async def test_a_call_is_logged_and_counted_as_the_contracts(
     [record] = [vars(record) for record in caplog.records if record.name == "dragoman.access"]
     assert (record["front"], record["client"], record["texts"]) == ("deepl", "id:blog", 1)
     assert TEXT not in str(record)
+
+
+# Shows nothing of its language, but is translated; the same of a text that is copied.
+WORD, NUMBER = "World", "12.5"
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "read"),
+    [
+        (
+            LIBRE,
+            {"q": [WORD, NUMBER], "source": "auto", "target": "de"},
+            lambda found: [each["language"] for each in found["detectedLanguage"]],
+        ),
+        (
+            DEEPL,
+            {"text": [WORD, NUMBER], "target_lang": "DE"},
+            lambda found: [
+                each["detected_source_language"].lower() for each in found["translations"]
+            ],
+        ),
+        (
+            GOOGLE,
+            {"q": [WORD, NUMBER], "target": "de"},
+            lambda found: [
+                each["detectedSourceLanguage"] for each in found["data"]["translations"]
+            ],
+        ),
+        (
+            "/v3/projects/p:translateText",
+            {"contents": [WORD, NUMBER], "targetLanguageCode": "de"},
+            lambda found: [each["detectedLanguageCode"] for each in found["translations"]],
+        ),
+    ],
+)
+async def test_a_word_has_the_language_that_it_was_translated_from(
+    server: Running, path: str, body: dict[str, Any], read: Callable[[Any], list[str]]
+) -> None:
+    own = {"contents": [WORD, NUMBER], "sourceLanguageCode": "auto", "targetLanguageCode": "de"}
+    contract = (await post(server, "/v1/translate", own)).json["translations"]
+    assert [each["detectedLanguageCode"] for each in contract] == ["und", "und"]
+    assert read((await post(server, path, body)).json) == ["en", "und"]
 
 
 HTML = "A <b>dog</b> is running.<br>Two &amp; three."
@@ -287,6 +451,16 @@ async def test_a_string_as_weblate_sends_it_to_deepl(server: Running) -> None:
     pairs = [("text", text), ("target_lang", "DE"), ("tag_handling", "xml")]
     again = await form(server, DEEPL, *pairs, ("ignore_tags", "x,y"))
     assert again.json["translations"][0]["text"] == item["text"]
+
+
+async def test_a_string_as_weblate_sends_it_to_libretranslate(server: Running) -> None:
+    body = {"api_key": "", "q": [TEXT], "source": "en", "target": "de"}
+    expected = {"translatedText": [await translated(server)]}
+    assert (await post(server, LIBRE, body)).json == expected
+    assert (await post(server, LIBRE, {**body, "format": "text"})).json == expected
+    html = (await post(server, LIBRE, {**body, "q": [f"<p>{TEXT}</p>"], "format": "html"})).json
+    [text] = html["translatedText"]
+    assert (text[:3], text[-4:]) == ("<p>", "</p>")
 
 
 async def test_a_form_as_discourse_sends_it(server: Running) -> None:

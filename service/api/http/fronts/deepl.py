@@ -6,7 +6,7 @@ refused; what only advises a translation is ignored (proto/FRONTS.md lists both)
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import grpc
@@ -53,6 +53,7 @@ class DeepL:
 
     name = "deepl"
     title = "DeepL"
+    prefixes: Sequence[str] = ("/v2", "/v3")
     field_names: Mapping[str, str] = _FIELD_NAMES
 
     def operations(self) -> dict[tuple[str, str], Operation]:

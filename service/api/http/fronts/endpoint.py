@@ -69,7 +69,7 @@ class Failure:
         code: of gRPC.
         message: for the client.
         is_quota_used_up: whether the key has no characters left.
-        is_of_path: whether what was not found is named by the path.
+        is_of_path: whether what was not found is the path, or is named by it.
     """
 
     http_status: int
@@ -106,11 +106,13 @@ class Front(Protocol):
     Attributes:
         name: for the log.
         title: for documentation.
+        prefixes: how its paths begin, with those that it lacks; the longest decides.
         field_names: its names for fields of the contract, for messages.
     """
 
     name: str
     title: str
+    prefixes: Sequence[str]
     field_names: Mapping[str, str]
 
     def operations(self) -> Mapping[tuple[str, str], Operation]:

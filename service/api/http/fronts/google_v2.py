@@ -5,7 +5,7 @@ https://cloud.google.com/translate/docs/reference/rest
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dragoman.v1 import translation_pb2 as pb
@@ -17,7 +17,10 @@ from service.text.detection import UNDETERMINED
 
 _ROOT = "/language/translate/v2"
 _OWN_MODELS = ("", "nmt", "base")
-_REASONS = {400: "invalid", 401: "required", 403: "forbidden", 404: "notFound"}
+_REASONS = {
+    **{400: "invalid", 401: "required", 403: "forbidden", 404: "notFound"},
+    405: "methodNotAllowed",
+}
 _RELIABLE = 0.5
 _TRANSLATE = {
     "q": "a text, or several",
@@ -40,6 +43,7 @@ class GoogleV2:
 
     name = "google-v2"
     title = "Google, version 2"
+    prefixes: Sequence[str] = (_ROOT,)
     field_names: Mapping[str, str] = _FIELD_NAMES
 
     def operations(self) -> dict[tuple[str, str], Operation]:

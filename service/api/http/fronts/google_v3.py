@@ -6,7 +6,7 @@ https://cloud.google.com/translate/docs/reference/rest/v3
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from google.protobuf import json_format
@@ -31,6 +31,7 @@ class GoogleV3:
 
     name = "google-v3"
     title = "Google, version 3"
+    prefixes: Sequence[str] = ("/v3/projects",)
     field_names: Mapping[str, str] = {"glossary.name": "glossary_config.glossary"}
 
     def operations(self) -> dict[tuple[str, str], Operation]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import html
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import PurePath
 from typing import Any
 from urllib.parse import quote
@@ -74,6 +74,10 @@ class LibreTranslate:
 
     name = "libretranslate"
     title = "LibreTranslate"
+    prefixes: Sequence[str] = (
+        *("/translate", "/translate_file", "/download_file", "/suggest"),
+        *("/detect", "/languages", "/frontend", "/health", "/spec"),
+    )
     field_names: Mapping[str, str] = _FIELD_NAMES
 
     def __init__(self, needs_keys: bool, max_file_bytes: int) -> None:
@@ -127,7 +131,7 @@ class LibreTranslate:
         if num_alternatives:
             request.options.num_hypotheses = num_alternatives + 1
             request.options.search.beam_size = num_alternatives + 1
-        translations = (await call.translate(request)).translations
+        translations = (await call.translate_or_copy(request)).translations
         answer: dict[str, list[Any]] = {
             "translatedText": [each.translated_text for each in translations]
         }
@@ -179,9 +183,12 @@ class LibreTranslate:
         return found or [_detected(UNDETERMINED, 0.0)]
 
     async def _languages(self, fields: Fields, call: FrontCall) -> Any:
+        targets = call.targets()
+        # Those that are only targets too: clients take what is not listed for not supported.
+        codes = dict.fromkeys((*targets, *(target for each in targets.values() for target in each)))
         return [
-            {"code": source, "name": language_name(source), "targets": list(targets)}
-            for source, targets in call.targets().items()
+            {"code": code, "name": language_name(code), "targets": list(targets.get(code, ()))}
+            for code in codes
         ]
 
     async def _settings(self, fields: Fields, call: FrontCall) -> Any:

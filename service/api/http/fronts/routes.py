@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -17,24 +17,43 @@ from service.api.http.fronts.libretranslate import LibreTranslate
 from service.api.http.openapi.document import document
 
 
-def front_routes(server: FrontServer, why_not_ready: Callable[[], str]) -> Iterator[Route]:
-    """A route for each operation of each front.
-
-    Args:
-        server: what they run on.
-        why_not_ready: the reason why the server accepts no requests, or "".
-    """
+def all_fronts(server: FrontServer) -> list[Front]:
+    """The fronts of a server."""
     needs_keys = not server.tracker.access.is_open
-    fronts: list[Front] = [
+    return [
         LibreTranslate(needs_keys, server.tracker.max_message_bytes),
         DeepL(),
         GoogleV2(),
         GoogleV3(),
     ]
+
+
+def front_of(path: str, fronts: Iterable[Front]) -> Front | None:
+    """The front that a path would belong to, if it had it; None if there is none."""
+    lengths = {
+        len(prefix): front
+        for front in fronts
+        for prefix in front.prefixes
+        if f"{path}/".startswith(f"{prefix}/")
+    }
+    return lengths[max(lengths)] if lengths else None
+
+
+def front_routes(
+    fronts: Sequence[Front], server: FrontServer, why_not_ready: Callable[[], str]
+) -> Iterator[Route]:
+    """A route for each operation of each front.
+
+    Args:
+        fronts: of the server.
+        server: what they run on.
+        why_not_ready: the reason why the server accepts no requests, or "".
+    """
     for front in fronts:
         for (verb, path), operation in front.operations().items():
             yield Route(path, FrontEndpoint(front, operation, server), methods=[verb])
 
+    needs_keys = not server.tracker.access.is_open
     described = json.dumps(document(fronts, needs_keys), ensure_ascii=False).encode()
 
     async def describe(request: Request) -> Response:

@@ -14,6 +14,11 @@ from service.api.http.fronts.multipart import MULTIPART
 
 _CONTRACT = Path(__file__).with_name("contract.json")
 _FORM = "application/x-www-form-urlencoded"
+# Of LibreTranslate's API: no calls of the contract, and so no operations of the front.
+_PLAIN_PATHS = {
+    "/health": "Tell whether the server accepts requests",
+    "/spec": "Describe all paths, in the form of OpenAPI",
+}
 _SCHEMES = {
     "bearer": {"type": "http", "scheme": "bearer"},
     "header": {"type": "apiKey", "in": "header", "name": "x-api-key"},
@@ -35,6 +40,9 @@ def document(fronts: Iterable[Front], needs_keys: bool) -> dict[str, Any]:
     for front in fronts:
         for (verb, path), operation in front.operations().items():
             paths.setdefault(path, {})[verb.lower()] = _described(front, verb, path, operation)
+    for path, summary in _PLAIN_PATHS.items():
+        described = _head("libretranslate", "LibreTranslate", "GET", path, summary)
+        paths[path] = {"get": {**described, "security": []}}
     if needs_keys:
         contract["components"]["securitySchemes"] = _SCHEMES
     return {
@@ -53,15 +61,7 @@ def document(fronts: Iterable[Front], needs_keys: bool) -> dict[str, Any]:
 
 
 def _described(front: Front, verb: str, path: str, operation: Operation) -> dict[str, Any]:
-    found: dict[str, Any] = {
-        "operationId": re.sub(r"\W+", "-", f"{front.name}-{verb.lower()}{path}").strip("-"),
-        "tags": [front.title],
-        "summary": operation.summary,
-        "responses": {
-            "200": _answer("The answer"),
-            "default": _answer("An error"),
-        },
-    }
+    found = _head(front.name, front.title, verb, path, operation.summary)
     names = re.findall(r"{(\w+)}", path)
     place = {"in": "path", "required": True, "schema": {"type": "string"}}
     found["parameters"] = [{"name": name, **place} for name in names]
@@ -81,6 +81,16 @@ def _described(front: Front, verb: str, path: str, operation: Operation) -> dict
     if not operation.needs_key:
         found["security"] = []
     return found
+
+
+def _head(name: str, title: str, verb: str, path: str, summary: str) -> dict[str, Any]:
+    """What the description of each path has, of a front with a name and a title."""
+    return {
+        "operationId": re.sub(r"\W+", "-", f"{name}-{verb.lower()}{path}").strip("-"),
+        "tags": [title],
+        "summary": summary,
+        "responses": {"200": _answer("The answer"), "default": _answer("An error")},
+    }
 
 
 def _schema(parameters: Mapping[str, str]) -> dict[str, Any]:
