@@ -345,6 +345,8 @@ async def test_floods_of_markup_take_linear_time(flood: str, options: TextOption
         ("a&amp;b", False, ["a", "&", "b"]),
         ("&nbsp;&eacute;", False, ["\xa0", "é"]),
         ("&eacute;&lt;", True, [None, "<"]),
+        ("&doc-guide;&b;&_x.1;&x:y; &-b; &b &1;", True, [None] * 4 + [" &-b; &b &1;"]),
+        ("&b; &doc-guide;", False, ["&b; &doc-guide;"]),
         ("AT&T &unknown; &#1; &#xD800;", False, ["AT&T ", "&unknown;", " ", None, " ", "\ufffd"]),
     ],
 )
