@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import html
 import re
 from collections import deque
 from collections.abc import Collection, Iterator, Sequence
 
 from service.text.markup.document import Atom, Chars, EndTag, Item, StartTag, Verbatim
-from service.text.markup.html_parser import is_inline_name
+from service.text.markup.html_parser import decode, is_inline_name
 
 # No part can repeat over what it begins with, and what can run to the end of a text has a limit.
 _TOKEN = re.compile(
@@ -137,8 +136,7 @@ class _Inline:
             case "emphasis":
                 self._add_emphasis(match)
             case "entity":
-                decoded = html.unescape(raw)
-                items.append(Chars(decoded, raw) if decoded.isprintable() else Atom(raw))
+                items += decode(raw, is_xml=False)
             case _:
                 items.append(Chars(" ", raw))
         return match.end()

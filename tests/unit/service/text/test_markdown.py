@@ -114,6 +114,11 @@ def test_runs_are_what_is_read() -> None:
     assert verbatim == ["`git pull`", "[that]", "`\\|`"]
 
 
+def test_entities_are_decoded() -> None:
+    [run] = runs("the&nbsp;dog&#10;runs &eacute;&#1; &unknown;")
+    assert run.text == "the\xa0dog runs é &unknown;"
+
+
 async def test_a_page_keeps_its_markup() -> None:
     result = await translated(PAGE)
     for part in (
