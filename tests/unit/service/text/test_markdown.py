@@ -119,6 +119,16 @@ def test_entities_are_decoded() -> None:
     assert run.text == "the\xa0dog runs é &unknown;"
 
 
+async def test_the_text_of_a_footnote_is_translated() -> None:
+    document = "a dog[^1]\n\n[^1]: dog\n> [^note]:runs\n\n    dog\n\n[^]: dog\n[1]: /dog\n"
+    assert [run.text for run in runs(document)] == ["a dog", "dog", "runs", "dog"]
+    result = await translated(document)
+    assert result.count("[^1]") == 2
+    assert result.endswith(
+        "\n\n[^1]: dog's\n> [^note]:runs's\n\n    dog's\n\n[^]: dog\n[1]: /dog\n"
+    )
+
+
 async def test_a_page_keeps_its_markup() -> None:
     result = await translated(PAGE)
     for part in (
@@ -173,6 +183,7 @@ _MORE_FLOODS = (
     "```\n",
     "a  \n",
     "[[a]]",
+    "[^a]:",
     "***a** b* ",
     "<a:",
     "\n",
