@@ -176,7 +176,7 @@ class _Inline:
         self._num_links -= 1
         content = self._items[index + 1 :] if len(self._items) - index < _MAX_LABEL_ITEMS else []
         label = "".join(_raw(item) for item in content)
-        if len(raw) > 1 and raw != "[]":
+        if raw not in ("]", "][]"):
             self._items[index] = StartTag(marker, "[")
             self._items.append(EndTag(raw, "["))
         elif label_of(label) in self._labels:  # its text is the name of its definition

@@ -129,6 +129,15 @@ async def test_the_text_of_a_footnote_is_translated() -> None:
     )
 
 
+async def test_a_link_whose_text_is_the_name_of_its_definition_stays() -> None:
+    definition = "\n\n[The dog]: /dog\n"
+    [run] = runs(f"[the dog][] runs by ![The *dog*][] and [it][]{definition}")
+    assert [item.raw for item in run.items if isinstance(item, Verbatim)] == ["[the dog][]"]
+    result = await translated(f"[the dog][] runs{definition}")
+    assert result.count("[the dog][]") == 1
+    assert result.endswith(definition)
+
+
 async def test_a_page_keeps_its_markup() -> None:
     result = await translated(PAGE)
     for part in (
