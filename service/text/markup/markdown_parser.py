@@ -23,6 +23,7 @@ _FENCE = re.compile(r"[ \t]*+(?:>[ \t]*+|[-*+][ \t]++|\d{1,9}[.)][ \t]++)*+(`{3,
 _RULE = " \t>|:=*_+-"
 _TABLE_RULE = re.compile(r"[ \t>]*+\|?[ \t]*+:?-++:?[ \t]*+(?:\|[ \t]*+:?-*+:?[ \t]*+)*+\Z")
 _DEFINITION = re.compile(rf"[ \t>]*+(?!{_NOTE})\[([^\]\n]++)\]:")
+_DIRECTIVE = re.compile(r"[ \t>]*+:::")
 _RAW_HTML = re.compile(r"[ \t]{0,3}<(script|pre|style|textarea|!--)(?=[\s>]|)", re.IGNORECASE)
 _HARD_BREAK = re.compile(r"(?: {2,}+|\\)?\r?\n?\Z")
 _INDENTED = re.compile(r"(?: {4}|\t)")
@@ -107,7 +108,7 @@ class _MarkdownParser:
             self._copy(index, index + 1)
             self._after_blank, self._in_table = True, False
             return index + 1
-        if not body.strip(_RULE) or _DEFINITION.match(body):
+        if not body.strip(_RULE) or _DEFINITION.match(body) or _DIRECTIVE.match(body):
             self._in_table |= _TABLE_RULE.match(body) is not None and "|" in body
             return self._copy(index, index + 1)
         prefix = _PREFIX.match(body)

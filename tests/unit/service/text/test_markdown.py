@@ -138,6 +138,14 @@ async def test_a_link_whose_text_is_the_name_of_its_definition_stays() -> None:
     assert result.endswith(definition)
 
 
+async def test_lines_of_directives_stay() -> None:
+    document = ":::note\na dog\n:::\n\nruns\n> ::: {.dog}\n> dog\n> :::\n"
+    assert [run.text for run in runs(document)] == ["a dog", "runs", "dog"]
+    result = await translated(document)
+    for part in (":::note\n", "\n:::\n\nruns's\n> ::: {.dog}\n> dog's\n> :::\n"):
+        assert part in result
+
+
 async def test_a_page_keeps_its_markup() -> None:
     result = await translated(PAGE)
     for part in (
@@ -160,7 +168,7 @@ async def test_any_document_is_translated_and_its_blocks_stay(document: str) -> 
     assert result.count("<b>") == document.count("<b>")
 
 
-@given(text=st.text("a *_`[]<>&;#|!()\\~-+1.\n", max_size=20))
+@given(text=st.text("a *_`[]<>&;:#|!()\\~-+1.\n", max_size=20))
 def test_what_a_translation_says_is_no_markup(text: str) -> None:
     """Read again, it is text with nothing but characters in it, and no block of its own."""
     text = " ".join(text.split())
@@ -170,6 +178,11 @@ def test_what_a_translation_says_is_no_markup(text: str) -> None:
         [run] = [part for part in found if isinstance(part, TextRun)]
         assert all(isinstance(item, Chars) for item in run.items)
         assert run.text == text
+
+
+def test_a_translation_that_begins_like_a_directive_is_none() -> None:
+    assert begin_line("::: dog") == "\\::: dog"
+    assert begin_line(":: dog") == ":: dog"
 
 
 async def test_a_translation_that_begins_like_an_item_is_no_item() -> None:
