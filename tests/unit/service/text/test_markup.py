@@ -257,6 +257,39 @@ async def test_verbatim_elements_come_back_with_their_tags() -> None:
         assert result.text.count(part) == 1
 
 
+@pytest.mark.parametrize("options", [HTML, XML])
+@pytest.mark.parametrize(
+    "end", ["</p", "</b ", "<b", "<b\n", "<br /", '<b class="x', "<b a=1 title='y", "<b cl"]
+)
+async def test_a_tag_that_the_document_ends_in_is_copied(end: str, options: TextOptions) -> None:
+    result = await translated(f"dog <b></b>runs {end}", options)
+    assert result.endswith(f" {end}")
+    assert result.count("<") == 3
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a < b",
+        "a <3",
+        "a </",
+        "a <b and dog",
+        "a <b = dog <b>",
+        "a <- b",
+        "<b and <i",
+        "a<b,c runs",
+    ],
+)
+def test_a_sign_before_a_word_is_text(text: str) -> None:
+    kinds = [token.kind for token in tokenize(text)]
+    assert kinds[0] is Kind.TEXT
+
+
+def test_a_title_without_its_end_is_text() -> None:
+    assert plain_lines("<title>a dog</title") == ["a dog"]
+    assert plain_lines("<script>a dog</script") == []
+
+
 async def test_placeholders_avoid_those_of_the_text() -> None:
     below = FakeLinkedTranslator()
     await MarkupTranslator(below, HTML, below.limits).translate(["run {1} or <code>x</code>"])
