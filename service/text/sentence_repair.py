@@ -158,7 +158,7 @@ class SentenceRepair:
             draft, best = yield from self._with_standins(draft, best)
         if self._terms and self._terms.num_wrong(best):
             best = yield from self._with_terms(draft, best)
-        return self._restored(best)
+        return self._restored(self._things.with_spaces(best, self._sentence.text))
 
     # --- letter case -----------------------------------------------------------------------------
 

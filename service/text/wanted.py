@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from model.tokenizer import Span
 from service.text.edits import Edit
@@ -12,6 +12,8 @@ from service.text.glossary import TermMatch
 from service.text.number_forms import forms, preferred, words
 from service.text.things import Occurrences, Thing, ThingKind
 from service.translation.links import Link
+
+_NO_BREAK_SPACES = frozenset("\u00a0\u202f")
 
 
 @dataclass(frozen=True)
@@ -112,6 +114,24 @@ class Needs:
                 if not any(span.start < other.end and other.start < span.end for other in taken):
                     taken.append(span)
                     yield Edit(span, need.forms[0])
+
+    def with_spaces(self, candidate: Candidate, text: str) -> Candidate:
+        """A candidate with the no-break spaces of the sentence's text, which models write plain.
+
+        Only those behind what the candidate has as well: between a number and its unit, say.
+        """
+        if not any(space in text for space in _NO_BREAK_SPACES):
+            return candidate
+        characters = list(candidate.text)
+        for name, spans in self.found(candidate).items():
+            spaces = {text[span.end : span.end + 1] for span in self._needs[name].spans}
+            if len(spaces) == 1 and spaces <= _NO_BREAK_SPACES:
+                [space] = spaces
+                for _, end in spans:
+                    is_plain = candidate.text[end : end + 1] == " "
+                    if is_plain and not candidate.text[end - 1].isalpha():  # 5 can become "fünf"
+                        characters[end] = space
+        return replace(candidate, text="".join(characters))
 
     def surplus(self, candidate: Candidate) -> Iterator[Edit]:
         """The removal of what is there too often, with the space before it."""

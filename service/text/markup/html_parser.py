@@ -52,7 +52,10 @@ _VOID = frozenset(
 
 # Every character of a line break is a space to the model, which keeps positions.
 _LINE_BREAKS = {ord(c): " " for c in "\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"}
-_ENTITY = re.compile(r"&(?:#[0-9]{1,7};?|#[xX][0-9A-Fa-f]{1,6};?|[A-Za-z][A-Za-z0-9]{1,31};)")
+_CHARACTER = "#[0-9]{1,7};?|#[xX][0-9A-Fa-f]{1,6};?"
+_ENTITY = re.compile(rf"&(?:{_CHARACTER}|[A-Za-z][A-Za-z0-9]{{1,31}};)")
+# A document type can define any name.
+_XML_ENTITY = re.compile(rf"&(?:{_CHARACTER}|[A-Za-z_:][\w:.-]{{0,63}};)")
 _XML_ENTITIES = ("&amp;", "&lt;", "&gt;", "&quot;", "&apos;")
 
 
@@ -220,7 +223,7 @@ def decode(raw: str, *, is_xml: bool) -> Iterator[Chars | Atom]:
     An entity that XML does not define without a document type is copied like a tag.
     """
     start = 0
-    for match in _ENTITY.finditer(raw):
+    for match in (_XML_ENTITY if is_xml else _ENTITY).finditer(raw):
         if start < match.start():
             yield _plain(raw[start : match.start()])
         start = match.end()

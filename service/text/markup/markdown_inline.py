@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import html
 import re
 from collections import deque
 from collections.abc import Collection, Iterator, Sequence
 
 from service.text.markup.document import Atom, Chars, EndTag, Item, StartTag, Verbatim
-from service.text.markup.html_parser import is_inline_name
+from service.text.markup.html_parser import decode, is_inline_name
 
 # No part can repeat over what it begins with, and what can run to the end of a text has a limit.
 _TOKEN = re.compile(
@@ -40,7 +39,7 @@ _SPECIAL = re.compile(
     r"|(?<![^\W_])_(?!\s)|(?<!\s)_(?![^\W_])"
 )
 _LINE_START = re.compile(
-    r"(\s*)(?:(\d{1,9})([.)])(?=\s|\Z)|(>|[-+=](?=[-+=\s]|\Z)|\#(?=\#*(?:\s|\Z))))"
+    r"(\s*)(?:(\d{1,9})([.)])(?=\s|\Z)|(>|:(?=::)|[-+=](?=[-+=\s]|\Z)|\#(?=\#*(?:\s|\Z))))"
 )
 
 
@@ -137,8 +136,7 @@ class _Inline:
             case "emphasis":
                 self._add_emphasis(match)
             case "entity":
-                decoded = html.unescape(raw)
-                items.append(Chars(decoded, raw) if decoded.isprintable() else Atom(raw))
+                items += decode(raw, is_xml=False)
             case _:
                 items.append(Chars(" ", raw))
         return match.end()
@@ -178,7 +176,7 @@ class _Inline:
         self._num_links -= 1
         content = self._items[index + 1 :] if len(self._items) - index < _MAX_LABEL_ITEMS else []
         label = "".join(_raw(item) for item in content)
-        if len(raw) > 1 and raw != "[]":
+        if raw not in ("]", "][]"):
             self._items[index] = StartTag(marker, "[")
             self._items.append(EndTag(raw, "["))
         elif label_of(label) in self._labels:  # its text is the name of its definition

@@ -13,14 +13,17 @@ from service.text.markup.html_parser import MAX_TAGS
 from service.text.markup.markdown_inline import label_of, parse_inline
 
 _LINE = re.compile(r"[^\n]*\n|[^\n]+")
+_NOTE = r"\[\^[^\]\s]{1,100}\]:"  # a footnote's text follows
 _PREFIX = re.compile(
-    r"[ \t]*+(?:>[ \t]*+|[-*+][ \t]++(?:\[[ xX]\][ \t]++)?|\d{1,9}[.)][ \t]++|#{1,6}[ \t]++)*+"
+    r"[ \t]*+(?:>[ \t]*+|[-*+][ \t]++(?:\[[ xX]\][ \t]++)?|\d{1,9}[.)][ \t]++|#{1,6}[ \t]++"
+    rf"|{_NOTE}[ \t]*+)*+"
 )
 _FENCE = re.compile(r"[ \t]*+(?:>[ \t]*+|[-*+][ \t]++|\d{1,9}[.)][ \t]++)*+(`{3,}+|~{3,}+)")
 # A line of nothing else is a rule, or stands below a heading or the head of a table.
 _RULE = " \t>|:=*_+-"
 _TABLE_RULE = re.compile(r"[ \t>]*+\|?[ \t]*+:?-++:?[ \t]*+(?:\|[ \t]*+:?-*+:?[ \t]*+)*+\Z")
-_DEFINITION = re.compile(r"[ \t>]*+\[([^\]\n]++)\]:")
+_DEFINITION = re.compile(rf"[ \t>]*+(?!{_NOTE})\[([^\]\n]++)\]:")
+_DIRECTIVE = re.compile(r"[ \t>]*+:::")
 _RAW_HTML = re.compile(r"[ \t]{0,3}<(script|pre|style|textarea|!--)(?=[\s>]|)", re.IGNORECASE)
 _HARD_BREAK = re.compile(r"(?: {2,}+|\\)?\r?\n?\Z")
 _INDENTED = re.compile(r"(?: {4}|\t)")
@@ -105,7 +108,7 @@ class _MarkdownParser:
             self._copy(index, index + 1)
             self._after_blank, self._in_table = True, False
             return index + 1
-        if not body.strip(_RULE) or _DEFINITION.match(body):
+        if not body.strip(_RULE) or _DEFINITION.match(body) or _DIRECTIVE.match(body):
             self._in_table |= _TABLE_RULE.match(body) is not None and "|" in body
             return self._copy(index, index + 1)
         prefix = _PREFIX.match(body)

@@ -3,7 +3,8 @@
 The rules are like those of Bergamot (https://browser.mt): a word of the translation is in the
 elements of the word that it comes from; of several, the one with more markup counts. Each element
 stays in one piece: the part of the translation where the most of its words stand together. What has
-lost its words, and what has none, stays beside what it stood beside.
+lost its words, and what has none, stays beside what it stood beside: within white space that was
+copied, at the same character.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 import itertools
 import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from model.tokenizer import Span
@@ -80,6 +81,14 @@ class _Placement:
                 owners = [node.enclosing for node in owners]
             unit.node = max(owners, key=lambda node: node.depth, default=None)
         _fill(self._units, tree)
+        # What was copied and has white space, in the order of the source.
+        self._copies = sorted(
+            link
+            for link in links
+            if (part := target[slice(*link.target)]) == tree.text[slice(*link.source)]
+            and any(map(str.isspace, part))
+        )
+        self._copy_starts = [link.source.start for link in self._copies]
         # Where the words of the source went, in the order of the source.
         self._sources = sorted(
             (source.start, source.end, index)
@@ -92,6 +101,7 @@ class _Placement:
         placed = Placed(root, 0, len(self._target))
         dividers = [child.start for child in root.children if child.divides]
         counts = [0] * (len(dividers) + 1)
+        bounds = Span(0, len(self._target))
         segment = 0
         for unit in units:
             if unit.sources:
@@ -105,18 +115,25 @@ class _Placement:
                     divider = child
                     break
                 group.append(child)
-            placed.children += self._place_children(root, group, low, low + count)
+            placed.children += self._place_children(group, low, low + count, bounds)
             low += count
             if divider is not None:
-                position = self._character(divider, low, (0, len(units)))
+                position = self._character(divider, low, 0, bounds)
                 placed.children.append(Placed(divider, position, position))
-        _keep_order(placed)
+        _keep_order(placed.children)
         return placed
 
     def _place_children(
-        self, parent: Node, children: Sequence[Node], low: int, high: int
+        self, children: Sequence[Node], low: int, high: int, bounds: Span
     ) -> list[Placed]:
-        """Place some children of a node within the units from `low` to `high`."""
+        """Place some children of a node.
+
+        Args:
+            children: the children.
+            low: the first of the units that they may cover.
+            high: one past the last of these.
+            bounds: the characters that they may cover: also white space around the units.
+        """
         if not children:
             return []
         ranges = self._ranges(children, low, high)
@@ -129,19 +146,40 @@ class _Placement:
                 if found is not None:
                     taken[found - low] = index
                     ranges[index] = (found, found + 1)
-        placed = []
+        by_index: dict[int, Placed] = {}
+        reached = bounds.start
+        for index, (start, end) in sorted(ranges.items(), key=lambda item: item[1]):
+            around = Span(
+                max(reached, self._between(start).start), min(bounds.end, self._between(end).end)
+            )
+            by_index[index] = self._element(children[index], start, end, around)
+            reached = by_index[index].end
         for index, child in enumerate(children):
-            if index in ranges:
-                start, end = ranges[index]
-                spans = self._units[start].span, self._units[end - 1].span
-                inside = self._place_children(child, child.children, start, end)
-                placed.append(Placed(child, spans[0].start, spans[1].end, inside))
-            else:
+            if index not in ranges:
                 gap = self._gap(child, taken, low, high)
-                position = self._character(child, gap, (low, high))
-                placed.append(_collapsed(child, position))
+                position = self._character(child, gap, low, bounds)
+                by_index[index] = _collapsed(child, position)
         # Equal positions: what covers no text comes in the order of the source.
-        return sorted(placed, key=lambda each: (each.start, each.end))
+        placed = [by_index[index] for index in range(len(children))]
+        placed.sort(key=lambda each: (each.start, each.end))
+        _keep_order(placed)
+        return placed
+
+    def _element(self, node: Node, low: int, high: int, bounds: Span) -> Placed:
+        """A node on these units, and on the white space that its outermost children stand in."""
+        start, end = self._units[low].span.start, self._units[high - 1].span.end
+        children = self._place_children(node.children, low, high, bounds)
+        if children:
+            start, end = min(start, children[0].start), max(end, children[-1].end)
+        return Placed(node, start, end, children)
+
+    def _between(self, gap: int) -> Span:
+        """The characters between the unit before a gap and the unit after it."""
+        units = self._units
+        return Span(
+            units[gap - 1].span.end if gap else 0,
+            units[gap].span.start if gap < len(units) else len(self._target),
+        )
 
     def _ranges(self, children: Sequence[Node], low: int, high: int) -> dict[int, tuple[int, int]]:
         """The best range of units for each child that has any: no two overlap."""
@@ -211,24 +249,41 @@ class _Placement:
         before = self._tree.text[node.start - 1 : node.start] if node.start else ""
         return bool(following) and not following.isspace() and (not before or before.isspace())
 
-    def _character(self, node: Node, gap: int, within: tuple[int, int]) -> int:
-        """Where a node without words is written: at the end of the unit before, or at the next."""
-        low, high = within
-        units = self._units
-        if gap > low and not (gap < high and self._touches_next(node)):
-            return units[gap - 1].span.end
-        if gap < len(units):
-            return units[gap].span.start
-        return units[-1].span.end if units else 0
+    def _character(self, node: Node, gap: int, low: int, bounds: Span) -> int:
+        """Where a node without words is written: where it stood in white space that was copied.
+
+        Otherwise at the end of the unit before, or at the next.
+        """
+        between = self._between(gap)
+        between = Span(max(between.start, bounds.start), min(between.end, bounds.end))
+        for position in self._copied(node.start):
+            if between.start <= position <= between.end:
+                return position
+        if gap > low and not self._touches_next(node):
+            return between.start
+        return between.end
+
+    def _copied(self, position: int) -> Iterator[int]:
+        """Where a place in the source, in or beside copied white space, is in the translation."""
+        index = bisect_right(self._copy_starts, position) - 1
+        for source, target in reversed(self._copies[max(0, index - 1) : index + 1]):
+            if position <= source.end:
+                yield position - source.start + target.start
 
 
-def _keep_order(placed: Placed) -> None:
+def _keep_order(placed: Sequence[Placed]) -> None:
     """Move what covers no text behind what must come before it."""
     end = 0
+    for each in placed:
+        if each.start == each.end < end:
+            _move(each, end)
+        end = each.end
+
+
+def _move(placed: Placed, position: int) -> None:
+    placed.start = placed.end = position
     for child in placed.children:
-        if child.start == child.end:
-            child.start = child.end = max(child.start, end)
-        end = child.end
+        _move(child, position)
 
 
 def _collapsed(node: Node, position: int) -> Placed:

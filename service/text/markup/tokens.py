@@ -20,6 +20,12 @@ _START_TAG = re.compile(
 )
 _PLAIN_TAG = re.compile(r"""<([A-Za-z_][^\s/<>"'=]*+)[^<>]*+>""")
 _END_TAG = re.compile(r"</([A-Za-z_][^\s/<>]*+)[^<>]*+>")
+# A tag that the document ends in: of `a <b and c`, only a name and an attribute could be one.
+_CUT_TAG = re.compile(
+    r"""</[A-Za-z_][^<>]*+\Z
+    | <[A-Za-z_][^\s/<>"'=]*+ (?:\s*+ | \s++[^\s<>"'=]++ (?:\s*+=[^<>]*+)?+ | \s*+/)\Z""",
+    re.VERBOSE,
+)
 _ATTRIBUTE = re.compile(
     r"""([^\s"'<>/=]++)(?:\s*+=\s*+(?:"([^"]*+)"|'([^']*+)'|([^\s"'=<>`]++)))?+"""
 )
@@ -34,7 +40,7 @@ class Kind(enum.Enum):
     START = enum.auto()
     END = enum.auto()
     EMPTY = enum.auto()  # <br/>
-    OTHER = enum.auto()  # comment, declaration, processing instruction, CDATA section
+    OTHER = enum.auto()  # comment, declaration, processing instruction, CDATA section, cut tag
     CONTENT = enum.auto()  # of a script or style, which has no tags
 
 
@@ -46,7 +52,7 @@ class MarkupToken:
         kind: what it is.
         raw: as in the document.
         name: of a tag; in lower case for HTML.
-        is_complete: False for a section that the document ends in.
+        is_complete: False for a section or a tag that the document ends in.
     """
 
     kind: Kind
@@ -67,7 +73,7 @@ class MarkupToken:
 # Elements whose content has no tags.
 _RAW_ELEMENTS = ("script", "style", "xmp", "iframe", "noembed", "noframes", "title", "textarea")
 _TEXT_ELEMENTS = ("title", "textarea")
-_RAW_ENDS = {name: re.compile(rf"</{name}(?=[\s/>])", re.IGNORECASE) for name in _RAW_ELEMENTS}
+_RAW_ENDS = {name: re.compile(rf"</{name}(?=[\s/>]|\Z)", re.IGNORECASE) for name in _RAW_ELEMENTS}
 # What begins so ends so; unclosed, it is the rest of the document.
 _HTML_SECTIONS = (("<!--", "-->"), ("<![CDATA[", "]]>"), ("<?", ">"))
 _XML_SECTIONS = (("<!--", "-->"), ("<![CDATA[", "]]>"), ("<?", "?>"))
@@ -119,16 +125,22 @@ class _Tokenizer:
         following = document[start + 1 : start + 2]
         if following == "/":
             match = _END_TAG.match(document, start)
-            return MarkupToken(Kind.END, match[0], self._name(match[1])) if match else None
+            if match is None:
+                return self._cut_tag(start)
+            return MarkupToken(Kind.END, match[0], self._name(match[1]))
         if following in ("!", "?"):
             return self._section(start)
         if not (following.isalpha() or following == "_"):
             return None
         match = self._long_match(_START_TAG, start) or _PLAIN_TAG.match(document, start)
         if match is None:
-            return None
+            return self._cut_tag(start)
         kind = Kind.EMPTY if match[0].endswith("/>") else Kind.START
         return MarkupToken(kind, match[0], self._name(match[1]))
+
+    def _cut_tag(self, start: int) -> MarkupToken | None:
+        match = _CUT_TAG.match(self._document, start)
+        return MarkupToken(Kind.OTHER, match[0], is_complete=False) if match else None
 
     def _section(self, start: int) -> MarkupToken | None:
         document = self._document

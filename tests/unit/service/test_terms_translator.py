@@ -206,6 +206,23 @@ async def test_numbers_get_the_separators_of_the_target_language() -> None:
     assert len(below.calls) == 1
 
 
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("it costs 5\u00a0euros", "it costs 5\u00a0euros"),
+        ("1,250\u202fkm or {n}\u00a0bytes", "1.250\u202fkm or {n}\u00a0bytes"),
+        ("a\u00a0dog costs 5\u00a0euros or 5 dollars", "a dog costs 5 euros or 5 dollars"),
+        ("3\u00a0dogs and 5\u00a0.", "drei dogs and 5\u00a0."),
+    ],
+)
+async def test_a_no_break_space_after_a_number_stays(text: str, expected: str) -> None:
+    below = FakeTranslator(words={"\u00a0": " ", "\u202f": " ", "3": "drei"})
+    assert await translated(below, text) == [expected]
+    [result] = await stage(below).translate([text], LINKED)
+    linked = "".join(result.text[slice(*link.target)] for link in result.links)
+    assert linked == "".join(expected.split())
+
+
 async def test_a_bad_text_fails_alone_and_is_named() -> None:
     results = await stage(FakeTranslator()).translate(["One dog.", "It is {name}. {0}", "\0 {0}"])
     assert [result.error for result in results[:2]] == [None, None]

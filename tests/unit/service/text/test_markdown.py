@@ -114,6 +114,38 @@ def test_runs_are_what_is_read() -> None:
     assert verbatim == ["`git pull`", "[that]", "`\\|`"]
 
 
+def test_entities_are_decoded() -> None:
+    [run] = runs("the&nbsp;dog&#10;runs &eacute;&#1; &unknown;")
+    assert run.text == "the\xa0dog runs é &unknown;"
+
+
+async def test_the_text_of_a_footnote_is_translated() -> None:
+    document = "a dog[^1]\n\n[^1]: dog\n> [^note]:runs\n\n    dog\n\n[^]: dog\n[1]: /dog\n"
+    assert [run.text for run in runs(document)] == ["a dog", "dog", "runs", "dog"]
+    result = await translated(document)
+    assert result.count("[^1]") == 2
+    assert result.endswith(
+        "\n\n[^1]: dog's\n> [^note]:runs's\n\n    dog's\n\n[^]: dog\n[1]: /dog\n"
+    )
+
+
+async def test_a_link_whose_text_is_the_name_of_its_definition_stays() -> None:
+    definition = "\n\n[The dog]: /dog\n"
+    [run] = runs(f"[the dog][] runs by ![The *dog*][] and [it][]{definition}")
+    assert [item.raw for item in run.items if isinstance(item, Verbatim)] == ["[the dog][]"]
+    result = await translated(f"[the dog][] runs{definition}")
+    assert result.count("[the dog][]") == 1
+    assert result.endswith(definition)
+
+
+async def test_lines_of_directives_stay() -> None:
+    document = ":::note\na dog\n:::\n\nruns\n> ::: {.dog}\n> dog\n> :::\n"
+    assert [run.text for run in runs(document)] == ["a dog", "runs", "dog"]
+    result = await translated(document)
+    for part in (":::note\n", "\n:::\n\nruns's\n> ::: {.dog}\n> dog's\n> :::\n"):
+        assert part in result
+
+
 async def test_a_page_keeps_its_markup() -> None:
     result = await translated(PAGE)
     for part in (
@@ -136,7 +168,7 @@ async def test_any_document_is_translated_and_its_blocks_stay(document: str) -> 
     assert result.count("<b>") == document.count("<b>")
 
 
-@given(text=st.text("a *_`[]<>&;#|!()\\~-+1.\n", max_size=20))
+@given(text=st.text("a *_`[]<>&;:#|!()\\~-+1.\n", max_size=20))
 def test_what_a_translation_says_is_no_markup(text: str) -> None:
     """Read again, it is text with nothing but characters in it, and no block of its own."""
     text = " ".join(text.split())
@@ -146,6 +178,11 @@ def test_what_a_translation_says_is_no_markup(text: str) -> None:
         [run] = [part for part in found if isinstance(part, TextRun)]
         assert all(isinstance(item, Chars) for item in run.items)
         assert run.text == text
+
+
+def test_a_translation_that_begins_like_a_directive_is_none() -> None:
+    assert begin_line("::: dog") == "\\::: dog"
+    assert begin_line(":: dog") == ":: dog"
 
 
 async def test_a_translation_that_begins_like_an_item_is_no_item() -> None:
@@ -168,6 +205,7 @@ _MORE_FLOODS = (
     "```\n",
     "a  \n",
     "[[a]]",
+    "[^a]:",
     "***a** b* ",
     "<a:",
     "\n",

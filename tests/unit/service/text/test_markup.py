@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from service.decoding.requests import FinishReason
 from service.errors import InvalidArgumentError
 from service.text.markup.document import Block, TextRun
 from service.text.markup.html_parser import decode, parse_markup
@@ -17,6 +18,7 @@ from service.text.markup.markup_translator import MarkupTranslator
 from service.text.markup.tokens import Kind, MarkupToken, tokenize
 from service.text.markup.tree import MAX_DEPTH
 from service.text.options import MimeType, TextOptions
+from service.translation.links import LinkedPieces
 from service.translation.options import TranslateOptions, TranslatorLimits
 from service.translation.results import TextResult
 from tests.fake_linked import FakeLinkedTranslator
@@ -96,13 +98,14 @@ def is_balanced(tokens: Sequence[MarkupToken]) -> bool:
     return not path
 
 
-def text_of(document: str) -> str:
-    """The text without tags and without verbatim elements, and without white space."""
-    return without_spaces("".join(plain_lines(document)))
-
-
 def without_spaces(text: str) -> str:
     return "".join(text.split())
+
+
+def ends(line: str) -> tuple[str, str]:
+    """The white space that a line begins and ends with."""
+    start, end = len(line) - len(line.lstrip()), len(line.rstrip())
+    return line[:start], line[max(start, end) :]
 
 
 def depth_of(document: str, name: str) -> list[int]:
@@ -144,7 +147,26 @@ async def test_the_text_without_tags_is_the_translation_of_the_text(document: st
     below = FakeLinkedTranslator()
     [result] = await MarkupTranslator(below, HTML, below.limits).translate([document])
     plain = below.result(below.texts[0]).text
-    assert text_of(result.text) == without_spaces(re.sub(r"\{\d+\}", "", plain))
+    assert without_spaces("".join(plain_lines(result.text))) == without_spaces(
+        re.sub(r"\{\d+\}", "", plain)
+    )
+
+
+@settings(max_examples=60, deadline=None)
+@given(document=documents())
+async def test_no_white_space_is_added_beside_tags(document: str) -> None:
+    # An empty element moves with its white space. Punctuation and what is copied within a sentence
+    # join words, which are then cut apart.
+    document = re.sub(r"<code>x.*?</code>|<var>n</var>", "<wbr/>", document)
+    document = re.sub(r"&(amp|lt|gt);|\.\.\.", "é", document).replace("<b> </b>", "<b></b>")
+    below = FakeLinkedTranslator()
+    [result] = await MarkupTranslator(below, HTML, below.limits).translate([document])
+    found = "\n".join(plain_lines(result.text)).split("\n")
+    plain = below.result(below.texts[0]).text.split("\n")
+    assert [line.split() for line in found] == [line.split() for line in plain]
+    for (start, end), expected in zip(map(ends, found), map(ends, plain), strict=True):
+        assert start == expected[0]
+        assert end == expected[1] or not expected[1]  # before what moved behind the last word
 
 
 @settings(max_examples=60, deadline=None)
@@ -185,6 +207,47 @@ async def test_an_element_moves_with_its_words(document: str, expected: str) -> 
     assert re.search(r"<b>[^<]*dog's", result), result
 
 
+class OfSentences(FakeLinkedTranslator):
+    """Copies the white space between sentences, as the sentence translator does."""
+
+    def result(self, text: str) -> TextResult:
+        pieces = LinkedPieces()
+        target = ""
+        for part in re.split(r"(?<=[.])(\s+)|^(\s+)|(\s+)$", text):
+            if part and part.isspace():
+                pieces.copy(part)
+                target += part
+            elif part:
+                translation = part.replace("The", "Der").replace("dog", "Hund")
+                pieces.translate(part, translation)
+                target += translation
+        return TextResult(target, FinishReason.EOS, 1, 1, links=pieces.links)
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        '<p><img src="a"> The dog.</p>',
+        "<p>\n  <!-- a --> The dog.</p>",
+        "<i class=icon></i> The dog",
+        "<a><i class=icon></i> The dog</a>",
+        "<p><a><i></i>  The dog <img></a> </p>",
+        "<b> </b>The dog.<b> </b>",
+        "The dog.<wbr> The dog.",
+        "The dog. <wbr> The dog.",
+        "The dog. <wbr>The dog.",
+        "<b>The dog.<wbr></b> The <i>dog</i>.",
+        "<b>The dog. <wbr></b> <i><wbr> The dog.</i>",
+        "The dog. <wbr>  <wbr><i></i> The <b>dog. <wbr></b>",
+        "The dog. <b>  The dog. <wbr> ",
+    ],
+)
+async def test_white_space_beside_sentences_stays_around_tags(document: str) -> None:
+    below = OfSentences()
+    [result] = await MarkupTranslator(below, HTML, below.limits).translate([document])
+    assert result.text == document.replace("The", "Der").replace("dog", "Hund")
+
+
 async def test_verbatim_elements_come_back_with_their_tags() -> None:
     document = '<p>run <code>a &amp;&amp; <b>b</b></code> or <i translate="no">Berlin</i></p>'
     below = FakeLinkedTranslator()
@@ -192,6 +255,39 @@ async def test_verbatim_elements_come_back_with_their_tags() -> None:
     assert below.texts == ["run {1} or {2}"]
     for part in ("<code>a &amp;&amp; <b>b</b></code>", '<i translate="no">Berlin</i>'):
         assert result.text.count(part) == 1
+
+
+@pytest.mark.parametrize("options", [HTML, XML])
+@pytest.mark.parametrize(
+    "end", ["</p", "</b ", "<b", "<b\n", "<br /", '<b class="x', "<b a=1 title='y", "<b cl"]
+)
+async def test_a_tag_that_the_document_ends_in_is_copied(end: str, options: TextOptions) -> None:
+    result = await translated(f"dog <b></b>runs {end}", options)
+    assert result.endswith(f" {end}")
+    assert result.count("<") == 3
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a < b",
+        "a <3",
+        "a </",
+        "a <b and dog",
+        "a <b = dog <b>",
+        "a <- b",
+        "<b and <i",
+        "a<b,c runs",
+    ],
+)
+def test_a_sign_before_a_word_is_text(text: str) -> None:
+    kinds = [token.kind for token in tokenize(text)]
+    assert kinds[0] is Kind.TEXT
+
+
+def test_a_title_without_its_end_is_text() -> None:
+    assert plain_lines("<title>a dog</title") == ["a dog"]
+    assert plain_lines("<script>a dog</script") == []
 
 
 async def test_placeholders_avoid_those_of_the_text() -> None:
@@ -282,6 +378,8 @@ async def test_floods_of_markup_take_linear_time(flood: str, options: TextOption
         ("a&amp;b", False, ["a", "&", "b"]),
         ("&nbsp;&eacute;", False, ["\xa0", "é"]),
         ("&eacute;&lt;", True, [None, "<"]),
+        ("&doc-guide;&b;&_x.1;&x:y; &-b; &b &1;", True, [None] * 4 + [" &-b; &b &1;"]),
+        ("&b; &doc-guide;", False, ["&b; &doc-guide;"]),
         ("AT&T &unknown; &#1; &#xD800;", False, ["AT&T ", "&unknown;", " ", None, " ", "\ufffd"]),
     ],
 )
