@@ -15,6 +15,7 @@ from service.text.glossary import NO_GLOSSARY, Glossary, TermMatch
 from service.text.letter_case import LetterCase, letter_case, recased, restored
 from service.text.things import ALL_KINDS, Occurrences, Thing, ThingKind, find_things
 from service.text.wanted import Candidate, Needs, term_needs, thing_needs
+from service.translation.blank_retries import has_word
 from service.translation.links import Link
 from service.translation.results import TextResult
 
@@ -158,7 +159,7 @@ class SentenceRepair:
             draft, best = yield from self._with_standins(draft, best)
         if self._terms and self._terms.num_wrong(best):
             best = yield from self._with_terms(draft, best)
-        return self._restored(best)
+        return self._worded(self._restored(best))
 
     # --- letter case -----------------------------------------------------------------------------
 
@@ -177,11 +178,19 @@ class SentenceRepair:
             return self._draft(given)
         if case is not LetterCase.WORD or given.text == sentence.text:
             other = yield Attempt(changed, links=links, scores=True)
-            if other is not None and _mean_log_probability(other) > _mean_log_probability(given):
+            if other is not None and _rank(other) > _rank(given):
                 self._work = changed
                 return self._draft(other)
         self._sentence = replace(sentence, case=LetterCase.USUAL)
         return self._draft(given)
+
+    def _worded(self, candidate: Candidate) -> Candidate:
+        """The candidate; the sentence itself in place of one that lost all its words."""
+        text = self._sentence.text
+        if has_word(candidate.text) or not has_word(text):
+            return candidate
+        whole = Span(0, len(text))
+        return Candidate(text, [Link(whole, whole)] if self._links else [])
 
     def _draft(self, result: TextResult) -> Draft:
         return Draft(EditedText(self._work, ()), {}, result)
@@ -363,6 +372,11 @@ def _linked_place(candidate: Candidate, source: Span, length: int) -> Span | Non
 
 def _overlap(one: Span, other: Span) -> bool:
     return one.start < other.end and other.start < one.end
+
+
+def _rank(result: TextResult) -> tuple[bool, float]:
+    """What to prefer of two translations of a sentence: one with a word, then the likelier one."""
+    return has_word(result.text), _mean_log_probability(result)
 
 
 def _mean_log_probability(result: TextResult) -> float:

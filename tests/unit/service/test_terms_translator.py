@@ -270,6 +270,12 @@ async def test_an_abbreviation_that_is_likelier_stays() -> None:
     assert await translated(below, "NASA") == ["Nasa"]
 
 
+async def test_a_translation_without_a_word_never_wins() -> None:
+    # Of "OF" and "of", the second one's is likelier.
+    assert await translated(FakeTranslator({"of": ""}), "OF") == ["GRR"]
+    assert await translated(FakeTranslator({"Of": ""}), "Of") == ["Of"]
+
+
 async def test_where_hypotheses_are_shown_the_letter_case_stays() -> None:
     below = FakeTranslator()
     [result] = await stage(below).translate(
