@@ -241,7 +241,9 @@ class SentenceRepair:
     def _forced(self, candidate: Candidate) -> Candidate:
         """Put what is missing over the words that stand for it, or at the end."""
         for span, text in self._things.missing(candidate):
-            place = _place(candidate, span, text, self._things)
+            # An escape within a word has none of its own.
+            has_words = not text.startswith("\\")
+            place = _place(candidate, span, text, self._things) if has_words else None
             edit = Edit(place, text) if place else _appended(candidate.text, text)
             candidate = _edited(candidate, [edit], span)
         return _edited(candidate, list(self._things.surplus(candidate)))

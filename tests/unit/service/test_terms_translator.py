@@ -100,7 +100,7 @@ async def translated(below: FakeTranslator, *texts: str, **rules: Any) -> list[s
 
 THINGS = (
     "{name} {0} %s %(n)d %1$s $HOME ${x} https://example.com/a?b=c www.example.org tom@example.com"
-    " `ls` 🎉 © € 1,250.50 3.5 42 2024"
+    r" `ls` 🎉 © € 1,250.50 3.5 42 2024 [X7X] @tom \n \r\n"
 )
 things = st.sampled_from(THINGS.split(" "))
 words = st.sampled_from(["dog", "house", "runs", "the", "a", "Berlin", "of"])
@@ -190,6 +190,30 @@ async def test_a_thing_that_no_stand_in_saves_takes_the_place_of_its_words() -> 
 async def test_without_room_for_a_second_look_the_thing_is_appended() -> None:
     below = FakeTranslator({"{name}": ""}, room=1)
     assert await translated(below, "Come here {name} today.") == ["Come here  today {name}."]
+
+
+async def test_escapes_divide_sentences_as_line_breaks_do() -> None:
+    below = FakeTranslator({"\\n": ""})
+    texts = [r"\nThe dog.\n\nA {name} \n runs\r\n", r"The dog\nOf Berlin, \t and of it"]
+    results = await stage(below).translate(texts, LINKED)
+    for text, result in zip(texts, results, strict=True):
+        assert result.text == text
+        assert all(text[slice(*a)] == text[slice(*b)] for a, b in result.links)
+        events = [event async for event in stage(below).stream(text)]
+        assert "".join(each.text for each in events if isinstance(each, StreamDelta)) == text
+    read = {text for call, _ in below.calls for text in call}
+    assert read == {"The dog", "The dog.", "A {name}", "runs", "", "Of Berlin,", "and of it"}
+
+
+async def test_an_escape_that_may_be_a_part_of_a_path_stays_in_its_sentence() -> None:
+    below = FakeTranslator({"\\n": "N"})
+    text = r"See temp\new."
+    assert await translated(below, text) == [text]
+    assert [call for call, _ in below.calls] == [[text], ["See temp{1}ew."]]
+    assert await translated(FakeTranslator({"\\n": "", "{1}": "", "%1": ""}), text) == [
+        r"See tempew \n."
+    ]
+    assert await translated(FakeTranslator(), r"See C:\Note.") == [r"See C:\Note."]
 
 
 async def test_a_switch_for_each_kind() -> None:
