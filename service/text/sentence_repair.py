@@ -159,6 +159,8 @@ class SentenceRepair:
             draft, best = yield from self._with_standins(draft, best)
         if self._terms and self._terms.num_wrong(best):
             best = yield from self._with_terms(draft, best)
+        if self._terms:
+            best = self._in_cases(best)
         return self._worded(self._restored(best))
 
     # --- letter case -----------------------------------------------------------------------------
@@ -291,6 +293,30 @@ class SentenceRepair:
         place = _place(candidate, span, form, self._things, self._terms)
         return _edited(candidate, [Edit(place, form)], span) if place else candidate
 
+    def _in_cases(self, candidate: Candidate) -> Candidate:
+        """Give each translation of a term its letter case, where the sentence has it in several.
+
+        A model writes all as the first one.
+        """
+        matches: dict[str, list[TermMatch]] = {}
+        for match in self._sentence.terms:
+            matches.setdefault(match.entry.source, []).append(match)
+        several = {
+            source: same
+            for source, same in matches.items()
+            if len({match.form for match in same}) > 1
+        }
+        if not several:
+            return candidate
+        found, edits = self._terms.found(candidate), []
+        for source, same in several.items():
+            for match, place in _pairs(same, found[source], candidate):
+                written = candidate.text[place.start : place.end]
+                opens = not has_word(candidate.text[: place.start])
+                if (changed := match.in_case(written, opens=opens)) != written:
+                    edits.append(Edit(place, changed))
+        return _edited(candidate, edits)
+
     def used(self, candidate: Candidate) -> dict[str, int]:
         """How often each term's translation is in a candidate, at most as often as the term."""
         found = self._terms.found(candidate)
@@ -298,6 +324,21 @@ class SentenceRepair:
         for match in self._sentence.terms:
             counts[match.entry.source] = counts.get(match.entry.source, 0) + 1
         return {source: min(count, len(found[source])) for source, count in counts.items()}
+
+
+def _pairs(
+    matches: Sequence[TermMatch], places: Sequence[Span], candidate: Candidate
+) -> list[tuple[TermMatch, Span]]:
+    """Each occurrence of a term with its translation, by alignment; all of them, or none."""
+    if len(matches) != len(places):
+        return []
+    linked = [
+        [place for place in places if any(_overlap(place, s) for s in candidate.linked(m.span))]
+        for m in matches
+    ]
+    if any(len(found) != 1 for found in linked) or len({f[0] for f in linked}) < len(places):
+        linked = [[place] for place in places]  # in the order of the sentence
+    return [(match, place) for match, [place] in zip(matches, linked, strict=True)]
 
 
 def _with_tokens(

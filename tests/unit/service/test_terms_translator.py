@@ -260,6 +260,31 @@ async def test_terms_are_put_in_with_the_letter_case_of_the_text() -> None:
     ]
 
 
+@pytest.mark.parametrize("method", ["constrain", "replace", "stand in"])
+async def test_each_of_several_occurrences_has_its_own_letter_case(method: str) -> None:
+    rules = {"glossary": GLOSSARY, "term_methods": (method,), "letter_case": False}
+    texts = ["A DOG and a dog.", "The dog of a Dog is a DOG.", "dog DOG."]
+    assert await translated(FakeTranslator(), *texts, **rules) == [
+        "A HUND and a Hund.",
+        "The Hund of a Hund is a HUND.",
+        "Hund HUND.",
+    ]
+
+
+async def test_what_a_model_writes_as_the_first_occurrence_gets_its_letter_case() -> None:
+    below = FakeTranslator(words={"dog": "HUND", "DOG": "HUND", "GRR": "HUND", "house": "haus"})
+    rules = {"glossary": GLOSSARY, "letter_case": False}
+    texts = ["A DOG and a dog.", "The DOG and the DOG.", "The dog."]
+    assert await translated(below, *texts, **rules) == [
+        *("A HUND and a Hund.", "The HUND and the HUND.", "The HUND."),
+    ]
+    assert len(below.calls) == 1
+    small = Glossary.of([("dog", "toutou")])
+    below = FakeTranslator(words={"GRR": "toutou", "dog": "Toutou"})
+    rules = {"glossary": small, "letter_case": False}
+    assert await translated(below, "dog DOG.", **rules) == ["Toutou TOUTOU."]
+
+
 async def test_an_accepted_form_stays() -> None:
     below = FakeTranslator(words={"dog": "Hundes"})
     assert await translated(below, "Of the dog.", glossary=GLOSSARY) == ["Of the Hundes."]
