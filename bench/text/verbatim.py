@@ -26,6 +26,7 @@ _THINGS = {
     ThingKind.PLACEHOLDER: (
         *("{name}", "{0}", "%s", "%(n)d", "%1$s", "%2", "$HOME", "${user}", "{{ count }}", "%d"),
         *('<x id="7"/>', "#{id}", "{file_name}", "%@", "{1}", "%PATH%"),
+        *("[X7X]", "[X12X]", "@tom", "@anna_b"),
     ),
     ThingKind.URL: (
         *("https://example.com", "https://example.org/a/b?c=d&e=f", "http://localhost:8080/"),

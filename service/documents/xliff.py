@@ -1,8 +1,14 @@
-"""XLIFF 1.2 and 2.0: units without a finished target are translated, and their state is set."""
+"""XLIFF 1.2 and 2.0: units without a finished target are translated, and their state is set.
+
+A unit of version 1.2 may be divided: its `seg-source` has an element `mrk` for each segment. Each
+is translated by itself, and the target has the same elements, by which programs know the segments.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import copy
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from service.documents.document import DocumentSegment, bad_document
@@ -28,12 +34,14 @@ class _Unit:
     Attributes:
         holder: the trans-unit (1.2) or the segment (2.0).
         source: its element.
-        content: what the source holds.
+        content: what is translated: the source, or a segment of it.
+        mid: the name of the segment in a unit that is divided.
     """
 
     holder: Element
     source: Element
     content: MixedContent
+    mid: str | None = None
 
 
 class Xliff:
@@ -62,53 +70,124 @@ class Xliff:
         """The file with these targets."""
         if not self._units:
             return self._data
-        for unit, text in zip(self._units, translations, strict=True):
-            target = self._target(unit)
-            unit.content.write(target, unit.content.translated(text), copies=True)
+        pairs = zip(self._units, translations, strict=True)
+        for _, group in itertools.groupby(pairs, lambda pair: pair[0].holder):
+            same = list(group)
+            holder, target = same[0][0].holder, self._target(same[0][0])
+            places = self._places([unit for unit, _ in same], target)
+            for (unit, text), place in zip(same, places, strict=True):
+                unit.content.write(place, unit.content.translated(text), copies=True)
             if self._is_v1:
                 target.set("state", "needs-review-translation")
                 target.set("state-qualifier", "mt-suggestion")
             else:
-                unit.holder.set("state", "translated")
+                holder.set("state", "translated")
         return write_xml(self._root, self._data)
 
     def _all_units(self) -> Iterator[_Unit]:
         holders = "trans-unit" if self._is_v1 else "segment"
-        prefix = f"{{{self._namespace}}}" if self._namespace else ""
-        for holder in self._root.iter(prefix + holders):
-            source = holder.find(prefix + "source")
-            if source is None or not self._is_open(holder, prefix):
+        for holder in self._root.iter(self._named(holders)):
+            source = holder.find(self._named("source"))
+            if source is None or not _may_change(holder):
                 continue
-            yield _Unit(holder, source, MixedContent.of(source, _classify))
+            target = holder.find(self._named("target"))
+            segments = _segments(holder.find(self._named("seg-source"))) if self._is_v1 else {}
+            done = _segments(target)
+            if segments and (done or self._is_open(holder, target)):
+                for mid, segment in segments.items():
+                    if mid not in done or self._is_open(holder, target, done[mid]):
+                        yield _Unit(holder, source, MixedContent.of(segment, _classify), mid)
+            elif self._is_open(holder, target):
+                yield _Unit(holder, source, MixedContent.of(source, _classify))
 
-    def _is_open(self, holder: Element, prefix: str) -> bool:
-        """Whether the unit is to be translated, and not yet translated."""
-        ancestors = [holder, *holder.iterancestors()]
-        inherited = next((e.get("translate") for e in ancestors if e.get("translate")), "yes")
-        if inherited == "no" or holder.get("approved") == "yes":
-            return False
-        target = holder.find(prefix + "target")
+    def _named(self, name: str) -> str:
+        """The name of an element, with the namespace of the file."""
+        return f"{{{self._namespace}}}{name}" if self._namespace else name
+
+    def _is_open(
+        self, holder: Element, target: Element | None, segment: Element | None = None
+    ) -> bool:
+        """Whether a unit, or a segment of its target, is not yet translated."""
         state = holder.get("state", "") if not self._is_v1 else ""
         if target is None:
             return state in _OPEN_STATES
         if self._is_v1:
             state = target.get("state", "")
-        is_empty = not "".join(target.itertext()).strip()
+        is_empty = _is_empty(target if segment is None else segment)
         return is_empty or (state in _OPEN_STATES and state != "")
+
+    def _places(self, units: Sequence[_Unit], target: Element) -> list[Element]:
+        """Where the translations of a holder's units go: its target, or segments of that."""
+        if units[0].mid is None:
+            return [target]
+        segments = _segments(target)
+        divided = units[0].holder.find(self._named("seg-source"))
+        assert divided is not None, "its segments are the units"
+        if not _segments(divided).keys() <= segments.keys():
+            segments = _divide(target, divided, segments)
+        return [segments[unit.mid or ""] for unit in units]
 
     def _target(self, unit: _Unit) -> Element:
         """The target of a unit, newly made after its source if there is none."""
-        name = f"{{{self._namespace}}}target" if self._namespace else "target"
+        name = self._named("target")
         target = unit.holder.find(name)
         if target is None:
             target = unit.source.makeelement(name, nsmap=unit.source.nsmap)
             if (space := unit.source.get(_SPACE)) is not None:
                 target.set(_SPACE, space)
             # After the segmented source, which version 1.2 puts between the two.
-            before = unit.holder.find(f"{{{self._namespace}}}seg-source")
+            before = unit.holder.find(self._named("seg-source"))
             before = unit.source if before is None else before
             before.addnext(target)  # and before the text that follows it
         return target
+
+
+def _may_change(holder: Element) -> bool:
+    """Whether the unit is to be translated."""
+    ancestors = [holder, *holder.iterancestors()]
+    inherited = next((e.get("translate") for e in ancestors if e.get("translate")), "yes")
+    return inherited != "no" and holder.get("approved") != "yes"
+
+
+def _segments(divided: Element | None) -> dict[str, Element]:
+    """The segments of a source or a target by name; none if one has no name of its own."""
+    if divided is None:
+        return {}
+    found = [each for each in divided.iter() if _is_segment(each)]
+    names = {each.get("mid", ""): each for each in found}
+    return names if len(names) == len(found) and "" not in names else {}
+
+
+def _is_segment(element: Element) -> bool:
+    return local_name(element) == "mrk" and element.get("mtype") == "seg"
+
+
+def _is_empty(element: Element) -> bool:
+    return not "".join(element.itertext()).strip()
+
+
+def _divide(target: Element, divided: Element, done: Mapping[str, Element]) -> dict[str, Element]:
+    """Divide a target as its source, and return its segments.
+
+    Args:
+        target: of which only segments stay that are translated.
+        divided: the source.
+        done: segments of the target.
+    """
+    tail = target.tail
+    for child in list(target):
+        target.remove(child)
+    target.text, target.tail = divided.text, tail
+    for child in divided:
+        target.append(copy.deepcopy(child))
+    made = _segments(target)
+    for mid, segment in made.items():
+        kept, parent = done.get(mid), segment.getparent()
+        if kept is not None and not _is_empty(kept) and parent is not None:
+            kept.tail = segment.tail
+            parent.replace(segment, kept)
+            made[mid] = kept
+    return made
 
 
 def _classify(element: Element) -> InlineKind:

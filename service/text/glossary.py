@@ -51,6 +51,22 @@ class TermMatch:
         """The translation to put, in the letter case of the term in the text."""
         return _cased(self.entry.forms[0], self.entry.source, self.text)
 
+    def in_case(self, written: str, *, opens: bool) -> str:
+        """A translation of the term, in the letter case of the term in the text.
+
+        Args:
+            written: the translation in any case. A capital first letter stays.
+            opens: whether a sentence begins with it, with a capital.
+        """
+        for form in self.entry.forms:
+            if written not in (form, *_variants(form)):
+                continue
+            changed = _cased(form, self.entry.source, self.text)
+            was_capitals = written == form.upper() != form[:1].upper() + form[1:]
+            keeps = written[:1].isupper() and (opens or not was_capitals)
+            return changed[:1].upper() + changed[1:] if keeps else changed
+        return written
+
     @property
     def accepted(self) -> tuple[str, ...]:
         """All translations that are right, in any letter case of their first letter, and CAPITALS.

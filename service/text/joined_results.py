@@ -54,7 +54,7 @@ def joined(parts: Sequence[TranslatedPart], *, text_field: str) -> TextResult:
         parts: of the text, all translated or failed.
         text_field: of the request, for errors.
     """
-    if len(parts) == 1 and parts[0].part.sentence is None:
+    if len(parts) == 1 and parts[0].part.is_whole:
         [(_, result)] = parts[0].results
         return result if result.error is None else replace(result, error=named(result, text_field))
     error = next((part.error for part in parts if part.error), None)

@@ -15,6 +15,7 @@ from service.text.glossary import NO_GLOSSARY, Glossary, TermMatch
 from service.text.letter_case import LetterCase, letter_case, recased, restored
 from service.text.things import ALL_KINDS, Occurrences, Thing, ThingKind, find_things
 from service.text.wanted import Candidate, Needs, term_needs, thing_needs
+from service.translation.blank_retries import has_word
 from service.translation.links import Link
 from service.translation.results import TextResult
 
@@ -158,7 +159,10 @@ class SentenceRepair:
             draft, best = yield from self._with_standins(draft, best)
         if self._terms and self._terms.num_wrong(best):
             best = yield from self._with_terms(draft, best)
-        return self._restored(self._things.with_spaces(best, self._sentence.text))
+        if self._terms:
+            best = self._in_cases(best)
+        best = self._things.with_spaces(best, self._sentence.text)
+        return self._worded(self._restored(best))
 
     # --- letter case -----------------------------------------------------------------------------
 
@@ -177,11 +181,19 @@ class SentenceRepair:
             return self._draft(given)
         if case is not LetterCase.WORD or given.text == sentence.text:
             other = yield Attempt(changed, links=links, scores=True)
-            if other is not None and _mean_log_probability(other) > _mean_log_probability(given):
+            if other is not None and _rank(other) > _rank(given):
                 self._work = changed
                 return self._draft(other)
         self._sentence = replace(sentence, case=LetterCase.USUAL)
         return self._draft(given)
+
+    def _worded(self, candidate: Candidate) -> Candidate:
+        """The candidate; the sentence itself in place of one that lost all its words."""
+        text = self._sentence.text
+        if has_word(candidate.text) or not has_word(text):
+            return candidate
+        whole = Span(0, len(text))
+        return Candidate(text, [Link(whole, whole)] if self._links else [])
 
     def _draft(self, result: TextResult) -> Draft:
         return Draft(EditedText(self._work, ()), {}, result)
@@ -232,7 +244,9 @@ class SentenceRepair:
     def _forced(self, candidate: Candidate) -> Candidate:
         """Put what is missing over the words that stand for it, or at the end."""
         for span, text in self._things.missing(candidate):
-            place = _place(candidate, span, text, self._things)
+            # An escape within a word has none of its own.
+            has_words = not text.startswith("\\")
+            place = _place(candidate, span, text, self._things) if has_words else None
             edit = Edit(place, text) if place else _appended(candidate.text, text)
             candidate = _edited(candidate, [edit], span)
         return _edited(candidate, list(self._things.surplus(candidate)))
@@ -280,6 +294,30 @@ class SentenceRepair:
         place = _place(candidate, span, form, self._things, self._terms)
         return _edited(candidate, [Edit(place, form)], span) if place else candidate
 
+    def _in_cases(self, candidate: Candidate) -> Candidate:
+        """Give each translation of a term its letter case, where the sentence has it in several.
+
+        A model writes all as the first one.
+        """
+        matches: dict[str, list[TermMatch]] = {}
+        for match in self._sentence.terms:
+            matches.setdefault(match.entry.source, []).append(match)
+        several = {
+            source: same
+            for source, same in matches.items()
+            if len({match.form for match in same}) > 1
+        }
+        if not several:
+            return candidate
+        found, edits = self._terms.found(candidate), []
+        for source, same in several.items():
+            for match, place in _pairs(same, found[source], candidate):
+                written = candidate.text[place.start : place.end]
+                opens = not has_word(candidate.text[: place.start])
+                if (changed := match.in_case(written, opens=opens)) != written:
+                    edits.append(Edit(place, changed))
+        return _edited(candidate, edits)
+
     def used(self, candidate: Candidate) -> dict[str, int]:
         """How often each term's translation is in a candidate, at most as often as the term."""
         found = self._terms.found(candidate)
@@ -287,6 +325,21 @@ class SentenceRepair:
         for match in self._sentence.terms:
             counts[match.entry.source] = counts.get(match.entry.source, 0) + 1
         return {source: min(count, len(found[source])) for source, count in counts.items()}
+
+
+def _pairs(
+    matches: Sequence[TermMatch], places: Sequence[Span], candidate: Candidate
+) -> list[tuple[TermMatch, Span]]:
+    """Each occurrence of a term with its translation, by alignment; all of them, or none."""
+    if len(matches) != len(places):
+        return []
+    linked = [
+        [place for place in places if any(_overlap(place, s) for s in candidate.linked(m.span))]
+        for m in matches
+    ]
+    if any(len(found) != 1 for found in linked) or len({f[0] for f in linked}) < len(places):
+        linked = [[place] for place in places]  # in the order of the sentence
+    return [(match, place) for match, [place] in zip(matches, linked, strict=True)]
 
 
 def _with_tokens(
@@ -363,6 +416,11 @@ def _linked_place(candidate: Candidate, source: Span, length: int) -> Span | Non
 
 def _overlap(one: Span, other: Span) -> bool:
     return one.start < other.end and other.start < one.end
+
+
+def _rank(result: TextResult) -> tuple[bool, float]:
+    """What to prefer of two translations of a sentence: one with a word, then the likelier one."""
+    return has_word(result.text), _mean_log_probability(result)
 
 
 def _mean_log_probability(result: TextResult) -> float:

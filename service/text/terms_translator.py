@@ -96,7 +96,7 @@ class TermsTranslator:
         rules = _fitting(self._rules, options)
         self._limits.check_length("content", len(text))
         [*parts] = await self._parts([text], rules, options, shared)
-        if len(parts) == 1 and parts[0].part.sentence is None:
+        if len(parts) == 1 and parts[0].part.is_whole:
             async for event in self._below.stream(text, options, **shared):
                 yield event
             return
@@ -108,6 +108,8 @@ class TermsTranslator:
                 while waiting and len(ahead) < _AHEAD:
                     ahead.append(asyncio.create_task(call.translate([waiting.popleft()])))
                 if part.part.sentence is None:
+                    if part.part.separator:
+                        yield StreamDelta(part.part.separator)
                     async for delta in call.deltas(part):
                         yield delta
                     continue

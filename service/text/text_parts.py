@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from service.text.letter_case import may_be_unusual
 from service.text.sentence_repair import ScannedSentence, TermRules
-from service.text.things import may_have_things
+from service.text.things import ThingKind, is_in_path, may_have_things
 from service.translation.segmentation import split_text, whole_text
 
 # Longer sentences are more than models read in one piece.
@@ -15,6 +16,8 @@ _MAX_SENTENCE = 2000
 # With more things, a sentence is a table or a log: it is left to the model.
 _MAX_THINGS = 50
 _MAX_TERMS = 50
+# A match begins with the first of some spaces: linear time.
+_ESCAPES = re.compile(r"(?<!\s)\s*+(?<!\\)(?P<escapes>\\[nrt](?:\s*+\\[nrt])*+)\s*+")
 
 
 @dataclass(frozen=True)
@@ -31,6 +34,11 @@ class TextPart:
     text: str
     sentence: ScannedSentence | None = None
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether its translation is that of the translator below, if it is the only part."""
+        return self.sentence is None and not self.separator
+
 
 def may_need_care(text: str, rules: TermRules) -> bool:
     """Whether a text may have a sentence that needs care: a fast scan."""
@@ -42,7 +50,7 @@ def may_need_care(text: str, rules: TermRules) -> bool:
 
 
 def parts_of(text: str, rules: TermRules, *, split_sentences: bool) -> Sequence[TextPart]:
-    """The parts of a text, which joined are the text. One part if no sentence needs care.
+    """The parts of a text, which joined are the text. One part if nothing in it needs care.
 
     Args:
         text: any text. One that the translator below refuses is one part.
@@ -53,21 +61,67 @@ def parts_of(text: str, rules: TermRules, *, split_sentences: bool) -> Sequence[
     if not may_need_care(text, rules) or not _is_valid(text):
         return whole
     parts: list[TextPart] = []
-    between: list[str] = []
-    for segment in (split_text if split_sentences else whole_text)(text, rules.source):
-        sentence = (
-            ScannedSentence.of(segment.text, rules) if len(segment.text) <= _MAX_SENTENCE else None
-        )
-        if sentence is None or not _is_manageable(sentence):
-            between += (segment.separator, segment.text)
-            continue
-        if between:
-            parts.append(TextPart("", "".join(between)))
-            between = []
-        parts.append(TextPart(segment.separator, segment.text, sentence))
-    if between and parts:
-        parts.append(TextPart("", "".join(between)))
-    return parts or whole
+    copied, between = "", [""]  # what stands before text without care, and that text
+
+    def end_between() -> None:
+        nonlocal copied, between
+        if copied or any(between):
+            parts.append(TextPart(copied, "".join(between)))
+        copied, between = "", [""]
+
+    for separator, line, is_cut in _segments(text, rules, split_sentences):
+        sentence = ScannedSentence.of(line, rules) if len(line) <= _MAX_SENTENCE else None
+        if sentence is not None and _is_manageable(sentence):
+            end_between()
+            parts.append(TextPart(separator, line, sentence))
+        elif is_cut:
+            end_between()
+            copied, between = separator, [line]
+        else:
+            between += (separator, line)
+    if not parts and not copied:
+        return whole
+    end_between()
+    return parts
+
+
+def _segments(
+    text: str, rules: TermRules, split_sentences: bool
+) -> Iterator[tuple[str, str, bool]]:
+    """The sentences of a text: what stands before each, the sentence, whether an escape does.
+
+    Escapes of line breaks and tabs divide sentences as line breaks do.
+    """
+    if not split_sentences:
+        yield from ((each.separator, each.text, False) for each in whole_text(text, rules.source))
+        return
+    cuts = "\\" in text and ThingKind.PLACEHOLDER in rules.kinds
+    before, is_cut = "", False
+    for segment in split_text(text, rules.source):
+        before += segment.separator
+        end = 0
+        for match in _ESCAPES.finditer(segment.text) if cuts else ():
+            if _may_be_path(match):
+                continue
+            if line := segment.text[end : match.start()]:
+                yield before, line, is_cut
+                before = ""
+            before, is_cut, end = before + match.group(), True, match.end()
+        if line := segment.text[end:]:
+            yield before, line, is_cut
+            before, is_cut = "", False
+    if before:
+        yield before, "", is_cut
+
+
+def _may_be_path(escapes: re.Match[str]) -> bool:
+    """Whether an escape may be part of a path of Windows, such as "temp" with "new" in it.
+
+    It may if it is one between a word and a letter in lower case; then it is kept as a thing.
+    """
+    text, (start, end) = escapes.string, escapes.span()
+    is_inside = text[start - 1 : start].isalnum() and text[end : end + 1].islower()
+    return (is_inside and end - start == 2) or is_in_path(text, escapes.start("escapes"))
 
 
 def _is_manageable(sentence: ScannedSentence) -> bool:

@@ -43,8 +43,8 @@ _SYMBOLS = "©®™€£¥₩₹₽¢§°±×÷≤≥≠≈∞√∑†‡\u2190
 _MARKS = "\ufe0e\ufe0f\u20e3\U0001f3fb-\U0001f3ff"
 
 # Without one of these characters, or "www.", a text has no thing.
-_ASCII_SIGNS = b"0123456789{%$<`@/"
-_SIGN = re.compile(rf"[{_ASCII_SIGNS.decode()}{_SYMBOLS}{_PICTURES}]")
+_ASCII_SIGNS = b"0123456789{%$<`@/\\"
+_SIGN = re.compile(rf"[{re.escape(_ASCII_SIGNS.decode())}{_SYMBOLS}{_PICTURES}]")
 
 # No part of it can match in several ways, and all that can fail after a long run either has a
 # bounded length or can't begin within that run: linear time on any input.
@@ -62,6 +62,10 @@ _THING = re.compile(
       | (?<![\w%])%L?\d{{1,2}}+(?!\w)                                  # %1
       | (?<![\w%])%[A-Z_]{{2,64}}+%                                    # %PATH%
       | (?<![\w$])\$[A-Za-z_]\w{{0,64}}+                               # $HOME
+      | \[X\d{{1,9}}X\]                                               # [X7X], of Weblate
+      | (?<![\w@%./+-])@[A-Za-z]\w{{0,63}}+(?:[.-]\w{{1,63}}+){{0,4}}+  # @tom
+        (?:@[\w-]{{1,63}}+(?:\.[\w-]{{1,63}}+){{1,4}}+)?
+      | (?<!\\)(?:\\[nrt])++                                         # \n, two characters
     )
   | (?P<EMOJI> (?:[\#*0-9]\ufe0f?\u20e3
       | [{_PICTURES}][{_MARKS}]{{0,3}}+(?:\u200d[{_PICTURES}][{_MARKS}]{{0,3}}+)*+)++ )
@@ -71,6 +75,11 @@ _THING = re.compile(
     """,
     re.VERBOSE,
 )
+# What precedes an escape that is none, but a part of a path of Windows: C:\new
+_IN_PATH = re.compile(
+    r"""["'(]?(?:[A-Za-z]:|~|\.{1,2}(?:\Z|\\)|%\w+%|\\\\)|.*\\[^nrt"'\\]""", re.DOTALL
+)
+_MAX_PATH = 260
 _CLOSING = {")": "(", "]": "["}
 
 
@@ -96,12 +105,21 @@ def find_things(text: str, kinds: frozenset[ThingKind] = ALL_KINDS) -> list[Thin
     for match in _THING.finditer(text):
         kind = ThingKind[match.lastgroup or ""]
         thing = match.group()
+        if thing[0] == "\\" and is_in_path(text, match.start()):
+            continue
         if kind is ThingKind.URL:
             thing = _without_punctuation(thing)
         if kind in kinds and not (kind is ThingKind.NUMBER and len(thing) > _MAX_NUMBER):
             start = match.start()
             found.append(Thing(kind, Span(start, start + len(thing)), thing))
     return found
+
+
+def is_in_path(text: str, position: int) -> bool:
+    """Whether a backslash stands in a path of Windows: the word before it says so."""
+    before = text[max(0, position - _MAX_PATH) : position]
+    words = before.split()
+    return bool(words) and not before[-1].isspace() and _IN_PATH.match(words[-1]) is not None
 
 
 def _without_punctuation(url: str) -> str:
@@ -150,6 +168,8 @@ class Occurrences:
 def _is_whole(text: str, span: Span) -> bool:
     """Whether a part of a text is not part of a longer word or number."""
     first, last = text[span.start], text[span.end - 1]
+    if first == "\\":  # an escape, which ends before a word
+        return True
     before = text[max(0, span.start - 2) : span.start]
     after = text[span.end : span.end + 2]
     if before and _is_word(first) and _is_word(before[-1]):

@@ -46,12 +46,14 @@ class Need:
         forms: how it may be written in the translation; the first is the one to put there.
         wrong: how it would be wrong though a model writes it so: put right in its place.
         may_repeat: whether more of it than in the sentence are right.
+        puts: the string to put for each place, if not the first form.
     """
 
     spans: tuple[Span, ...]
     forms: tuple[str, ...]
     wrong: tuple[str, ...] = ()
     may_repeat: bool = False
+    puts: tuple[str, ...] = ()
 
 
 class Needs:
@@ -90,7 +92,11 @@ class Needs:
             count = len(need.spans) - len(found[name])
             if count > 0:
                 met = {span: self._is_met(span, found[name], candidate) for span in need.spans}
-                missing += [(s, need.forms[0]) for s in sorted(met, key=met.__getitem__)[:count]]
+                puts = dict(zip(need.spans, need.puts, strict=True)) if need.puts else {}
+                missing += [
+                    (span, puts.get(span, need.forms[0]))
+                    for span in sorted(met, key=met.__getitem__)[:count]
+                ]
         return sorted(missing)
 
     @staticmethod
@@ -172,7 +178,12 @@ def term_needs(matches: Sequence[TermMatch]) -> Needs:
     needs = {}
     for source in counts:
         same = [match for match in matches if match.entry.source == source]
-        needs[source] = Need(tuple(m.span for m in same), same[0].accepted, may_repeat=True)
+        needs[source] = Need(
+            tuple(match.span for match in same),
+            same[0].accepted,
+            may_repeat=True,
+            puts=tuple(match.form for match in same),
+        )
     return Needs(needs)
 
 

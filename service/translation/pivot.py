@@ -10,6 +10,7 @@ from typing import Unpack
 
 from service.decoding.requests import FinishReason
 from service.errors import DragomanError, InvalidArgumentError
+from service.translation.blank_retries import BlankRetries, has_word
 from service.translation.engine_call import CallArguments, EngineCall, SubmittedPiece
 from service.translation.fairness import CooperativeYield
 from service.translation.links import Link, LinkedPieces
@@ -90,7 +91,7 @@ class PivotTranslator:
             legs.first.close()  # other calls get its room while the second model works
             yielder = CooperativeYield()
             return [
-                await self._finish(text, f"contents[{index}]", options, yielder)
+                await self._finish(text, f"contents[{index}]", options, yielder, legs)
                 for index, text in enumerate(continued)
             ]
         finally:
@@ -123,7 +124,7 @@ class PivotTranslator:
             second = pivoted.second()
             deltas = []
             while (submitted := await pieces.get()) is not None:
-                async for delta in self._second.deltas(submitted, second):
+                async for delta in self._second.deltas(submitted, second, legs.second_retries):
                     deltas.append(delta)
                     yield StreamDelta(delta)
             await feeding
@@ -143,7 +144,8 @@ class PivotTranslator:
         first_options = replace(self._first_options, split_sentences=options.split_sentences)
         into_pivot = first_options.into_pivot(self._language)
         second = self._second.call(options, shared)
-        return _Legs(self._first.call(into_pivot, shared), second)
+        first = self._first.call(into_pivot, shared)
+        return _Legs(first, second, self._first.retries(first), self._second.retries(second))
 
     async def _continue(self, first: PendingText, legs: _Legs) -> _PivotedText:
         """Submit the sentences of a text to the second model, as the first one finishes them."""
@@ -181,11 +183,22 @@ class PivotTranslator:
             if result.error is not None:
                 text.error = result.error
                 return ()
-            # A model with byte pieces can write NUL, which tokenizers don't read.
-            sentence = self._first.tokenizer.target.decode(result.token_ids).replace("\0", " ")
-            prepared = self._second.preparer.prepare_sentence(piece.separator, sentence.strip())
-            text.was_split |= prepared.was_split
-            continued = _with_source(prepared.pieces, piece.text)
+            sentence = self._first.tokenizer.target.decode(result.token_ids)
+            is_due = legs.first_retries.is_due(generation, result, sentence)
+            if is_due and (retry := await legs.first_retries.of(generation)) is not None:
+                text.first.generated.append((retry.generation, retry.result))
+                if retry.result.error is not None:
+                    text.error = retry.result.error
+                    return ()
+                sentence = retry.text
+            if is_due and not has_word(sentence):
+                continued = (Piece(piece.separator, piece.text, None),)
+            else:
+                # A model with byte pieces can write NUL, which tokenizers don't read.
+                sentence = sentence.replace("\0", " ").strip()
+                prepared = self._second.preparer.prepare_sentence(piece.separator, sentence)
+                text.was_split |= prepared.was_split
+                continued = _with_source(prepared.pieces, piece.text)
         opened = []
         for each in continued:
             opens = each.source_ids is not None and not text.has_opened
@@ -201,14 +214,16 @@ class PivotTranslator:
         field: str,
         options: TranslateOptions,
         yielder: CooperativeYield,
+        legs: _Legs,
     ) -> TextResult:
         """Wait for the second model, and join the pieces of a text."""
+        retries = legs.second_retries
         if isinstance(text, TextError):
-            return await self._second.finish(text, field, options, yielder)
+            return await self._second.finish(text, field, options, yielder, retries)
         if text.error is not None:
             return text.first.result("", text.error)
         second, unlinked = text.second(), replace(options, links=False)
-        result = text.joined(await self._second.finish(second, field, unlinked, yielder))
+        result = text.joined(await self._second.finish(second, field, unlinked, yielder, retries))
         if options.links and result.error is None:
             result = replace(result, links=text.links(second.outputs))
         return result
@@ -216,10 +231,12 @@ class PivotTranslator:
 
 @dataclass(frozen=True)
 class _Legs:
-    """The calls to both engines."""
+    """The calls to both engines, and what translates again what they leave without a word."""
 
     first: EngineCall
     second: EngineCall
+    first_retries: BlankRetries
+    second_retries: BlankRetries
 
     def reserve(self, prepared: PreparedText) -> None:
         """Ask the second engine for admission, before the first one computes anything."""

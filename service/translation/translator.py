@@ -20,6 +20,7 @@ from service.errors import DragomanError, InvalidArgumentError
 from service.runtime.attention import AttentionShape
 from service.translation.alignments import SoftWeights, check_can_align
 from service.translation.attention import AttentionExtractor
+from service.translation.blank_retries import BlankRetries, has_word
 from service.translation.confidence import SentenceConfidence, sentence_confidence
 from service.translation.detokenizer import Detokenizer
 from service.translation.engine_call import CallArguments, EngineCall, SubmittedPiece, result_of
@@ -202,9 +203,9 @@ class Translator:
             if kind:
                 most = None if options.return_alignments else 1
                 await self._submit_alignments(pending, call, kind, most)
-            yielder = CooperativeYield()
+            yielder, retries = CooperativeYield(), self.retries(call, pending)
             return [
-                await self.finish(text, f"contents[{index}]", options, yielder)
+                await self.finish(text, f"contents[{index}]", options, yielder, retries)
                 for index, text in enumerate(pending)
             ]
         finally:
@@ -238,9 +239,9 @@ class Translator:
                 text, split_sentences=options.split_sentences, client=client
             )
             pending = PendingText(prepared, [], call.started_at)
-            deltas = []
+            deltas, retries = [], self.retries(call)
             for submitted in call.submit_ahead(prepared):
-                async for delta in self.deltas(submitted, pending):
+                async for delta in self.deltas(submitted, pending, retries):
                     deltas.append(delta)
                     yield StreamDelta(delta)
             yield pending.result("".join(deltas))
@@ -313,23 +314,50 @@ class Translator:
         search = self._search_options(options)
         return EngineCall(self._engine, search, options.priority, self.tokenizer, **shared)
 
-    async def deltas(self, submitted: SubmittedPiece, pending: PendingText) -> AsyncIterator[str]:
-        """Yield the translation of a piece of a text as it is made, and add it to the text."""
+    def retries(
+        self, call: EngineCall, texts: Sequence[PendingText | TextError] = ()
+    ) -> BlankRetries:
+        """What translates sentences again that came back without a word."""
+        return BlankRetries(self.tokenizer, self.preparer, call, texts)
+
+    async def deltas(
+        self, submitted: SubmittedPiece, pending: PendingText, retries: BlankRetries
+    ) -> AsyncIterator[str]:
+        """Yield the translation of a piece of a text as it is made, and add it to the text.
+
+        What stands before its first word comes with that: without a word, it is made again.
+        """
         if copied := submitted.copied:
             yield copied
         generation = submitted.generation
         if generation is None:
             return
         text = self._detokenizer.stream()
+        held, is_shown = "", retries.has_prefix(generation)
         async for token_ids in generation:
             if delta := text.add(token_ids):
-                yield delta
+                held += delta
+                is_shown = is_shown or has_word(held)
+                if is_shown:
+                    yield held
+                    held = ""
         result = await self.result_of(generation)
         if result.error is not None:
             raise result.error
+        held += text.finish()
+        if not is_shown and retries.is_due(generation, result, held):
+            retry = await retries.of(generation)
+            pending.generated += [(generation, result)]
+            if retry is None or not retry.is_better:
+                pending.generated += [(retry.generation, retry.result)] if retry else []
+                yield submitted.piece.text
+                return
+            if retry.result.error is not None:
+                raise retry.result.error
+            generation, result, held = retry.generation, retry.result, retry.text
         self._add(pending, generation, result)
-        if delta := text.finish():
-            yield delta
+        if held:
+            yield held
 
     async def result_of(self, generation: Generation) -> GenerationResult:
         """The result of a piece, without what every translation begins with; with its error."""
@@ -352,6 +380,7 @@ class Translator:
         field: str,
         options: TranslateOptions,
         yielder: CooperativeYield,
+        retries: BlankRetries,
     ) -> TextResult:
         """Wait for all pieces of a text, and join them."""
         if isinstance(pending, TextError):
@@ -364,12 +393,27 @@ class Translator:
             if submitted.generation is None:
                 pending.outputs.append(submitted.copied)
                 continue
-            result = await self.result_of(submitted.generation)
-            confidence = self._add(pending, submitted.generation, result)
-            scores = [await result_of(scoring) for scoring in submitted.scorings]
+            generation, scorings = submitted.generation, submitted.scorings
+            result = await self.result_of(generation)
+            output = self.tokenizer.target.decode(result.token_ids)
+            # Alignments are of the sentence's own tokens, and of the model's own translation.
+            if retries.is_due(generation, result, output) and not options.return_alignments:
+                retry = await retries.of(generation)
+                if retry is not None and retry.is_better:
+                    pending.generated.append((generation, result))
+                    generation, result, output = retry.generation, retry.result, retry.text
+                    scorings = []
+                else:
+                    pending.generated += [(retry.generation, retry.result)] if retry else []
+                    if not options.returns_sentences:
+                        pending.generated.append((generation, result))
+                        pending.outputs.append(submitted.copied + submitted.piece.text)
+                        pending.linked.copy(submitted.piece.text if options.links else "")
+                        continue
+            confidence = self._add(pending, generation, result)
+            scores = [await result_of(scoring) for scoring in scorings]
             for failed in (result, *scores):
                 error = failed.error or error
-            output = self.tokenizer.target.decode(result.token_ids)
             pending.outputs.append(submitted.copied + output)
             if error is not None:
                 continue

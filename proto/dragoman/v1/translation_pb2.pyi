@@ -476,7 +476,9 @@ class VerbatimOptions(_message.Message):
     SYMBOLS_FIELD_NUMBER: _builtins.int
     NUMBERS_FIELD_NUMBER: _builtins.int
     placeholders: _builtins.bool
-    """{name}, {0}, %s, %(n)d, %1$s, %1, $VAR, ${var}, {{ x }}, <x id="7"/>."""
+    """{name}, {0}, %s, %(n)d, %1$s, %1, $VAR, ${var}, {{ x }}, <x id="7"/>, [X7X], @tom, and the escapes \\n,
+    \\r and \\t as two characters each, which also end a sentence.
+    """
     urls: _builtins.bool
     """With a scheme, or beginning with "www."."""
     emails: _builtins.bool

@@ -176,6 +176,32 @@ def test_through_models_that_repeat_texts_everything_is_as_through_one(
     asyncio.run(check())
 
 
+def speechless(tokenizer: Tokenizer, known: str) -> Script:
+    """A model that writes nothing, but repeats one text."""
+
+    def script(source_ids: tuple[int, ...]) -> list[int]:
+        is_known = tokenizer.decode(source_ids) == known
+        return list(source_ids) if is_known else [tokenizer.eos_id]
+
+    return script
+
+
+@pytest.mark.parametrize(
+    ("known", "known_second", "written"),
+    [("On", "On", "On"), ("x", "On", "on"), ("on", "On", "On"), ("On", "x", "on")],
+)
+async def test_a_model_that_writes_no_word_reads_the_sentence_with_a_capital(
+    tokenizer: Tokenizer, known: str, known_second: str, written: str
+) -> None:
+    first = {"script": speechless(tokenizer, known)}
+    async with pivoting(tokenizer, first, script=speechless(tokenizer, known_second)) as legs:
+        for text in ("on", "- on\n"):
+            [result] = await legs.translator.translate([text], TranslateOptions(links=True))
+            deltas, summary = await streamed(legs.translator, text)
+            assert deltas == summary.text == result.text == text.replace("on", written)
+            assert len(result.links) == (2 if "-" in text else 1) + text.endswith("\n")
+
+
 async def test_the_second_model_reads_what_the_first_one_wrote(tokenizer: Tokenizer) -> None:
     shout = shouting(tokenizer)
     async with pivoting(tokenizer, {"script": shout}, script=shout) as legs:

@@ -100,7 +100,7 @@ async def translated(below: FakeTranslator, *texts: str, **rules: Any) -> list[s
 
 THINGS = (
     "{name} {0} %s %(n)d %1$s $HOME ${x} https://example.com/a?b=c www.example.org tom@example.com"
-    " `ls` 🎉 © € 1,250.50 3.5 42 2024"
+    r" `ls` 🎉 © € 1,250.50 3.5 42 2024 [X7X] @tom \n \r\n"
 )
 things = st.sampled_from(THINGS.split(" "))
 words = st.sampled_from(["dog", "house", "runs", "the", "a", "Berlin", "of"])
@@ -192,6 +192,30 @@ async def test_without_room_for_a_second_look_the_thing_is_appended() -> None:
     assert await translated(below, "Come here {name} today.") == ["Come here  today {name}."]
 
 
+async def test_escapes_divide_sentences_as_line_breaks_do() -> None:
+    below = FakeTranslator({"\\n": ""})
+    texts = [r"\nThe dog.\n\nA {name} \n runs\r\n", r"The dog\nOf Berlin, \t and of it"]
+    results = await stage(below).translate(texts, LINKED)
+    for text, result in zip(texts, results, strict=True):
+        assert result.text == text
+        assert all(text[slice(*a)] == text[slice(*b)] for a, b in result.links)
+        events = [event async for event in stage(below).stream(text)]
+        assert "".join(each.text for each in events if isinstance(each, StreamDelta)) == text
+    read = {text for call, _ in below.calls for text in call}
+    assert read == {"The dog", "The dog.", "A {name}", "runs", "", "Of Berlin,", "and of it"}
+
+
+async def test_an_escape_that_may_be_a_part_of_a_path_stays_in_its_sentence() -> None:
+    below = FakeTranslator({"\\n": "N"})
+    text = r"See temp\new."
+    assert await translated(below, text) == [text]
+    assert [call for call, _ in below.calls] == [[text], ["See temp{1}ew."]]
+    assert await translated(FakeTranslator({"\\n": "", "{1}": "", "%1": ""}), text) == [
+        r"See tempew \n."
+    ]
+    assert await translated(FakeTranslator(), r"See C:\Note.") == [r"See C:\Note."]
+
+
 async def test_a_switch_for_each_kind() -> None:
     below = FakeTranslator({"{name}": "Name", "%s": "s", "42": "2"})
     text = "The {name} has 42 dogs."
@@ -253,6 +277,31 @@ async def test_terms_are_put_in_with_the_letter_case_of_the_text() -> None:
     ]
 
 
+@pytest.mark.parametrize("method", ["constrain", "replace", "stand in"])
+async def test_each_of_several_occurrences_has_its_own_letter_case(method: str) -> None:
+    rules = {"glossary": GLOSSARY, "term_methods": (method,), "letter_case": False}
+    texts = ["A DOG and a dog.", "The dog of a Dog is a DOG.", "dog DOG."]
+    assert await translated(FakeTranslator(), *texts, **rules) == [
+        "A HUND and a Hund.",
+        "The Hund of a Hund is a HUND.",
+        "Hund HUND.",
+    ]
+
+
+async def test_what_a_model_writes_as_the_first_occurrence_gets_its_letter_case() -> None:
+    below = FakeTranslator(words={"dog": "HUND", "DOG": "HUND", "GRR": "HUND", "house": "haus"})
+    rules = {"glossary": GLOSSARY, "letter_case": False}
+    texts = ["A DOG and a dog.", "The DOG and the DOG.", "The dog."]
+    assert await translated(below, *texts, **rules) == [
+        *("A HUND and a Hund.", "The HUND and the HUND.", "The HUND."),
+    ]
+    assert len(below.calls) == 1
+    small = Glossary.of([("dog", "toutou")])
+    below = FakeTranslator(words={"GRR": "toutou", "dog": "Toutou"})
+    rules = {"glossary": small, "letter_case": False}
+    assert await translated(below, "dog DOG.", **rules) == ["Toutou TOUTOU."]
+
+
 async def test_an_accepted_form_stays() -> None:
     below = FakeTranslator(words={"dog": "Hundes"})
     assert await translated(below, "Of the dog.", glossary=GLOSSARY) == ["Of the Hundes."]
@@ -285,6 +334,12 @@ async def test_capitals_are_read_in_lower_case_and_written_in_capitals() -> None
 async def test_an_abbreviation_that_is_likelier_stays() -> None:
     below = FakeTranslator({"nasa": "nasal", "NASA": "Nasa"})
     assert await translated(below, "NASA") == ["Nasa"]
+
+
+async def test_a_translation_without_a_word_never_wins() -> None:
+    # Of "OF" and "of", the second one's is likelier.
+    assert await translated(FakeTranslator({"of": ""}), "OF") == ["GRR"]
+    assert await translated(FakeTranslator({"Of": ""}), "Of") == ["Of"]
 
 
 async def test_where_hypotheses_are_shown_the_letter_case_stays() -> None:

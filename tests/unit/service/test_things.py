@@ -13,7 +13,8 @@ from service.text.number_forms import forms, preferred
 from service.text.things import ThingKind, find_things, may_have_things
 
 FOUND = {
-    ThingKind.PLACEHOLDER: "{name} {0} {} %s %(n)d %1$s %1 %PATH% $HOME ${user} <b> </b> {0:.2f}",
+    ThingKind.PLACEHOLDER: "{name} {0} {} %s %(n)d %1$s %1 %PATH% $HOME ${user} <b> </b> {0:.2f}"
+    r" [X7X] @tom @anna_b @a.b@mail.example \n \r\n\t",
     ThingKind.URL: "https://example.com/a(b)?c=d&e=f#g www.example.org ftp://x.example",
     ThingKind.EMAIL: "tom@example.com a.b+c@mail.example.co.uk",
     ThingKind.CODE: "`ls`",
@@ -32,7 +33,11 @@ def test_things_are_found_between_words(kind: ThingKind) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["100th dog", "at 3 pm", "a 3 p.m. b", "the 1990s", "a < b and c > d", "and/or", "x@y"]
+    "text",
+    [
+        *("100th dog", "at 3 pm", "a 3 p.m. b", "the 1990s", "a < b and c > d", "and/or", "x@y"),
+        *("a @ b", "[X]", r"C:\new", r"\\disk\new", r"C:\Users\new", r"..\temp", r"a \\n b"),
+    ],
 )
 def test_what_the_model_may_change_is_none(text: str) -> None:
     assert not find_things(text)
@@ -49,7 +54,8 @@ def test_things_are_parts_of_the_text_that_do_not_overlap(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "unit", ["1", "1,", "a.", "{", "<a ", "`a", "a@", "%(", "$_", "https://a."]
+    "unit",
+    ["1", "1,", "a.", "{", "<a ", "`a", "a@", "%(", "$_", "https://a.", "@a.", "[X1", r"a\n", "\\"],
 )
 def test_long_rows_are_searched(unit: str) -> None:
     find_things(unit * 30_000)  # in quadratic time it would take minutes

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
@@ -217,6 +217,65 @@ async def test_the_largest_request_works_on_an_idle_engine(tokenizer: Tokenizer)
         assert [result.text for result in results] == texts
         assert setup.runner.plans[1].num_rows == 64
         assert await setup.engine.drain(10.0)
+
+
+@dataclass
+class Blank:
+    """A model that writes one token in place of a sentence, but repeats those that it knows."""
+
+    tokenizer: Tokenizer
+    known: str = ""
+    written: str = "."
+
+    def __call__(self, source_ids: tuple[int, ...]) -> Sequence[int]:
+        if self.tokenizer.decode(source_ids) in self.known.split("|"):
+            return source_ids
+        return [*self.tokenizer.encode(self.written), self.tokenizer.eos_id]
+
+
+@pytest.mark.parametrize("written", ["", "."])
+async def test_what_comes_back_without_a_word_is_translated_with_a_capital(
+    tokenizer: Tokenizer, written: str
+) -> None:
+    script = Blank(tokenizer, "On|A dog.|It.", written)
+    texts = ["on", "  on\n\n- on\n", "A dog. it. the"]
+    async with translating(tokenizer, script) as setup:
+        results = await setup.translator.translate(texts, TranslateOptions(links=True))
+        deltas = [(await streamed(setup.translator, text))[0] for text in texts]
+    expected = ["On", "  On\n\n- On\n", "A dog. It. the"]
+    assert [result.text for result in results] == expected
+    assert ["".join(each) for each in deltas] == expected
+    for text, result in zip(texts, results, strict=True):
+        assert result.finish_reason is FinishReason.EOS
+        for link in result.links:
+            assert len(text[slice(*link.source)]) == len(result.text[slice(*link.target)])
+
+
+async def test_all_that_came_back_without_a_word_share_a_batch(tokenizer: Tokenizer) -> None:
+    async with translating(tokenizer, Blank(tokenizer, "On|Of|At")) as setup:
+        results = await setup.translator.translate(["on", "of", "at"])
+        widest = [plan.num_rows for plan in setup.runner.plans]
+    assert [result.text for result in results] == ["On", "Of", "At"]
+    assert widest[-1] == 3
+
+
+async def test_hypotheses_without_a_word_are_the_models_own(tokenizer: Tokenizer) -> None:
+    options = TranslateOptions(num_hypotheses=1)
+    async with translating(tokenizer, Blank(tokenizer, "On")) as setup:
+        results = await setup.translator.translate(["on", "of"], options)
+    assert [result.text for result in results] == ["On", "."]
+    for result, source in zip(results, ("on", "of"), strict=True):
+        [sentence] = result.sentences
+        assert (sentence.source_text, sentence.hypotheses[0].text) == (source, result.text)
+
+
+async def test_a_given_beginning_is_not_translated_again(tokenizer: Tokenizer) -> None:
+    options = TranslateOptions(target_prefix=".")
+    async with translating(tokenizer, Blank(tokenizer, "On", "")) as setup:
+        [result] = await setup.translator.translate(["on"], options)
+        deltas, _ = await streamed(setup.translator, "on", options)
+    assert result.text == "".join(deltas)
+    assert "n" not in result.text
 
 
 # --- what goes wrong -----------------------------------------------------------------------------

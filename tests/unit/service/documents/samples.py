@@ -106,6 +106,42 @@ XLIFF_1 = """\
 </xliff>
 """
 
+XLIFF_SEGMENTS = """\
+<?xml version='1.0' encoding='UTF-8'?>
+<xliff xmlns="urn:oasis:names:tc:xliff:document:1.2" version="1.2">
+  <file original="x" source-language="en" target-language="de" datatype="plaintext"><body>
+    <trans-unit id="1">
+      <source>One dog. <g id="1">Two</g> dogs. 3.</source>
+      <seg-source>\
+<mrk mtype="seg" mid="a">One dog.</mrk> <g id="9"><mrk mtype="seg" mid="b"><g id="1">Two</g> dogs.\
+</mrk></g> <mrk mtype="seg" mid="c">3.</mrk></seg-source>
+    </trans-unit>
+    <trans-unit id="2">
+      <source>Here. There.</source>
+      <seg-source><mrk mtype="seg" mid="0">Here.</mrk> <mrk mtype="seg" mid="1">There.</mrk>\
+</seg-source>
+      <target><mrk mtype="seg" mid="0">Hier.</mrk> <mrk mtype="seg" mid="1"/></target>
+    </trans-unit>
+    <trans-unit id="3">
+      <source>Up. Down.</source>
+      <seg-source><mrk mtype="seg" mid="0">Up.</mrk> <mrk mtype="seg" mid="1">Down.</mrk>\
+</seg-source>
+      <target><mrk mtype="seg" mid="1">Runter.</mrk></target>
+    </trans-unit>
+    <trans-unit id="4">
+      <source>Old. Done.</source>
+      <seg-source><mrk mtype="seg" mid="0">Old.</mrk> <mrk mtype="seg" mid="1">Done.</mrk>\
+</seg-source>
+      <target>Alt. Fertig.</target>
+    </trans-unit>
+    <trans-unit id="5">
+      <source>A man. A child.</source>
+      <seg-source><mrk mtype="seg">A man.</mrk> <mrk mtype="seg">A child.</mrk></seg-source>
+    </trans-unit>
+  </body></file>
+</xliff>
+"""
+
 XLIFF_2 = """\
 <?xml version='1.0' encoding='UTF-8'?>
 <xliff xmlns="urn:oasis:names:tc:xliff:document:2.0" version="2.0" srcLang="en" trgLang="de">

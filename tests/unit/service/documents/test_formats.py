@@ -238,6 +238,40 @@ def test_xliff_1_gets_targets_with_a_state() -> None:
     assert etree.tostring(root, method="c14n") == etree.tostring(source, method="c14n")
 
 
+@pytest.mark.parametrize("space", [' xmlns="urn:oasis:names:tc:xliff:document:1.2"', ""])
+def test_targets_are_divided_into_the_segments_of_their_sources(space: str) -> None:
+    data = samples.XLIFF_SEGMENTS.replace(' xmlns="urn:oasis:names:tc:xliff:document:1.2"', space)
+    document = read("a.xlf", data)
+    assert texts(document) == [
+        *("One dog.", '<span id="0">Two</span> dogs.', "There.", "Up.", "A man. A child."),
+    ]
+    changed = ["Ein Hund.", 'Hunde, <span id="0">zwei</span>.', "Dort.", "Hoch.", "Ein Mann. Kind."]
+    root = etree.fromstring(document.write(changed))
+    shown = {}
+    for unit in root.iter("{*}trans-unit"):
+        target = unit.find("{*}target")
+        etree.cleanup_namespaces(target)
+        inner = etree.tostring(target, encoding="unicode", with_tail=False).partition(">")[2]
+        shown[unit.get("id")] = inner.removesuffix("</target>"), target.get("state")
+    new = "needs-review-translation"
+    assert shown == {
+        "1": (
+            '<mrk mtype="seg" mid="a">Ein Hund.</mrk> <g id="9"><mrk mtype="seg" mid="b">Hunde, '
+            '<g id="1">zwei</g>.</mrk></g> <mrk mtype="seg" mid="c">3.</mrk>',
+            new,
+        ),
+        "2": ('<mrk mtype="seg" mid="0">Hier.</mrk> <mrk mtype="seg" mid="1">Dort.</mrk>', new),
+        "3": ('<mrk mtype="seg" mid="0">Hoch.</mrk> <mrk mtype="seg" mid="1">Runter.</mrk>', new),
+        "4": ("Alt. Fertig.", None),
+        "5": ("Ein Mann. Kind.", new),
+    }
+    source = etree.fromstring(data.encode())
+    for tree in (root, source):
+        for target in [*tree.iter("{*}target")]:
+            target.getparent().remove(target)
+    assert etree.tostring(root, method="c14n") == etree.tostring(source, method="c14n")
+
+
 def test_xliff_2_gets_targets_and_its_segments_a_state() -> None:
     document = read("a.xlf", samples.XLIFF_2)
     assert texts(document) == ['Hello <span id="0">dear</span> world']
