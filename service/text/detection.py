@@ -96,7 +96,10 @@ class LanguageDetector:
     def _rank(self, text: str, served: tuple[str, ...]) -> Sequence[LanguageGuess]:
         if self._identifier is None:
             self._identifier = _load()
-        return ranked(dict(self._identifier.rank(_beginning(text))), served)
+        beginning = _beginning(text)
+        if not any(map(str.isalpha, beginning)):  # the detector has an opinion on digits, too
+            return ()
+        return ranked(dict(self._identifier.rank(beginning)), served)
 
 
 def ranked(probabilities: Mapping[str, float], served: tuple[str, ...]) -> Sequence[LanguageGuess]:

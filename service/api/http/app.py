@@ -238,7 +238,7 @@ async def _answer_http_exception(
         failure = Failure(exc.status_code, code, message, is_of_path=True)
         http_status, value = front.error(failure)
         return JSONResponse(value, http_status, headers)
-    error = HttpError(exc.status_code, message, grpc.StatusCode.NOT_FOUND)
+    error = HttpError(exc.status_code, message, code)
     body = to_json(error.status)
     return Response(body, exc.status_code, headers, media_type=answers.JSON)
 

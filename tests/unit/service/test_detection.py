@@ -107,7 +107,7 @@ async def test_a_clear_language_that_is_not_served_is_named() -> None:
     assert not chosen(found).is_served
 
 
-@pytest.mark.parametrize("text", ["", " \n", "123", ":-)", "xq"])
+@pytest.mark.parametrize("text", ["", " \n", "123", "12345 67890", "1,250.50", ":-)", "xq"])
 async def test_a_text_that_shows_nothing_is_undetermined(text: str) -> None:
     [found] = await _DETECTOR.detect([text], ("en", "de"))
     assert chosen(found) == LanguageGuess(UNDETERMINED, 0.0, False)

@@ -151,7 +151,7 @@ class Fields:
         """One of some strings."""
         value = self.text(name, default) or default
         if value not in (known := list(choices)):
-            raise InvalidArgumentError(name, f"must be one of {', '.join(known)}")
+            raise InvalidArgumentError(name, f"must be one of {', '.join(filter(None, known))}")
         return value
 
     def of_message(self, kind: Descriptor) -> dict[str, Any]:
