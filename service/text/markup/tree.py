@@ -1,7 +1,7 @@
 """The tree of a run's inline elements, over its text.
 
 An element is a start tag and an end tag that belong together, with text between them. Other tags,
-of broken markup and of elements that cross a block, divide the run: nothing crosses them, so their
+of broken markup and of elements that cross a block, divide the run: no tag crosses them, so their
 order stays. They stand in no element, since one around them is broken as well.
 """
 
