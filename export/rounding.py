@@ -17,9 +17,9 @@ from export.parity_check import Tolerance
 from export.torch_outputs import ForcedTranslation, TorchOutputs, torch_outputs
 from model.transformer import Transformer
 
-# An int8 bundle differs by 1.2 to 2.5 times as much on average: it rounds activations, too. So random
-# models of five architectures, whose differences span 0.03 to 0.5, and the included model: version 4,
-# at 2.5 the most, loses nothing in BLEU (model/checkpoints/en-de/MODEL_CARD.md).
+# An int8 bundle differs by 1.2 to 2.5 times as much on average: it rounds activations, too. So do
+# random models of five architectures, whose differences span 0.03 to 0.5, and the included model:
+# its version 4 has 2.5, the most, and loses nothing in BLEU (its MODEL_CARD.md).
 _FACTOR = 2.75
 # Beyond this mean difference, of rounding the weights alone, int8 is no precision for a network:
 # twelve times that of the included model.

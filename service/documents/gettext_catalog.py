@@ -36,12 +36,14 @@ _PLACEHOLDER = re.compile(
     r"|%%|%\([A-Za-z_]\w{0,60}\)[-+#0]?\d{0,3}[a-zA-Z]|%L?\d{1,2}\b|%n\b"
     r"|\$?\{[A-Za-z0-9_.:,!-]{0,80}\}|\{\{[^{}\n]{1,80}\}\}|\$[A-Za-z_]\w{0,60}"
 )
-# The marker of an access key, as in "E&xit" (Qt) and "_Open" (GTK). Not an entity ("&amp;"), a name
-# in code ("file_name"), a parameter of a URL, or "R&D".
+# The marker of an access key: before a word ("&Open", "_Open"), or within one, before a letter in
+# lower case ("E&xit", "Pr_int"). Not an entity ("&amp;"), a name in code ("file_name"), a parameter
+# of a URL, "R&D" or "M&Ms".
 _ACCESS_KEY = re.compile(
-    r"(?<![\w&=?/.#])(?:[^\W\d_]{0,3}(?P<qt>&)|(?:[A-Z][a-z]{0,2})?(?P<gtk>_))"
-    r"(?=[^\W\d_]{2})(?!\w+;)"
+    r"(?<![\w&=?/.#])(?P<begun>[^\W\d_]{0,3})(?P<marker>[&_])(?=[^\W\d_]{2})(?!\w+;)"
 )
+# Words of a message in which "_" is a marker within a word, or before a word in lower case.
+_MAX_WORDS_WITHIN, _MAX_WORDS_BEFORE = 2, 5
 _WIDTH = 76
 
 
@@ -252,14 +254,22 @@ def _quoted(keyword: str, text: str) -> list[str]:
 
 def _access_key(source: str) -> int | None:
     """Where the marker of a message's access key stands; None without one, or with several."""
-    places = [found.end() - 1 for found in _ACCESS_KEY.finditer(source)]
-    if (
-        len(places) != 1
-        or source.count(source[places[0]]) > 1
-        or _in_placeholder(source, places[0])
-    ):
+    found = [each for each in _ACCESS_KEY.finditer(source) if _is_access_key(each)]
+    if len(found) != 1:
         return None
-    return places[0]
+    place = found[0].start("marker")
+    is_one = source.count(source[place]) == 1 and not _in_placeholder(source, place)
+    return place if is_one else None
+
+
+def _is_access_key(found: re.Match[str]) -> bool:
+    source, begun, letter = found.string, found["begun"], found.string[found.end()]
+    if found["marker"] == "&":
+        return not begun or letter.islower()
+    num_words = len(source.split())
+    if begun:
+        return begun.istitle() and letter.islower() and num_words <= _MAX_WORDS_WITHIN
+    return letter.isupper() or (source[:1].isupper() and num_words <= _MAX_WORDS_BEFORE)
 
 
 def _in_placeholder(text: str, place: int) -> bool:

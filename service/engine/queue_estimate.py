@@ -171,7 +171,7 @@ class QueueEstimate:
         key = request.client, request.priority
         ids = self._ids.get(key)
         if ids is None and request.client_id and key in self._clients:
-            ids = self._by_id(key)
+            ids = self._ids[key] = self._by_id(key)  # the next refused call needs it again
         own_work = None if ids is None else ids.ahead(request.client_id)
         return self._clients.ahead(key, _weight_of, own_work)
 

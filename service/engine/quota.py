@@ -180,7 +180,7 @@ class AdmittedCall:
         self._in_flight: dict[Generation, None] = {}
         self._closed = False
         self._is_held_back = False
-        self._room: asyncio.Future[None] | None = None
+        self._rooms: list[asyncio.Future[None]] = []  # of the tasks that wait in `submit`
 
     def try_submit(self, request: GenerationRequest) -> Generation | None:
         """Submit if there is room at this moment.
@@ -205,7 +205,7 @@ class AdmittedCall:
         return generation
 
     async def submit(self, request: GenerationRequest) -> Generation:
-        """Submit as soon as there is room. One task at a time may wait here.
+        """Submit as soon as there is room. Several tasks may wait here.
 
         Raises:
             InvalidArgumentError: the model cannot take such a request.
@@ -213,8 +213,9 @@ class AdmittedCall:
         """
         while (generation := self.try_submit(request)) is None:
             # A sequence of this call is in flight, or there would be room: its end wakes this.
-            self._room = asyncio.get_running_loop().create_future()
-            await self._room
+            room = asyncio.get_running_loop().create_future()
+            self._rooms.append(room)
+            await room
         return generation
 
     def close(self) -> None:
@@ -251,5 +252,7 @@ class AdmittedCall:
             self._release(spare=True)
         elif self._closed:
             self._release(spare=False)
-        if self._room is not None and not self._room.done():
-            self._room.set_result(None)
+        rooms, self._rooms = self._rooms, []
+        for room in rooms:
+            if not room.done():  # nor was its task cancelled
+                room.set_result(None)

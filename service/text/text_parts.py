@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from service.text.letter_case import may_be_unusual
 from service.text.sentence_repair import ScannedSentence, TermRules
-from service.text.things import ThingKind, is_in_path, may_have_things
+from service.text.things import ThingKind, is_in_path, may_be_word, may_have_things
 from service.translation.segmentation import split_text, whole_text
 
 # Longer sentences are more than models read in one piece.
@@ -101,7 +101,8 @@ def _segments(
         before += segment.separator
         end = 0
         for match in _ESCAPES.finditer(segment.text) if cuts else ():
-            if _may_be_path(match):
+            place = match.span("escapes")
+            if may_be_word(segment.text, *place) or is_in_path(segment.text, place[0]):
                 continue
             if line := segment.text[end : match.start()]:
                 yield before, line, is_cut
@@ -112,16 +113,6 @@ def _segments(
             before, is_cut = "", False
     if before:
         yield before, "", is_cut
-
-
-def _may_be_path(escapes: re.Match[str]) -> bool:
-    """Whether an escape may be part of a path of Windows, such as "temp" with "new" in it.
-
-    It may if it is one between a word and a letter in lower case; then it is kept as a thing.
-    """
-    text, (start, end) = escapes.string, escapes.span()
-    is_inside = text[start - 1 : start].isalnum() and text[end : end + 1].islower()
-    return (is_inside and end - start == 2) or is_in_path(text, escapes.start("escapes"))
 
 
 def _is_manageable(sentence: ScannedSentence) -> bool:

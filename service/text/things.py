@@ -80,6 +80,7 @@ _IN_PATH = re.compile(
     r"""["'(]?(?:[A-Za-z]:|~|\.{1,2}(?:\Z|\\)|%\w+%|\\\\)|.*\\[^nrt"'\\]""", re.DOTALL
 )
 _MAX_PATH = 260
+_BEFORE_BREAKS = tuple(".!?:;,…")
 _CLOSING = {")": "(", "]": "["}
 
 
@@ -105,7 +106,7 @@ def find_things(text: str, kinds: frozenset[ThingKind] = ALL_KINDS) -> list[Thin
     for match in _THING.finditer(text):
         kind = ThingKind[match.lastgroup or ""]
         thing = match.group()
-        if thing[0] == "\\" and is_in_path(text, match.start()):
+        if thing[0] == "\\" and _is_no_escape(text, match.start(), match.end()):
             continue
         if kind is ThingKind.URL:
             thing = _without_punctuation(thing)
@@ -113,6 +114,21 @@ def find_things(text: str, kinds: frozenset[ThingKind] = ALL_KINDS) -> list[Thin
             start = match.start()
             found.append(Thing(kind, Span(start, start + len(thing)), thing))
     return found
+
+
+def may_be_word(text: str, start: int, end: int) -> bool:
+    r"""Whether an escape may be the beginning of a word, as in \times, or of a name in a path.
+
+    It may if a letter in lower case follows a single one, and no end of a sentence precedes it.
+    """
+    before, after = text[max(0, start - 1) : start], text[end : end + 1]
+    return end - start == 2 and after.islower() and before not in _BEFORE_BREAKS
+
+
+def _is_no_escape(text: str, start: int, end: int) -> bool:
+    r"""Whether a backslash begins a command such as \times, or stands in a path of Windows."""
+    is_after_word = text[max(0, start - 1) : start].isalnum()
+    return (may_be_word(text, start, end) and not is_after_word) or is_in_path(text, start)
 
 
 def is_in_path(text: str, position: int) -> bool:

@@ -185,7 +185,8 @@ class PivotTranslator:
                 return ()
             sentence = self._first.tokenizer.target.decode(result.token_ids)
             is_due = legs.first_retries.is_due(generation, result, sentence)
-            if is_due and (retry := await legs.first_retries.of(generation)) is not None:
+            retry = await legs.first_retries.of(generation) if is_due else None
+            if retry is not None and retry.is_better:
                 text.first.generated.append((retry.generation, retry.result))
                 if retry.result.error is not None:
                     text.error = retry.result.error

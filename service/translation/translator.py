@@ -349,7 +349,6 @@ class Translator:
             retry = await retries.of(generation)
             pending.generated += [(generation, result)]
             if retry is None or not retry.is_better:
-                pending.generated += [(retry.generation, retry.result)] if retry else []
                 yield submitted.piece.text
                 return
             if retry.result.error is not None:
@@ -403,13 +402,11 @@ class Translator:
                     pending.generated.append((generation, result))
                     generation, result, output = retry.generation, retry.result, retry.text
                     scorings = []
-                else:
-                    pending.generated += [(retry.generation, retry.result)] if retry else []
-                    if not options.returns_sentences:
-                        pending.generated.append((generation, result))
-                        pending.outputs.append(submitted.copied + submitted.piece.text)
-                        pending.linked.copy(submitted.piece.text if options.links else "")
-                        continue
+                elif not options.returns_sentences:
+                    pending.generated.append((generation, result))
+                    pending.outputs.append(submitted.copied + submitted.piece.text)
+                    pending.linked.copy(submitted.piece.text if options.links else "")
+                    continue
             confidence = self._add(pending, generation, result)
             scores = [await result_of(scoring) for scoring in scorings]
             for failed in (result, *scores):

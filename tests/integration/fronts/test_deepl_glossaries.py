@@ -110,7 +110,11 @@ async def test_several_pairs_of_languages(server: Running) -> None:
     [
         (V2, {**MADE, "name": ""}, "name: is missing"),
         (V2, {**MADE, "entries": ""}, "entries: is missing"),
-        (V2, {**MADE, "entries": "dog"}, "entries: line 1: needs two columns with a tab between them, has 1"),
+        (
+            V2,
+            {**MADE, "entries": "dog"},
+            "entries: line 1: needs two columns with a tab between them, has 1",
+        ),
         (V2, {**MADE, "entries": ["dog"]}, "entries: must be a string"),
         (V2, {**MADE, "entries_format": "xlsx"}, "entries_format"),
         (V2, {**MADE, "target_lang": "XX"}, "target_lang: no language"),

@@ -530,6 +530,17 @@ async def test_an_observer_that_raises_costs_nobody_an_answer() -> None:
 # --- admission -----------------------------------------------------------------------------------
 
 
+async def test_several_tasks_of_a_call_wait_for_room() -> None:
+    runner = FakeRunner(LIMITS)
+    async with serving(runner) as engine:
+        admission = engine.admit(max_in_flight=1)
+        requests = [request(10 + i) for i in range(4)]
+        generations = await asyncio.gather(*map(admission.submit, requests))
+        for asked, generation in zip(requests, generations, strict=True):
+            check_prediction(runner, asked, await generation.result())
+        admission.close()
+
+
 async def test_a_call_larger_than_the_queue_gets_through() -> None:
     runner, recorder = FakeRunner(LIMITS), Recorder()
     async with serving(runner, EngineConfig(max_waiting=4), recorder) as engine:

@@ -205,6 +205,15 @@ async def test_escapes_divide_sentences_as_line_breaks_do() -> None:
     assert read == {"The dog", "The dog.", "A {name}", "runs", "", "Of Berlin,", "and of it"}
 
 
+@pytest.mark.parametrize(
+    "text", [r"The area is 3 \times 4 metres.", r"Use \nabla here.", r"$\rho$ of it"]
+)
+async def test_commands_that_begin_like_escapes_do_not_divide(text: str) -> None:
+    below = FakeTranslator()
+    assert await translated(below, text) == [text]
+    assert [call for call, _ in below.calls] == [[text]]
+
+
 async def test_an_escape_that_may_be_a_part_of_a_path_stays_in_its_sentence() -> None:
     below = FakeTranslator({"\\n": "N"})
     text = r"See temp\new."

@@ -32,11 +32,16 @@ FILES = {
         ("Save &changes", "Save changes", "Änderungen speichern", "Änderungen spei&chern"),
         ("_Open", "Open", "Öffnen", "_Öffnen"),
         ("Pr_int %s", "Print %s", "%s drucken", "%s _drucken"),
+        ("Save _as", "Save as", "Sichern als", "Sichern _als"),
         # No access keys.
         ("R&D, Q&A and file_name", None, "R&D", "R&D"),
         ("a &amp; b, my_name, %(my_name)s", None, "x %(my_name)s", "x %(my_name)s"),
         ("https://a.example/?b=c&dog=e", None, "x", "x"),
         ("&One or &Two", None, "Eins", "Eins"),
+        ("Cut&Paste", None, "x", "x"),
+        ("M&Ms are sweet", None, "x", "x"),
+        ("Log_level is set", None, "x", "x"),
+        ("the _id field", None, "x", "x"),
     ],
 )
 def test_access_keys_of_catalogues_are_kept(

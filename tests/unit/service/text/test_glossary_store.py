@@ -44,7 +44,11 @@ def test_any_text_is_entries_or_refused(text: str, form: str) -> None:
     [
         ("", "tsv", "no entry"),
         ("dog Hund", "tsv", "line 1: needs two columns with a tab between them, has 1"),
-        ("dog\tHund\n\ncat\tKatze\tKater", "tsv", "line 3: needs two columns with a tab between them, has 3"),
+        (
+            "dog\tHund\n\ncat\tKatze\tKater",
+            "tsv",
+            "line 3: needs two columns with a tab between them, has 3",
+        ),
         ("dog\tHund\ndog\tKöter", "tsv", "line 2: this term"),
         ("dog\t", "tsv", "target_term: is empty"),
         ("\tHund", "tsv", "source_term: is empty"),
