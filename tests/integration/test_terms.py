@@ -50,15 +50,16 @@ async def test_things_and_terms_through_a_server(tmp_path: Path) -> None:
         document = await client.translate_document(
             b"The dog reads.\n", "a.txt", source="en", target="de", glossary=Glossary(TERMS)
         )
-        [text] = (await client.translate(["The dog reads."], glossary=Glossary(TERMS))).translations
-        assert document.content.decode() == f"{text.text}\n"
-        assert ("Köter" in text.text) == (text.terms[0].num_applied > 0)
+        batch = await client.translate(["The dog reads."], glossary=Glossary(TERMS))
+        [alone] = batch.translations
+        assert document.content.decode() == f"{alone.text}\n"
+        assert ("Köter" in alone.text) == (alone.terms[0].num_applied > 0)
 
-        alone = await client.translate(
+        plain = await client.translate(
             [TEXTS[2]], verbatim=VerbatimKinds.none(), adapt_letter_case=False
         )
         raw = await client.translate([TEXTS[2]], num_hypotheses=1, verbatim=VerbatimKinds.none())
-        assert alone.translations[0].text == raw.translations[0].sentences[0].hypotheses[0].text
+        assert plain.translations[0].text == raw.translations[0].sentences[0].hypotheses[0].text
 
         html = await client.translate(
             ["<p>The <b>dog</b> costs 1,250.50 €.</p>"], mime_type="text/html"
