@@ -206,15 +206,18 @@ async def test_a_served_text_is_that_of_transformers(case: Case) -> None:
     text = "A dog is running."
     source = [*case.ours.encode(text), case.ours.eos_id]
     decode = case.ours.target.decode
-    shown, streamable = decode(case.generate(source)), decode(case.generate(source, num_beams=1))
+    shown, greedy = decode(case.generate(source)), decode(case.generate(source, num_beams=1))
+    # Of these random models, some write no word: where that was their end, the server returns the
+    # text instead.
+    streamable = {greedy} if any(map(str.isalnum, greedy)) else {greedy, text}
     async with running_bundle(case.bundle.path, in_process=True) as real:
         # Two sentences: what opens a translation opens each of them.
         [found] = (await real.client.translate([f"{text} {text}"], return_tokens=True)).translations
         assert [s.hypotheses[0].text for s in found.sentences] == [shown, shown]
         streamed = [piece async for piece in real.client.stream(text) if isinstance(piece, str)]
-        assert "".join(streamed) == streamable
+        assert "".join(streamed) in streamable
         [one] = (await real.client.translate([text], search=Search(beam_size=1))).translations
-        assert one.text == streamable
+        assert one.text == "".join(streamed)
         [described] = await real.client.list_models()
         search = case.bundle.search
         assert described.default_search.beam_size == search["beam_size"]

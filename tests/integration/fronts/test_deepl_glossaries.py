@@ -127,7 +127,7 @@ async def test_several_pairs_of_languages(server: Running) -> None:
         (
             TRANSLATE,
             {"text": ["a"], "target_lang": "DE", "glossary_id": "x"},
-            "glossary_id: no such",
+            "glossary_id: there is no glossary 'x'",
         ),
     ],
 )

@@ -150,12 +150,12 @@ def test_a_batch_is_compared_as_its_sentences_are_alone(tmp_path: Path, precisio
 
 def test_a_tolerance_only_widens_with_what_rounding_changes() -> None:
     usual = TOLERANCES["int8"]
-    trained = RoundingDifferences(mean=0.016, largest=0.14, gap=0.005, identical=1.0)
+    trained = RoundingDifferences(mean=0.014, largest=0.14, gap=0.005, identical=1.0)
     assert trained.widened(usual) == usual
     large = RoundingDifferences(mean=0.17, largest=1.7, gap=1.6, identical=0.5)
     widened = large.widened(usual)
     assert large.is_bearable
-    assert 0.17 < widened.mean < 0.4
+    assert 0.17 < widened.mean < 0.5
     assert (widened.largest > usual.largest, widened.tie > usual.tie) == (True, True)
     assert widened.identical < usual.identical
     assert not RoundingDifferences(0.3, 1.7, 1.6, 0.5).is_bearable
