@@ -201,10 +201,10 @@ class Registry:
             UnavailableError: a model was asleep and can't be opened; the next call tries again.
             NotFoundError: a version that took over meanwhile lacks the direction.
         """
-        async with contextlib.AsyncExitStack() as leases:
+        with contextlib.ExitStack() as leases:
             legs = []
             for leg in route.legs:
-                model = await leases.enter_async_context(self.lifecycles[leg.model.name].lease())
+                model = leases.enter_context(await self.lifecycles[leg.model.name].lease())
                 is_same = model is leg.model
                 legs.append(leg if is_same else Leg(model, *model.choose(leg.source, leg.target)))
             yield Route(tuple(legs))

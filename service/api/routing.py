@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 # Languages that seem possible as a pivot: most requests take the first one.
 _MAX_PIVOTS_TRIED = 16
+# Legs that are found once: clients can write a pair of languages in any number of ways.
+_MAX_LEGS = 256
 
 
 @dataclass(frozen=True)
@@ -101,8 +103,9 @@ class Router:
         self._rules = rules
         resolved = rules.resolved(list(models))
         self._defaults, self._allowed = resolved.defaults, resolved.pivot_languages
-        self._pivots_of: list[ServedModel] = []  # what `_pivots` was computed from
-        self._pivots: list[str] = []
+        self._known_of: list[ServedModel] = []  # what the two below were computed from
+        self._pivots: list[str] | None = None
+        self._legs: dict[tuple[str, str], Leg] = {}
 
     def named(self, model: ServedModel, source: str, target: str) -> Route:
         """The route through one model. Raises what `route` raises."""
@@ -123,8 +126,12 @@ class Router:
             InvalidArgumentError: a language is missing and more than one is possible.
             NotFoundError: there is none; the message lists the directions.
         """
-        models = list(self._models)
+        models = self._current()
+        if (leg := self._legs.get((source, target))) is not None:
+            return Route((leg,))
         if (leg := self._leg(models, source, target)) is not None:
+            if len(self._legs) < _MAX_LEGS:
+                self._legs[source, target] = leg
             return Route((leg,))
         is_allowed = self._rules.pivots and allow_pivot is not False
         try:
@@ -215,11 +222,17 @@ class Router:
 
     def _pivot_languages(self) -> Sequence[str]:
         """Languages that models translate into and from, in order of preference."""
-        models = list(self._models)
-        if not _are_same(models, self._pivots_of):
+        models = self._current()
+        if self._pivots is None:
             self._pivots = pivot_languages(models)
-            self._pivots_of = models
         return self._pivots
+
+    def _current(self) -> list[ServedModel]:
+        """The models; if they have changed, what was found of them is forgotten."""
+        models = list(self._models)
+        if not _are_same(models, self._known_of):
+            self._known_of, self._pivots, self._legs = models, None, {}
+        return models
 
 
 def _are_same(models: Sequence[ServedModel], others: Sequence[ServedModel]) -> bool:

@@ -10,7 +10,8 @@ import asyncio
 import contextlib
 import functools
 import logging
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import Iterable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Generic, TypeVar
 
@@ -39,7 +40,10 @@ _log = logging.getLogger("dragoman.lifecycle")
 
 
 class _Leased(Generic[V]):
-    """A version with an engine that runs, and the calls that hold it."""
+    """A version with an engine that runs, and the calls that hold it.
+
+    A context manager that many calls use at the same time: each has taken it before.
+    """
 
     def __init__(self, version: V) -> None:
         self.version = version
@@ -51,7 +55,10 @@ class _Leased(Generic[V]):
         self.num_calls += 1
         self.is_free.clear()
 
-    def release(self) -> None:
+    def __enter__(self) -> V:
+        return self.version
+
+    def __exit__(self, *error: object) -> None:
         self.num_calls -= 1
         if not self.num_calls:
             self.is_free.set()
@@ -144,9 +151,12 @@ class ModelLifecycle(Generic[V]):
 
     # --- serve -----------------------------------------------------------------------------------
 
-    @contextlib.asynccontextmanager
-    async def lease(self) -> AsyncIterator[V]:
+    async def lease(self) -> AbstractContextManager[V]:
         """Hold the version that serves, for one call. Wakes a sleeping model first.
+
+        Returns:
+            What has to be entered at once, and gives the version back at its exit. No asynchronous
+            context manager: that costs each call a generator, which the event loop keeps a list of.
 
         Raises:
             UnavailableError: the model was asleep and can't be opened; the next call tries again.
@@ -155,10 +165,7 @@ class ModelLifecycle(Generic[V]):
             await self._wake()
         leased.take()
         self.num_leases += 1
-        try:
-            yield leased.version
-        finally:
-            leased.release()
+        return leased
 
     def _take_over(self, version: V) -> None:
         """Serve calls from now on with a version whose engine has started."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, cast
 
 import pytest
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from model.directions import Directions
 from service.api.registry import Registry, ServedModel
-from service.api.routing import Route
+from service.api.routing import Route, Router
 from service.api.routing_rules import RoutingRules
 from service.errors import InvalidArgumentError, NotFoundError, StartupError
 
@@ -35,6 +35,46 @@ def registry(*pairs: str, **rules: Any) -> Registry:
 
 def names(route: Route) -> list[str]:
     return [leg.model.name for leg in route.legs]
+
+
+class ChangingModels:
+    """The models of a server, some of which are replaced."""
+
+    def __init__(self, models: Sequence[ServedModel]) -> None:
+        self.models = list(models)
+
+    def __iter__(self) -> Iterator[ServedModel]:
+        return iter(self.models)
+
+
+@given(
+    st.lists(
+        st.one_of(
+            st.tuples(st.sampled_from(CODES), st.sampled_from((*CODES, "en-GB", ""))),
+            st.tuples(st.integers(0, 3), st.sampled_from(["en-de", "de-fr", "fr-en", "en-es"])),
+        ),
+        max_size=12,
+    )
+)
+def test_routes_that_were_found_before_are_those_of_a_new_router(
+    operations: Sequence[tuple[str, str] | tuple[int, str]],
+) -> None:
+    changing = ChangingModels([model(str(number), "en", "de") for number in range(4)])
+    router = Router(changing, RoutingRules())
+
+    def found(by: Router, source: str, target: str) -> Route | str:
+        try:
+            return by.route(source, target)
+        except (InvalidArgumentError, NotFoundError) as exc:
+            return str(exc)
+
+    for first, second in operations:
+        if isinstance(first, int):
+            changing.models[first] = model(str(first), *second.split("-"))
+        else:
+            for _ in range(2):
+                new = Router(changing, RoutingRules())
+                assert found(router, first, second) == found(new, first, second)
 
 
 @given(

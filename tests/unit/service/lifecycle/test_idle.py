@@ -28,7 +28,7 @@ async def test_a_model_sleeps_after_the_time_without_a_call_and_not_before(
     for elapsed, has_call in checks:
         now += elapsed
         if has_call:
-            async with model.lease():
+            with await model.lease():
                 pass
             last_busy = now
         await monitor.check(now)
@@ -41,7 +41,7 @@ async def test_a_long_call_keeps_a_model_awake_and_its_end_begins_the_time() -> 
     model = ModelLifecycle(Places(Place("1")).first())
     await model.start()
     monitor = IdleMonitor([model], IDLE)
-    async with model.lease():
+    with await model.lease():
         for now in range(100):
             await monitor.check(float(now))
             assert state_of(model) == "serving"
@@ -72,7 +72,7 @@ async def test_each_model_has_its_own_time() -> None:
         await model.start()
     monitor = IdleMonitor(models, IDLE)
     await monitor.check(0.0)
-    async with models[1].lease():
+    with await models[1].lease():
         pass
     await monitor.check(IDLE)
     assert [state_of(model) for model in models] == ["asleep", "serving"]

@@ -103,7 +103,7 @@ async def test_reloads_wakes_and_states_are_shown(metrics: ServerMetrics, value:
     assert figures() == [1, 1, 1]
     await model.sleep()
     assert state() == [0, 1, 0]
-    async with model.lease():
+    with await model.lease():
         assert state() == [1, 0, 0]
     assert value("dragoman_model_wakes_total", result="success") == 1
     await model.stop()

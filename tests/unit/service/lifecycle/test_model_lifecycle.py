@@ -43,7 +43,7 @@ async def serving(
 
 
 async def version_of_a_call(lifecycle: Lifecycle) -> str:
-    async with lifecycle.lease() as version:
+    with await lifecycle.lease() as version:
         assert version.engine.is_serving
         return version.version
 
@@ -72,7 +72,7 @@ class Seen(LifecycleObserver):
 async def test_calls_in_progress_finish_with_the_version_that_they_began_with() -> None:
     places = Places(Place("1"), Place("2"))
     async with serving(places) as lifecycle:
-        async with lifecycle.lease() as old:
+        with await lifecycle.lease() as old:
             await lifecycle.replace(B, drain_seconds=60)
             assert await version_of_a_call(lifecycle) == "2"
             assert old.engine.is_serving
@@ -84,12 +84,13 @@ async def test_calls_in_progress_finish_with_the_version_that_they_began_with() 
 
 async def test_the_drain_is_bounded() -> None:
     places = Places(Place("1"), Place("2"))
-    async with serving(places) as lifecycle, lifecycle.lease() as old:
-        await lifecycle.replace(B, drain_seconds=0)
-        await lifecycle.wait_until_drained()
-        assert not old.engine.is_serving
-        with pytest.raises(UnavailableError):
-            old.engine.admit(1)
+    async with serving(places) as lifecycle:
+        with await lifecycle.lease() as old:
+            await lifecycle.replace(B, drain_seconds=0)
+            await lifecycle.wait_until_drained()
+            assert not old.engine.is_serving
+            with pytest.raises(UnavailableError):
+                old.engine.admit(1)
 
 
 async def test_calls_are_answered_while_another_version_is_opened() -> None:
@@ -170,7 +171,7 @@ async def test_replacements_at_once_happen_one_after_another_with_two_versions_a
 async def test_a_replacement_waits_for_the_drain_of_the_one_before() -> None:
     places = Places(Place("1"), Place("2"), Place("3"))
     async with serving(places) as lifecycle:
-        async with lifecycle.lease():
+        with await lifecycle.lease():
             await lifecycle.replace(B, 60)
             replacing = asyncio.ensure_future(lifecycle.replace(Path("/2"), 60))
             assert await version_of_a_call(lifecycle) == "2"
@@ -218,7 +219,7 @@ async def test_only_the_end_of_an_engine_that_serves_is_a_failure() -> None:
     places = Places(Place("1"), Place("2"))
     async with serving(places) as lifecycle:
         ended = asyncio.ensure_future(lifecycle.wait_until_ended())
-        async with lifecycle.lease() as old:
+        with await lifecycle.lease() as old:
             await lifecycle.replace(B, 60)
             old.engine.abandon()
         await lifecycle.wait_until_drained()
@@ -233,7 +234,7 @@ async def test_a_version_that_was_replaced_is_forgotten() -> None:
     places = Places(Place("1"))
     async with serving(places) as lifecycle:
         for _ in range(3):
-            async with lifecycle.lease():
+            with await lifecycle.lease():
                 pass
             await lifecycle.replace(None, 60)
             await lifecycle.wait_until_drained()
@@ -295,7 +296,7 @@ async def test_a_wake_outlasts_the_moment_in_which_a_bundle_is_replaced() -> Non
 async def test_a_model_with_a_call_stays_awake() -> None:
     places = Places(Place("1"))
     async with serving(places) as lifecycle:
-        async with lifecycle.lease():
+        with await lifecycle.lease():
             assert not lifecycle.is_idle
             assert not await lifecycle.sleep()
         assert await lifecycle.sleep()
@@ -350,7 +351,7 @@ async def test_whatever_happens_each_call_keeps_a_version_that_runs(operations: 
         for operation in operations:
             match operation:
                 case "call":
-                    held.append(await calls.enter_async_context(lifecycle.lease()))
+                    held.append(calls.enter_context(await lifecycle.lease()))
                 case "end":
                     await calls.aclose()
                     held.clear()
@@ -367,10 +368,8 @@ async def test_whatever_happens_each_call_keeps_a_version_that_runs(operations: 
                     was_awake = lifecycle.state is ModelState.SERVING
                     assert await lifecycle.sleep() == (is_idle and was_awake)
                 case "two at once":
-                    first, second = lifecycle.lease(), lifecycle.lease()
-                    held += await asyncio.gather(
-                        calls.enter_async_context(first), calls.enter_async_context(second)
-                    )
+                    leases = await asyncio.gather(lifecycle.lease(), lifecycle.lease())
+                    held += [calls.enter_context(lease) for lease in leases]
             assert all(version.engine.is_serving for version in held)
             assert len({id(version) for version in places.running}) <= 2
             assert not lifecycle.has_failed

@@ -137,10 +137,10 @@ async def test_one_version_beyond_the_others_at_most() -> None:
     models = two()
     async with reloads_of(**models) as reloads:
         lifecycles = reloads._models
-        async with lifecycles["a"].lease():
+        with await lifecycles["a"].lease():
             await reloads.reload("a", Path("/1"))
             second = asyncio.ensure_future(reloads.reload("b", Path("/1")))
-            async with lifecycles["b"].lease() as version:
+            with await lifecycles["b"].lease() as version:
                 assert version.version == "1"
             assert not models["b"][1].is_opening.is_set()
         assert (await second)[0].version == "9"
