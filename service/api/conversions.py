@@ -111,7 +111,7 @@ def options_of(
 def text_options_of(
     request: pb.TranslateRequest | pb.StreamTranslateRequest, named: Glossary = NO_GLOSSARY
 ) -> TextOptions:
-    """What a request asks for beside the translation of its sentences.
+    """What a request asks for apart from the translation of its sentences.
 
     Args:
         request: the request.

@@ -150,7 +150,7 @@ def _may_change(holder: Element) -> bool:
 
 
 def _segments(divided: Element | None) -> dict[str, Element]:
-    """The segments of a source or a target by name; none if one has no name of its own."""
+    """The segments of a source or a target by name; none if a name is missing or occurs twice."""
     if divided is None:
         return {}
     found = [each for each in divided.iter() if _is_segment(each)]

@@ -43,13 +43,13 @@ def mime_type_of(name: str) -> MimeType:
 
 @dataclass(frozen=True)
 class TextOptions:
-    """What to do with the texts of a request beside translating their sentences.
+    """What to do with the texts of a request apart from translating their sentences.
 
     A request without any of it has the defaults, and needs no stage.
 
     Attributes:
         mime_type: the format of the texts.
-        ignore_tags: elements whose content is copied, beside those of the format.
+        ignore_tags: elements whose content is copied, in addition to those of the format.
         verbatim: kinds of things that are kept as they are.
         adapt_letter_case: whether CAPITALS and Title Case are translated in another letter case.
         glossary: terms and their translations.

@@ -28,7 +28,7 @@ from service.translation.preparation import Piece, PreparedText
 
 
 class CallArguments(TypedDict, total=False):
-    """What all requests of a call share, beside its options.
+    """What all requests of a call share, apart from its options.
 
     Attributes:
         deadline: `time.monotonic()` seconds after which the result is useless; None for no limit.

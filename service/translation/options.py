@@ -99,7 +99,7 @@ class TranslateOptions:
         max_new_tokens: token limit of each sentence, EOS included; None for the search's or, if it
             has none either, one that follows the length of the source.
         search: the search; its number of hypotheses and its prefix are ignored.
-        suppressed_tokens: pieces of the vocabulary that are never generated, beside the search's.
+        suppressed_tokens: pieces that are never generated, in addition to the search's.
         target_prefix: the beginning of each text's translation.
         priority: its share of the model under load.
         num_hypotheses: translations of each sentence to return, best first; None for the text only.

@@ -30,7 +30,7 @@ class AllowedHosts:
         http_host: the address that the server listens on. If it is one of loopback, requests may
             name that and loopback's usual names; otherwise any, unless there are further names.
         further: names of proxies' public addresses.
-        origins: of pages that may ask beside the server's own; "*" for all.
+        origins: of pages that may ask, apart from the server's own; "*" for all.
     """
 
     def __init__(

@@ -26,7 +26,7 @@ _MAX_SHOWN = 300
 _TOKEN = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"?|[\[\]{},]', re.DOTALL)
 # The escape of half a pair of UTF-16, which is no character without the other half.
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
-# That protobuf's parser raises for some values, beside its own.
+# That protobuf's parser raises for some values, apart from its own.
 _OTHER_ERRORS = (ValueError, TypeError, AttributeError, OverflowError)
 _FAILED = re.compile(r"Failed to parse (\w+) field: ")
 

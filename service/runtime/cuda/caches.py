@@ -30,7 +30,7 @@ STATES: tuple[tuple[str, type[np.generic]], ...] = (
     ("running", np.int32),
     ("source_lengths", np.int32),
 )
-"""The inputs of a row beside its caches, in the order of `DeviceCaches.set_rows`."""
+"""The inputs of a row other than its caches, in the order of `DeviceCaches.set_rows`."""
 
 
 _BLANK_SIZES = {"tensor(int64)": 8, "tensor(float)": 4, "tensor(float16)": 2}

@@ -89,7 +89,7 @@ class DeviceModel:
 
     @property
     def arena_bytes(self) -> int:
-        """What has been taken beside the caches; 0 where it can't be read."""
+        """What has been taken apart from the caches; 0 where it can't be read."""
         now = self._memory()
         if now is None or self._memory_at_start is None:
             return 0

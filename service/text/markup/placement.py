@@ -2,9 +2,9 @@
 
 The rules are like those of Bergamot (https://browser.mt): a word of the translation is in the
 elements of the word that it comes from; of several, the one with more markup counts. Each element
-stays in one piece: the part of the translation where the most of its words stand together. What has
-lost its words, and what has none, stays beside what it stood beside: within white space that was
-copied, at the same character.
+stays in one piece: the part of the translation where the most of its words stand together. An
+element without words, or whose words have no counterpart, stays next to its neighbours; within
+copied white space, it stays at the same character.
 """
 
 from __future__ import annotations
@@ -205,7 +205,7 @@ class _Placement:
     def _free_unit(
         self, child: Node, taken: Sequence[int | None], low: int, high: int
     ) -> int | None:
-        """A word for an element that has lost its own: beside its neighbours, if one is free."""
+        """A word next to its neighbours for an element that lost its own, if one is free."""
         if low == high:
             return None
         gap = self._neighbour(child, low, high)

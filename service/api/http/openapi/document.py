@@ -29,7 +29,7 @@ def document(fronts: Iterable[Front], needs_keys: bool) -> dict[str, Any]:
     """What a server answers over HTTP.
 
     Args:
-        fronts: those that it has, beside the contract.
+        fronts: those that it has, in addition to the contract.
         needs_keys: whether it takes keys only.
     """
     contract = json.loads(_CONTRACT.read_text(encoding="utf-8"))
