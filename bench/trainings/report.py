@@ -52,9 +52,14 @@ def render(summary: Mapping[str, Any]) -> str:
         "nothing": "Each variant had as many updates as suit it.",
     }
     corpora = sorted({name for result in results.values() for name in result["bleu"]})
-    # Where nothing is equal, neither are vocabularies: losses of their pieces can't be compared.
+    # Where nothing is equal, neither are vocabularies: losses of their pieces can't be compared,
+    # those of characters can.
     update = _last_common_update(results) if summary["equal"] != "nothing" else ""
+    by_character = summary["equal"] == "nothing" and all(
+        "tokens_per_character" in result for result in results.values()
+    )
     loss = f"loss after {int(update):,} updates | " if update else ""
+    loss += "loss of a character | " if by_character else ""
     lines = [
         f"# {summary['question']}",
         "",
@@ -66,11 +71,15 @@ def render(summary: Mapping[str, Any]) -> str:
         f"| variant | parameters | updates | target tokens | hours | {loss}"
         + " | ".join([*corpora, "mean"])
         + " |",
-        "| --- |" + " ---: |" * (5 + len(corpora) + bool(update)),
+        "| --- |" + " ---: |" * (5 + len(corpora) + bool(loss)),
     ]
     for variant in summary["variants"]:
         result = results.get(variant["name"])
-        lines.append(f"| {variant['name']} | " + " | ".join(_cells(result, corpora, update)) + " |")
+        if result is None:
+            cells = [""] * (5 + len(corpora) + bool(loss))
+        else:
+            cells = _cells(result, corpora, update, by_character)
+        lines.append(f"| {variant['name']} | " + " | ".join(cells) + " |")
     if summary["document_tokens"]:
         lines += _documents(summary)
     lines += [line for name in pictures(summary) for line in ("", f"![{_DRAWN}]({name})")]
@@ -92,16 +101,20 @@ def _last_common_update(results: Results) -> str:
     return max(set.intersection(*updates), key=int, default="") if updates else ""
 
 
-def _cells(result: Mapping[str, Any] | None, corpora: list[str], update: str) -> list[str]:
-    if result is None:
-        return [""] * (5 + len(corpora) + bool(update))
+def _cells(
+    result: Mapping[str, Any], corpora: list[str], update: str, by_character: bool
+) -> list[str]:
     scores = [result["bleu"][name] for name in corpora]
+    losses = [result["losses"][update]] if update else []
+    if by_character:  # of the last validation
+        last = result["losses"][max(result["losses"], key=int)]
+        losses.append(last * result["tokens_per_character"])
     return [
         f"{result['parameters'] / 1e6:.1f} million",
         f"{result['updates']:,}",
         f"{result['target_tokens'] / 1e6:.1f} million",
         f"{result['hours']:.1f}",
-        *([f"{result['losses'][update]:.2f}"] if update else []),
+        *(f"{loss:.2f}" for loss in losses),
         *(f"{score:.1f}" for score in [*scores, sum(scores) / len(scores)]),
     ]
 

@@ -167,11 +167,15 @@ def score(checkpoint: Path, recipe: Path, text: ScoredText, most: int) -> dict[s
 
     found: dict[str, Any] = {"bleu": {}, "documents": {}, **loaded.provenance}
     found["parameters"] = loaded.model.num_parameters()
+    num_tokens = num_characters = 0
     for corpus in written.data.valid:
         test = TestSet.read(corpus.source, corpus.target)
         sources, references = test.sources[: text.limit], test.references[: text.limit]
         scores = score_translations(translate(sources), references)
         found["bleu"][corpus.name] = scores.bleu.score
+        num_tokens += sum(count(reference) + 1 for reference in references)  # with EOS
+        num_characters += sum(map(len, references))
+    found["tokens_per_character"] = num_tokens / num_characters
     languages = (written.languages.source, written.languages.target)
     for folder in text.documents if most else ():
         documents = TestDocuments.read(folder, *languages, limit=text.limit)

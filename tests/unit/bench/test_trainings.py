@@ -264,5 +264,13 @@ def test_losses_are_compared_after_the_last_update_that_all_reached(tmp_path: Pa
     assert "| hours | loss after 10 updates | text |" in report
     assert "| 0.1 | 3.25 | 1.0 |" in report
     assert "| 0.1 | 2.75 | 1.0 |" in report
-    # With vocabularies of their own, losses cannot be compared.
-    assert "loss after" not in render({**to_dict(plan, results, {}), "equal": "nothing"})
+    # With vocabularies of their own, losses of tokens cannot be compared: those of characters can.
+    unequal = {**to_dict(plan, results, {}), "equal": "nothing"}
+    assert "loss" not in render(unequal)
+    unequal["results"] = {
+        name: {**result, "tokens_per_character": share}
+        for (name, result), share in zip(results.items(), (0.2, 0.4), strict=True)
+    }
+    assert "| hours | loss of a character | text |" in render(unequal)
+    assert "| 0.1 | 0.65 | 1.0 |" in render(unequal)
+    assert "| 0.1 | 1.00 | 1.0 |" in render(unequal)
