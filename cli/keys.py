@@ -35,35 +35,58 @@ KeyFile = Annotated[
 
 @keys_app.command()
 def add(
-    name: Annotated[str, typer.Argument(help="Of the key: in logs, metrics and `list`.")],
+    name: Annotated[str, typer.Argument(help="Its name in logs, metrics and `list`.")],
     keys: KeyFile,
     tenant: Annotated[
-        str, typer.Option(help="Whose the key is. The keys of a tenant share one fair share.")
+        str,
+        typer.Option(
+            help="The customer or team that owns it. A tenant's keys count as one client."
+        ),
     ] = "",
     model: Annotated[
         list[str] | None,
-        typer.Option(help="A model that it may use; repeatable. Default: all.", show_default=False),
+        typer.Option(
+            help="A model that it may use; repeatable. Default: every model.", show_default=False
+        ),
     ] = None,
     call: Annotated[
         list[str] | None,
         typer.Option(
-            help="A call that it may make, such as Translate; repeatable. Default: all.",
+            help="A call that it may make, such as Translate; repeatable. Default: every call.",
             show_default=False,
         ),
     ] = None,
     max_priority: Annotated[
-        str, typer.Option(help="The highest priority of its calls: low, normal or high.")
+        str,
+        typer.Option(help="The highest priority that its calls may ask for: low, normal or high."),
     ] = "",
-    requests_per_minute: Annotated[int | None, typer.Option(min=0, show_default=False)] = None,
-    characters_per_day: Annotated[int | None, typer.Option(min=0, show_default=False)] = None,
-    characters_per_month: Annotated[int | None, typer.Option(min=0, show_default=False)] = None,
+    requests_per_minute: Annotated[
+        int | None,
+        typer.Option(min=0, help="Calls that it may make in a minute.", show_default="no limit"),
+    ] = None,
+    characters_per_day: Annotated[
+        int | None,
+        typer.Option(
+            min=0, help="Characters of source text in a day (UTC).", show_default="no limit"
+        ),
+    ] = None,
+    characters_per_month: Annotated[
+        int | None,
+        typer.Option(min=0, help="The same, in a month (UTC).", show_default="no limit"),
+    ] = None,
     expires: Annotated[
-        str, typer.Option(metavar="TIME", help="Such as 2027-01-31 or 2027-01-31T12:00:00Z (UTC).")
+        str,
+        typer.Option(
+            metavar="TIME",
+            help="When it stops working, such as 2027-01-31 or 2027-01-31T12:00:00Z (UTC). "
+            "Default: never.",
+        ),
     ] = "",
 ) -> None:
-    """Add a key to the file, and print it: this once, since the file has only its hash.
+    """Make a key, add it to the file and print it.
 
-    A running server takes the change within seconds.
+    Keep what is printed: the file has only a hash of the key. A running server accepts the key
+    within seconds.
     """
     from service.access.keys import new_key, to_line
 
@@ -92,7 +115,7 @@ def list_keys(
     keys: KeyFile,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:
-    """List the keys of the file. The keys themselves are nowhere."""
+    """List the keys of the file, by name. The keys themselves are not stored."""
     from service.access.key_file import KeyFileError, read_keys
     from service.access.keys import to_line
 
