@@ -379,7 +379,7 @@ def shipped(tmp_path_factory: pytest.TempPathFactory) -> tuple[Case, Sequence[st
 async def test_the_shipped_model(
     shipped: tuple[Case, Sequence[str]], tmp_path: Path, beam_size: int, precision: str
 ) -> None:
-    """fp32 token by token; int8, whose weights are others, in 95 of 100 sentences."""
+    """fp32 token by token; int8, whose weights are others, in 93 of 100 sentences."""
     case, references = shipped
     bundle = case.bundle
     if precision == "int8":
@@ -397,4 +397,4 @@ async def test_the_shipped_model(
     if precision == "fp32":
         check_near_ties(case, found, different, (beam_size, False))
     else:  # of the 50 sentences without references, chance takes more
-        assert len(different) <= (0.05 if references else 0.15) * len(found)
+        assert len(different) <= (0.07 if references else 0.15) * len(found)
