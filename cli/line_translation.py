@@ -68,7 +68,8 @@ class LineTranslator(LineCalls[str]):
         if len(translation.sentences) > 1:
             return CallOutcome(error="too long to be translated in one piece, as --n-best requires")
         [sentence] = translation.sentences
-        before, _, after = line.partition(sentence.source_text)  # white space, line markers
+        # White space and line markers, which may have the same letters: "a) a".
+        before, _, after = line.rpartition(sentence.source_text)
         return _ranked([(h.score, before + h.text + after) for h in sentence.hypotheses])
 
     async def _stream(self, line: bytes) -> CallOutcome:

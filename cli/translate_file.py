@@ -101,7 +101,11 @@ def translate_file(
             models = [(each.name, each.version) for each in await client.list_models()]
             arguments = {**chosen, **options}
             if source.lower() == "auto":
-                arguments["source"] = await _detected(document.segments, client)
+                arguments["source"] = await _detected(document.segments, target, client)
+                if arguments["source"] == target:
+                    copies = [segment.text for segment in document.segments]
+                    _write(output, document.write(copies))
+                    return copies
             with SegmentCache(output, [models, *depends_on]) as cache:
                 if cache.num_found:
                     typer.echo(f"going on after {cache.num_found:,} parts", err=True)
@@ -122,15 +126,24 @@ def translate_file(
     typer.echo(f"{output}: {len(translations):,} parts")
 
 
-async def _detected(segments: Sequence[DocumentSegment], client: AsyncClient) -> str:
-    """The language of a document, by its beginning: short parts alone would be guesses."""
-    sample = "\n".join(segment.text for segment in segments[:_SAMPLE_SEGMENTS])
+async def _detected(segments: Sequence[DocumentSegment], target: str, client: AsyncClient) -> str:
+    """The language of a document, by its beginning: short parts alone would be guesses.
+
+    "auto" if there is nothing to see it by; `target` if it is that language.
+    """
+    texts = [segment.text for segment in segments if any(map(str.isalpha, segment.text))]
+    if not texts:
+        return "auto"
+    sample = "\n".join(texts[:_SAMPLE_SEGMENTS])
     [languages] = await client.detect([sample[:_SAMPLE_CHARACTERS]])
-    for language in languages[:1]:
-        if language.is_served:
-            return language.language
+    if not languages:
+        return "auto"
+    language = languages[0]
+    if language.language.split("-")[0].lower() == target.split("-")[0].lower():
+        return target
+    if not language.is_served:
         fail(f"--from: the language seems to be {language.language}, which is not translated")
-    fail("--from: the text shows nothing of its language: name it")
+    return language.language
 
 
 def _read(file: Path) -> Document:

@@ -92,7 +92,9 @@ class TextRouter:
             if language.code not in routed:  # not once a text: there are a thousand
                 routed[language.code] = _routed(language, sources, target, find_route)
             text = routed[language.code]
-            if isinstance(text, DragomanError):
+            if isinstance(text, PermissionDeniedError):
+                result.append(DetectedText(language, error=text))
+            elif isinstance(text, DragomanError):
                 error = InvalidArgumentError(field(index), str(text))
                 result.append(DetectedText(language, error=error))
             else:
@@ -126,6 +128,8 @@ def _routed(
         return DetectedText(language)
     try:
         return DetectedText(language, find_route(language.code))
+    except PermissionDeniedError as exc:  # the other texts may need other models
+        return exc
     except (NotFoundError, InvalidArgumentError) as exc:
         if target and Language.parse(target).code == Language.parse(language.code).code:
             return DetectedText(language)

@@ -168,6 +168,16 @@ async def test_a_key_allows_some_models_and_calls_only(
     async with serving(runner, tokenizer, file) as (server, stub):
         code, message, _ = await failure(stub.Translate(request(), metadata=other_model))
         assert (code, "fake" in message) == (grpc.StatusCode.PERMISSION_DENIED, True)
+        # Of texts whose languages are detected, those that need the model fail alone.
+        detected = request(
+            "The dog is running over the green field.",
+            "Der Hund läuft über die grüne Wiese und bellt laut.",
+            source_language_code="auto",
+            target_language_code="de",
+        )
+        english, german = (await stub.Translate(detected, metadata=other_model)).translations
+        assert english.status.code == grpc.StatusCode.PERMISSION_DENIED.value[0]
+        assert german.translated_text == detected.contents[1]
         assert not (await stub.ListModels(pb.ListModelsRequest(), metadata=other_model)).models
         languages = pb.ListLanguagesRequest()
         assert not (await stub.ListLanguages(languages, metadata=other_model)).groups

@@ -58,6 +58,24 @@ async def test_the_language_is_detected_once(server: Running, tmp_path: Path) ->
     assert "seems to be fr" in errors
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Der Hund läuft über die grüne Wiese und bellt sehr laut.\n",  # in the target language
+        "12\n\n34\n",
+        "",
+        "\n\n".join(map(str, range(150))) + "\n\nThe dog is running over the green field.\n",
+    ],
+)
+async def test_a_document_that_needs_no_translation_or_begins_with_numbers_is_no_error(
+    server: Running, tmp_path: Path, text: str
+) -> None:
+    file = tmp_path / "a.txt"
+    file.write_text(text)
+    status, _, errors = await run(server, file, "--from", "auto")
+    assert (status, (tmp_path / "a.de.txt").read_text()) == (0, text), errors
+
+
 async def test_a_bad_glossary_is_refused_before_any_call(server: Running, tmp_path: Path) -> None:
     file, glossary = tmp_path / "a.txt", tmp_path / "terms.tsv"
     file.write_text(TEXT)

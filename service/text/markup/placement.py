@@ -156,7 +156,10 @@ class _Placement:
             reached = by_index[index].end
         for index, child in enumerate(children):
             if index not in ranges:
-                gap = self._gap(child, taken, low, high)
+                gap = self._neighbour(child, low, high)
+                other = taken[gap - low] if low < gap < high else None
+                if other is not None and other == taken[gap - low - 1]:
+                    gap = ranges[other][index > other]  # not within it: before or behind it
                 position = self._character(child, gap, low, bounds)
                 by_index[index] = _collapsed(child, position)
         # Equal positions: what covers no text comes in the order of the source.
@@ -218,17 +221,8 @@ class _Placement:
         ]
         return min(free, key=lambda position: bool(self._units[position].sources), default=None)
 
-    def _gap(self, child: Node, taken: Sequence[int | None], low: int, high: int) -> int:
-        """The unit before which a node without words is placed: within no other child."""
-        gap = self._neighbour(child, low, high)
-        while low < gap < high and taken[gap - low] is not None:
-            if taken[gap - low] != taken[gap - low - 1]:
-                break
-            gap += 1
-        return gap
-
     def _neighbour(self, node: Node, low: int, high: int) -> int:
-        """The unit before which a node without words belongs, by the words beside it."""
+        """The unit before which a node without words belongs, by the words next to it."""
         before, after = self._linked_before(node.start), self._linked_after(node.end)
         if after is not None and (before is None or self._touches_next(node)):
             gap = after
@@ -371,7 +365,8 @@ def _fill(units: Sequence[Unit], tree: RunTree) -> None:
         after.append(following)
     before = edges[0]
     for unit, following in zip(units, reversed(after), strict=True):
-        unit.node = unit.node or before.common(following)
+        # Not into a placeholder, whose own text is all that is written of it.
+        unit.node = unit.node or before.common(following).enclosing
         before = unit.node
 
 

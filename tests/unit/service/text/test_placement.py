@@ -1,0 +1,70 @@
+"""Where elements go in a translation, by links that a test gives."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from model.tokenizer import Span
+from service.text.markup.formats import format_of
+from service.text.markup.html_parser import encode
+from service.text.markup.markup_translator import parse
+from service.text.markup.rendering import render
+from service.text.options import MimeType, TextOptions
+from service.translation.links import Link
+
+
+def rendered(document: str, target: str, pairs: Sequence[tuple[str, str]]) -> str:
+    """A document of one run, with the translation of its text and the words that are linked."""
+    [tree] = parse(document, format_of(TextOptions(mime_type=MimeType.HTML))).trees
+
+    def span(text: str, word: str) -> Span:
+        start = text.index(word)
+        return Span(start, start + len(word))
+
+    links = [Link(span(tree.text, one), span(target, other)) for one, other in pairs]
+    return render(tree, target, sorted(links, key=lambda link: link.target), encode)
+
+
+@pytest.mark.parametrize(
+    ("document", "expected"),
+    [
+        (
+            "<a><img><span>Download the file</span></a>",
+            "<a><img><span>Die Datei herunterladen</span></a>",
+        ),
+        (
+            "<a><span>Download the file</span><img></a>",
+            "<a><span>Die Datei herunterladen</span><img></a>",
+        ),
+    ],
+)
+def test_an_image_stays_on_its_side_of_an_element_whose_words_change_places(
+    document: str, expected: str
+) -> None:
+    pairs = [("the", "Die"), ("file", "Datei"), ("Download", "herunterladen")]
+    assert rendered(document, "Die Datei herunterladen", pairs) == expected
+
+
+@pytest.mark.parametrize(
+    ("document", "target", "pairs", "expected"),
+    [
+        (
+            "Run <code>make</code>",
+            "Führen Sie {1} aus",
+            [("Run", "Führen"), ("{1}", "{1}")],
+            "Führen Sie <code>make</code> aus",
+        ),
+        (
+            "<code>make</code> works",
+            "Das {1} funktioniert",
+            [("{1}", "{1}"), ("works", "funktioniert")],
+            "Das <code>make</code> funktioniert",
+        ),
+    ],
+)
+def test_a_word_without_a_link_next_to_a_placeholder_is_kept(
+    document: str, target: str, pairs: Sequence[tuple[str, str]], expected: str
+) -> None:
+    assert rendered(document, target, pairs) == expected
