@@ -8,29 +8,36 @@ from __future__ import annotations
 
 import enum
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-# Attempts to find the end of a tag with an unclosed quotation mark, or of a declaration, each of
-# which can read the rest of the document.
+# Attempts to find the end of a declaration with a subset or with quotation marks, each of which can
+# read the rest of the document.
 _MAX_UNCLOSED = 16
 
-_START_TAG = re.compile(
-    r"""<([A-Za-z_][^\s/<>"'=]*+)(?:[^<>"']++|"[^"]*+"|'[^']*+'|<(?=["']))*+>"""
-)
-_PLAIN_TAG = re.compile(r"""<([A-Za-z_][^\s/<>"'=]*+)[^<>]*+>""")
-_END_TAG = re.compile(r"</([A-Za-z_][^\s/<>]*+)[^<>]*+>")
-# A tag that the document ends in: of `a <b and c`, only a name and an attribute could be one.
-_CUT_TAG = re.compile(
-    r"""</[A-Za-z_][^<>]*+\Z
-    | <[A-Za-z_][^\s/<>"'=]*+ (?:\s*+ | \s++[^\s<>"'=]++ (?:\s*+=[^<>]*+)?+ | \s*+/)\Z""",
-    re.VERBOSE,
-)
+_QUOTED = r""" "[^"]*+" | '[^']*+' """
 _ATTRIBUTE = re.compile(
     r"""([^\s"'<>/=]++)(?:\s*+=\s*+(?:"([^"]*+)"|'([^']*+)'|([^\s"'=<>`]++)))?+"""
 )
 _DECLARATION = re.compile(r"<![A-Za-z][^<>\[]*+>")
 _DOCTYPE = re.compile(r"<![A-Za-z][^<>\[]*+\[[^\]]*+\]\s*+>")  # with an internal subset
+# A quotation mark in a comment or in an instruction of the subset opens nothing.
+_XML_DECLARATION = re.compile(
+    rf"""<![A-Za-z] (?: [^<>\["']++ | {_QUOTED} )*+
+    (?:
+        \[
+        (?:
+            [^<\]"']++ | {_QUOTED}
+            | <!-- (?:[^-]++|-(?!->))*+ -->
+            | <\? (?:[^?]++|\?(?!>))*+ \?>
+            | <(?!!--|\?)
+        )*+
+        \]\s*+
+    )?+ >""",
+    re.VERBOSE,
+)
+# Word writes <![if !supportLists]> and <![endif]>, which browsers take for comments.
+_CONDITION = re.compile(r"<!\[[^<>]*+>")
 
 
 class Kind(enum.Enum):
@@ -74,9 +81,40 @@ class MarkupToken:
 _RAW_ELEMENTS = ("script", "style", "xmp", "iframe", "noembed", "noframes", "title", "textarea")
 _TEXT_ELEMENTS = ("title", "textarea")
 _RAW_ENDS = {name: re.compile(rf"</{name}(?=[\s/>]|\Z)", re.IGNORECASE) for name in _RAW_ELEMENTS}
-# What begins so ends so; unclosed, it is the rest of the document.
-_HTML_SECTIONS = (("<!--", "-->"), ("<![CDATA[", "]]>"), ("<?", ">"))
-_XML_SECTIONS = (("<!--", "-->"), ("<![CDATA[", "]]>"), ("<?", "?>"))
+
+
+class _Syntax:
+    """What tags and sections look like in one of the languages."""
+
+    def __init__(self, name_start: str, sections: Sequence[tuple[str, str]]) -> None:
+        name = rf"""{name_start}[^\s/<>"'=]*+"""
+        # No limit of attempts is needed: three at most read any character. An attempt is outside
+        # quotation marks, or inside one of the two kinds. A mark swaps two of these states, so two
+        # attempts that differ always will; and one that is outside fails where the next begins.
+        self.start_tag = re.compile(
+            rf"""<({name}) (?: [^<>"']++ | {_QUOTED} | <(?=["']) )*+ >""", re.VERBOSE
+        )
+        self.plain_tag = re.compile(rf"<({name})[^<>]*+>")
+        self.end_tag = re.compile(rf"</({name_start}[^\s/<>]*+)[^<>]*+>")
+        # A tag that the document ends in: of `a <b and c`, only a name and an attribute could.
+        self.cut_tag = re.compile(
+            rf"""</{name_start}[^<>]*+\Z
+            | <{name} (?:\s*+ | \s++[^\s<>"'=]++ (?:\s*+=[^<>]*+)?+ | \s*+/)\Z""",
+            re.VERBOSE,
+        )
+        # By how they begin; unclosed, each is the rest of the document.
+        self.sections = [(opening, re.compile(rest, re.DOTALL)) for opening, rest in sections]
+
+
+_HTML = _Syntax(
+    "[A-Za-z_]",
+    # Browsers end a comment at once after <!--> and <!--->, and at --!> too.
+    [("<!--", "-?>|.*?--!?>"), ("<![CDATA[", r".*?\]\]>"), ("<?", ".*?>")],
+)
+_XML = _Syntax(
+    r"(?:[^\W\d]|:)",  # any letter, or _
+    [("<!--", ".*?-->"), ("<![CDATA[", r".*?\]\]>"), ("<?", r".*?\?>")],
+)
 
 
 def tokenize(document: str, *, is_xml: bool = False) -> Iterator[MarkupToken]:
@@ -93,7 +131,7 @@ class _Tokenizer:
     def __init__(self, document: str, is_xml: bool) -> None:
         self._document = document
         self._is_xml = is_xml
-        self._sections = _XML_SECTIONS if is_xml else _HTML_SECTIONS
+        self._syntax = _XML if is_xml else _HTML
         self._num_unclosed = 0
 
     def tokens(self) -> Iterator[MarkupToken]:
@@ -121,40 +159,45 @@ class _Tokenizer:
 
     def _markup(self, start: int) -> MarkupToken | None:
         """The tag or section that begins here, if there is one."""
-        document = self._document
+        document, syntax = self._document, self._syntax
         following = document[start + 1 : start + 2]
         if following == "/":
-            match = _END_TAG.match(document, start)
+            match = syntax.end_tag.match(document, start)
             if match is None:
                 return self._cut_tag(start)
             return MarkupToken(Kind.END, match[0], self._name(match[1]))
         if following in ("!", "?"):
             return self._section(start)
-        if not (following.isalpha() or following == "_"):
-            return None
-        match = self._long_match(_START_TAG, start) or _PLAIN_TAG.match(document, start)
+        match = syntax.start_tag.match(document, start) or syntax.plain_tag.match(document, start)
         if match is None:
             return self._cut_tag(start)
         kind = Kind.EMPTY if match[0].endswith("/>") else Kind.START
         return MarkupToken(kind, match[0], self._name(match[1]))
 
     def _cut_tag(self, start: int) -> MarkupToken | None:
-        match = _CUT_TAG.match(self._document, start)
+        match = self._syntax.cut_tag.match(self._document, start)
         return MarkupToken(Kind.OTHER, match[0], is_complete=False) if match else None
 
     def _section(self, start: int) -> MarkupToken | None:
         document = self._document
-        for opening, closing in self._sections:
+        for opening, rest in self._syntax.sections:
             if document.startswith(opening, start):
-                end = document.find(closing, start + len(opening))
-                if end < 0:
-                    return MarkupToken(Kind.OTHER, document[start:], is_complete=False)
-                return MarkupToken(Kind.OTHER, document[start : end + len(closing)])
-        match = _DECLARATION.match(document, start) or self._long_match(_DOCTYPE, start)
+                match = rest.match(document, start + len(opening))
+                end = match.end() if match else len(document)
+                return MarkupToken(Kind.OTHER, document[start:end], is_complete=match is not None)
+        match = self._declaration(start)
         return MarkupToken(Kind.OTHER, match[0]) if match else None
 
+    def _declaration(self, start: int) -> re.Match[str] | None:
+        document = self._document
+        if self._is_xml:
+            match = self._long_match(_XML_DECLARATION, start)
+        else:  # browsers end a declaration at the first > even within quotation marks
+            match = _CONDITION.match(document, start)
+        return match or _DECLARATION.match(document, start) or self._long_match(_DOCTYPE, start)
+
     def _long_match(self, pattern: re.Pattern[str], start: int) -> re.Match[str] | None:
-        """The match of a pattern that reads the rest of the document if it has none."""
+        """The match of a pattern that can read the rest of the document if it has none."""
         if self._num_unclosed >= _MAX_UNCLOSED:
             return None
         match = pattern.match(self._document, start)
