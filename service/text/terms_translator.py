@@ -206,7 +206,11 @@ class _Call:
         """Translate parts of texts: those between together, then all sentences in rounds."""
         plain = [part for part in parts if part.part.sentence is None]
         jobs = [self._job(part) for part in parts if part.part.sentence is not None]
-        await _together([self._translate_plain(plain), self._repair(jobs)])
+        # Without tasks where one of the two is all there is, as for most texts.
+        calls = [self._translate_plain(plain)] if plain else []
+        if jobs:
+            calls.append(self._repair(jobs))
+        await _together(calls)
 
     async def deltas(self, part: TranslatedPart) -> AsyncIterator[StreamDelta]:
         """Stream a part without a sentence that needs care."""
