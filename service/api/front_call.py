@@ -17,6 +17,7 @@ from service.text.detection import UNDETERMINED
 from service.text.glossary_store import GlossaryStore
 
 _ERRORS: dict[int, type[errors.DragomanError]] = {
+    grpc.StatusCode.PERMISSION_DENIED.value[0]: errors.PermissionDeniedError,
     grpc.StatusCode.NOT_FOUND.value[0]: errors.NotFoundError,
     grpc.StatusCode.FAILED_PRECONDITION.value[0]: errors.FailedPreconditionError,
     grpc.StatusCode.DEADLINE_EXCEEDED.value[0]: errors.DeadlineExceededError,
