@@ -41,7 +41,7 @@ RANDOM: dict[str, Any] = {"max_length": 40}
 # What of their texts ends before it, and what is found only once, must not be less.
 LEAST_ENDED, LEAST_DISTINCT = 0.1, 0.5
 # Of random translations: without a word.
-MOST_AGAIN = 0.1
+MOST_AGAIN = 0.2
 # Of a vocabulary of tens of thousands, EOS is rarely the likeliest token: added to its logit.
 ENDING = 3.0
 
