@@ -131,6 +131,8 @@ async def _detected(segments: Sequence[DocumentSegment], target: str, client: As
 
     "auto" if there is nothing to see it by; `target` if it is that language.
     """
+    from model.languages import Language
+
     texts = [segment.text for segment in segments if any(map(str.isalpha, segment.text))]
     if not texts:
         return "auto"
@@ -139,7 +141,7 @@ async def _detected(segments: Sequence[DocumentSegment], target: str, client: As
     if not languages:
         return "auto"
     language = languages[0]
-    if language.language.split("-")[0].lower() == target.split("-")[0].lower():
+    if Language.parse(language.language).code == Language.parse(target).code:
         return target
     if not language.is_served:
         fail(f"--from: the language seems to be {language.language}, which is not translated")

@@ -92,13 +92,12 @@ class TextRouter:
             if language.code not in routed:  # not once a text: there are a thousand
                 routed[language.code] = _routed(language, sources, target, find_route)
             text = routed[language.code]
-            if isinstance(text, PermissionDeniedError):
-                result.append(DetectedText(language, error=text))
-            elif isinstance(text, DragomanError):
-                error = InvalidArgumentError(field(index), str(text))
-                result.append(DetectedText(language, error=error))
-            else:
+            if isinstance(text, DetectedText):
                 result.append(dataclasses.replace(text, language=language))
+                continue
+            if not isinstance(text, PermissionDeniedError):
+                text = InvalidArgumentError(field(index), str(text))
+            result.append(DetectedText(language, error=text))
         return result
 
 

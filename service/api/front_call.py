@@ -5,25 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-import grpc
-from google.rpc import error_details_pb2, status_pb2
-
 from dragoman.v1 import translation_pb2 as pb
 from model.languages import Language, LanguageError, find_language
-from service import errors
 from service.api.call_context import Context
 from service.api.servicer import TranslationServicer
+from service.api.status import error_of
 from service.text.detection import UNDETERMINED
 from service.text.glossary_store import GlossaryStore
-
-_ERRORS: dict[int, type[errors.DragomanError]] = {
-    grpc.StatusCode.PERMISSION_DENIED.value[0]: errors.PermissionDeniedError,
-    grpc.StatusCode.NOT_FOUND.value[0]: errors.NotFoundError,
-    grpc.StatusCode.FAILED_PRECONDITION.value[0]: errors.FailedPreconditionError,
-    grpc.StatusCode.DEADLINE_EXCEEDED.value[0]: errors.DeadlineExceededError,
-    grpc.StatusCode.CANCELLED.value[0]: errors.RequestCancelledError,
-    grpc.StatusCode.UNAVAILABLE.value[0]: errors.UnavailableError,
-}
 
 
 @dataclass(frozen=True)
@@ -118,17 +106,3 @@ class FrontCall:
             UnavailableError: the models are not loaded yet.
         """
         return self.servicer.reachable_targets(model)
-
-
-def error_of(status: status_pb2.Status) -> errors.DragomanError:
-    """The error that a text's status was made of."""
-    bad, retry = error_details_pb2.BadRequest(), error_details_pb2.RetryInfo()
-    for detail in status.details:
-        if detail.Unpack(bad) and bad.field_violations:
-            violation = bad.field_violations[0]
-            return errors.InvalidArgumentError(violation.field, violation.description)
-        if detail.Unpack(retry):
-            return errors.ResourceExhaustedError(
-                status.message, retry.retry_delay.ToNanoseconds() / 1e9
-            )
-    return _ERRORS.get(status.code, errors.InternalError)(status.message)

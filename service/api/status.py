@@ -21,6 +21,12 @@ _CODES: dict[type[errors.DragomanError], grpc.StatusCode] = {
 }
 
 
+# By their numbers. What INVALID_ARGUMENT is made of is in the details.
+_ERRORS: dict[int, type[errors.DragomanError]] = {
+    code.value[0]: kind for kind, code in _CODES.items() if kind is not errors.InvalidArgumentError
+}
+
+
 def code_of(error: BaseException) -> grpc.StatusCode:
     """The gRPC code of an exception; INTERNAL for unexpected ones."""
     for kind in type(error).__mro__:
@@ -53,6 +59,20 @@ def status_of(error: BaseException, request_id: str) -> status_pb2.Status:
         delay.FromMilliseconds(round(error.retry_after_seconds * 1000))
         status.details.add().Pack(error_details_pb2.RetryInfo(retry_delay=delay))
     return status
+
+
+def error_of(status: status_pb2.Status) -> errors.DragomanError:
+    """The error that `status_of` made a status of."""
+    bad, retry = error_details_pb2.BadRequest(), error_details_pb2.RetryInfo()
+    for detail in status.details:
+        if detail.Unpack(bad) and bad.field_violations:
+            violation = bad.field_violations[0]
+            return errors.InvalidArgumentError(violation.field, violation.description)
+        if detail.Unpack(retry):
+            return errors.ResourceExhaustedError(
+                status.message, retry.retry_delay.ToNanoseconds() / 1e9
+            )
+    return _ERRORS.get(status.code, errors.InternalError)(status.message)
 
 
 def clipped(text: str, max_bytes: int = 1000) -> str:

@@ -40,10 +40,7 @@ _log = logging.getLogger("dragoman.lifecycle")
 
 
 class _Leased(Generic[V]):
-    """A version with an engine that runs, and the calls that hold it.
-
-    A context manager that many calls use at the same time: each has taken it before.
-    """
+    """A version with an engine that runs. Calls hold it as a context manager, many at a time."""
 
     def __init__(self, version: V) -> None:
         self.version = version
@@ -51,11 +48,9 @@ class _Leased(Generic[V]):
         self.is_free = asyncio.Event()
         self.is_free.set()
 
-    def take(self) -> None:
+    def __enter__(self) -> V:
         self.num_calls += 1
         self.is_free.clear()
-
-    def __enter__(self) -> V:
         return self.version
 
     def __exit__(self, *error: object) -> None:
@@ -155,7 +150,7 @@ class ModelLifecycle(Generic[V]):
         """Hold the version that serves, for one call. Wakes a sleeping model first.
 
         Returns:
-            What has to be entered at once, and gives the version back at its exit. No asynchronous
+            Holds the version from entry, which must come at once, to exit. It is no asynchronous
             context manager: that costs each call a generator, which the event loop keeps a list of.
 
         Raises:
@@ -163,7 +158,6 @@ class ModelLifecycle(Generic[V]):
         """
         while (leased := self._serving) is None:
             await self._wake()
-        leased.take()
         self.num_leases += 1
         return leased
 

@@ -199,12 +199,14 @@ def compare(case: Case, found: Sequence[Sequence[int]], beam_size: int, stopping
     ]
     decode = case.tokenizer.target.decode
     different = [index for index in others if has_word(decode(expected[index]))]
-    num_again = len(others) - len(different)
-    assert num_again <= MOST_AGAIN * len(expected)
+    again = set(others) - set(different)
+    assert len(again) <= MOST_AGAIN * len(expected)
+    # Only a better translation takes the place of the first.
+    assert all(has_word(decode(found[index])) for index in again)
     lengths = [len(tokens) for tokens in expected]
     print(
         f"{case.name}, beam {beam_size}: {len(expected) - len(others)} of {len(expected)} "
-        f"identical, {num_again} translated again; {sum(lengths) / len(lengths):.1f} tokens, "
+        f"identical, {len(again)} translated again; {sum(lengths) / len(lengths):.1f} tokens, "
         f"{num_ended(expected)} ended before the limit, {num_distinct(expected)} different ones"
     )
     return different
@@ -379,7 +381,7 @@ def shipped(tmp_path_factory: pytest.TempPathFactory) -> tuple[Case, Sequence[st
 async def test_the_shipped_model(
     shipped: tuple[Case, Sequence[str]], tmp_path: Path, beam_size: int, precision: str
 ) -> None:
-    """fp32 token by token; int8, whose weights are others, in 93 of 100 sentences."""
+    """fp32 token by token; int8, whose weights are others, in 95 of 100 sentences."""
     case, references = shipped
     bundle = case.bundle
     if precision == "int8":
@@ -397,4 +399,4 @@ async def test_the_shipped_model(
     if precision == "fp32":
         check_near_ties(case, found, different, (beam_size, False))
     else:  # of the 50 sentences without references, chance takes more
-        assert len(different) <= (0.07 if references else 0.15) * len(found)
+        assert len(different) <= (0.05 if references else 0.15) * len(found)
