@@ -10,20 +10,15 @@ import functools
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import numpy as np
 import sentencepiece
 
+from model.spans import Span as Span
+
 TOKENIZER_FILE = "tokenizer.model"
 PAD_ID, UNK_ID, BOS_ID, EOS_ID = 0, 1, 2, 3
-
-
-class Span(NamedTuple):
-    """Where a token stands in a text: characters `start` up to and not including `end`."""
-
-    start: int
-    end: int
 
 
 class TokenizerError(ValueError):

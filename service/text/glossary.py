@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from model.tokenizer import Span
+from model.spans import Span
 from service.errors import InvalidArgumentError
 
 MAX_ENTRIES = 1000

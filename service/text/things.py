@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from model.tokenizer import Span
+from model.spans import Span
 
 
 class ThingKind(enum.Enum):
