@@ -176,7 +176,7 @@ async def _translated(
         TranslationError: a call failed, or a part of the document.
     """
     from cli.progress import stages
-    from service.documents.document_translator import batches
+    from service.documents.text_batches import batches
 
     found = {
         segment: kept

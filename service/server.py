@@ -20,6 +20,7 @@ from service import descriptors
 from service.api.access import Access
 from service.api.admin import AdminServer
 from service.api.call_tracker import CallTracker
+from service.api.document_calls import LIMITS
 from service.api.google_v3.grpc_service import add_google_v3
 from service.api.grpc_server import bind, create_grpc_server
 from service.api.health import HealthService
@@ -30,6 +31,8 @@ from service.api.registry import Registry, ServedModel
 from service.api.request_parsing import RequestParser
 from service.api.servicer import SERVICE, TranslationServicer
 from service.api.tls import exposed_hosts, server_tls
+from service.documents.worker_pool import READERS_MODULE, DocumentWorkers
+from service.documents.worker_template import WorkerLimits
 from service.engine.watchdog import Watchdog
 from service.errors import InternalError
 from service.lifecycle.idle import IdleMonitor
@@ -71,6 +74,7 @@ class Server:
         models: the models, or a function that loads them, which is called in a thread once both
             ports are bound.
         metrics: counts calls.
+        readers: the module that reads documents, in their workers.
 
     Attributes:
         port, metrics_port: the bound ports, once started (the settings may say 0: any).
@@ -79,7 +83,11 @@ class Server:
     """
 
     def __init__(
-        self, settings: Settings, models: Registry | Callable[[], Registry], metrics: ServerMetrics
+        self,
+        settings: Settings,
+        models: Registry | Callable[[], Registry],
+        metrics: ServerMetrics,
+        readers: str = READERS_MODULE,
     ) -> None:
         self.port = 0
         self.metrics_port = 0
@@ -96,7 +104,12 @@ class Server:
         glossaries = GlossaryFiles.of(settings.glossary, settings.glossary_dir)
         path = Path(settings.glossary_store) if settings.glossary_store else None
         self._glossary_store = GlossaryStore(path)
-        self._servicer = TranslationServicer(metrics, glossaries, self._glossary_store)
+        self._documents = DocumentWorkers(
+            LIMITS, WorkerLimits.of(settings), metrics.documents, readers
+        )
+        self._servicer = TranslationServicer(
+            metrics, glossaries, self._glossary_store, self._documents
+        )
         max_entries = {
             "contents": settings.max_texts,
             "pairs": settings.max_texts,

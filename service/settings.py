@@ -235,6 +235,27 @@ class Settings:
         minimum=0,
         maximum=2**31 - 1,
     )
+    document_workers: int = _setting(
+        0,
+        "Documents that are read or written at the same time, each by a process of its own. 0: one "
+        "for each of --threads, at least 2 and at most 8.",
+        minimum=0,
+        maximum=256,
+    )
+    document_memory: int = _setting(
+        512,
+        "MiB of memory that reading or writing one document may take. A document that needs more "
+        "is refused with INVALID_ARGUMENT.",
+        minimum=64,
+        maximum=2**20,
+    )
+    document_seconds: int = _setting(
+        20,
+        "Seconds of processor time that reading or writing one document may take; ten times as "
+        "many seconds may pass. A document that needs more is refused with INVALID_ARGUMENT.",
+        minimum=1,
+        maximum=3600,
+    )
     max_concurrent_requests: int = _setting(
         4096,
         "Calls in progress; further ones are refused with RESOURCE_EXHAUSTED. The last eighth is "

@@ -133,22 +133,22 @@ class UsageLedger:
         record.num_requests += 1
         self._change(principal.name)
 
+    def check_characters_left(self, principal: Principal, now: float) -> None:
+        """Check that at least one character is left.
+
+        Raises:
+            QuotaError: those of this day or month are used up.
+        """
+        _check_characters(self._entered(principal, now), principal.limits, 1, now)
+
     def take_characters(self, principal: Principal, count: int, now: float) -> Charge:
         """Count characters, all of them or none.
 
         Raises:
             QuotaError: they are more than are left of this day or month.
         """
-        record, limits = self._entered(principal, now), principal.limits
-        # The month first: where both are used up, the day's end is no time to retry.
-        _check_left(
-            record.characters_in_month, count, limits.characters_per_month, "month",
-            _seconds_until(_end_of_month(record.month), now),
-        )  # fmt: skip
-        _check_left(
-            record.characters_in_day, count, limits.characters_per_day, "day",
-            _seconds_until(record.day + _DAY, now),
-        )  # fmt: skip
+        record = self._entered(principal, now)
+        _check_characters(record, principal.limits, count, now)
         record.characters_in_day += count
         record.characters_in_month += count
         self._change(principal.name)
@@ -221,12 +221,27 @@ class UsageLedger:
             self._changed[name] = None
 
 
+def _check_characters(record: Record, limits: Limits, count: int, now: float) -> None:
+    # The month first: where both are used up, the day's end is no time to retry.
+    _check_left(
+        record.characters_in_month, count, limits.characters_per_month, "month",
+        _seconds_until(_end_of_month(record.month), now),
+    )  # fmt: skip
+    _check_left(
+        record.characters_in_day, count, limits.characters_per_day, "day",
+        _seconds_until(record.day + _DAY, now),
+    )  # fmt: skip
+
+
 def _check_left(used: int, count: int, limit: int | None, period: str, seconds: float) -> None:
     if limit is None or used + count <= limit:
         return
+    left = max(0, limit - used)
     raise QuotaError(
-        f"{count:,} characters are more than the key has left of its {limit:,} a {period}: "
-        f"{max(0, limit - used):,}",
+        f"the key's {limit:,} characters a {period} are used up"
+        if not left
+        else f"{count:,} characters are more than the key has left of its {limit:,} a {period}: "
+        f"{left:,}",
         seconds,
         QuotaKind.CHARACTERS,
     )

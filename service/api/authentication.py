@@ -134,6 +134,11 @@ class Grant:
             return highest
         raise PermissionDeniedError(f"options.priority: the key allows {highest} at most")
 
+    def check_characters_left(self) -> None:
+        """Raise QuotaError if not one character is left."""
+        if self.principal is not None:
+            self._ledger.check_characters_left(self.principal, self._clock())
+
     def charge(self, num_characters: int) -> None:
         """Count the characters of the call's texts.
 

@@ -45,6 +45,19 @@ def admit(request: Request) -> None:
     grant.charge(num_characters(request))
 
 
+def admit_document(request: pb.TranslateRequest) -> None:
+    """Check a request whose texts are still in a file, before the file is read.
+
+    Raises:
+        QuotaError: the key has no character left.
+        PermissionDeniedError: the key does not allow the priority.
+    """
+    grant = current_call().grant
+    if grant.principal is not None:
+        limit_priority(request.options, grant)
+        grant.check_characters_left()
+
+
 def give_back_failed(
     request: pb.TranslateRequest | pb.ScoreRequest, errors: Sequence[Exception | None]
 ) -> None:

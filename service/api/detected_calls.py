@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from dragoman.v1 import translation_pb2 as pb
 from model.languages import Language
 from service.api.call_context import current_call
-from service.api.registry import Registry
+from service.api.registry import Registry, ServedModel
 from service.api.routing import Route
+from service.api.routing_rules import shortened
 from service.decoding.requests import FinishReason
 from service.errors import (
     DragomanError,
@@ -59,6 +60,34 @@ class TextRouter:
 
     def __init__(self, detector: LanguageDetector) -> None:
         self._detector = detector
+
+    def check_target(
+        self,
+        request: TranslatesRequest,
+        registry: Registry,
+        find_route: FindRoute,
+        allowed: Iterable[ServedModel],
+    ) -> None:
+        """Check what does not depend on the texts.
+
+        Args:
+            request: with the target language and the model.
+            registry: of the models.
+            find_route: of the request.
+            allowed: the models that the caller may use.
+
+        Raises:
+            NotFoundError: nothing translates into the target language; there is no such model.
+            PermissionDeniedError: nothing that the caller may use translates into it.
+        """
+        _sources(request, registry)
+        _check_target(find_route)
+        target = request.target_language_code
+        models = [model for model in allowed if request.model in ("", model.name)]
+        if not any(model.directions.may_fit("", target) for model in models):
+            raise PermissionDeniedError(
+                f"the key does not allow a model that translates into {shortened(target)}"
+            )
 
     async def route(
         self,

@@ -3,34 +3,45 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from dragoman.v1 import translation_pb2 as pb
-from service.documents.document import DocumentLimits, DocumentSegment, bad_document
+from service.documents.document import DocumentLimits, bad_document
 from service.errors import DragomanError, InvalidArgumentError
-from service.translation.options import TranslatorLimits
 from service.translation.results import TextResult
 
 LIMITS = DocumentLimits(max_unpacked_bytes=64 * 2**20)
-_SAMPLE_CHARACTERS = 4_000
 _REFUSED = ("num_hypotheses", "return_tokens", "return_alignments")
 
 
-def texts_of(
-    request: pb.TranslateDocumentRequest,
-    segments: Sequence[DocumentSegment],
-    limits: TranslatorLimits,
-) -> pb.TranslateRequest:
-    """A request with the different texts of a document, for what they cost and their route.
+@dataclass
+class DocumentTotals:
+    """Figures of all texts of a document that were translated.
 
-    Raises:
-        InvalidArgumentError: they are too long together.
+    Attributes:
+        num_source_tokens: read.
+        num_target_tokens: generated.
+        queue_seconds: the longest wait of a text.
+        compute_seconds: the longest computation of a text.
     """
-    texts = list(dict.fromkeys(segment.text for segment in segments))
-    total, most = sum(map(len, texts)), limits.max_request_characters
-    if total > most:
-        raise bad_document(f"{total:,} characters of text, the limit is {most:,}")
+
+    num_source_tokens: int = 0
+    num_target_tokens: int = 0
+    queue_seconds: float = 0.0
+    compute_seconds: float = 0.0
+
+    def add(self, results: Sequence[TextResult]) -> None:
+        """Add the results of a batch."""
+        for result in results:
+            self.num_source_tokens += result.num_source_tokens
+            self.num_target_tokens += result.num_target_tokens
+            self.queue_seconds = max(self.queue_seconds, result.queue_seconds)
+            self.compute_seconds = max(self.compute_seconds, result.compute_seconds)
+
+
+def request_of(request: pb.TranslateDocumentRequest) -> pb.TranslateRequest:
+    """A request for the texts of a document, which is still to be read."""
     return pb.TranslateRequest(
-        contents=texts,
         source_language_code=request.source_language_code,
         target_language_code=request.target_language_code,
         model=request.model,
@@ -52,17 +63,6 @@ def check_options(options: pb.TranslateOptions) -> None:
         raise InvalidArgumentError(
             "options.search.target_prefix", "every part of a document would begin with it"
         )
-
-
-def sample_of(texts: Sequence[str]) -> str:
-    """The beginning of a document's text, by which its language is detected."""
-    sample, size = [], 0
-    for text in texts:
-        sample.append(text[:_SAMPLE_CHARACTERS])
-        size += len(text)
-        if size > _SAMPLE_CHARACTERS:
-            break
-    return "\n".join(sample)
 
 
 def checked_texts(results: Sequence[TextResult]) -> list[str]:

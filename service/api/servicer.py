@@ -14,7 +14,7 @@ from dragoman.v1 import translation_pb2 as pb
 from dragoman.v1 import translation_pb2_grpc
 from model.languages import is_language_code
 from service.api.call_context import CallContext, Context, current_call, time_remaining
-from service.api.charging import admit, give_back_failed
+from service.api.charging import admit, admit_document, give_back_failed
 from service.api.conversions import (
     add_score,
     add_translation,
@@ -36,17 +36,19 @@ from service.api.detected_calls import (
 )
 from service.api.document_calls import (
     LIMITS,
+    DocumentTotals,
     check_options,
     checked_texts,
-    sample_of,
-    texts_of,
+    request_of,
 )
 from service.api.model_descriptions import describe
 from service.api.registry import Registry, ServedModel
 from service.api.routing import Route
 from service.api.status import code_of
 from service.decoding.requests import FinishReason
-from service.documents.document_translator import DocumentFiles, translate_segments
+from service.documents.work import encode_texts
+from service.documents.worker_pool import DocumentWorkers
+from service.documents.worker_template import WorkerLimits
 from service.errors import DragomanError, InvalidArgumentError, UnavailableError
 from service.observability.metrics import ServerMetrics
 from service.text.detection import LanguageDetector
@@ -84,6 +86,7 @@ class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
         registry: None while the models are loading: calls end with UNAVAILABLE.
         glossaries: those that requests may name.
         glossary_store: of those that clients make.
+        documents: reads and writes documents.
     """
 
     def __init__(
@@ -91,13 +94,14 @@ class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
         metrics: ServerMetrics,
         glossaries: GlossaryFiles | None = None,
         glossary_store: GlossaryStore | None = None,
+        documents: DocumentWorkers | None = None,
     ) -> None:
         self.registry: Registry | None = None
         self.glossaries = glossaries or GlossaryFiles()
         self.glossary_store = glossary_store or GlossaryStore()
+        self.documents = documents or DocumentWorkers(LIMITS, WorkerLimits(), metrics.documents)
         self._metrics = metrics
         self._detector = LanguageDetector()
-        self._documents = DocumentFiles(LIMITS)
         self._text_router = TextRouter(self._detector)
 
     @property
@@ -228,46 +232,64 @@ class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
         self, request: pb.TranslateDocumentRequest, context: Context
     ) -> pb.TranslateDocumentResponse:
         """Translate the texts of a file, and write it again."""
-        call, detected = current_call(), None
+        call, detected, max_characters = current_call(), None, self.limits.max_request_characters
         check_options(request.options)
-        segments = await self._documents.read(request.file_name, request.content, call.client)
-        texts = texts_of(request, segments, self.limits)
-        admit(texts)
-        call.facts["texts"] = len(segments)
-        if (route := self._named_route(texts)) is None:
-            [detected] = await self._detected(
-                texts, [sample_of(texts.contents)], lambda _: "content"
-            )
+        texts = request_of(request)
+        admit_document(texts)
+        route = await self._route_before_reading(texts)
+        document = await self.documents.read(
+            request.file_name, request.content, max_characters, call.client
+        )
+        call.grant.charge(document.num_characters)
+        call.facts["texts"] = document.num_segments
+        if route is None:
+            [detected] = await self._detected(texts, [document.sample], lambda _: "content")
             if detected.error is not None:
                 raise detected.error
             route = detected.route
-        results: list[TextResult] = []
-
-        async def translate(batch: Sequence[str], mime_type: MimeType) -> list[str]:
-            if route is None:  # it is in the target language
-                return list(batch)
-            texts.mime_type = mime_type.value
-            translated = await self._translated(texts, context, route, batch)
-            results.extend(translated)
-            return checked_texts(translated)
-
-        translations = await translate_segments(segments, translate)
-        content = await self._documents.write(
-            request.file_name, request.content, translations, call.client
+        totals, lines = DocumentTotals(), []
+        for mime_type, batch in document.batches():
+            if route is not None:  # otherwise it is in the target language
+                texts.mime_type = mime_type.value
+                results = await self._translated(texts, context, route, batch)
+                totals.add(results)
+                self._count_codes(results)
+                batch = checked_texts(results)
+            lines.append(encode_texts(batch))
+        content = await self.documents.write(
+            request.file_name, request.content, max_characters, lines, call.client
         )
-        self._count(results, call)
+        call.facts.update(
+            source_tokens=totals.num_source_tokens, target_tokens=totals.num_target_tokens
+        )
         response = pb.TranslateDocumentResponse(
             content=content,
-            segment_count=len(segments),
-            source_token_count=sum(result.num_source_tokens for result in results),
-            target_token_count=sum(result.num_target_tokens for result in results),
+            segment_count=document.num_segments,
+            source_token_count=totals.num_source_tokens,
+            target_token_count=totals.num_target_tokens,
         )
         if route is not None:
             _set_models(response, route)
         if detected is not None:
             _set_detected(response, detected)
-        _set_timing(response.timing, results)
+        _set_timing(response.timing, [totals])
         return response
+
+    async def _route_before_reading(self, request: pb.TranslateRequest) -> Route | None:
+        """The route of a document; None if its language has to be detected.
+
+        Raises:
+            DragomanError: the call fails whatever the document has in it, and need not read it.
+        """
+        route = self._named_route(request)
+        if route is None:
+            find_route = functools.partial(self._find_route, request)
+            self._text_router.check_target(request, self._registry, find_route, self._allowed)
+            return None
+        request.mime_type = MimeType.HTML.value  # any format that has tags to ignore
+        await self._translator(request, route)
+        request.mime_type = ""
+        return route
 
     async def DetectLanguage(
         self, request: pb.DetectLanguageRequest, context: Context
@@ -433,12 +455,16 @@ class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
 
     def _count(self, results: Sequence[_Result], call: CallContext) -> None:
         """Count the outcome of each text or pair, and its tokens for the log."""
-        for result in results:
-            self._metrics.text_finished(code_of(result.error).name if result.error else "OK")
+        self._count_codes(results)
         call.facts.update(
             source_tokens=sum(result.num_source_tokens for result in results),
             target_tokens=sum(result.num_target_tokens for result in results),
         )
+
+    def _count_codes(self, results: Sequence[_Result]) -> None:
+        """Count the outcome of each text or pair."""
+        for result in results:
+            self._metrics.text_finished(code_of(result.error).name if result.error else "OK")
 
     def _named_route(self, request: TranslatesRequest) -> Route | None:
         """The route of a request; None if the languages of its texts have to be detected."""
@@ -547,7 +573,7 @@ def _set_detected(answer: _Detected, detected: DetectedText) -> None:
     answer.detection_confidence = detected.language.confidence
 
 
-def _set_timing(timing: pb.Timing, results: Sequence[_Result]) -> None:
+def _set_timing(timing: pb.Timing, results: Sequence[_Result | DocumentTotals]) -> None:
     """Set the longest wait and the longest computation of any text."""
     queue_seconds = max((result.queue_seconds for result in results), default=0.0)
     compute_seconds = max((result.compute_seconds for result in results), default=0.0)

@@ -9,6 +9,10 @@ Formats of text: `plain_text.py`, `web_page.py`, `subtitles.py`, `gettext_catalo
 files within limits) and `mixed_content.py` (text with elements in it). `inline.py` is how tags
 inside of a sentence travel through the translation of markup.
 
-`document_translator.py` translates the segments in batches. May import text and the packages below
-it; knows neither gRPC nor files on disk.
+The server's own process reads no file. `worker_pool.py` does it in worker processes: a template
+process (`worker.py`, the server's end is `worker_template.py`) forks one for each file, within
+limits of memory and time. `work.py` is what they send each other, `text_batches.py` divides the
+texts, `fair_slots.py` gives clients their turns.
+
+May import text and the packages below it; knows neither gRPC nor files on disk.
 """

@@ -2,35 +2,62 @@
 
 from __future__ import annotations
 
+import codecs
+import importlib
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import PurePath
 
 from service.documents.document import Document, DocumentLimits
-from service.documents.gettext_catalog import GettextCatalog
-from service.documents.markdown_file import MarkdownFile
-from service.documents.open_document import OpenDocumentText
-from service.documents.plain_text import PlainText
-from service.documents.subtitles import Subtitles
-from service.documents.web_page import WebPage
-from service.documents.word import WordDocument
-from service.documents.xliff import Xliff
 from service.errors import InvalidArgumentError
 
-Reader = Callable[[bytes, DocumentLimits], Document]
+
+@dataclass(frozen=True)
+class Reader:
+    """Reads files with a class that is imported when it is first used.
+
+    The server knows all formats and reads no file in its own process, which has none of these
+    classes and no XML library.
+
+    Attributes:
+        module: the class's module in this package.
+        name: the class's name.
+        takes_limits: whether the class is called with the limits too.
+    """
+
+    module: str
+    name: str
+    takes_limits: bool = False
+
+    def load(self) -> Callable[..., Document]:
+        """Import the class."""
+        module = importlib.import_module(f"service.documents.{self.module}")
+        found: Callable[..., Document] = getattr(module, self.name)
+        return found
+
+    def read(self, data: bytes, limits: DocumentLimits) -> Document:
+        """Read a file.
+
+        Raises:
+            InvalidArgumentError: the file has another format, or exceeds a limit.
+        """
+        read = self.load()
+        return read(data, limits) if self.takes_limits else read(data)
+
 
 READERS: dict[str, Reader] = {
-    ".txt": lambda data, limits: PlainText(data),
-    ".html": lambda data, limits: WebPage(data),
-    ".htm": lambda data, limits: WebPage(data),
-    ".md": lambda data, limits: MarkdownFile(data),
-    ".markdown": lambda data, limits: MarkdownFile(data),
-    ".srt": lambda data, limits: Subtitles(data),
-    ".po": lambda data, limits: GettextCatalog(data),
-    ".pot": lambda data, limits: GettextCatalog(data),
-    ".xlf": lambda data, limits: Xliff(data),
-    ".xliff": lambda data, limits: Xliff(data),
-    ".docx": WordDocument,
-    ".odt": OpenDocumentText,
+    ".txt": Reader("plain_text", "PlainText"),
+    ".html": Reader("web_page", "WebPage"),
+    ".htm": Reader("web_page", "WebPage"),
+    ".md": Reader("markdown_file", "MarkdownFile"),
+    ".markdown": Reader("markdown_file", "MarkdownFile"),
+    ".srt": Reader("subtitles", "Subtitles"),
+    ".po": Reader("gettext_catalog", "GettextCatalog"),
+    ".pot": Reader("gettext_catalog", "GettextCatalog"),
+    ".xlf": Reader("xliff", "Xliff"),
+    ".xliff": Reader("xliff", "Xliff"),
+    ".docx": Reader("word", "WordDocument", takes_limits=True),
+    ".odt": Reader("open_document", "OpenDocumentText", takes_limits=True),
 }
 """By extension."""
 
@@ -48,6 +75,13 @@ def extension_of(file_name: str) -> str:
     return extension
 
 
+def load_readers() -> None:
+    """Import the classes of all formats, and what they would import with the first file."""
+    for reader in READERS.values():
+        reader.load()
+    codecs.lookup("cp437")  # of names in zip files
+
+
 def read_document(file_name: str, data: bytes, limits: DocumentLimits) -> Document:
     """Read a document. Not for the event loop: a large one takes seconds.
 
@@ -61,6 +95,6 @@ def read_document(file_name: str, data: bytes, limits: DocumentLimits) -> Docume
     """
     reader = READERS[extension_of(file_name)]
     limits.check_bytes(len(data))
-    document = reader(data, limits)
+    document = reader.read(data, limits)
     limits.check_segments(len(document.segments))
     return document

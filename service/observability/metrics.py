@@ -13,6 +13,7 @@ from collections.abc import Mapping
 import prometheus_client
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
+from service.observability.document_metrics import DocumentMetrics
 from service.observability.process_metrics import LogLines, ModelProcesses
 
 # `_created` series nearly double the number of series, and counters reset at a restart only,
@@ -39,6 +40,7 @@ class ServerMetrics:
 
     Attributes:
         registry: where the metrics are registered.
+        documents: of the processes that read and write documents.
 
     Args:
         max_clients: clients that get series of their own (`ClientMetrics`).
@@ -51,6 +53,7 @@ class ServerMetrics:
         prometheus_client.ProcessCollector(registry=self.registry)
         self.processes = ModelProcesses(self.registry)
         LogLines(self.registry)
+        self.documents = DocumentMetrics(self.registry)
         # Cached, because looking up a child by its labels takes longer than counting.
         self._requests = functools.cache(
             self._counter("dragoman_requests", "Calls finished.", "method", "code").labels

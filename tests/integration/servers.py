@@ -22,6 +22,7 @@ from model.directions import Directions
 from model.processor import num_usable_cores
 from model.tokenizer import Tokenizer
 from service.api.registry import Registry, ServedModel
+from service.documents.worker_pool import READERS_MODULE
 from service.engine.engine import Engine, EngineConfig
 from service.engine.metrics import ModelMetrics
 from service.loading import load_models
@@ -130,11 +131,14 @@ def total(metrics: str, name: str, **labels: str) -> float:
 
 @contextlib.asynccontextmanager
 async def running(
-    settings: Settings, metrics: ServerMetrics, registry: Registry
+    settings: Settings,
+    metrics: ServerMetrics,
+    registry: Registry,
+    readers: str = READERS_MODULE,
 ) -> AsyncIterator[Running]:
     """Run a server of `registry`'s models in this process."""
     async with (
-        Server(settings, registry, metrics) as server,
+        Server(settings, registry, metrics, readers) as server,
         AsyncClient(f"127.0.0.1:{server.port}", timeout=60) as client,
     ):
         yield Running(server, client, metrics, registry)
@@ -142,12 +146,12 @@ async def running(
 
 @contextlib.asynccontextmanager
 async def running_fake(
-    runner: FakeRunner, tokenizer: Tokenizer, **settings: Any
+    runner: FakeRunner, tokenizer: Tokenizer, *, readers: str = READERS_MODULE, **settings: Any
 ) -> AsyncIterator[Running]:
     """Run a server of one scripted model."""
     metrics, chosen = ServerMetrics(), any_ports(**{"drain_seconds": 5.0, **settings})
     registry = Registry([served(runner, tokenizer, chosen, metrics)])
-    async with running(chosen, metrics, registry) as made:
+    async with running(chosen, metrics, registry, readers) as made:
         try:
             yield made
         finally:

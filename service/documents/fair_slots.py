@@ -1,0 +1,84 @@
+"""A bounded number of slots that clients take in turns."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import Counter, deque
+from collections.abc import AsyncIterator
+
+
+class FairSlots:
+    """Slots for work that can't be interrupted, on one event loop.
+
+    Clients that wait take turns, whatever number of slots each of them asks for. One client holds
+    at most all slots but one, so that another client need not wait for the end of its work.
+
+    Args:
+        count: the number of slots.
+
+    Attributes:
+        num_waiting: calls that wait for a slot.
+    """
+
+    def __init__(self, count: int) -> None:
+        self.num_waiting = 0
+        self._num_free = count
+        self._max_held = max(1, count - 1)
+        self._held: Counter[str] = Counter()
+        # By client, the next one first.
+        self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
+
+    @contextlib.asynccontextmanager
+    async def slot(self, client: str) -> AsyncIterator[None]:
+        """Wait for a slot, and hold it until the block ends."""
+        await self._take(client)
+        try:
+            yield
+        finally:
+            self._give_back(client)
+
+    async def _take(self, client: str) -> None:
+        if self._is_open_to(client):
+            self._hold(client)
+            return
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(client, deque()).append(turn)
+        self.num_waiting += 1
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.cancelled():
+                self._remove(client, turn)
+            else:  # the slot came at the same moment
+                self._give_back(client)
+            raise
+        finally:
+            self.num_waiting -= 1
+
+    def _is_open_to(self, client: str) -> bool:
+        return self._num_free > 0 and self._held[client] < self._max_held
+
+    def _hold(self, client: str) -> None:
+        self._num_free -= 1
+        self._held[client] += 1
+
+    def _give_back(self, client: str) -> None:
+        self._num_free += 1
+        self._held[client] -= 1
+        if not self._held[client]:
+            del self._held[client]
+        waiting = next((each for each in self._waiting if self._is_open_to(each)), None)
+        if waiting is not None:
+            turn = self._waiting[waiting].popleft()
+            turns = self._waiting.pop(waiting)
+            if turns:  # to the end of the line
+                self._waiting[waiting] = turns
+            self._hold(waiting)
+            turn.set_result(None)
+
+    def _remove(self, client: str, turn: asyncio.Future[None]) -> None:
+        turns = self._waiting[client]
+        turns.remove(turn)
+        if not turns:
+            del self._waiting[client]

@@ -1,0 +1,189 @@
+"""What the server and its document workers send each other: lines of JSON, and bytes of files.
+
+A worker reads foreign files, so the server does not trust it: answers are bounded, and nothing in
+them is unpickled. Texts stay encoded, batch by batch, until they are needed: decoding the texts of
+a large document at once would hold up the event loop.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import struct
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, BinaryIO
+
+from service.documents.document import DocumentLimits, DocumentSegment, bad_document
+from service.documents.text_batches import batches
+from service.text.options import MimeType
+
+READY = b"ready"
+"""The template's first message; another one says why it can't work."""
+LENGTH = struct.Struct("<Q")
+"""Before an answer."""
+COMPLETE = b"\1"
+"""After an answer."""
+STATUS = struct.Struct("<ix")
+"""How a worker ended that has not answered, as `os.waitpid` gives it. The zero byte at its end says
+that what came before is no complete answer."""
+NOT_FORKED = -1
+"""In place of a status: there was no worker."""
+
+_SAMPLE_CHARACTERS = 4_000
+
+
+@dataclass(frozen=True)
+class DocumentWork:
+    """A file to read, or to write with other texts.
+
+    Attributes:
+        file_name: tells the format by its extension.
+        file: the content.
+        limits: bound the file, and what is written.
+        max_characters: the limit of all different texts together.
+        translations: of the different texts, one line of `encode_texts` for each batch of
+            `DocumentTexts`; None to read the file.
+    """
+
+    file_name: str
+    file: bytes
+    limits: DocumentLimits
+    max_characters: int
+    translations: Sequence[bytes] | None = None
+
+    def encode(self) -> bytes:
+        """The work as bytes for `read_from`."""
+        lines = self.translations
+        head = {
+            "file_name": self.file_name,
+            "limits": dataclasses.asdict(self.limits),
+            "max_characters": self.max_characters,
+            "file_bytes": len(self.file),
+            "num_lines": None if lines is None else len(lines),
+        }
+        return b"".join([_encode(head), b"\n", self.file, *(lines or ())])
+
+    @classmethod
+    def read_from(cls, stream: BinaryIO) -> DocumentWork:
+        """The work that `encode` made bytes of. Reads no further."""
+        head = _decode(stream.readline())
+        file, num_lines = stream.read(head["file_bytes"]), head["num_lines"]
+        return cls(
+            head["file_name"],
+            file,
+            DocumentLimits(**head["limits"]),
+            head["max_characters"],
+            None if num_lines is None else [stream.readline() for _ in range(num_lines)],
+        )
+
+
+@dataclass(frozen=True)
+class DocumentTexts:
+    """The different texts of a document, in batches.
+
+    Attributes:
+        num_segments: of the document, equal ones included.
+        num_characters: of the different texts together.
+        sample: the beginning of the text, to detect its language by.
+        lines: the encoded batches.
+    """
+
+    num_segments: int
+    num_characters: int
+    sample: str
+    lines: Sequence[bytes]
+
+    @classmethod
+    def of(cls, segments: Sequence[DocumentSegment], max_characters: int) -> DocumentTexts:
+        """The texts of a document's segments.
+
+        Raises:
+            InvalidArgumentError: they have more than `max_characters` together.
+        """
+        texts = list(dict.fromkeys(segment.text for segment in segments))
+        total = sum(map(len, texts))
+        if total > max_characters:
+            raise bad_document(f"{total:,} characters of text, the limit is {max_characters:,}")
+        lines = [
+            _encode([batch[0].mime_type.value, [segment.text for segment in batch]])
+            for batch in batches(segments)
+        ]
+        return cls(len(segments), total, _sample_of(texts), lines)
+
+    def batches(self) -> Iterator[tuple[MimeType, list[str]]]:
+        """The texts of each batch, and their format."""
+        for line in self.lines:
+            mime_type, texts = _decode(line)
+            yield MimeType(mime_type), texts
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a worker made of its work.
+
+    Attributes:
+        kind: "texts", "file", "refused" (the file, by its reader), "memory" (too little) or
+            "failed" (a defect).
+        facts: of that kind.
+        content: bytes of that kind.
+    """
+
+    kind: str
+    facts: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    content: bytes = b""
+
+    def encode(self) -> bytes:
+        """The answer as bytes for `decode`."""
+        return b"\n".join([_encode({"kind": self.kind, **self.facts}), self.content])
+
+    @classmethod
+    def decode(cls, data: bytes) -> Answer:
+        """The answer that `encode` made bytes of."""
+        line, _, content = data.partition(b"\n")
+        facts = _decode(line)
+        return cls(facts.pop("kind"), facts, content)
+
+    @classmethod
+    def of_texts(cls, texts: DocumentTexts) -> Answer:
+        """The texts of a document."""
+        facts = {
+            "num_segments": texts.num_segments,
+            "num_characters": texts.num_characters,
+            "sample": texts.sample,
+        }
+        return cls("texts", facts, b"\n".join(texts.lines))
+
+    @property
+    def texts(self) -> DocumentTexts:
+        """The texts of a document, of an answer of that kind."""
+        return DocumentTexts(**self.facts, lines=self.content.split(b"\n") if self.content else ())
+
+
+def encode_texts(texts: Sequence[str]) -> bytes:
+    """A line with the texts of a batch."""
+    return _encode(texts) + b"\n"
+
+
+def decode_texts(lines: Sequence[bytes]) -> list[str]:
+    """The texts of all batches."""
+    return [text for line in lines for text in _decode(line)]
+
+
+def _sample_of(texts: Sequence[str]) -> str:
+    sample, size = [], 0
+    for text in texts:
+        sample.append(text[:_SAMPLE_CHARACTERS])
+        size += len(text)
+        if size > _SAMPLE_CHARACTERS:
+            break
+    return "\n".join(sample)
+
+
+def _encode(value: Any) -> bytes:
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return text.encode("utf-8", "surrogatepass")
+
+
+def _decode(line: bytes) -> Any:
+    return json.loads(line.decode("utf-8", "surrogatepass"))

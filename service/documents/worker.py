@@ -1,0 +1,283 @@
+"""The process that reads and writes documents, started by `DocumentWorkers`.
+
+    python -m service.documents.worker FILE_DESCRIPTOR READERS MEMORY_BYTES SECONDS
+
+It is a template: it imports the readers once, and forks a worker for each file. A worker has a
+limit of memory and one of processor time, serves one connection, and ends. So a file that breaks
+its reader breaks nothing else, a file leaves nothing behind for the next one, and what a process
+took is free again.
+
+The template reads no file. It kills a worker whose connection the server has closed, and all of
+them when the server ends, in whatever way.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import gc
+import importlib
+import os
+import resource
+import select
+import signal
+import socket
+import sys
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+from typing import BinaryIO
+
+from service.documents.document import Document, DocumentLimits, bad_document
+from service.documents.text_batches import batches
+from service.documents.work import (
+    COMPLETE,
+    LENGTH,
+    NOT_FORKED,
+    READY,
+    STATUS,
+    Answer,
+    DocumentTexts,
+    DocumentWork,
+    decode_texts,
+)
+from service.errors import InvalidArgumentError
+
+_PIECE_BYTES = 256 * 1024
+# Translations in progress come before documents.
+_NICE = 5
+_MOST_LIKELY = "1000"  # the largest oom_score_adj: proc_pid_oom_score_adj(5)
+_PR_SET_PDEATHSIG = 1  # prctl(2)
+_MAX_FRAMES = 20  # of a defect, for the log
+
+ReadDocument = Callable[[str, bytes, DocumentLimits], Document]
+
+_NO_MEMORY = Answer("memory").encode()
+
+
+def perform(work: DocumentWork, read: ReadDocument) -> Answer:
+    """Read or write a document.
+
+    Raises:
+        InvalidArgumentError: the file can't be read, or exceeds a limit.
+    """
+    document = read(work.file_name, work.file, work.limits)
+    segments = document.segments
+    if work.translations is None:
+        return Answer.of_texts(DocumentTexts.of(segments, work.max_characters))
+    different = (segment for batch in batches(segments) for segment in batch)
+    found = dict(zip(different, decode_texts(work.translations), strict=True))
+    written = document.write([found[segment] for segment in segments])
+    if len(written) > work.limits.max_bytes:
+        raise bad_document(
+            f"the translated file has {len(written):,} bytes, the limit is "
+            f"{work.limits.max_bytes:,}"
+        )
+    return Answer("file", content=written)
+
+
+def answer(stream: BinaryIO, read: ReadDocument) -> bytes:
+    """Perform the work that the server sends; any failure is an answer too."""
+    try:
+        return perform(DocumentWork.read_from(stream), read).encode()
+    except InvalidArgumentError as exc:
+        return Answer("refused", {"field": exc.field, "why": exc.description}).encode()
+    except MemoryError:
+        pass  # what filled the memory is free after this block
+    except Exception as exc:
+        # Without its message and source lines, which may have text of the document.
+        frames = traceback.extract_tb(exc.__traceback__)[-_MAX_FRAMES:]
+        where = [f"{Path(frame.filename).name}:{frame.lineno} {frame.name}" for frame in frames]
+        return Answer("failed", {"error": type(exc).__name__, "where": where}).encode()
+    return _NO_MEMORY
+
+
+class Template:
+    """Forks a worker for each connection that the server sends.
+
+    Args:
+        control: the socket on which connections arrive.
+        read: reads a document.
+        memory_bytes: what a worker may allocate beyond what the template has.
+        seconds: processor time of a worker.
+    """
+
+    def __init__(
+        self, control: socket.socket, read: ReadDocument, memory_bytes: int, seconds: int
+    ) -> None:
+        self._control = control
+        self._read = read
+        self._memory_bytes = memory_bytes
+        self._seconds = seconds
+        self._workers: dict[int, tuple[int, socket.socket]] = {}  # by descriptor; with the pid
+        self._poll = select.poll()
+        # A byte arrives whenever a worker has ended.
+        self._ended, self._wake = socket.socketpair()
+
+    def serve(self) -> None:
+        """Work until the server closes the control socket or dies."""
+        for each in (self._ended, self._wake):
+            each.setblocking(False)
+        signal.set_wakeup_fd(self._wake.fileno(), warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, _do_nothing)
+        self._poll.register(self._control, select.POLLIN)
+        self._poll.register(self._ended, select.POLLIN)
+        self._control.sendall(READY)
+        while True:
+            for descriptor, _ in self._poll.poll():
+                if descriptor == self._ended.fileno():
+                    self._ended.recv(_PIECE_BYTES)
+                elif descriptor == self._control.fileno():
+                    if not self._start_worker():
+                        return
+                else:
+                    self._kill(descriptor)
+            self._reap()
+
+    def kill_all(self) -> None:
+        """Kill all workers."""
+        for descriptor in list(self._workers):
+            self._kill(descriptor)
+
+    def _start_worker(self) -> bool:
+        """Fork a worker for the next connection; False if the server has closed the socket."""
+        _, descriptors, _, _ = socket.recv_fds(self._control, 1, 1)
+        if not descriptors:
+            return False
+        connection, template = socket.socket(fileno=descriptors[0]), os.getpid()
+        try:
+            pid = os.fork()
+        except OSError:  # too many processes, or no memory
+            _report(connection, NOT_FORKED)
+            connection.close()
+            return True
+        if pid == 0:
+            self._be_worker(connection, template)
+        self._workers[connection.fileno()] = pid, connection
+        self._poll.register(connection, 0)  # for the hang-up, which is always reported
+        return True
+
+    def _be_worker(self, connection: socket.socket, template: int) -> None:
+        status = 1
+        try:
+            _end_with(template)
+            signal.set_wakeup_fd(-1)
+            # Otherwise the server would not see the end of other connections.
+            for each in (self._control, self._ended, self._wake, *self._other_connections()):
+                each.close()
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+            self._limit()
+            _serve_one(connection, self._read)
+            status = 0
+        finally:
+            os._exit(status)
+
+    def _other_connections(self) -> list[socket.socket]:
+        return [connection for _, connection in self._workers.values()]
+
+    def _limit(self) -> None:
+        """Bound what this process can take; nothing can raise the bounds again."""
+        with contextlib.suppress(OSError):  # not on Linux
+            Path("/proc/self/oom_score_adj").write_text(_MOST_LIKELY, encoding="ascii")
+        _set_limit(resource.RLIMIT_CORE, 0)  # a core dump would have the text of the document
+        # The first limit sends SIGXCPU, which says why; the second one SIGKILL.
+        _set_limit(resource.RLIMIT_CPU, self._seconds, self._seconds + 1)
+        _set_limit(resource.RLIMIT_AS, _address_space() + self._memory_bytes)
+
+    def _kill(self, descriptor: int) -> None:
+        pid, _ = self._workers[descriptor]
+        os.kill(pid, signal.SIGKILL)  # the number is still the worker's: it was not waited for
+        self._unregister(descriptor)
+
+    def _unregister(self, descriptor: int) -> None:
+        with contextlib.suppress(KeyError):  # done when it was killed
+            self._poll.unregister(descriptor)
+
+    def _reap(self) -> None:
+        """Take note of workers that have ended."""
+        for descriptor, (pid, connection) in list(self._workers.items()):
+            ended, status = os.waitpid(pid, os.WNOHANG)
+            if not ended:
+                continue
+            del self._workers[descriptor]
+            self._unregister(descriptor)
+            if status:
+                _report(connection, status)
+            connection.close()
+
+
+def _end_with(parent: int) -> None:
+    """Have the kernel kill this process when its parent ends."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:  # it has ended already
+            os._exit(1)
+
+
+def _serve_one(connection: socket.socket, read: ReadDocument) -> None:
+    """Answer the one work that arrives on a connection."""
+    with connection.makefile("rb") as stream:
+        reply = answer(stream, read)
+    for piece in (LENGTH.pack(len(reply)), reply, COMPLETE):
+        connection.sendall(piece)
+
+
+def _report(connection: socket.socket, status: int) -> None:
+    """Tell the server how a worker ended; it may be gone."""
+    with contextlib.suppress(OSError):
+        connection.send(STATUS.pack(status), socket.MSG_DONTWAIT)
+
+
+def _set_limit(kind: int, soft: int, hard: int | None = None) -> None:
+    """Set the limits of a resource, none above the present hard limit."""
+    hard = soft if hard is None else hard
+    _, present = resource.getrlimit(kind)
+    if present != resource.RLIM_INFINITY:
+        soft, hard = min(soft, present), min(hard, present)
+    resource.setrlimit(kind, (soft, hard))
+
+
+def _address_space() -> int:
+    """Bytes of this process's address space; 0 where that can't be read."""
+    try:
+        pages = Path("/proc/self/statm").read_text(encoding="ascii").split()[0]
+    except OSError:
+        return 0
+    return int(pages) * resource.getpagesize()
+
+
+def _do_nothing(number: int, frame: FrameType | None) -> None:
+    """Handle a signal whose arrival is all that matters."""
+
+
+def main(descriptor: int, readers: str, memory_bytes: int, seconds: int) -> None:
+    """Run the template until the server has ended.
+
+    Args:
+        descriptor: of the control socket.
+        readers: the module that has `load_readers` and `read_document`.
+        memory_bytes: the limit of a worker's memory.
+        seconds: the limit of its processor time.
+    """
+    # The server decides when to end. A terminal's Ctrl-C goes to all processes.
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    with socket.socket(fileno=descriptor) as control:
+        try:
+            module = importlib.import_module(readers)
+            module.load_readers()
+        except Exception as exc:
+            control.sendall(f"{type(exc).__name__}: {exc}".encode())
+            return
+        os.nice(_NICE)
+        gc.freeze()  # workers share these pages as long as they don't write to them
+        template = Template(control, module.read_document, memory_bytes, seconds)
+        try:
+            template.serve()
+        finally:
+            template.kill_all()
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), sys.argv[2], int(sys.argv[3]), int(sys.argv[4]))

@@ -1,0 +1,81 @@
+"""Readers that do what the first line of a file says, for tests of the processes that hold them.
+
+    loop FIFO    computes for ever
+    wait FIFO    waits for ever
+    grow         takes all memory
+    defect TEXT  raises an error with this text
+    kill NUMBER  sends itself a signal
+    leave        ends the process
+
+With a FIFO (a named pipe), the process first writes its number into it. Other files are read as
+usual.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import signal
+from pathlib import Path
+
+from service.documents import formats
+from service.documents.document import Document, DocumentLimits
+
+MODULE = "tests.unit.service.documents.hostile_readers"
+
+load_readers = formats.load_readers
+
+
+def read_document(file_name: str, data: bytes, limits: DocumentLimits) -> Document:
+    """Do what the file says."""
+    command, _, argument = data.partition(b"\n")[0].decode(errors="replace").partition(" ")
+    if command in ("loop", "wait"):
+        Path(argument).write_text(str(os.getpid()))
+    match command:
+        case "loop":
+            for _ in itertools.count():
+                pass
+        case "wait":
+            signal.pause()
+        case "grow":
+            taken = [bytearray(2**20)]
+            while True:
+                taken.append(bytearray(2**20))
+        case "defect":
+            raise RuntimeError(argument)
+        case "kill":
+            os.kill(os.getpid(), int(argument))
+        case "leave":
+            os._exit(3)
+    return formats.read_document(file_name, data, limits)
+
+
+class Held:
+    """A file that holds its reader, and the process of that.
+
+    Args:
+        directory: for the named pipe.
+        command: loop or wait.
+
+    Attributes:
+        content: of the file.
+    """
+
+    def __init__(self, directory: Path, command: str = "loop") -> None:
+        self._pipe = directory / "pid"
+        os.mkfifo(self._pipe)
+        self.content = f"{command} {self._pipe}\n".encode()
+
+    def begun(self) -> int:
+        """Wait until the reader has it, in a thread; a descriptor of the process (`ended`)."""
+        return os.pidfd_open(int(self._pipe.read_text()))
+
+
+def ended(process: int) -> None:
+    """Wait until a process has ended, in a thread; takes the descriptor."""
+    import select
+
+    poll = select.poll()
+    poll.register(process, select.POLLIN)
+    poll.poll()
+    os.close(process)
