@@ -8,17 +8,19 @@ import logging
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
 from cli.exits import missing_runtime
-from service.errors import InternalError, StartupError
+from service.errors import StartupError
 from service.settings import DIRECTORIES, Settings
 from service.settings_sources import environment_name, load_settings
 
 if TYPE_CHECKING:
     from service.api.registry import Registry
+
+_log = logging.getLogger("dragoman.server")
 
 
 def _option(field: dataclasses.Field[Any]) -> Any:
@@ -60,10 +62,10 @@ def serve(config: Path | None, **flags: Any) -> None:
         logs.configure(settings.log_level, settings.log_format)
         if message := missing_runtime(settings.device):
             raise StartupError(message)
-        _serve(settings)
-    except (InternalError, StartupError) as exc:
-        logging.getLogger("dragoman.server").critical(str(exc))
+    except StartupError as exc:
+        _log.critical(str(exc))
         raise typer.Exit(1) from exc
+    _serve(settings)
 
 
 def _parameters() -> Iterator[inspect.Parameter]:
@@ -89,10 +91,8 @@ def _parameter(name: str, kind: Any, option: Any) -> inspect.Parameter:
 serve.__signature__ = inspect.Signature(list(_parameters()))  # type: ignore[attr-defined]
 
 
-def _serve(settings: Settings) -> None:
-    import asyncio
-
-    from service import descriptors
+def _serve(settings: Settings) -> NoReturn:
+    from service import descriptors, process
     from service.loading import load_models
     from service.observability.metrics import ServerMetrics
     from service.server import Server
@@ -106,7 +106,4 @@ def _serve(settings: Settings) -> None:
         garbage.look_less()
         return registry
 
-    async def run() -> None:
-        await Server(settings, load, metrics).serve()
-
-    asyncio.run(run())
+    process.run(lambda: Server(settings, load, metrics))

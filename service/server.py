@@ -1,11 +1,10 @@
-"""The server process: start, serve, drain with a bound, stop."""
+"""The server: start, drain with a bound, stop."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import logging
-import signal
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -34,7 +33,6 @@ from service.api.tls import exposed_hosts, server_tls
 from service.documents.worker_pool import READERS_MODULE, DocumentWorkers
 from service.documents.worker_template import WorkerLimits
 from service.engine.watchdog import Watchdog
-from service.errors import InternalError
 from service.lifecycle.idle import IdleMonitor
 from service.lifecycle.opening import in_thread
 from service.lifecycle.reloads import Reloads
@@ -51,8 +49,9 @@ _LAST_ARRIVALS_SECONDS = 5.0
 # Health watches and reflection streams: bounded, so that idle ones leave room for calls.
 _MAX_WATCHES = 2048
 _MAX_REFLECTIONS = 64
-# For the last answers to be sent, after the bound of the drain.
-_LAST_ANSWERS_SECONDS = 1.0
+# After the bound of the drain: for the step in flight to end, for the last answers to be sent.
+_LAST_STEP_SECONDS = 1.0
+_LAST_ANSWERS_SECONDS = 0.5
 # For the last spans to be exported.
 _LAST_SPANS_SECONDS = 3.0
 
@@ -80,6 +79,7 @@ class Server:
         port, metrics_port: the bound ports, once started (the settings may say 0: any).
         admin_port, http_port: likewise; -1 if there is none.
         probes: the state that /livez and /readyz report.
+        settings: as they were given.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class Server:
         self.admin_port = -1
         self.http_port = -1
         self.probes = Probes()
-        self._settings = settings
+        self.settings = settings
         self._models = models
         self._metrics = metrics
         self._registry: Registry
@@ -146,7 +146,7 @@ class Server:
         """
         http = self._create_http()
         connections = descriptors.max_connections() - (http.max_connections if http else 0)
-        self._grpc = create_grpc_server(self._settings, Interceptor(self._tracker), connections)
+        self._grpc = create_grpc_server(self.settings, Interceptor(self._tracker), connections)
         self._http = http
         registry: Registry | None = None
         try:
@@ -173,7 +173,7 @@ class Server:
 
     async def _listen(self) -> None:
         """Bind all ports, and answer on them."""
-        settings = self._settings
+        settings = self.settings
         translation_pb2_grpc.add_TranslationServiceServicer_to_server(self._servicer, self._grpc)
         add_google_v3(self._grpc, self._servicer, self._tracker)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._grpc)
@@ -199,7 +199,7 @@ class Server:
         await self._grpc.start()
 
     def _create_http(self) -> HttpServer | None:
-        settings = self._settings
+        settings = self.settings
         if settings.http_port < 0:
             return None
         # Imported here, since most servers have no such port, and the libraries take memory.
@@ -217,7 +217,7 @@ class Server:
         )
 
     def _start_serving(self, registry: Registry) -> None:
-        settings, models = self._settings, registry.lifecycles
+        settings, models = self.settings, registry.lifecycles
         self._watchdog = Watchdog(
             models, settings.stall_seconds, settings.hang_seconds, self._stall_changed
         )
@@ -285,13 +285,13 @@ class Server:
         if self._http is not None:
             self._http.start_draining()
         self._metrics.serving.set(0)
-        _log.info("draining", extra={"seconds": self._settings.drain_seconds})
+        _log.info("draining", extra={"seconds": self.settings.drain_seconds})
         reloads_stopped = asyncio.ensure_future(self._reloads.stop())
         ending = asyncio.ensure_future(self._end_calls())
         cut_short = asyncio.ensure_future(self._cut_short.wait())
         await asyncio.wait(
             {ending, cut_short},
-            timeout=self._settings.drain_seconds,
+            timeout=self.settings.drain_seconds,
             return_when=asyncio.FIRST_COMPLETED,
         )
         if not ending.done():
@@ -301,7 +301,8 @@ class Server:
         await reloads_stopped
         if self._admin is not None:
             await self._admin.stop()
-        await self._registry.stop()  # unfinished calls end with UNAVAILABLE
+        # Unfinished calls end with UNAVAILABLE.
+        await asyncio.gather(self._stop_models(), self._documents.stop())
         await self._stop_listening(_LAST_ANSWERS_SECONDS)
         if self._http is not None:
             await self._http.close()
@@ -317,67 +318,35 @@ class Server:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_LAST_ARRIVALS_SECONDS):
                 await self._tracker.quiet(_QUIET_SECONDS)
-        await self._stop_listening(self._settings.drain_seconds)
+        await self._stop_listening(self.settings.drain_seconds)
+
+    async def _stop_models(self) -> None:
+        """Stop the models; one whose step takes too long is abandoned, and counts as failed."""
+        stopping = asyncio.ensure_future(self._registry.stop())
+        await asyncio.wait({stopping}, timeout=_LAST_STEP_SECONDS)
+        if not stopping.done():
+            _log.error("a step did not end in time: it is left behind")
+            for model in self._registry.lifecycles.values():
+                model.abandon()
+        await stopping
 
     async def _stop_listening(self, seconds: float) -> None:
         """Accept no calls, and wait for those in progress, within `seconds`."""
         stopping = [self._http.stop(seconds)] if self._http is not None else []
         await asyncio.gather(self._grpc.stop(seconds), *stopping)
 
-    async def serve(self) -> None:
-        """Serve until SIGTERM or SIGINT, then drain. A second signal cuts the drain short.
+    def cut_drain_short(self) -> None:
+        """End the drain in progress, or the next one, without waiting for calls."""
+        self._cut_short.set()
 
-        SIGHUP replaces the models whose bundles have changed (`reload_changed`), unless it means
-        that the server's terminal was closed: then it ends the server like SIGTERM. A server that
-        was started to ignore SIGHUP (`nohup`) outlives its terminal.
+    async def wait_until_failed(self) -> None:
+        """Wait until an engine that serves has ended."""
+        await self._registry.wait_until_failed()
 
-        A signal while the models load abandons the loading thread: the process is to end.
-
-        Raises:
-            StartupError: as `start`.
-            InternalError: an engine failed, or hung and could not be stopped, so its model can't be
-                served. The process should end, for its supervisor to restart it.
-        """
-        asked = asyncio.Event()
-        self._handle_signals(asked)
-        stopping = asyncio.ensure_future(asked.wait())
-        starting = asyncio.ensure_future(self.start())
-        await asyncio.wait({starting, stopping}, return_when=asyncio.FIRST_COMPLETED)
-        if not starting.done():
-            starting.cancel()
-            await asyncio.wait({starting})
-            _log.info("stopped before it served")
-            return
-        starting.result()
-        failing = asyncio.ensure_future(self._registry.wait_until_failed())
-        await asyncio.wait({failing, stopping}, return_when=asyncio.FIRST_COMPLETED)
-        failing.cancel()
-        stopping.cancel()
-        await self.drain()
-        for name, model in self._registry.lifecycles.items():
-            if model.has_failed:
-                raise InternalError(f"model {name} stopped working; the log says why")
-
-    def _handle_signals(self, asked: asyncio.Event) -> None:
-        """Set `asked` at a signal to stop, cut the drain short at the next, reload at SIGHUP."""
-        outlives_terminal = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
-        had_terminal = descriptors.has_terminal() and not outlives_terminal
-
-        def on_stop() -> None:
-            if asked.is_set():
-                self._cut_short.set()
-            asked.set()
-
-        def on_hangup() -> None:
-            if had_terminal and not descriptors.has_terminal():
-                on_stop()
-            else:
-                self.reload_changed()
-
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, on_stop)
-        loop.add_signal_handler(signal.SIGHUP, on_hangup)
+    @property
+    def failed_models(self) -> list[str]:
+        """Names of models whose engine failed, or hung and could not be stopped."""
+        return [name for name, model in self._registry.lifecycles.items() if model.has_failed]
 
     async def __aenter__(self) -> Server:
         """Start."""

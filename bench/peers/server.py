@@ -16,6 +16,7 @@ from bench.peers.batch_engine import Backend, BatchEngine, BatchPolicy
 from bench.peers.ctranslate2_backend import CTranslate2Backend, CTranslate2Options
 from bench.peers.engine_backend import EngineBackend
 from model.bundle import Bundle
+from service import process
 from service.api.registry import Registry, ServedModel
 from service.engine.metrics import ModelMetrics
 from service.observability import logs
@@ -128,7 +129,7 @@ def main(
         model = own_engine_model(bundle, settings, policy, metrics, kind)
 
     async def run() -> None:
-        await Server(settings, Registry([model]), metrics).serve()
+        await process.serve(Server(settings, Registry([model]), metrics))
 
     asyncio.run(run())
 

@@ -71,9 +71,9 @@ class TextRouter:
         """Check what does not depend on the texts.
 
         Args:
-            request: with the target language and the model.
-            registry: of the models.
-            find_route: of the request.
+            request: names the target language, and perhaps the model.
+            registry: has the models.
+            find_route: finds the request's route from a source language.
             allowed: the models that the caller may use.
 
         Raises:

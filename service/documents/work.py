@@ -1,4 +1,4 @@
-"""What the server and its document workers send each other: lines of JSON, and bytes of files.
+"""Messages between the server and its document workers: lines of JSON, and bytes of files.
 
 A worker reads foreign files, so the server does not trust it: answers are bounded, and nothing in
 them is unpickled. Texts stay encoded, batch by batch, until they are needed: decoding the texts of
@@ -83,8 +83,8 @@ class DocumentTexts:
     """The different texts of a document, in batches.
 
     Attributes:
-        num_segments: of the document, equal ones included.
-        num_characters: of the different texts together.
+        num_segments: the number of parts of the document, equal ones included.
+        num_characters: the sum of the lengths of the different texts.
         sample: the beginning of the text, to detect its language by.
         lines: the encoded batches.
     """
@@ -120,7 +120,7 @@ class DocumentTexts:
 
 @dataclass(frozen=True)
 class Answer:
-    """What a worker made of its work.
+    """The result of a worker.
 
     Attributes:
         kind: "texts", "file", "refused" (the file, by its reader), "memory" (too little) or

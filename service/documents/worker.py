@@ -86,9 +86,10 @@ def answer(stream: BinaryIO, read: ReadDocument) -> bytes:
     except MemoryError:
         pass  # what filled the memory is free after this block
     except Exception as exc:
-        # Without its message and source lines, which may have text of the document.
-        frames = traceback.extract_tb(exc.__traceback__)[-_MAX_FRAMES:]
-        where = [f"{Path(frame.filename).name}:{frame.lineno} {frame.name}" for frame in frames]
+        # Without its message, which may have text of the document.
+        frames = [*traceback.walk_tb(exc.__traceback__)][-_MAX_FRAMES:]
+        codes = [(frame.f_code, line) for frame, line in frames]
+        where = [f"{Path(c.co_filename).name}:{line} {c.co_name}" for c, line in codes]
         return Answer("failed", {"error": type(exc).__name__, "where": where}).encode()
     return _NO_MEMORY
 
@@ -136,7 +137,9 @@ class Template:
             self._reap()
 
     def kill_all(self) -> None:
-        """Kill all workers."""
+        """Kill all workers, at the end."""
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        signal.set_wakeup_fd(-1)
         for descriptor in list(self._workers):
             self._kill(descriptor)
 
@@ -255,7 +258,7 @@ def main(descriptor: int, readers: str, memory_bytes: int, seconds: int) -> None
     """Run the template until the server has ended.
 
     Args:
-        descriptor: of the control socket.
+        descriptor: the file descriptor of the control socket.
         readers: the module that has `load_readers` and `read_document`.
         memory_bytes: the limit of a worker's memory.
         seconds: the limit of its processor time.

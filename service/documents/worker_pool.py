@@ -27,7 +27,7 @@ from service.errors import (
 from service.observability.document_metrics import DocumentMetrics
 
 READERS_MODULE = "service.documents.formats"
-"""What reads files, in the workers."""
+"""The module whose functions read files in the workers."""
 
 _STOP_SECONDS = 1.0
 # Between two attempts to start the template.
@@ -52,9 +52,9 @@ class DocumentWorkers:
     first document starts the template process.
 
     Args:
-        limits: of each document.
-        resources: of the workers.
-        metrics: of the workers.
+        limits: bounds of each document.
+        resources: bounds of each worker, and their number.
+        metrics: count works and workers that were killed.
         readers: the module that reads files, with `load_readers` and `read_document`.
     """
 

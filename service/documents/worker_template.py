@@ -42,7 +42,7 @@ class WorkerLimits:
 
     @classmethod
     def of(cls, settings: Settings) -> WorkerLimits:
-        """What the settings say, and this machine's cores where they leave it open."""
+        """The limits that settings give, with a worker for each core by default."""
         cores = settings.threads or num_usable_cores()
         num_workers = settings.document_workers or min(max(cores, _MIN_WORKERS), _MAX_WORKERS)
         return cls(num_workers, settings.document_memory, settings.document_seconds)
@@ -82,7 +82,7 @@ class WorkerTemplate:
     """A running template process.
 
     Args:
-        process: of the template.
+        process: the process that forks workers.
         control: the socket to it.
     """
 
@@ -95,7 +95,7 @@ class WorkerTemplate:
         """Start the process, and wait until it has imported the readers. Not to be cancelled.
 
         Args:
-            limits: of the workers.
+            limits: bounds of each worker.
             readers: the module that reads files.
 
         Raises:

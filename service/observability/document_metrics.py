@@ -8,7 +8,7 @@ _WORK_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 
 
 
 class DocumentMetrics:
-    """What document workers do.
+    """Counts the work of document workers.
 
     Args:
         registry: where the metrics are registered.

@@ -1,13 +1,12 @@
 """A server whose model hangs at its first step, run as a process: DIRECTORY of a tokenizer."""
 
-import asyncio
 import logging
 import sys
 from pathlib import Path
 
 from model.tokenizer import TOKENIZER_FILE, Tokenizer
+from service import process
 from service.api.registry import Registry
-from service.errors import InternalError
 from service.observability import logs
 from service.observability.metrics import ServerMetrics
 from service.runtime.plan import StepOutput, StepPlan
@@ -33,10 +32,7 @@ def main(directory: Path) -> None:
     runner.hold()
     settings, metrics = any_ports(drain_seconds=0.1), ServerMetrics()
     registry = Registry([served(runner, tokenizer, settings, metrics)])
-    try:
-        asyncio.run(Server(settings, registry, metrics).serve())
-    except InternalError:  # as the command does, which adds a message
-        sys.exit(1)
+    process.run(lambda: Server(settings, registry, metrics))
 
 
 if __name__ == "__main__":

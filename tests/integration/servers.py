@@ -146,12 +146,12 @@ async def running(
 
 @contextlib.asynccontextmanager
 async def running_fake(
-    runner: FakeRunner, tokenizer: Tokenizer, *, readers: str = READERS_MODULE, **settings: Any
+    runner: FakeRunner, tokenizer: Tokenizer, **settings: Any
 ) -> AsyncIterator[Running]:
     """Run a server of one scripted model."""
     metrics, chosen = ServerMetrics(), any_ports(**{"drain_seconds": 5.0, **settings})
     registry = Registry([served(runner, tokenizer, chosen, metrics)])
-    async with running(chosen, metrics, registry, readers) as made:
+    async with running(chosen, metrics, registry) as made:
         try:
             yield made
         finally:

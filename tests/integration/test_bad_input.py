@@ -17,6 +17,7 @@ from dragoman.client import AsyncClient, FinishReason, TranslationError
 from dragoman.v1 import translation_pb2 as pb
 from dragoman.v1 import translation_pb2_grpc
 from model.tokenizer import Tokenizer
+from service import process
 from service.api.registry import Registry
 from service.errors import InternalError
 from service.observability.metrics import ServerMetrics
@@ -367,7 +368,7 @@ async def test_a_server_whose_engine_broke_ends_so_that_it_is_started_afresh(
     metrics, settings = ServerMetrics(), any_ports()
     registry = Registry([served(runner, tokenizer, settings, metrics)])
     server = Server(settings, registry, metrics)
-    serving = asyncio.ensure_future(server.serve())
+    serving = asyncio.ensure_future(process.serve(server))
     while not metrics.registry.get_sample_value("dragoman_serving"):
         await asyncio.sleep(0)
     async with AsyncClient(f"127.0.0.1:{server.port}", timeout=60) as client:

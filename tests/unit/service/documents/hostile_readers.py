@@ -58,7 +58,7 @@ class Held:
         command: loop or wait.
 
     Attributes:
-        content: of the file.
+        content: the bytes of the file.
     """
 
     def __init__(self, directory: Path, command: str = "loop") -> None:

@@ -1,0 +1,41 @@
+"""A server that something holds, run as a process: DIRECTORY of a tokenizer, and `thread` or not.
+
+Its documents are read by hostile readers. With `thread`, a text is in a thread for ever.
+"""
+
+import asyncio
+import sys
+import threading
+from pathlib import Path
+
+from model.tokenizer import TOKENIZER_FILE, Tokenizer
+from service import process
+from service.api.registry import Registry
+from service.observability import logs
+from service.observability.metrics import ServerMetrics
+from service.server import Server
+from service.translation.fairness import FairExecutor
+from tests.integration.servers import any_ports, fake_runner, served
+from tests.unit.service.documents.hostile_readers import MODULE
+
+
+def main(directory: Path, *held: str) -> None:
+    """Serve until SIGTERM."""
+    logs.configure("info", "json")
+    tokenizer = Tokenizer.load(directory / TOKENIZER_FILE)
+    settings, metrics = any_ports(drain_seconds=0.2, document_seconds=3600), ServerMetrics()
+    registry = Registry([served(fake_runner(tokenizer), tokenizer, settings, metrics)])
+    tasks = []
+
+    def make_server() -> Server:
+        if "thread" in held:
+            for_ever = threading.Event().wait
+            tasks.append(asyncio.ensure_future(FairExecutor("markup").run(for_ever, "a client")))
+            tasks.append(asyncio.ensure_future(asyncio.to_thread(for_ever)))
+        return Server(settings, registry, metrics, MODULE)
+
+    process.run(make_server)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), *sys.argv[2:])
