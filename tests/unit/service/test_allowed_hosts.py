@@ -18,7 +18,7 @@ OPEN = AllowedHosts("0.0.0.0")
 
 
 def status(hosts: AllowedHosts, *, is_call: bool = True, **headers: str) -> int:
-    """What a request with these headers is answered with; 200 if the check lets it pass."""
+    """The status that refuses a request with these headers; 200 if the check lets it pass."""
     raw = {name.replace("_", "-").encode(): value.encode() for name, value in headers.items()}
     try:
         hosts.check(raw, is_call=is_call)
