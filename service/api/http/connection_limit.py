@@ -20,7 +20,7 @@ class Limited(Protocol):
 
     @property
     def transport(self) -> asyncio.Transport:
-        """What the limit may abort."""
+        """The connection, for the limit to abort."""
         ...
 
     @property
