@@ -26,7 +26,7 @@ COMMAND_NAMES = {
 _CLIENT_CERTIFICATE = (
     "a client's certificate ({cert}) that is valid and of an authority that it trusts"
 )
-# What gRPC says of a connection that could not be made, and what to try; the first that fits.
+# Signs in gRPC's message about a connection that failed, in order, with what to try.
 _HINTS = {
     "WRONG_VERSION_NUMBER": "the server speaks plain text: connect without TLS",
     "certificate has expired": "the server's certificate has expired: replace it",

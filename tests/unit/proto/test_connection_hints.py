@@ -1,4 +1,4 @@
-"""What is made of gRPC's messages about connections; `tests/integration/test_tls.py` makes most."""
+"""Hints for messages of gRPC about connections, most of which `test_tls.py` provokes."""
 
 import pytest
 
