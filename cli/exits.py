@@ -59,6 +59,8 @@ def _missing(what: str, extras: str) -> str:
 
 def describe(server: str, error: TranslationError) -> str:
     """A failed call to `server`, in a line that says what to do where no server answers."""
+    from dragoman.tls import COMMAND_NAMES, connection_hint
+
     if error.code.name == "UNAUTHENTICATED":
         return f"{server}: {error}; give it in DRAGOMAN_API_KEY"
     # Only a server's own error has a request id, also one of a server that is draining.
@@ -68,7 +70,7 @@ def describe(server: str, error: TranslationError) -> str:
         case "UNAVAILABLE":
             if "errors resolving" in error.message or "resolution failed" in error.message:
                 return f"the host in {server} is unknown"
-            if hint := _tls_hint(error.message):
+            if hint := connection_hint(error.message, COMMAND_NAMES):
                 return f"{server}: {hint}"
             return (
                 f'no server at {server} accepts calls; is "dragoman serve" running there, and '
@@ -79,20 +81,3 @@ def describe(server: str, error: TranslationError) -> str:
         case "UNIMPLEMENTED":
             return f"{server} is not a Dragoman server, or an old one: {error.message}"
     return f"{server}: {error}"
-
-
-# What gRPC says of a connection that failed for its TLS, and what to do.
-_TLS_HINTS = {
-    "WRONG_VERSION_NUMBER": "the server speaks plain text: leave out --tls, --ca and --cert",
-    "CERTIFICATE_VERIFY_FAILED": "the server's certificate is not trusted: give its authority's "
-    "with --ca; it may also have expired",
-    "Hostname Verification": "the server's certificate is for another name: give that with "
-    "--server-name",
-    # All that a client sees of a server that speaks TLS, or wants a certificate.
-    "Socket closed": "the server closed the connection; does it need TLS (--tls or --ca), or a "
-    "client's certificate (--cert and --key) of an authority that it trusts?",
-}
-
-
-def _tls_hint(message: str) -> str:
-    return next((hint for sign, hint in _TLS_HINTS.items() if sign in message), "")

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from bench.load.session import Session
 
 EXIT_INVALID = 3
-_START_RATE = 4.0
 
 load_app = typer.Typer(
     invoke_without_command=True,
@@ -98,7 +97,9 @@ def load(
     find_capacity: Annotated[
         bool,
         typer.Option(
-            "--find-capacity", help="Search for the highest Poisson rate that meets --slo."
+            "--find-capacity",
+            help="Search for the highest Poisson rate that meets --slo, to within 10 %. Each rate "
+            "is tried for --duration at least. It begins with --rate, or with an estimate.",
         ),
     ] = False,
     metrics: Annotated[
@@ -130,6 +131,7 @@ def load(
     _check_installed()
     from rich.console import Console
 
+    from bench.load.capacity import ESTIMATE_USERS
     from bench.load.errors import LoadError
     from bench.load.plan import LoadPlan
     from bench.load.session import Session, about_source
@@ -141,11 +143,14 @@ def load(
             fail("--find-capacity searches for a rate: leave --concurrency out", 2)
         if source is None:
             fail("--source FILE is needed: texts to send, one per line", 2)
+        users = concurrency
+        if find_capacity and rate is None:
+            users = max(ESTIMATE_USERS, processes)
         plan = LoadPlan(
             server=server,
             tls=tls,
-            rate=_START_RATE if find_capacity and rate is None else rate,
-            concurrency=concurrency,
+            rate=rate,
+            concurrency=users,
             arrivals=arrivals,  # type: ignore[arg-type]  # the plan checks it
             burstiness=burstiness,
             duration=parse_duration(duration, "--duration"),

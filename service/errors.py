@@ -11,6 +11,7 @@
     ├── DeadlineExceededError    the request's deadline passed
     ├── RequestCancelledError    the client cancelled the request
     ├── UnavailableError         the server is starting, draining or stopped
+    │   └── KeysUnavailableError the keys of a token's issuer have not arrived
     ├── InternalError            a defect; details are in the log
     └── StartupError             the server can't start; the message says what to do
 
@@ -107,6 +108,10 @@ class RequestCancelledError(DragomanError):
 
 class UnavailableError(DragomanError):
     """The server accepts no requests: it is starting, draining or stopped."""
+
+
+class KeysUnavailableError(UnavailableError):
+    """A token can't be checked now: the keys of its issuer have not arrived."""
 
 
 class InternalError(DragomanError):

@@ -56,7 +56,7 @@ _LAST_ANSWERS_SECONDS = 0.5
 _LAST_SPANS_SECONDS = 3.0
 
 if TYPE_CHECKING:
-    from service.api.http.http_server import HttpServer
+    from service.api.http.contract_server import ContractServer
 
 _log = logging.getLogger("dragoman.server")
 
@@ -127,7 +127,7 @@ class Server:
             create_tracing(dragoman.__version__, SERVICE) if settings.tracing else None,
         )
         self._grpc: grpc.aio.Server
-        self._http: HttpServer | None = None
+        self._http: ContractServer | None = None
         self._watchdog: Watchdog
         self._reloads: Reloads[ServedModel]
         self._reload_asked = False  # before the models are loaded
@@ -185,6 +185,7 @@ class Server:
             self.probes,
             settings.metrics_host,
             settings.metrics_port,
+            allowed_hosts=settings.http_allowed_hosts,
             tls=self._tls,
         )
         self.metrics_port = self._endpoint.port
@@ -198,14 +199,14 @@ class Server:
         self.probes.watch(asyncio.get_running_loop())
         await self._grpc.start()
 
-    def _create_http(self) -> HttpServer | None:
+    def _create_http(self) -> ContractServer | None:
         settings = self.settings
         if settings.http_port < 0:
             return None
         # Imported here, since most servers have no such port, and the libraries take memory.
-        from service.api.http.http_server import HttpServer
+        from service.api.http.contract_server import ContractServer
 
-        return HttpServer.over(
+        return ContractServer(
             self._servicer,
             self._tracker,
             self.probes.known_reason,
@@ -375,7 +376,6 @@ class Server:
 
     async def _close_endpoint(self) -> None:
         if self._endpoint is not None:
-            # In a thread, because it waits for a scrape in progress.
             await asyncio.to_thread(self._endpoint.close)
         if (tracing := self._tracker.tracing) is not None:
             await asyncio.to_thread(tracing.close, _LAST_SPANS_SECONDS)

@@ -84,9 +84,9 @@ class Settings:
     )
     http_allowed_hosts: tuple[str, ...] = _setting(
         (),
-        "Further names that HTTP requests may ask for, such as those of a proxy; repeatable, or "
-        "several separated by commas. Without one, those of loopback while --http-host is on "
-        "loopback, and any otherwise.",
+        "Further names that HTTP requests may ask for, those for /metrics too, such as those of a "
+        "proxy; repeatable, or several separated by commas. Without one, localhost and addresses "
+        "while --http-host (--metrics-host) is on loopback, and any otherwise.",
     )
     http_allow_origin: tuple[str, ...] = _setting(
         (),

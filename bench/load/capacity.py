@@ -1,13 +1,13 @@
 """The search for a server's capacity: the highest Poisson rate at which it keeps a promise.
 
-Capacity means: the promise was kept for at least 60 seconds, with enough samples to say so, without
-a single error. Short probes find the neighbourhood; only long trials count.
+A closed loop estimates where it may lie. Each trial then offers one rate, for at least the duration
+of the plan, until there are enough samples for the promise's percentile, and long enough for a
+queue to grow. A trial that can no longer keep the promise ends at once.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import enum
 import math
 import shutil
 from collections.abc import Callable, Sequence
@@ -22,24 +22,26 @@ from bench.load.session import RunProgress, Session
 from bench.load.statistics import Summary
 from bench.load.units import Slo
 
-CONFIRM_SECONDS = 60.0
-PROBE_SECONDS = 10.0
-_PROBE_RATIO = 1.25
-_STEP = 1.1
+TRIAL_SECONDS = 60.0
+"""How long a trial usually lasts at least."""
+ESTIMATE_USERS = 32
+"""Users of the closed loop before the search."""
+_ESTIMATE_SECONDS = 5.0
+# A closed loop keeps a server busier than random arrivals may.
+_SHARE_OF_CLOSED = 0.9
+_MAX_STEP = 4.0
+# The least duration of a trial, in the promise's seconds: with 10 % more requests than a server can
+# answer, its queue takes ten times the promise to reach it.
+_TIMES_PROMISE = 20.0
+_ROUNDING = 1 + 1e-9
 _MIN_RATE = 0.01
+_INTERRUPTED = "interrupted"
 # In a row, at one rate: another program may disturb one trial.
 _MOST_INVALID = 3
 
 
-class Stage(enum.Enum):
-    """The kind of a trial."""
-
-    PROBE = "probe"
-    CONFIRM = "confirm"
-
-
 class CapacitySearch:
-    """Chooses the next rate to try: doubling and halving, then bisecting on a geometric scale.
+    """Chooses the next rate to try: steps that grow, then bisection, on a geometric scale.
 
     Pure: `next` gives the rate to try, `observe` takes the outcome.
 
@@ -47,72 +49,41 @@ class CapacitySearch:
         start: the rate to begin with, in requests a second.
         resolution: the search ends when a rate that broke the promise is at most this share above
             one that kept it.
-        probe_step: the factor between probes until one kept the promise and one broke it.
-        trusts_probes: whether a rate counts as broken after a probe. That is faster, but the
-            capacity found may be too low, since a probe has few samples. A kept rate is always
-            confirmed.
+
+    Attributes:
+        capacity: the highest rate that kept the promise so far; None if none has.
     """
 
-    def __init__(
-        self,
-        start: float,
-        resolution: float = 0.05,
-        probe_step: float = 2.0,
-        trusts_probes: bool = False,
-    ) -> None:
+    def __init__(self, start: float, resolution: float = 0.1) -> None:
+        self.capacity: float | None = None
         self._start = start
         self._resolution = resolution
-        self._probe_step = probe_step
-        self._trusts_probes = trusts_probes
-        self._kept: dict[Stage, float | None] = dict.fromkeys(Stage)
-        self._broken: dict[Stage, float | None] = dict.fromkeys(Stage)
+        self._broken: float | None = None
+        self._num_observed = 0
 
-    @property
-    def capacity(self) -> float | None:
-        """The highest rate that a long trial has kept so far."""
-        return self._kept[Stage.CONFIRM]
-
-    def next(self) -> tuple[float, Stage] | None:
-        """The rate to try and for how long; None when the search is over."""
-        rate = self._next_probe()
-        if rate is not None:
-            return rate, Stage.PROBE
-        rate = self._next_trial()
-        return None if rate is None else (rate, Stage.CONFIRM)
-
-    def observe(self, rate: float, stage: Stage, kept: bool) -> None:
-        """Record whether `rate` kept the promise."""
-        if kept:
-            self._kept[stage] = max(rate, self._kept[stage] or 0.0)
-        else:
-            self._broken[stage] = min(rate, self._broken[stage] or math.inf)
-
-    def _next_probe(self) -> float | None:
-        kept, broken = self._kept[Stage.PROBE], self._broken[Stage.PROBE]
+    def next(self) -> float | None:
+        """The rate to try; None when the search is over."""
+        kept, broken = self.capacity, self._broken
+        # Twice the exponent of the last one, so that bisection ends at the resolution.
+        exponent = 2.0 ** min(self._num_observed, 10)
+        step: float = min((1 + self._resolution) ** exponent, _MAX_STEP)
         if kept is None and broken is None:
             return self._start
         if broken is None:
             assert kept is not None, "one of the two is known"
-            return self._probe_step * kept
+            return kept * step
         if kept is None:
-            return broken / self._probe_step if broken > _MIN_RATE else None
-        # A probe is short, so chance may make a lower rate fail where a higher one passed.
-        return math.sqrt(kept * broken) if broken / kept > _PROBE_RATIO else None
+            return broken / step if broken > _MIN_RATE else None
+        most = (1 + self._resolution) * _ROUNDING
+        return math.sqrt(kept * broken) if broken / kept > most else None
 
-    def _next_trial(self) -> float | None:
-        kept, broken = self._kept[Stage.CONFIRM], self._broken[Stage.CONFIRM]
-        if self._trusts_probes and kept is not None and broken is None:
-            broken = self._broken[Stage.PROBE]
-            if broken is not None and broken <= kept:
-                broken = None
-        if kept is None and broken is None:
-            return self._kept[Stage.PROBE]  # None: not even the lowest rate was carried
-        if broken is None:
-            assert kept is not None, "one of the two is known"
-            return kept * _STEP
-        if kept is None:
-            return broken / _STEP if broken > _MIN_RATE else None
-        return math.sqrt(kept * broken) if broken / kept > 1 + self._resolution else None
+    def observe(self, rate: float, kept: bool) -> None:
+        """Record whether `rate` kept the promise."""
+        self._num_observed += 1
+        if kept:
+            self.capacity = max(rate, self.capacity or 0.0)
+        else:
+            self._broken = min(rate, self._broken or math.inf)
 
 
 @dataclass(frozen=True)
@@ -121,27 +92,28 @@ class Trial:
 
     Attributes:
         rate: requests a second.
-        stage: how long it was tried.
-        kept: whether the promise was kept.
-        why: what broke it; "" if nothing did.
+        kept: whether the promise was kept; None if the trial does not tell.
+        why: what broke it, or why the trial does not tell; "" if it was kept.
         summary: the figures.
     """
 
     rate: float
-    stage: Stage
-    kept: bool
+    kept: bool | None
     why: str
     summary: Summary
 
+    @property
+    def verdict(self) -> str:
+        """The outcome in words."""
+        return {True: "kept", False: f"broken: {self.why}", None: f"unknown: {self.why}"}[self.kept]
+
     def __str__(self) -> str:
-        outcome = "kept" if self.kept else f"broken ({self.why})"
-        return f"{self.rate:.4g}/s, {self.stage.value}: promise {outcome}"
+        return f"{self.rate:.4g}/s for {self.summary.seconds:.0f} s: promise {self.verdict}"
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values."""
         return {
             "rate": self.rate,
-            "stage": self.stage.value,
             "kept": self.kept,
             "why": self.why,
             "summary": self.summary.to_dict(),
@@ -154,7 +126,7 @@ class Capacity:
 
     Attributes:
         slo: the promise.
-        rate: the capacity in requests a second; None if no rate was carried.
+        rate: the highest rate that kept it, in requests a second; None if none did.
         trials: all, in order.
         ended_early: why the search was broken off; "" if it was not.
     """
@@ -180,11 +152,10 @@ class CapacityTest:
 
     Attributes:
         session: what the trials have in common; has a promise.
-        plan: of the trials; its rate is where the search begins.
-        confirm_seconds, probe_seconds: how long the two kinds of trials are measured.
+        plan: of the trials, whose duration is the least. An open loop's rate is where the search
+            begins; a closed loop is run first, briefly, to estimate it.
         resolution: as in `CapacitySearch`.
-        probe_step, trusts_probes: as in `CapacitySearch`.
-        max_trials: most trials of both kinds.
+        max_trials: largest number of trials.
         disturbance: the reason why a trial that broke its promise was disturbed, and is repeated;
             "" if it was not.
         max_trial_seconds: the search ends where enough samples would take longer.
@@ -195,11 +166,7 @@ class CapacityTest:
 
     session: Session
     plan: LoadPlan
-    confirm_seconds: float = CONFIRM_SECONDS
-    probe_seconds: float = PROBE_SECONDS
-    resolution: float = 0.05
-    probe_step: float = 2.0
-    trusts_probes: bool = False
+    resolution: float = 0.1
     max_trials: int = 40
     max_trial_seconds: float = math.inf
     disturbance: Callable[[Results], str] = lambda results: ""
@@ -209,7 +176,7 @@ class CapacityTest:
     def __post_init__(self) -> None:
         if self.session.slo is None:
             raise PlanError("--find-capacity needs a promise, such as --slo p99=500ms")
-        if self.plan.rate is None or self.plan.arrivals != "poisson":
+        if self.plan.arrivals != "poisson":
             raise PlanError("--find-capacity searches for a Poisson rate: no other arrivals")
 
     def run(
@@ -218,74 +185,100 @@ class CapacityTest:
         observer: Callable[[RunProgress], bool] = lambda progress: False,
         on_trial: Callable[[Trial], None] = lambda trial: None,
     ) -> Capacity:
-        """Search. Trials are stored under `output`/trials.
+        """Search. Trials are stored under `output`/trials. Ctrl-C ends it with what was found.
 
         Raises:
-            LoadError: the first trial could not be made; later ones end the search.
+            LoadError: the first run could not be made; later ones end the search.
         """
-        assert self.plan.rate is not None, "checked"
         assert self.session.slo is not None, "checked"
-        search = CapacitySearch(
-            self.plan.rate, self.resolution, self.probe_step, self.trusts_probes
-        )
         trials: list[Trial] = []
-        ended_early = ""
-        num_invalid = 0
-        while (wanted := search.next()) is not None and not ended_early:
-            if len(trials) == self.max_trials:
-                ended_early = f"no end after {self.max_trials} trials"
-                break
-            rate, stage = wanted
-            if rate < self.least_rate:
-                ended_early = f"the promise is broken at {self.least_rate:.3g} requests/s, too"
-                break
-            if self._seconds(rate, stage) > self.max_trial_seconds:
-                ended_early = (
-                    f"at {rate:.3g} requests/s a trial of enough samples would take longer than "
-                    f"{self.max_trial_seconds:g} s"
-                )
-                break
+        try:
+            start, ended_early = self._start(observer)
+            if not ended_early:
+                search = CapacitySearch(start, self.resolution)
+                ended_early = self._search(search, trials, output, observer, on_trial)
+        except KeyboardInterrupt:
+            ended_early = _INTERRUPTED  # between two runs
+        return Capacity(self.session.slo, capacity_of(trials), trials, ended_early)
+
+    def _start(self, observer: Callable[[RunProgress], bool]) -> tuple[float, str]:
+        """The rate to begin with; why the search can't begin, or ""."""
+        if self.plan.rate is not None:
+            return self.plan.rate, ""
+        plan = dataclasses.replace(self.plan, duration=_ESTIMATE_SECONDS, warmup=0.0)
+        results = self.session.run(plan, None, observer)
+        run = results.run
+        ended = [sample.ended for sample in run.samples if sample.ok]
+        if not ended and not run.broken_off:
+            raise LoadError(f"no request was answered: {_errors(results.summary())}")
+        rate = len(ended) / max(ended, default=1.0)
+        return _SHARE_OF_CLOSED * rate, run.broken_off
+
+    def _search(
+        self,
+        search: CapacitySearch,
+        trials: list[Trial],
+        output: Path | None,
+        observer: Callable[[RunProgress], bool],
+        on_trial: Callable[[Trial], None],
+    ) -> str:
+        """Make trials until the capacity is known; why they ended before, or ""."""
+        num_unknown = 0
+        while (rate := search.next()) is not None:
+            if problem := self._objection(rate, len(trials)):
+                return problem
             try:
-                results = self._try(rate, stage, len(trials) + 1, output, observer)
+                results = self._try(rate, len(trials) + 1, output, observer)
             except LoadError as exc:
                 if not trials:
                     raise
-                ended_early = str(exc)
-                break
-            trial = judge(results, stage)
+                return str(exc)
+            trial = judge(results)
+            if trial.kept is False and (problem := self.disturbance(results)):
+                trial = dataclasses.replace(trial, kept=None, why=problem)
             trials.append(trial)
             on_trial(trial)
-            problem = _reason_to_end(results) or ("" if trial.kept else self.disturbance(results))
-            num_invalid = num_invalid + 1 if problem else 0
-            if not problem:
-                search.observe(rate, stage, trial.kept)
-            elif results.run.broken_off not in ("", "stopped") or num_invalid == _MOST_INVALID:
-                ended_early = problem
-        return Capacity(self.session.slo, search.capacity, trials, ended_early)
+            num_unknown = num_unknown + 1 if trial.kept is None else 0
+            if trial.kept is not None:
+                search.observe(rate, trial.kept)
+            elif results.run.broken_off not in ("", "stopped") or num_unknown == _MOST_INVALID:
+                return trial.why
+        return ""
 
-    def _seconds(self, rate: float, stage: Stage) -> float:
+    def _objection(self, rate: float, num_trials: int) -> str:
+        """Why a trial at a rate is not made; "" if it is."""
+        if num_trials == self.max_trials:
+            return f"no end after {self.max_trials} trials"
+        if rate < self.least_rate:
+            return f"the promise is broken at {self.least_rate:.3g} requests/s, too"
+        if self._seconds(rate) > self.max_trial_seconds:
+            return (
+                f"at {rate:.3g} requests/s a trial of enough samples would take longer than "
+                f"{self.max_trial_seconds:g} s"
+            )
+        return ""
+
+    def _seconds(self, rate: float) -> float:
         """How long a trial is measured."""
-        if stage is Stage.PROBE:
-            return self.probe_seconds
         assert self.session.slo is not None, "checked"
         least = self.session.slo.min_samples
         # Enough that chance does not leave too few samples.
-        return max(self.confirm_seconds, (least + 4 * math.sqrt(least)) / rate)
+        for_samples = (least + 4 * math.sqrt(least)) / rate
+        return max(self.plan.duration, for_samples, _TIMES_PROMISE * self.session.slo.seconds)
 
     def _try(
         self,
         rate: float,
-        stage: Stage,
         number: int,
         output: Path | None,
         observer: Callable[[RunProgress], bool],
     ) -> Results:
         slo = self.session.slo
         assert slo is not None, "checked"
-        seconds = self._seconds(rate, stage)
         # Another seed for each trial, so that one unlucky order of arrivals does not decide all.
+        seed, seconds = self.plan.seed + number, self._seconds(rate)
         plan = dataclasses.replace(
-            self.plan, rate=rate, duration=seconds, seed=self.plan.seed + number
+            self.plan, rate=rate, concurrency=None, duration=seconds, seed=seed
         )
         directory = None if output is None else output / "trials" / f"{number:02d}-{rate:.4g}"
         if self.resumes and directory is not None:
@@ -322,30 +315,27 @@ class _Watch:
         return stop or self._num_late > self._allowed
 
 
-def stage_of(plan: LoadPlan) -> Stage:
-    """Which kind of trial a stored one was, with the usual times."""
-    return Stage.CONFIRM if plan.duration >= CONFIRM_SECONDS else Stage.PROBE
-
-
-def judge(results: Results, stage: Stage) -> Trial:
-    """Whether a trial kept its promise, and if not, why."""
+def judge(results: Results) -> Trial:
+    """Whether a trial kept its promise; if not, or if that can't be told, why."""
     summary = results.summary()
     slo, rate = results.slo, results.run.plan.rate
     assert slo is not None, "a capacity test has one"
     assert rate is not None, "and an open loop"
+    if problem := _reason_to_end(results):
+        return Trial(rate, None, problem, summary)
     measured = results.run.measured()
     late = sum(s.ok and s.latency > slo.seconds for s in measured)
     share = late / max(1, summary.num_ok)
     why = ""
     if summary.errors:
-        why = ", ".join(f"{count} {code}" for code, count in summary.errors.items())
+        why = _errors(summary)
     elif share > 1 - slo.percentile / 100 + 1e-12 or results.run.broken_off:
         why = f"{share:.1%} were later than {slo.seconds * 1e3:g} ms"
     elif summary.num_ok == 0:
         why = "no answers"
-    elif stage is Stage.CONFIRM and summary.slo_kept is None:
-        why = "too few samples to say"
-    return Trial(rate, stage, not why, why, summary)
+    elif summary.slo_kept is None:
+        return Trial(rate, None, "too few samples to say", summary)
+    return Trial(rate, not why, why, summary)
 
 
 def read_trials(directory: Path) -> list[Trial]:
@@ -355,18 +345,20 @@ def read_trials(directory: Path) -> list[Trial]:
         ResultsError: a trial's files are damaged.
     """
     stored = [read_results(file.parent) for file in (directory / "trials").glob(f"*/{RUN_FILE}")]
-    trials = [judge(results, stage_of(results.run.plan)) for results in stored]
-    return sorted(trials, key=lambda trial: trial.rate)
+    return sorted(map(judge, stored), key=lambda trial: trial.rate)
 
 
 def capacity_of(trials: Sequence[Trial]) -> float | None:
-    """The highest rate that a long trial kept; None if none did."""
-    long = (trial for trial in trials if trial.stage is Stage.CONFIRM and trial.summary.valid)
-    return max((trial.rate for trial in long if trial.kept), default=None)
+    """The highest rate that a trial kept; None if none did."""
+    return max((trial.rate for trial in trials if trial.kept), default=None)
+
+
+def _errors(summary: Summary) -> str:
+    return ", ".join(f"{count} {code}" for code, count in summary.errors.items())
 
 
 def _reason_to_end(results: Results) -> str:
-    """Why the search can't go on after this trial; "" if it can."""
+    """Why a trial does not tell whether the promise was kept; "" if it does."""
     broken_off = results.run.broken_off
     if broken_off and broken_off != "stopped":
         return broken_off

@@ -16,13 +16,15 @@ from bench.load.svg import Chart, Series
 from bench.load.units import format_seconds
 
 CAPACITY_FILE = "capacity.json"
-HEADER = ["rate", "trial", "measured", "requests", "p50", "p99", "max", "errors", "promise"]
+HEADER = ["rate", "measured", "requests", "p50", "p99", "max", "errors", "promise"]
 
 
 def sentence(capacity: Capacity) -> str:
     """The result in a sentence."""
     if capacity.rate is None:
         text = f"No rate was found that keeps {capacity.slo}."
+    elif capacity.ended_early:
+        text = f"Capacity at {capacity.slo}: at least {capacity.rate:.4g} requests/s."
     else:
         text = f"Capacity at {capacity.slo}: {capacity.rate:.4g} requests/s."
     if capacity.ended_early:
@@ -39,12 +41,11 @@ def rows(capacity: Capacity) -> list[list[str]]:
         made.append(
             [
                 f"{trial.rate:.4g}/s",
-                trial.stage.value,
                 f"{summary.seconds:.0f} s",
                 f"{summary.num_requests:,}",
                 *("–" if value is None else format_seconds(value) for value in times),
                 f"{summary.num_errors:,}",
-                "kept" if trial.kept else f"broken: {trial.why}",
+                trial.verdict,
             ]
         )
     return made
@@ -82,8 +83,7 @@ def write(directory: Path, capacity: Capacity, about: Mapping[str, Any]) -> None
     body = "\n".join(
         [
             f"<p><b>{escape(sentence(capacity))}</b> The highest Poisson rate that kept the "
-            "promise in a long trial, without an error. Trials that could not be saved any more "
-            "were ended early.</p>",
+            "promise, without an error. Trials that could not keep it any more ended early.</p>",
             chart(capacity).render(),
             table(rows(capacity), HEADER),
         ]

@@ -16,7 +16,7 @@ from bench.load.plan import LoadPlan
 from bench.load.sample import ReplySample
 from dragoman import conversions, requests
 from dragoman.results import StreamEnd
-from dragoman.tls import open_channel
+from dragoman.tls import COMMAND_NAMES, connection_hint, open_channel
 from dragoman.v1 import translation_pb2 as pb
 from dragoman.v1.translation_pb2_grpc import TranslationServiceStub
 
@@ -77,9 +77,9 @@ class LoadCall:
             if exc.code() is grpc.StatusCode.UNIMPLEMENTED:
                 return []
             if exc.code() is grpc.StatusCode.UNAVAILABLE and not exc.trailing_metadata():
-                raise ServerError(
-                    f'no server answers at {self._plan.server}; is "dragoman serve" running there?'
-                ) from exc
+                hint = connection_hint(exc.details() or "", COMMAND_NAMES)
+                hint = hint or 'is "dragoman serve" running there?'
+                raise ServerError(f"no server answers at {self._plan.server}; {hint}") from exc
             raise ServerError(
                 f"no usable server at {self._plan.server}: {exc.code().name}: {exc.details()}"
             ) from exc

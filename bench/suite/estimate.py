@@ -8,9 +8,7 @@ from bench.suite.takeover import sources
 # Measured: to start and stop a server and the load generator, and to await the last answers.
 _AROUND_A_RUN_SECONDS = 3.0
 _START_SECONDS = 2.0  # of them, for the server
-_PROBES = 6
-_PROBE_SECONDS = 12.0
-_TRIALS = 4
+_TRIALS = 6
 _TRIAL_SECONDS = 65.0
 _PEER_TRIAL_SECONDS = 140.0
 _OPEN_SWEEP_RATE = 5.0  # requests a second of the base model on two cores
@@ -18,8 +16,7 @@ _OPEN_SWEEP_RATE = 5.0  # requests a second of the base model on two cores
 _THROUGHPUT = {("int8", 1): 45.0, ("fp32", 1): 25.0, ("int8", 4): 13.0, ("fp32", 4): 6.0}
 _TIMES_SHIPPED = 8.0
 _CAPACITY_SHARE = 0.35  # of the throughput
-_BRACKETED_PROBES = 4
-_BRACKETED_TRIALS = 1.5  # most end early where they break the promise
+_BRACKETED_TRIALS = 2.0  # most end early where they break the promise
 
 
 def load_seconds(
@@ -111,12 +108,10 @@ def capacity_seconds(
 ) -> float:
     """A search for a capacity; how many trials it will take, and how long, is a guess."""
     if of_own:
-        return _PROBES * _PROBE_SECONDS + _TRIALS * _TRIAL_SECONDS
+        return _TRIALS * _TRIAL_SECONDS
     if plan.brackets:
-        probes = _BRACKETED_PROBES * (plan.probe_seconds + plan.warmup + 1.0)
-        trials = _BRACKETED_TRIALS * (plan.confirm_seconds + plan.warmup + 1.0)
-        return probes + trials + _taken_over_seconds(plan, None, beam_size, cell, is_first)
+        trials = _BRACKETED_TRIALS * (plan.trial_seconds + plan.warmup + 1.0)
+        return trials + _taken_over_seconds(plan, None, beam_size, cell, is_first)
     # The fewer requests it carries, the longer it takes until there are enough for a percentile.
     trial = max(_TRIAL_SECONDS, min(_PEER_TRIAL_SECONDS, plan.max_trial_seconds / 2))
-    seconds = _PROBES * _PROBE_SECONDS + _TRIALS * trial
-    return seconds + sweep_seconds(plan, Load(share=1.0))
+    return _TRIALS * trial + sweep_seconds(plan, Load(share=1.0))

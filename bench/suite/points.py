@@ -7,7 +7,7 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
-from bench.load.capacity import CONFIRM_SECONDS, PROBE_SECONDS
+from bench.load.capacity import TRIAL_SECONDS
 from bench.load.plan import LoadPlan
 from bench.suite.agreement import NUM_TEXTS
 from bench.suite.sweep import Round, Sweep, sweep_settings
@@ -104,11 +104,10 @@ class SuitePlan:
             trial takes at most `max_trial_seconds`.
         max_trial_seconds: see `slo_percentiles`.
         capacity_resolution: of the search for it.
-        confirm_seconds, probe_seconds: of its trials.
+        trial_seconds: of its trials, at least.
         trial_warmup: of its trials, at least, if it brackets: the server may still work on
             requests of a broken trial when the next begins.
-        brackets: whether the search starts near the rate that the closed loops suggest, and a probe
-            is enough to find a rate broken; a kept rate is always confirmed by a long trial.
+        brackets: whether the search starts near the rate that the closed loops suggest.
         max_other_cores: a run is repeated if other programs kept more cores busy.
         tries: most runs for one result.
         max_made_again: most repeated runs of one model.
@@ -152,8 +151,7 @@ class SuitePlan:
     agreement_texts: int = NUM_TEXTS
     servers_stay: bool = False
     takes_over: bool = False
-    confirm_seconds: float = CONFIRM_SECONDS
-    probe_seconds: float = PROBE_SECONDS
+    trial_seconds: float = TRIAL_SECONDS
     trial_warmup: float = 2.0
     brackets: bool = False
     tries: int = 3
@@ -285,7 +283,6 @@ FULL = dataclasses.replace(
     takes_over=True,
     max_trial_seconds=60.0,
     capacity_resolution=0.25,
-    probe_seconds=8.0,
     brackets=True,
     adapts=True,
     alone_seconds=15.0,
@@ -345,11 +342,10 @@ SMOKE = dataclasses.replace(
     open_samples=0,
     open_least_samples=0,
     agreement_texts=20,
-    confirm_seconds=1.0,
-    probe_seconds=0.5,
+    trial_seconds=1.0,
     trial_warmup=0.2,
     slo_percentiles=(90.0,),
-    max_trial_seconds=2.0,
+    max_trial_seconds=10.0,
     max_other_cores=math.inf,
 )
 PLANS = {plan.name: plan for plan in (QUICK, FULL, THOROUGH, OVERLOAD, SMOKE)}

@@ -19,7 +19,6 @@ from bench.suite.systems import System, running
 
 _SLO_TIMES_MEDIAN = 4.0
 _SHARE_OF_CLOSED = 0.8
-_PROBE_STEP = 1.5
 
 
 def reference_name(load: Load) -> str:
@@ -66,12 +65,6 @@ def peer_capacity(suite: Suite, beam_size: int = 1) -> dict[str, Any]:
     slo = Slo(percentile_for(suite.plan, start), seconds)
     rate = find_capacity(suite, system, slo, start, beam_size)
     what = f"CTranslate2's capacity at {slo} (4 times its single client's median)"
-    if suite.plan.brackets:
-        what += (
-            f", which was kept for at least {suite.plan.confirm_seconds:g} s; that a rate up to "
-            f"{suite.plan.capacity_resolution:.0%} higher breaks it may have been seen in a probe "
-            f"of {suite.plan.probe_seconds:g} s only"
-        )
     if rate is None:
         rate = single.achieved_rate
         what = f"CTranslate2's rate with a single client: no capacity was found at {slo}"
@@ -156,15 +149,11 @@ def find_capacity(
             if suite.plan.brackets
             else suite.plan.warmup
         )
-        plan = load.plan(server.address, suite.plan.confirm_seconds, warmup, start)
+        plan = load.plan(server.address, suite.plan.trial_seconds, warmup, start)
         test = CapacityTest(
             session,
             plan,
-            confirm_seconds=suite.plan.confirm_seconds,
-            probe_seconds=suite.plan.probe_seconds,
             resolution=suite.plan.capacity_resolution,
-            probe_step=_PROBE_STEP if suite.plan.brackets else 2.0,
-            trusts_probes=suite.plan.brackets,
             resumes=True,
             # Far below the expected rate, the promise is broken by pauses of the machine.
             least_rate=start / 4 if suite.plan.brackets else 0.0,

@@ -28,7 +28,7 @@ from dragoman.results import (
     TranslationBatch,
     TranslationError,
 )
-from dragoman.tls import Tls, open_channel
+from dragoman.tls import Tls, connection_hint, open_channel
 from dragoman.trace_context import trace_context
 from dragoman.v1 import translation_pb2 as pb
 from dragoman.v1.translation_pb2_grpc import TranslationServiceStub
@@ -116,9 +116,11 @@ class PreparedCall(Generic[T]):
         Raises:
             TranslationError: the call has failed.
         """
-        error = conversions.error(
-            failure.code(), failure.details() or "", tuple(failure.trailing_metadata() or ())
-        )
+        message = failure.details() or ""
+        if hint := connection_hint(message):
+            message = f"{hint} ({message})"
+        trailing = tuple(failure.trailing_metadata() or ())
+        error = conversions.error(failure.code(), message, trailing)
         if has_begun:
             raise error from failure
         try:

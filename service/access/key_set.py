@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 
 import jwt
 
-from service.errors import StartupError
+from service.errors import KeysUnavailableError, StartupError
 from service.observability.metrics import ServerMetrics
 
 ALGORITHMS = (
@@ -31,6 +31,8 @@ _REFRESH_SECONDS = 300.0
 # After a failure, and between two fetches for tokens whose key is unknown.
 RETRY_SECONDS = 10.0
 _WAIT_SECONDS = 5.0
+# Calls that wait for a fetch; their requests are in memory, and in no quota yet.
+_MAX_WAITING = 32
 _FETCH_SECONDS = 10.0
 _MAX_BYTES = 2**20
 _MAX_KEYS = 100
@@ -73,15 +75,31 @@ class KeySet:
         self._tried_at = -RETRY_SECONDS
         self._refreshing: asyncio.Task[bool] | None = None
         self._has_failed = False
+        self._num_waiting = 0
 
     async def find(self, key_id: str | None) -> jwt.PyJWK | None:
-        """The key with this id; without an id, the only key. Fetches the set if it is unknown."""
+        """The key with this id; without an id, the only key. Fetches the set if it is unknown.
+
+        Raises:
+            KeysUnavailableError: no key was fetched yet, or many calls wait for a fetch.
+        """
         if (found := self._known(key_id)) is None and self._may_fetch():
-            with contextlib.suppress(TimeoutError):
-                # Shielded: the fetch goes on when the call that asked for it ends.
-                await asyncio.wait_for(asyncio.shield(self._refresh()), _WAIT_SECONDS)
+            await self._wait()
             found = self._known(key_id)
+        if not self._keys:
+            raise KeysUnavailableError("the keys of the token's issuer could not be fetched yet")
         return found
+
+    async def _wait(self) -> None:
+        """Wait a while for a fetch, which goes on when the call that asked for it ends."""
+        fetch = self._refresh()
+        if self._num_waiting >= _MAX_WAITING:
+            raise KeysUnavailableError("the keys of the token's issuer are being fetched")
+        self._num_waiting += 1
+        try:
+            await asyncio.wait({fetch}, timeout=_WAIT_SECONDS)
+        finally:
+            self._num_waiting -= 1
 
     async def keep_fresh(self) -> None:
         """Fetch the set again and again."""
@@ -141,8 +159,15 @@ def _fetched(url: str) -> bytes:
     else:
         opener = urllib.request.build_opener(_NoRedirects)
         asked = urllib.request.Request(url, headers={"accept": "application/json"})
+        ends_at = time.monotonic() + _FETCH_SECONDS
+        received = bytearray()
         with opener.open(asked, timeout=_FETCH_SECONDS) as response:
-            data = response.read(_MAX_BYTES + 1)
+            # The timeout is of one read: an answer byte by byte would hold up all further fetches.
+            while len(received) <= _MAX_BYTES and (piece := response.read1(_MAX_BYTES)):
+                received += piece
+                if time.monotonic() > ends_at:
+                    raise TimeoutError(f"no whole answer within {_FETCH_SECONDS:g} s")
+        data = bytes(received)
     if len(data) > _MAX_BYTES:
         raise ValueError(f"more than {_MAX_BYTES:,} bytes")
     return data

@@ -48,6 +48,7 @@ class TokenAuthenticator:
 
         Raises:
             UnauthenticatedError: it is not valid; the message says why.
+            KeysUnavailableError: it can't be checked now.
         """
         if credential.count(".") != 2:
             return None

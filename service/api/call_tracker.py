@@ -31,6 +31,7 @@ _MAX_LARGEST_MESSAGES = 16
 _GATHERED: dict[type[BaseException | None], str] = {
     UndecodableError: "undecodable calls",
     errors.UnauthenticatedError: "unauthenticated calls",
+    errors.KeysUnavailableError: "calls whose token can't be checked",
     errors.QuotaError: "calls over quota",
 }
 _GATHER_SECONDS = 1.0

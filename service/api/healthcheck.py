@@ -20,7 +20,7 @@ from typing import Any
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from dragoman.tls import Tls, open_channel
+from dragoman.tls import COMMAND_NAMES, Tls, connection_hint, open_channel
 from service.settings_sources import environment_name, load_settings
 
 _EVERY_INTERFACE = {"0.0.0.0": "127.0.0.1", "::": "[::1]", "[::]": "[::1]"}
@@ -43,7 +43,8 @@ def problem(
             stub: Any = health_pb2_grpc.HealthStub(channel)  # its types lack the methods
             response = stub.Check(request, timeout=timeout)
         except grpc.RpcError as exc:
-            return f"{server}: {exc.code().name}: {exc.details()}"
+            hint = connection_hint(exc.details() or "", COMMAND_NAMES)
+            return f"{server}: {exc.code().name}: {hint or exc.details()}"
     if response.status != health_pb2.HealthCheckResponse.SERVING:
         name: str = health_pb2.HealthCheckResponse.ServingStatus.Name(response.status)
         return f"{server}: {name}"

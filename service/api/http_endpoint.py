@@ -3,33 +3,28 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import io
-import logging
-import socket
-import ssl
-import sys
 import threading
-import time
-from collections.abc import Callable, Iterable
-from socketserver import ThreadingMixIn
-from typing import TYPE_CHECKING, Any
-from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
+from collections.abc import Sequence
+from concurrent.futures import Future
+from typing import TYPE_CHECKING
 
-from prometheus_client import CollectorRegistry, make_wsgi_app
+from prometheus_client import CollectorRegistry, make_asgi_app
 
-from service.errors import StartupError
+from service.api.http import answers
+from service.api.http.allowed_hosts import AllowedHosts
+from service.api.http.answers import HttpError
+from service.api.http.http_server import HttpServer
+from service.api.http.transfers import HttpLimits
 
 if TYPE_CHECKING:
-    from wsgiref.types import StartResponse, WSGIEnvironment
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
     from service.api.certificates import ServerTls
 
 MAX_CONNECTIONS = 32
-"""Connections at a time, each with a thread; further ones are closed at once."""
-_ACCEPT_PAUSE_SECONDS = 0.5
-
-_log = logging.getLogger(__name__)
+"""Connections at a time; idle ones give way to new ones."""
+_LIMITS = HttpLimits(head_bytes=16 * 1024, write_seconds=10.0)
+_TEXT = "text/plain; charset=utf-8"
 
 
 class Probes:
@@ -69,32 +64,37 @@ class Probes:
         """As `why_not_ready`, without a look at the event loop: for an answer from there."""
         return self._not_ready or self._not_live
 
-    def why_not_live(self) -> str:
-        """Why the process has to be restarted, or "". Takes seconds at most."""
+    async def why_not_live(self) -> str:
+        """Why the process has to be restarted, or "". Takes seconds at most, on any loop."""
         if self._not_live or self._loop is None:
             return self._not_live
-        responds = threading.Event()
+        responds: Future[None] = Future()
         try:
-            self._loop.call_soon_threadsafe(responds.set)
+            self._loop.call_soon_threadsafe(responds.set_result, None)
         except RuntimeError:  # closed
             return "stopped"
-        if not responds.wait(self._loop_seconds):
+        done, _ = await asyncio.wait({asyncio.wrap_future(responds)}, timeout=self._loop_seconds)
+        if not done:
             return f"the event loop has not responded for {self._loop_seconds:g} seconds"
         return ""
 
-    def why_not_ready(self) -> str:
-        """Why the server accepts no requests, or "". Takes seconds at most."""
-        return self._not_ready or self.why_not_live()
+    async def why_not_ready(self) -> str:
+        """Why the server accepts no requests, or "". Takes seconds at most, on any loop."""
+        return self._not_ready or await self.why_not_live()
 
 
 class HttpEndpoint:
-    """Serves /metrics, /livez and /readyz in its own threads: a scrape never delays a step.
+    """Serves /metrics, /livez and /readyz in a thread with an event loop of its own.
+
+    So a scrape delays no call, and a probe is answered when the server's event loop hangs.
 
     Args:
         registry: of the metrics.
         probes: the state that /livez and /readyz report.
-        host, port: the address to bind; port 0 is any.
-        request_seconds: the limit of a connection; then it is closed.
+        host: address to bind.
+        port: to bind; 0 is any.
+        limits: of connections.
+        allowed_hosts: further names that a request for /metrics may ask for.
         tls: for HTTPS, without certificates of clients; None for plain text.
 
     Attributes:
@@ -110,144 +110,69 @@ class HttpEndpoint:
         probes: Probes,
         host: str,
         port: int,
-        request_seconds: float = 10.0,
+        limits: HttpLimits = _LIMITS,
+        allowed_hosts: Sequence[str] = (),
         tls: ServerTls | None = None,
     ) -> None:
-        app = _router(registry, probes)
-        try:
-            self._server = make_server(host, port, app, _server_class(host, port), _QuietHandler)
-        except OSError as exc:
-            raise StartupError(
-                f"cannot serve metrics on {host}:{port}: {exc.strerror or exc}; "
-                f"choose another port with --metrics-port"
-            ) from exc
-        self._server.request_seconds = request_seconds
-        if tls is not None:
-            self._server.tls_context = tls.context(asks_clients=False)
-        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
+        app = _application(registry, probes, AllowedHosts(host, allowed_hosts))
+        self._server = HttpServer(
+            *(app, host, port, "--metrics-port", limits, MAX_CONNECTIONS, tls), asks_clients=False
+        )
+        started: Future[None] = Future()
+        self._thread = threading.Thread(
+            target=lambda: asyncio.run(self._serve(started)), name="metrics", daemon=True
+        )
         self._thread.start()
-        self.port = self._server.server_port
+        started.result()
+        self.port = self._server.port
 
     def close(self) -> None:
-        """Stop listening."""
-        self._server.shutdown()
-        self._server.server_close()
+        """Close all connections and stop."""
+        self._loop.call_soon_threadsafe(self._closing.set)
         self._thread.join()
 
+    async def _serve(self, started: Future[None]) -> None:
+        self._loop, self._closing = asyncio.get_running_loop(), asyncio.Event()
+        try:
+            await self._server.start()
+        except BaseException as exc:
+            started.set_exception(exc)
+            return
+        started.set_result(None)
+        await self._closing.wait()
+        await self._server.close()
 
-def _router(
-    registry: CollectorRegistry, probes: Probes
-) -> Callable[[WSGIEnvironment, StartResponse], Iterable[bytes]]:
-    metrics = make_wsgi_app(registry)
+
+def _application(registry: CollectorRegistry, probes: Probes, hosts: AllowedHosts) -> ASGIApp:
+    metrics = make_asgi_app(registry)
     by_path = {"/livez": probes.why_not_live, "/readyz": probes.why_not_ready}
 
-    def app(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
-        path, method = environ["PATH_INFO"], environ["REQUEST_METHOD"]
-        if path == "/metrics":
-            answer: Iterable[bytes] = metrics(environ, start_response)
-            return answer
-        headers = [("Content-Type", "text/plain; charset=utf-8")]
-        if path not in by_path:
-            status, text = "404 Not Found", "there are /metrics, /livez and /readyz"
-        elif method not in ("GET", "HEAD"):
-            status, text = "405 Method Not Allowed", "use GET or HEAD"
-            headers.append(("Allow", "GET, HEAD"))
-        elif reason := by_path[path]():
-            status, text = "503 Service Unavailable", reason
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        path = scope["path"]
+        headers: list[tuple[str, str]] = []
+        if path != "/metrics" and path not in by_path:
+            status, text = 404, "there are /metrics, /livez and /readyz"
+        elif scope["method"] not in ("GET", "HEAD"):
+            status, text = 405, "use GET or HEAD"
+            headers.append(("allow", "GET, HEAD"))
+        elif path == "/metrics":
+            try:
+                hosts.check(dict(scope["headers"]), is_call=False)
+                await metrics(scope, _no_body, send)
+            except HttpError as refused:
+                status, text = refused.http_status, str(refused)
+            except UnicodeDecodeError:
+                status, text = 400, "headers and parameters must be UTF-8"
+            else:
+                return
         else:
-            status, text = "200 OK", "ok"
-        start_response(status, headers)
-        return [] if method == "HEAD" else [f"{text}\n".encode()]
+            reason = await by_path[path]()
+            status, text = (503, reason) if reason else (200, "ok")
+        await answers.send_body(send, f"{text}\n".encode(), status, headers, _TEXT)
 
     return app
 
 
-class _Server(ThreadingMixIn, WSGIServer):
-    daemon_threads = True
-    request_queue_size = MAX_CONNECTIONS
-    request_seconds = 10.0
-    tls_context: ssl.SSLContext | None = None
-
-    def __init__(self, *args: Any) -> None:
-        self._deadlines: dict[socket.socket, float] = {}
-        super().__init__(*args)
-
-    def get_request(self) -> tuple[socket.socket, Any]:
-        """Accept a connection."""
-        try:
-            return super().get_request()
-        except OSError:
-            # Without a free descriptor, this would fail in a busy loop while a connection waits.
-            time.sleep(_ACCEPT_PAUSE_SECONDS)
-            raise
-
-    def verify_request(self, request: Any, client_address: Any) -> bool:
-        """Whether there is room for a connection."""
-        return len(self._deadlines) < MAX_CONNECTIONS
-
-    def process_request(self, request: Any, client_address: Any) -> None:
-        """Start a thread for a connection."""
-        self._deadlines[request] = time.monotonic() + self.request_seconds
-        super().process_request(request, client_address)
-
-    def finish_request(self, request: Any, client_address: Any) -> None:
-        """Answer a connection, in its thread: a slow handshake delays no other connection."""
-        if self.tls_context is None:
-            super().finish_request(request, client_address)
-            return
-        # On a copy of the descriptor: wrapping takes it away from `request`, by which the
-        # connection is shut down at its deadline.
-        with self.tls_context.wrap_socket(request.dup(), server_side=True) as wrapped:
-            super().finish_request(wrapped, client_address)
-            with contextlib.suppress(OSError):
-                wrapped.unwrap()
-
-    def service_actions(self) -> None:
-        """Close connections past their deadline, twice a second; their threads notice."""
-        now = time.monotonic()
-        for request, deadline in self._deadlines.copy().items():
-            if deadline <= now:
-                with contextlib.suppress(OSError):
-                    request.shutdown(socket.SHUT_RDWR)
-
-    def shutdown_request(self, request: Any) -> None:
-        """Close a connection."""
-        super().shutdown_request(request)
-        self._deadlines.pop(request, None)
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """Log the failure instead of printing it."""
-        _log_failure()
-
-
-def _log_failure() -> None:
-    """Log the current exception, unless it is a broken connection."""
-    error = sys.exception()
-    if error is not None and not isinstance(error, OSError):
-        _log.error("a request for metrics or a probe failed", exc_info=error)
-
-
-class _ErrorStream(io.StringIO):
-    """The stream that wsgiref prints exceptions to, and flushes."""
-
-    def flush(self) -> None:
-        """Log the exception instead."""
-        _log_failure()
-
-
-def _server_class(host: str, port: int) -> type[_Server]:
-    """The server class for IPv4 or IPv6, depending on `host`."""
-    flags = socket.AI_PASSIVE
-    family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=flags)[0][0]
-    return type("_Server", (_Server,), {"address_family": family})
-
-
-class _QuietHandler(WSGIRequestHandler):
-    """Neither logs requests nor prints."""
-
-    def log_message(self, format: str, *args: object) -> None:
-        """Log nothing."""
-
-    def get_stderr(self) -> io.StringIO:
-        """The stream that wsgiref prints to."""
-        return _ErrorStream()
+async def _no_body() -> Message:
+    """An empty body, so that the metrics don't wait for the request's."""
+    return {"type": "http.request"}

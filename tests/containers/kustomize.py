@@ -20,10 +20,8 @@ _FIELDS = {
     *("configMapGenerator", "secretGenerator", "patches"),
 }
 # Lists that a patch merges, by the field that tells their items apart; others it replaces.
-_KEYS = {
-    **{"containers": "name", "volumes": "name", "volumeMounts": "mountPath", "env": "name"},
-    "ports": "port",  # of a Service
-}
+_KEYS = {"containers": "name", "volumes": "name", "volumeMounts": "mountPath", "env": "name"}
+_PORT_KEYS = ("port", "containerPort")  # of a Service and of a container
 
 
 def render(directory: Path) -> list[Manifest]:
@@ -94,6 +92,8 @@ def _patched(patch: Manifest, manifests: list[Manifest]) -> list[Manifest]:
     change = yaml.safe_load(patch["patch"])
     kind = patch["target"]["kind"]
     name = patch["target"].get("name", change["metadata"]["name"])
+    if not any((item["kind"], item["metadata"]["name"]) == (kind, name) for item in manifests):
+        return manifests  # of a component that is not used
     found = _find(manifests, kind, name)
     if change.get("$patch") == "delete":
         return [item for item in manifests if item is not found]
@@ -112,12 +112,11 @@ def _merged(old: Any, new: Any, field: str = "") -> Any:
             else:
                 made[key] = _merged(made[key], value, key) if key in made else value
         return made
-    if isinstance(old, list) and isinstance(new, list) and field in _KEYS:
-        key = _KEYS[field]
-        by_name = {item[key]: item for item in old}
-        for item in new:
-            by_name[item[key]] = _merged(by_name.get(item[key], {}), item)
-        return list(by_name.values())
+    if isinstance(old, list) and isinstance(new, list) and field in (*_KEYS, "ports"):
+        key = _KEYS.get(field) or next(each for each in _PORT_KEYS if each in old[0])
+        added = {item[key]: item for item in new}
+        merged = [_merged(item, added.pop(item[key], {})) for item in old]
+        return [*added.values(), *merged]  # in kustomize's order
     return new
 
 

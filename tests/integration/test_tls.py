@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import datetime
+import re
 import ssl
 import subprocess
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import grpc
 import pytest
 
+from bench.load.errors import ServerError
+from bench.load.grpc_call import find_server
+from bench.load.plan import LoadPlan
+from cli.exits import describe
 from dragoman.client import AsyncClient, Client, Tls, TranslationError
 from model.tokenizer import Tokenizer
 from service.api import certificates
@@ -218,30 +226,71 @@ async def test_commands_speak_tls(folder: CertificateFolder, tokenizer: Tokenize
         assert "belong together" in output
 
 
-async def test_a_command_says_what_is_wrong_with_its_tls(
-    folder: CertificateFolder, tokenizer: Tokenizer
-) -> None:
-    ca, other = folder.ca, CertificateFolder.made(folder.path / "stranger").ca
+@contextlib.contextmanager
+def grpc_server(folder: CertificateFolder | None, *, mutual: bool = False) -> Iterator[str]:
+    """The address of a server that no call reaches; it may have a certificate that is not valid."""
+    server = grpc.server(ThreadPoolExecutor(1))
+    if folder is None:
+        port = server.add_insecure_port("127.0.0.1:0")
+    else:
+        pair = folder.key.read_bytes(), folder.certificate.read_bytes()
+        ca = folder.ca.read_bytes() if mutual else None
+        credentials = grpc.ssl_server_credentials([pair], ca, require_client_auth=mutual)
+        port = server.add_secure_port("127.0.0.1:0", credentials)
+    server.start()
+    try:
+        yield f"127.0.0.1:{port}"
+    finally:
+        server.stop(None).wait()
 
-    async def errors(server: Running, *options: str | Path) -> str:
-        process = await dragoman(
-            *("translate", "--server", server.address, "--timeout", "2", *options, TEXT),
-            stdout=asyncio.subprocess.DEVNULL,
-            stderr=asyncio.subprocess.PIPE,
-        )
-        _, found = await process.communicate()
-        assert process.returncode == 1
-        return found.decode()
 
-    async with running_fake(fake_runner(tokenizer), tokenizer) as plain:
-        assert "speaks plain text" in await errors(plain, "--ca", ca)
-    async with secure(folder, tokenizer) as running:
-        assert "does it need TLS" in await errors(running)
-        assert "not trusted" in await errors(running, "--ca", other)
-        wrong = await errors(running, "--ca", ca, "--server-name", "elsewhere.test")
-        assert "for another name" in wrong
-    async with secure(folder, tokenizer, mutual=True) as mutual:
-        assert "client's certificate" in await errors(mutual, "--ca", ca)
+async def test_an_error_says_what_is_wrong_with_tls(folder: CertificateFolder) -> None:
+    stranger = CertificateFolder.made(folder.path / "stranger")
+    expired = CertificateFolder.made(folder.path / "expired")
+    expired.issue(expires=datetime.datetime.now(datetime.UTC) - datetime.timedelta(days=1))
+    ca, theirs = str(folder.ca), stranger.client()
+    own = folder.client()
+    wanted = "closed the connection; does it need TLS"
+    with (
+        grpc_server(None) as plain,
+        grpc_server(folder) as secured,
+        grpc_server(folder, mutual=True) as mutual,
+        grpc_server(expired) as outdated,
+    ):
+        cases = [
+            (plain, Tls(ca), "speaks plain text", "without TLS"),
+            (secured, None, wanted, "--tls"),
+            (mutual, None, wanted, "--cert and --key"),
+            (mutual, Tls(ca), wanted, "--cert and --key"),
+            (mutual, Tls(ca, theirs.cert, theirs.key), wanted, "an authority that it trusts"),
+            (secured, Tls(str(stranger.ca)), "is not trusted", "--ca"),
+            (secured, Tls(ca, server_name="elsewhere.test"), "another name", "--server-name"),
+            (outdated, Tls(str(expired.ca)), "has expired", "replace it"),
+        ]
+
+        async def error(address: str, tls: Tls | None) -> TranslationError:
+            async with AsyncClient(address, timeout=60, tls=tls) as client:
+                with pytest.raises(TranslationError) as raised:
+                    await client.translate([TEXT])
+            return raised.value
+
+        errors = await asyncio.gather(*(error(address, tls) for address, tls, _, _ in cases))
+        for (address, _, cause, remedy), found in zip(cases, errors, strict=True):
+            said = describe(address, found)
+            assert cause in found.message
+            assert cause in said
+            assert remedy in said
+            assert "--" not in found.message  # for those who write Python
+        reached = await error(mutual, own)
+        assert reached.code is grpc.StatusCode.UNIMPLEMENTED
+        for tls, words in ((None, wanted), (Tls(ca), "certificate (--cert")):
+            found_by_health = await asyncio.to_thread(problem, mutual, "", 30.0, tls)
+            assert words in str(found_by_health)
+            with pytest.raises(ServerError, match=re.escape(words)):
+                await asyncio.to_thread(find_server, LoadPlan(mutual, rate=1.0, tls=tls))
+    gone = await error(plain, None)
+    assert "TLS" not in gone.message
+    assert "accepts calls" in describe(plain, gone)
 
 
 async def test_the_synchronous_client_speaks_tls(

@@ -151,9 +151,8 @@ def test_a_search_for_the_capacity_keeps_every_trial(tmp_path: Path) -> None:
             context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "full")
 
     with fake_server(refuse_after_sixty) as server:
-        plan = LoadPlan(server.address, rate=20, warmup=0.0)
-        session = Session(TEXTS, Slo(50.0, 5.0))
-        search = CapacityTest(session, plan, confirm_seconds=1.0, probe_seconds=1.0, max_trials=3)
+        plan = LoadPlan(server.address, rate=20, duration=1.0, warmup=0.0)
+        search = CapacityTest(Session(TEXTS, Slo(50.0, 0.5)), plan, max_trials=3)
         capacity = search.run(tmp_path / "out")
     assert capacity.trials[0].rate == 20
     assert len(capacity.trials) == len(list((tmp_path / "out" / "trials").iterdir()))

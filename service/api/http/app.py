@@ -17,7 +17,7 @@ from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
-from starlette.routing import BaseRoute, Match, Route
+from starlette.routing import Match, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from service.api.call_tracker import CallTracker
@@ -25,7 +25,7 @@ from service.api.http import answers
 from service.api.http.allowed_hosts import AllowedHosts
 from service.api.http.answers import HttpError, bad_request
 from service.api.http.calls import CallEndpoint
-from service.api.http.fronts.endpoint import Failure, Front, FrontServer
+from service.api.http.fronts.endpoint import Failure, Front, FrontEndpoint, FrontServer
 from service.api.http.fronts.routes import all_fronts, front_of, front_routes
 from service.api.http.message_json import to_json
 from service.api.http.page_files import page_routes
@@ -92,6 +92,12 @@ class HttpApp:
             *page_routes(),
             Route(_READY, _probe(why_not_ready)),
         ]
+        # The page's files and descriptions, to which any site may link.
+        self._documents = {
+            route.path
+            for route in routes
+            if not isinstance(route.endpoint, CallEndpoint | FrontEndpoint)
+        }
         answer_exception = functools.partial(_answer_http_exception, fronts)
         starlette = Starlette(routes=routes, exception_handlers={HTTPException: answer_exception})
         starlette.router.redirect_slashes = False
@@ -139,7 +145,8 @@ class HttpApp:
         try:
             _check_head(scope)
             if scope["path"] != _READY:  # probes ask by any address
-                self._hosts.check(dict(scope["headers"]))
+                is_call = scope["path"] not in self._documents
+                self._hosts.check(dict(scope["headers"]), is_call=is_call)
         except HttpError as error:
             await answers.send_http_error(send, error)
             return
@@ -186,7 +193,7 @@ def _call_routes(
     tracker: CallTracker,
     transfers: Transfers,
     parser: JsonRequestParser,
-) -> Iterator[BaseRoute]:
+) -> Iterator[Route]:
     """A route for each method, as its annotation in the contract says (google/api/http.proto)."""
     service: ServiceDescriptor = descriptor_pool.Default().FindServiceByName(tracker.parser.service)
     for method in service.methods:

@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 import functools
 import logging
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+import ssl
+from collections.abc import Callable
+from typing import TYPE_CHECKING, cast
 
 import h11
 from uvicorn.config import Config
@@ -18,21 +19,18 @@ from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
 from service import descriptors
-from service.api.call_context import host_of
-from service.api.call_tracker import CallTracker
-from service.api.http.allowed_hosts import AllowedHosts, checked_origin
-from service.api.http.app import HttpApp
+from service.api.http.connection_limit import ConnectionLimit, Waiting
 from service.api.http.transfers import HttpLimits
-from service.api.servicer import TranslationServicer
 from service.api.tls import HANDSHAKE_SECONDS
-from service.engine.quota import Quota
 from service.errors import StartupError
 
 if TYPE_CHECKING:
+    from starlette.types import ASGIApp
+
     from service.api.certificates import ServerTls
 
 MAX_CONNECTIONS = 1024
-"""Connections at a time; further ones are closed at once, as they are on gRPC's port."""
+"""Connections at a time."""
 _LAST_SECONDS = 1.0
 # That are kept of the next requests while one is answered.
 _MAX_AHEAD_BYTES = 64 * 1024
@@ -49,34 +47,40 @@ class HttpServer:
     """Serves an application on a port, in the running event loop.
 
     Args:
-        app: answers requests.
-        host, port: the address to bind; port 0 is any.
+        app: answers requests (ASGI).
+        host: address to bind.
+        port: to bind; 0 is any.
+        setting: names the port in an error, such as "--http-port".
         limits: of connections.
-        max_connections: at a time; less if there are few descriptors. The last eighth is for hosts
-            with few of them.
+        max_connections: number at a time; less if there are few descriptors. `ConnectionLimit` says
+            which connections give way.
         tls: for HTTPS; None for plain text.
+        asks_clients: whether clients need a certificate, if `tls` has authorities for them.
 
     Attributes:
         port: the bound port, once started.
-        max_connections: at a time, as it is.
+        max_connections: number at a time, as it is.
     """
 
     def __init__(
         self,
-        app: HttpApp,
+        app: ASGIApp,
         host: str,
         port: int,
+        setting: str,
         limits: HttpLimits,
         max_connections: int,
         tls: ServerTls | None = None,
+        asks_clients: bool = True,
     ) -> None:
-        self._tls = tls
         self.port = port
         self.max_connections = min(max_connections, descriptors.max_connections() // _SHARE)
-        self._app = app
         self._host = host
+        self._setting = setting
+        self._context = tls.context(asks_clients=asks_clients) if tls is not None else None
         self._state = ServerState()
         self._server: asyncio.Server | None = None
+        self._limit = ConnectionLimit(self.max_connections)
         config = Config(
             app,
             lifespan="off",
@@ -89,40 +93,13 @@ class HttpServer:
             reset_contextvars=True,
         )
         config.load()
-        self._protocol = functools.partial(
-            _Connection, config, self._state, limits, Quota(self.max_connections)
-        )
-
-    @classmethod
-    def over(
-        cls,
-        servicer: TranslationServicer,
-        tracker: CallTracker,
-        why_not_ready: Callable[[], str],
-        host: str,
-        port: int,
-        limits: HttpLimits | None = None,
-        max_connections: int = MAX_CONNECTIONS,
-        allowed_hosts: Sequence[str] = (),
-        allow_origin: Sequence[str] = (),
-        tls: ServerTls | None = None,
-    ) -> HttpServer:
-        """A server of the page, and of the calls that `servicer` answers.
-
-        Raises:
-            StartupError: `allow_origin` has what is no origin.
-        """
-        limits = limits or HttpLimits()
-        origins = [checked_origin(origin) for origin in allow_origin]
-        hosts = AllowedHosts(host, allowed_hosts, origins)
-        app = HttpApp(servicer, tracker, why_not_ready, limits, hosts, origins)
-        return cls(app, host, port, limits, max_connections, tls)
+        self._protocol = functools.partial(_Connection, config, self._state, limits, self._limit)
 
     @property
     def url(self) -> str:
-        """Of the page."""
+        """Of the server's root."""
         host = f"[{self._host}]" if ":" in self._host else self._host
-        return f"{'https' if self._tls else 'http'}://{host}:{self.port}/"
+        return f"{'https' if self._context else 'http'}://{host}:{self.port}/"
 
     async def start(self) -> None:
         """Bind the port, and answer on it.
@@ -130,25 +107,16 @@ class HttpServer:
         Raises:
             StartupError: the address can't be used.
         """
-        loop = asyncio.get_running_loop()
-        tls: dict[str, Any] = {}
-        if self._tls is not None:
-            tls["ssl"] = self._tls.context(asks_clients=True)
-            tls["ssl_handshake_timeout"] = HANDSHAKE_SECONDS
         try:
-            self._server = await loop.create_server(
-                self._protocol, self._host, self.port, backlog=MAX_CONNECTIONS, **tls
+            self._server = await asyncio.get_running_loop().create_server(
+                self._accept, self._host, self.port, backlog=MAX_CONNECTIONS
             )
         except OSError as exc:
             raise StartupError(
                 f"cannot serve HTTP on {self._host}:{self.port}: {exc.strerror or exc}; choose "
-                "another port with --http-port"
+                f"another port with {self._setting}"
             ) from exc
         self.port = self._server.sockets[0].getsockname()[1]
-
-    def start_draining(self) -> None:
-        """End each connection after its current answer, or its next one."""
-        self._app.is_draining = True
 
     async def stop(self, seconds: float) -> None:
         """Accept no connections, and wait for the answers in progress, within `seconds`."""
@@ -161,11 +129,14 @@ class HttpServer:
     async def close(self) -> None:
         """Close all connections, and wait a moment for their calls to end."""
         self._stop_listening()
-        for connection in list(self._state.connections):
-            connection.transport.abort()
-        self._app.close()
+        self._limit.abort_all()
         if self._state.tasks:
             await asyncio.wait(self._state.tasks, timeout=_LAST_SECONDS)
+
+    def _accept(self) -> asyncio.Protocol:
+        if self._context is None:
+            return self._protocol()
+        return _Handshake(self._context, self._limit, self._protocol)
 
     def _stop_listening(self) -> None:
         if self._server is not None:
@@ -176,30 +147,35 @@ class _Connection(H11Protocol):
     """A connection that is closed if its client is too slow, in either direction."""
 
     def __init__(
-        self, config: Config, state: ServerState, limits: HttpLimits, quota: Quota
+        self, config: Config, state: ServerState, limits: HttpLimits, limit: ConnectionLimit
     ) -> None:
         super().__init__(config, state, {})
         self._limits = limits
-        self._quota = quota
-        self._host: str | None = None  # once it has its part of the quota
+        self._limit = limit
+        self._idle_since = 0.0
         self._timers: dict[str, asyncio.TimerHandle] = {}
 
+    @property
+    def waiting(self) -> Waiting | None:
+        """Since when it is idle, or its client has read nothing; None while the server works."""
+        cycle: RequestResponseCycle | None = self.cycle
+        if cycle is None or cycle.response_complete:
+            return False, self._idle_since
+        stopped = self._timers.get("write")
+        return None if stopped is None else (True, stopped.when() - self._limits.write_seconds)
+
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Begin, if this host may have another connection."""
+        """Begin, if there is room for another connection."""
         super().connection_made(transport)
         self.app_state = {"abort": transport.abort}  # for answers that can't be ended otherwise
         transport.set_write_buffer_limits(high=2**16)
-        host = host_of(f"ipv:{self.client[0]}:" if self.client else "")
-        if not self._quota.take(1, host):
-            transport.abort()
-            return
-        self._host = host
-        self._abort_in("head", self._limits.head_seconds)
+        self._idle_since = self.loop.time()
+        if self._limit.enter(self):
+            self._abort_in("head", self._limits.head_seconds)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Give back what it took."""
-        if self._host is not None:
-            self._quota.release(1, self._host)
+        self._limit.leave(self)
         for name in list(self._timers):
             self._keep(name)
         super().connection_lost(exc)
@@ -238,6 +214,7 @@ class _Connection(H11Protocol):
 
     def on_response_complete(self) -> None:
         """Wait for the next request."""
+        self._idle_since = self.loop.time()
         super().on_response_complete()
         if self.transport.is_closing():
             self._abort_in("close", self._limits.write_seconds)
@@ -281,3 +258,62 @@ class _Connection(H11Protocol):
     def _keep(self, name: str) -> None:
         if timer := self._timers.pop(name, None):
             timer.cancel()
+
+
+class _Handshake(asyncio.Protocol):
+    """A connection until the end of its TLS handshake, counted by the limit from the beginning.
+
+    A server of asyncio with TLS makes its protocol after the handshake, so any number of
+    connections could wait for that.
+
+    Args:
+        context: TLS of the server.
+        limit: counts the connection.
+        create: makes the protocol that takes the connection over.
+    """
+
+    transport: asyncio.Transport
+    waiting: Waiting
+
+    def __init__(
+        self, context: ssl.SSLContext, limit: ConnectionLimit, create: Callable[[], _Connection]
+    ) -> None:
+        self._context = context
+        self._limit = limit
+        self._create = create
+        self._loop = asyncio.get_running_loop()
+        self._early = b""  # what came with the last bytes of the handshake
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Begin, if there is room."""
+        self.transport = cast(asyncio.Transport, transport)
+        self.waiting = False, self._loop.time()
+        if self._limit.enter(self):
+            self._task = self._loop.create_task(self._run())
+
+    def data_received(self, data: bytes) -> None:
+        """Keep what comes before the other protocol takes over."""
+        self._early += data
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Count it no more."""
+        self._limit.leave(self)
+
+    async def _run(self) -> None:
+        try:
+            transport = await self._loop.start_tls(
+                *(self.transport, self, self._context),
+                server_side=True,
+                ssl_handshake_timeout=HANDSHAKE_SECONDS,
+            )
+        except OSError:  # ssl.SSLError and TimeoutError too
+            self._limit.leave(self)
+            self.transport.abort()
+            return
+        successor = self._create()
+        if transport is None or not self._limit.hand_over(self, successor):
+            return  # lost or evicted
+        transport.set_protocol(successor)
+        successor.connection_made(transport)
+        if self._early:
+            successor.data_received(self._early)

@@ -6,6 +6,7 @@ import runpy
 import shutil
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 import yaml
@@ -27,26 +28,30 @@ from tests.containers.promql import (
 from tests.containers.tools import DOCKER, optional_tool, run, tool
 
 MANIFESTS = DOCKER / "kubernetes"
-OVERLAYS = ("cpu", "gpu", "dev", "own-model", "keda", "tls")
+OVERLAYS = ("cpu", "gpu", "dev", "own-model", "keda", "tls", "http", "all")
 # Their definitions belong to operators, so no schema of Kubernetes' own has them.
 CUSTOM = {"ServiceMonitor", "PrometheusRule", "ScaledObject"}
 
 
 @pytest.fixture(scope="module")
 def overlays(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """The directory of every overlay; `keda` and `tls` are `cpu` with those components."""
+    """The directory of every overlay; some are `cpu` with components that no overlay has."""
     copy = tmp_path_factory.mktemp("manifests") / "kubernetes"
     shutil.copytree(MANIFESTS, copy)
-    keda = copy / "overlays" / "keda"
-    keda.mkdir()
     text = (copy / "overlays/cpu/kustomization.yaml").read_text()
     assert "components/hpa # or" in text
-    (keda / "kustomization.yaml").write_text(text.replace("components/hpa #", "components/keda #"))
-    secure = copy / "overlays" / "tls"
-    secure.mkdir()
-    (secure / "kustomization.yaml").write_text(
-        text.replace("components/monitoring", "components/monitoring\n  - ../../components/tls")
-    )
+    made = {"keda": text.replace("components/hpa #", "components/keda #")}
+    for overlay, further in (
+        ("tls", ("tls",)),
+        ("http", ("http",)),
+        ("all", ("http", "tracing", "key-set", "tls")),
+    ):
+        lines = "".join(f"\n  - ../../components/{name}" for name in ("monitoring", *further))
+        made[overlay] = text.replace("\n  - ../../components/monitoring", lines)
+    for overlay, lines in made.items():
+        directory = copy / "overlays" / overlay
+        directory.mkdir()
+        (directory / "kustomization.yaml").write_text(lines)
     found = {file.parent.name for file in copy.glob("overlays/*/kustomization.yaml")}
     assert found == set(OVERLAYS)
     return {overlay: copy / "overlays" / overlay for overlay in OVERLAYS}
@@ -62,11 +67,21 @@ def rendered(overlays: dict[str, Path]) -> dict[str, list[Manifest]]:
 def objects(
     rendered: dict[str, list[Manifest]], request: pytest.FixtureRequest
 ) -> dict[str, Manifest]:
-    """The objects of one overlay by kind, of which each has one."""
-    manifests = rendered[request.param]
-    by_kind = {manifest["kind"]: manifest for manifest in manifests}
-    assert len(by_kind) == len(manifests)
-    return by_kind
+    """The objects of one overlay by kind; further ones of a kind by `kind name`."""
+    return named(rendered[request.param])
+
+
+def named(manifests: list[Manifest]) -> dict[str, Manifest]:
+    found: dict[str, Manifest] = {}
+    for item in manifests:
+        kind = item["kind"]
+        found[kind if kind not in found else f"{kind} {item['metadata']['name']}"] = item
+    assert len(found) == len(manifests)
+    return found
+
+
+def all_of(objects: dict[str, Manifest], kind: str) -> list[Manifest]:
+    return [item for item in objects.values() if item["kind"] == kind]
 
 
 def pod(objects: dict[str, Manifest]) -> Manifest:
@@ -92,7 +107,7 @@ def test_kustomize_makes_the_same(
     assert hashed == 4
     # And it folds long lines in its own way.
     made, ours = (
-        {item["kind"]: _unfolded(item) for item in manifests}
+        {(item["kind"], item["metadata"]["name"]): _unfolded(item) for item in manifests}
         for manifests in (yaml.safe_load_all(plain), rendered[overlay])
     )
     assert made == ours
@@ -114,12 +129,15 @@ def test_overlays_hold_what_they_should(rendered: dict[str, list[Manifest]]) -> 
     kinds = {overlay: {item["kind"] for item in items} for overlay, items in rendered.items()}
     base = {"ServiceAccount", "ConfigMap", "Secret", "Service", "Deployment"}
     production = base | {"PodDisruptionBudget", "NetworkPolicy", "ServiceMonitor", "PrometheusRule"}
+    production |= {"PriorityClass"}
     assert kinds == {
         "cpu": production | {"HorizontalPodAutoscaler"},
         "gpu": production | {"HorizontalPodAutoscaler"},
         "own-model": production | {"HorizontalPodAutoscaler"},
         "keda": production | {"ScaledObject"},
         "tls": production | {"HorizontalPodAutoscaler"},
+        "http": production | {"HorizontalPodAutoscaler"},
+        "all": production | {"HorizontalPodAutoscaler"},
         "dev": base,
     }
 
@@ -128,12 +146,14 @@ def test_selectors_match_the_pods(objects: dict[str, Manifest]) -> None:
     labels = objects["Deployment"]["spec"]["template"]["metadata"]["labels"].items()
     selectors = [
         objects["Deployment"]["spec"]["selector"]["matchLabels"],
-        objects["Service"]["spec"]["selector"],
+        *(service["spec"]["selector"] for service in all_of(objects, "Service")),
+        *(
+            policy["spec"]["podSelector"]["matchLabels"]
+            for policy in all_of(objects, "NetworkPolicy")
+        ),
     ]
     for constraint in pod(objects)["topologySpreadConstraints"]:
         selectors.append(constraint["labelSelector"]["matchLabels"])
-    if "NetworkPolicy" in objects:
-        selectors.append(objects["NetworkPolicy"]["spec"]["podSelector"]["matchLabels"])
     if "PodDisruptionBudget" in objects:
         selectors.append(objects["PodDisruptionBudget"]["spec"]["selector"]["matchLabels"])
     for selector in selectors:
@@ -148,18 +168,19 @@ def test_selectors_match_the_pods(objects: dict[str, Manifest]) -> None:
 
 
 def test_clients_need_not_be_servers(objects: dict[str, Manifest]) -> None:
-    if "NetworkPolicy" not in objects:
-        return
     labels = objects["Deployment"]["spec"]["template"]["metadata"]["labels"]
-    for rule in objects["NetworkPolicy"]["spec"]["ingress"]:
-        for peer in rule["from"]:
-            (selector,) = peer.values()
-            assert not selector["matchLabels"].items() & labels.items()
+    for policy in all_of(objects, "NetworkPolicy"):
+        for rule in policy["spec"].get("ingress", []):
+            for peer in rule["from"]:
+                (selector,) = peer.values()
+                assert not selector["matchLabels"].items() & labels.items()
 
 
 def test_ports_and_probes_are_the_servers(objects: dict[str, Manifest]) -> None:
+    data = objects["ConfigMap"]["data"]
     ports = {port["name"]: port["containerPort"] for port in container(objects)["ports"]}
-    assert ports == {"grpc": Settings.port, "metrics": Settings.metrics_port}
+    http = {"http": int(data["DRAGOMAN_HTTP_PORT"])} if "DRAGOMAN_HTTP_PORT" in data else {}
+    assert ports == {"grpc": Settings.port, "metrics": Settings.metrics_port, **http}
     over_tls = "DRAGOMAN_TLS_CERT" in objects["ConfigMap"]["data"]
     scheme = {"scheme": "HTTPS"} if over_tls else {}
     ready: Manifest = {"grpc": {"port": ports["grpc"], "service": SERVICE}}
@@ -170,22 +191,59 @@ def test_ports_and_probes_are_the_servers(objects: dict[str, Manifest]) -> None:
         assert {name: probe[name] for name in probe if name in ("grpc", "httpGet")} == ready
     live = container(objects)["livenessProbe"]["httpGet"]
     assert live == {"path": "/livez", "port": "metrics", **scheme}
-    for port in objects["Service"]["spec"]["ports"]:
-        assert ports[port["targetPort"]] == port["port"]
+    served = [port for service in all_of(objects, "Service") for port in service["spec"]["ports"]]
+    assert {port["targetPort"]: port["port"] for port in served} == ports
+    assert {port["appProtocol"] == "https" for port in served} == {over_tls}
     if "ServiceMonitor" in objects:
         named = {port["name"] for port in objects["Service"]["spec"]["ports"]}
         (endpoint,) = objects["ServiceMonitor"]["spec"]["endpoints"]
         assert endpoint["port"] in named
         assert endpoint.get("scheme", "http") == ("https" if over_tls else "http")
-    if "NetworkPolicy" in objects:
-        rules = objects["NetworkPolicy"]["spec"]["ingress"]
-        assert {port["port"] for rule in rules for port in rule["ports"]} == set(ports)
+    policies = all_of(objects, "NetworkPolicy")
+    rules = [rule for policy in policies for rule in policy["spec"].get("ingress", [])]
+    assert {port["port"] for rule in rules for port in rule["ports"]} == (
+        set(ports) if rules else set()
+    )
+
+
+def test_the_server_may_connect_to_what_its_settings_name_and_nothing_else(
+    objects: dict[str, Manifest],
+) -> None:
+    if "NetworkPolicy" not in objects:
+        return
+    data = objects["ConfigMap"]["data"]
+    urls = [data.get(name) for name in ("OTEL_EXPORTER_OTLP_ENDPOINT", "DRAGOMAN_JWKS_URL")]
+    wanted = {urlsplit(url).port or 443 for url in urls if url}
+    policies = all_of(objects, "NetworkPolicy")
+    # With this, nothing is allowed but what a policy names.
+    assert {"Ingress", "Egress"} == {*policies[0]["spec"]["policyTypes"]}
+    rules = [rule for policy in policies for rule in policy["spec"].get("egress", [])]
+    allowed = {port["port"] for rule in rules for port in rule["ports"]}
+    assert allowed == (wanted | {53} if wanted else set())
+    assert all(rule["to"] for rule in rules)
+    for rule in rules:
+        for peer in rule["to"]:
+            namespaces = peer.get("namespaceSelector", {}).get("matchLabels", {}).values()
+            assert peer.get("ipBlock") or peer["podSelector"]["matchLabels"]
+            assert {*namespaces} <= {"kube-system", "observability"}
+    if data.get("DRAGOMAN_TRACING"):
+        _, namespace = urlsplit(data["OTEL_EXPORTER_OTLP_ENDPOINT"]).netloc.split(":")[0].split(".")
+        assert namespace == "observability"
+
+
+def test_pods_have_the_priority_that_is_made_for_them(objects: dict[str, Manifest]) -> None:
+    if "PriorityClass" not in objects:
+        assert "priorityClassName" not in pod(objects)
+        return
+    made = objects["PriorityClass"]
+    assert pod(objects)["priorityClassName"] == made["metadata"]["name"]
+    assert 0 < made["value"] <= 1_000_000_000
 
 
 def test_the_certificate_is_mounted_so_that_it_can_change(
     rendered: dict[str, list[Manifest]],
 ) -> None:
-    objects = {item["kind"]: item for item in rendered["tls"]}
+    objects = named(rendered["tls"])
     (mounted,) = container(objects)["volumeMounts"]
     assert "subPath" not in mounted  # which Kubernetes never updates
     (volume,) = pod(objects)["volumes"]
@@ -197,6 +255,7 @@ def test_the_certificate_is_mounted_so_that_it_can_change(
 
 def test_settings_are_those_of_the_server(objects: dict[str, Manifest]) -> None:
     names = set(objects["ConfigMap"]["data"]) | {item["name"] for item in container(objects)["env"]}
+    names -= {name for name in names if name.startswith("OTEL_")}  # of OpenTelemetry
     assert names <= {f"DRAGOMAN_{field.upper()}" for field in Settings.__dataclass_fields__}
     sources = [next(iter(source.values()))["name"] for source in container(objects)["envFrom"]]
     assert sources == [objects[kind]["metadata"]["name"] for kind in ("ConfigMap", "Secret")]
@@ -230,7 +289,7 @@ def test_pods_are_hardened(objects: dict[str, Manifest]) -> None:
 def test_what_the_init_container_copies_is_what_is_served(
     rendered: dict[str, list[Manifest]],
 ) -> None:
-    objects = {item["kind"]: item for item in rendered["own-model"]}
+    objects = named(rendered["own-model"])
     (init,) = pod(objects)["initContainers"]
     assert init["image"] == "my-bundles:1"
     (filled,) = init["volumeMounts"]
@@ -242,10 +301,7 @@ def test_what_the_init_container_copies_is_what_is_served(
     model = objects["ConfigMap"]["data"]["DRAGOMAN_MODEL"]
     assert str(Path(model).parent) == mounted["mountPath"]
     # What the rest says is that of the overlay that it is made of.
-    assert (
-        container(objects)["image"]
-        == container({item["kind"]: item for item in rendered["cpu"]})["image"]
-    )
+    assert container(objects)["image"] == container(named(rendered["cpu"]))["image"]
 
 
 def test_autoscalers_scale_the_deployment_on_metrics_that_there_are(

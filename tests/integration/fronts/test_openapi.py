@@ -23,7 +23,7 @@ async def test_each_described_call_is_one_and_each_path_is_described(server: Run
     calls = {(verb.upper(), path) for path, verbs in described["paths"].items() for verb in verbs}
     http = server.server._http
     assert http is not None
-    routes = http._app._app.routes  # type: ignore[attr-defined]
+    routes = http.app._app.routes  # type: ignore[attr-defined]
     answered = {
         (verb, route.path) for route in routes for verb in (route.methods or ()) if verb != "HEAD"
     }

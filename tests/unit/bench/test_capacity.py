@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import math
 import random
 from pathlib import Path
@@ -9,15 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench.load.capacity import (
+    Capacity,
     CapacitySearch,
     CapacityTest,
-    Stage,
     _Watch,
     capacity_of,
     read_trials,
 )
 from bench.load.capacity_report import chart, rows, sentence, write
-from bench.load.errors import PlanError, ServerError
+from bench.load.errors import LoadError, PlanError, ServerError
 from bench.load.plan import LoadPlan
 from bench.load.results import Results, ResultsWriter
 from bench.load.session import RunProgress, Session
@@ -28,51 +29,32 @@ from tests.unit.bench.samples import open_run, sample
 SLO = Slo(99, 0.5)
 
 
-def run_search(search: CapacitySearch, limit: float, most: int = 60) -> list[tuple[float, Stage]]:
-    """Search on a server that carries exactly `limit`; what was tried."""
-    tried: list[tuple[float, Stage]] = []
-    while (wanted := search.next()) is not None:
-        assert len(tried) < most, "the search does not end"
-        tried.append(wanted)
-        search.observe(*wanted, kept=wanted[0] <= limit)
+def run_search(search: CapacitySearch, limit: float) -> list[float]:
+    """Search on a server that carries exactly `limit`; the rates tried."""
+    tried: list[float] = []
+    while (rate := search.next()) is not None:
+        assert len(tried) < 60, "the search does not end"
+        tried.append(rate)
+        search.observe(rate, kept=rate <= limit)
     return tried
 
 
-@given(st.floats(0.05, 1e5), st.floats(0.05, 1e5))
-def test_the_search_finds_the_limit_from_anywhere(limit: float, start: float) -> None:
-    search = CapacitySearch(start, resolution=0.05)
-    tried = run_search(search, limit)
-    assert search.capacity is not None
-    assert search.capacity <= limit <= search.capacity * 1.0501
-    # Long trials are dear: a handful, whatever the distance.
-    assert sum(stage is Stage.CONFIRM for _, stage in tried) <= 6
-
-
-@given(st.floats(0.05, 1e5), st.floats(0.3, 3.0))
-def test_a_bracketed_search_confirms_what_is_carried_and_nothing_else(
-    limit: float, off: float
+@given(st.floats(0.05, 1e5), st.floats(0.05, 1e5), st.sampled_from([0.05, 0.1, 0.25]))
+def test_the_search_finds_the_limit_from_anywhere(
+    limit: float, start: float, resolution: float
 ) -> None:
-    search = CapacitySearch(limit * off, 0.25, probe_step=1.5, trusts_probes=True)
+    search = CapacitySearch(start, resolution)
     tried = run_search(search, limit)
-    long = [rate for rate, stage in tried if stage is Stage.CONFIRM]
     assert search.capacity is not None
-    assert long == [search.capacity]
-    assert search.capacity <= limit <= search.capacity * 1.2501
+    assert search.capacity <= limit <= search.capacity * (1 + resolution) * 1.000001
+    assert len({*tried}) == len(tried)  # no rate twice
 
 
-@given(st.integers(0, 1000))
-def test_a_bracketed_search_never_calls_capacity_what_a_long_trial_broke(seed: int) -> None:
-    chance = random.Random(seed)
-    search = CapacitySearch(40.0, 0.25, probe_step=1.5, trusts_probes=True)
-    limit, num_trials = 50.0, 0
-    while (wanted := search.next()) is not None:
-        rate, stage = wanted
-        unsure = stage is Stage.PROBE and limit / 1.5 < rate < limit * 1.5
-        search.observe(rate, stage, chance.random() < 0.5 if unsure else rate <= limit)
-        num_trials += 1
-        assert num_trials < 60
-    assert search.capacity is not None
-    assert search.capacity <= limit
+@given(st.floats(0.05, 1e5), st.floats(0.5, 2.0))
+def test_a_good_estimate_needs_few_trials(limit: float, off: float) -> None:
+    assert len(run_search(CapacitySearch(limit * off), limit)) <= 7
+    for usual in (0.9, 0.99, 1.01, 1.2):  # as estimates by a closed loop are
+        assert len(run_search(CapacitySearch(limit * usual), limit)) <= 3
 
 
 def test_a_server_that_carries_nothing_has_no_capacity() -> None:
@@ -82,47 +64,72 @@ def test_a_server_that_carries_nothing_has_no_capacity() -> None:
 
 
 @given(st.integers(0, 1000))
-def test_probes_that_err_do_not_decide(seed: int) -> None:
-    """Probes judge by chance within 30 % of the limit; long trials are right."""
+def test_trials_that_contradict_each_other_end_the_search(seed: int) -> None:
+    """Within 30 % of the limit, chance decides."""
     chance = random.Random(seed)
-    search = CapacitySearch(4.0)
-    limit, num_trials = 50.0, 0
-    while (wanted := search.next()) is not None:
-        rate, stage = wanted
-        unsure = stage is Stage.PROBE and limit / 1.3 < rate < limit * 1.3
-        search.observe(rate, stage, chance.random() < 0.5 if unsure else rate <= limit)
-        num_trials += 1
-        assert num_trials < 60
+    search = CapacitySearch(chance.uniform(10.0, 100.0))
+    limit, tried = 50.0, []
+    while (rate := search.next()) is not None:
+        unsure = limit / 1.3 < rate < limit * 1.3
+        search.observe(rate, chance.random() < 0.5 if unsure else rate <= limit)
+        tried.append(rate)
+        assert len(tried) < 60
     assert search.capacity is not None
-    assert search.capacity <= limit <= search.capacity * 1.0501
+    assert limit / 1.45 <= search.capacity <= limit * 1.3
 
 
 class PretendSession(Session):
     """A server that carries 20 requests a second; beyond that everything is late."""
 
     def run(self, plan: LoadPlan, output: Path | None = None, observer: object = None) -> Results:
-        assert plan.rate is not None
-        count = round(plan.rate * plan.duration)
-        latency = 0.1 if plan.rate <= 20 else 3.0
-        run = open_run([latency] * count, plan.rate)
+        late = plan.rate is not None and plan.rate > 20
+        rate = plan.rate or 25.0  # closed loops keep it busier
+        run = open_run([3.0 if late else 0.1] * round(rate * plan.duration), rate)
         run = Run(plan, run.samples, [], plan.warmup + plan.duration, num_scheduled=None)
         return Results(run, self.slo)
 
 
-def test_capacity_counts_only_long_trials_with_enough_samples(tmp_path: Path) -> None:
-    plan = LoadPlan("", rate=4.0, warmup=0.0)
-    capacity = CapacityTest(PretendSession(["x"], SLO), plan).run()
+START = LoadPlan("", rate=4.0, warmup=0.0)
+
+
+def rates(capacity: Capacity) -> list[float]:
+    return [round(trial.rate, 2) for trial in capacity.trials]
+
+
+def test_capacity_counts_only_trials_with_enough_samples(tmp_path: Path) -> None:
+    capacity = CapacityTest(PretendSession(["x"], SLO), START).run()
     assert capacity.rate is not None
-    assert 20 / 1.0501 <= capacity.rate <= 20
-    confirmed = [t for t in capacity.trials if t.stage is Stage.CONFIRM]
-    assert all(trial.summary.seconds >= 60 for trial in confirmed)
-    assert all(trial.summary.num_ok >= 1000 for trial in confirmed)
-    assert {trial.kept for trial in confirmed} == {True, False}
-    assert "requests/s" in sentence(capacity)
+    assert 20 / 1.1001 <= capacity.rate <= 20
+    assert all(trial.summary.seconds >= 60 for trial in capacity.trials)
+    assert all(trial.summary.num_ok >= 1000 for trial in capacity.trials)
+    assert {trial.kept for trial in capacity.trials} == {True, False}
+    assert "Capacity at p99=500 ms: 1" in sentence(capacity)
     assert len(rows(capacity)) == len(capacity.trials)
     assert "<svg" in chart(capacity).render()
     write(tmp_path / "out", capacity, {})
     assert "Latency against offered rate" in (tmp_path / "out" / "report.html").read_text()
+
+
+def test_a_closed_loop_says_where_the_search_begins() -> None:
+    plan = LoadPlan("", concurrency=32, duration=90.0, warmup=0.0)
+    capacity = CapacityTest(PretendSession(["x"], SLO), plan).run()
+    assert rates(capacity)[0] == pytest.approx(22.5, rel=0.02)  # a tenth less than the closed loop
+    assert len(capacity.trials) <= 4
+    assert all(trial.summary.seconds >= 90 for trial in capacity.trials)  # the plan's duration
+    assert capacity.rate is not None
+    assert 20 / 1.1001 <= capacity.rate <= 20
+
+
+def test_a_closed_loop_without_answers_says_why() -> None:
+    class Refusing(PretendSession):
+        def run(
+            self, plan: LoadPlan, output: Path | None = None, observer: object = None
+        ) -> Results:
+            samples = [sample(n, n, 0.1, code="UNAUTHENTICATED") for n in range(3)]
+            return Results(Run(plan, samples, [], plan.duration), self.slo)
+
+    with pytest.raises(LoadError, match="3 UNAUTHENTICATED"):
+        CapacityTest(Refusing(["x"], SLO), LoadPlan("", concurrency=32)).run()
 
 
 def test_a_trial_that_cannot_be_made_ends_the_search_with_what_there_is() -> None:
@@ -134,10 +141,41 @@ def test_a_trial_that_cannot_be_made_ends_the_search_with_what_there_is() -> Non
                 raise ServerError("no server answers")
             return super().run(plan, output)
 
-    capacity = CapacityTest(Dying(["x"], SLO), LoadPlan("", rate=4.0, warmup=0.0)).run()
-    assert capacity.rate is None
+    capacity = CapacityTest(Dying(["x"], SLO), START).run()
+    assert rates(capacity) == [4.0, 4.84, 7.09]
+    assert capacity.rate == pytest.approx(7.086, abs=0.001)
     assert "no server answers" in capacity.ended_early
-    assert [trial.rate for trial in capacity.trials] == [4.0, 8.0]
+    assert "at least 7.086 requests/s" in sentence(capacity)
+
+
+@pytest.mark.parametrize("when", ["in a trial", "between trials", "in the estimate"])
+def test_ctrl_c_ends_the_search_with_the_best_rate_so_far(when: str) -> None:
+    class Interrupted(PretendSession):
+        def run(
+            self, plan: LoadPlan, output: Path | None = None, observer: object = None
+        ) -> Results:
+            run = super().run(plan, output).run
+            is_now = plan.rate is None if when == "in the estimate" else (plan.rate or 0) > 8
+            if not is_now:
+                return Results(run, self.slo)
+            if when == "between trials":
+                raise KeyboardInterrupt
+            return Results(dataclasses.replace(run, broken_off="interrupted"), self.slo)
+
+    plan = LoadPlan("", concurrency=1) if when == "in the estimate" else START
+    capacity = CapacityTest(Interrupted(["x"], SLO), plan).run()
+    assert capacity.ended_early.endswith("interrupted")
+    if when == "in the estimate":
+        assert "No rate was found" in sentence(capacity)
+        return
+    assert "at least 7.086 requests/s" in sentence(capacity)
+    if when == "in a trial":
+        assert "unknown: interrupted" in rows(capacity)[-1][-1]  # not that it broke its promise
+
+
+def lagging(run: Run) -> Run:
+    """A run whose generator could not keep up."""
+    return Run(run.plan, run.samples, [1.0] * 100, run.seconds)
 
 
 def test_an_overloaded_generator_ends_the_search() -> None:
@@ -145,14 +183,14 @@ def test_an_overloaded_generator_ends_the_search() -> None:
         def run(
             self, plan: LoadPlan, output: Path | None = None, observer: object = None
         ) -> Results:
-            run = super().run(plan, output).run
-            lags = [1.0] * 100 if plan.rate and plan.rate > 5 else []
-            return Results(Run(plan, run.samples, lags, run.seconds), self.slo)
+            results = super().run(plan, output)
+            is_late = plan.rate is not None and plan.rate > 5
+            return Results(lagging(results.run), self.slo) if is_late else results
 
-    capacity = CapacityTest(Lagging(["x"], SLO), LoadPlan("", rate=4.0, warmup=0.0)).run()
+    capacity = CapacityTest(Lagging(["x"], SLO), START).run()
     assert "could not keep up" in capacity.ended_early
-    assert capacity.rate is None
-    assert [trial.rate for trial in capacity.trials] == [4.0, 8.0, 8.0, 8.0]
+    assert rates(capacity) == [4.0, 4.84, 7.09, 7.09, 7.09]
+    assert capacity.rate == pytest.approx(4.84)
 
 
 def test_a_trial_that_was_disturbed_is_made_again() -> None:
@@ -160,44 +198,53 @@ def test_a_trial_that_was_disturbed_is_made_again() -> None:
         def run(
             self, plan: LoadPlan, output: Path | None = None, observer: object = None
         ) -> Results:
-            run = super().run(plan, output).run
-            lags = [1.0] * 100 if plan.seed in (2, 3) else []
-            return Results(Run(plan, run.samples, lags, run.seconds), self.slo)
+            results = super().run(plan, output)
+            return Results(lagging(results.run), self.slo) if plan.seed in (2, 3) else results
 
-    capacity = CapacityTest(Disturbed(["x"], SLO), LoadPlan("", rate=4.0, warmup=0.0)).run()
+    capacity = CapacityTest(Disturbed(["x"], SLO), START).run()
     assert capacity.ended_early == ""
-    assert [trial.rate for trial in capacity.trials][:4] == [4.0, 8.0, 8.0, 8.0]
+    assert rates(capacity)[:4] == [4.0, 4.84, 4.84, 4.84]
     assert capacity_of(capacity.trials) == capacity.rate
 
 
+def test_a_broken_promise_does_not_count_if_others_disturbed_the_trial() -> None:
+    disturbed = iter(["another program ran", ""])
+    test = CapacityTest(
+        PretendSession(["x"], SLO),
+        LoadPlan("", rate=30.0, warmup=0.0),
+        disturbance=lambda results: next(disturbed, ""),
+    )
+    capacity = test.run()
+    assert rates(capacity)[:2] == [30.0, 30.0]
+    assert "unknown: another program ran" in rows(capacity)[0][-1]
+
+
 def test_a_search_goes_on_with_the_trials_that_are_there(tmp_path: Path) -> None:
-    first: list[float] = []
     made: list[float] = []
 
     class Writing(PretendSession):
         def run(
             self, plan: LoadPlan, output: Path | None = None, observer: object = None
         ) -> Results:
-            if len(made) == 5:
+            if len(made) == 3:
                 raise KeyboardInterrupt
-            made.append(plan.rate or 0.0)
+            made.append(round(plan.rate or 0.0, 2))
             results = super().run(plan, output)
             assert output is not None
-            writer = ResultsWriter(output, plan, self.slo, {})
-            writer.finish(results, "")
+            ResultsWriter(output, plan, self.slo, {}).finish(results, "")
             return results
 
     plan = LoadPlan("server:1", rate=4.0, warmup=0.0)
     test = CapacityTest(Writing(["x"], SLO), plan, resumes=True)
-    with pytest.raises(KeyboardInterrupt):
-        test.run(tmp_path)
-    first += made
+    assert test.run(tmp_path).ended_early == "interrupted"
+    first = made.copy()
     made.clear()
-    capacity = test.run(tmp_path)
+    again = test.run(tmp_path)
+    made_by_both = [*first, *made]
     whole = CapacityTest(PretendSession(["x"], SLO), plan).run()
-    assert [trial.rate for trial in capacity.trials] == [trial.rate for trial in whole.trials]
-    assert [*first, *made] == [trial.rate for trial in whole.trials]
-    assert capacity_of(read_trials(tmp_path)) == capacity.rate == whole.rate
+    assert rates(again) == made_by_both == rates(whole)[: len(made_by_both)]
+    assert len(made_by_both) == 6
+    assert capacity_of(read_trials(tmp_path)) == again.rate
 
 
 def test_a_trial_that_would_take_too_long_ends_the_search() -> None:
@@ -209,10 +256,7 @@ def test_a_trial_that_would_take_too_long_ends_the_search() -> None:
             run = open_run([latency] * 20, 1.0)
             return Results(Run(plan, run.samples, [], 1000.0), self.slo)
 
-    test = CapacityTest(
-        Slow(["x"], SLO), LoadPlan("", rate=4.0, warmup=0.0), max_trial_seconds=600.0
-    )
-    capacity = test.run()
+    capacity = CapacityTest(Slow(["x"], SLO), START, max_trial_seconds=600.0).run()
     assert capacity.rate is None
     assert "longer than 600 s" in capacity.ended_early
 
@@ -237,7 +281,6 @@ def test_a_lost_trial_is_ended_early() -> None:
     ("session", "plan", "words"),
     [
         (Session(["x"]), LoadPlan("", rate=1.0), "--slo"),
-        (Session(["x"], SLO), LoadPlan("", concurrency=1), "Poisson"),
         (Session(["x"], SLO), LoadPlan("", rate=1.0, arrivals="constant"), "Poisson"),
     ],
 )
@@ -246,7 +289,6 @@ def test_searches_that_make_no_sense(session: Session, plan: LoadPlan, words: st
         CapacityTest(session, plan)
 
 
-def test_the_start_is_on_a_geometric_scale() -> None:
-    tried = run_search(CapacitySearch(1.0), limit=10.0)
-    assert [rate for rate, stage in tried[:5]] == [1, 2, 4, 8, 16]
-    assert tried[5][0] == pytest.approx(math.sqrt(8 * 16))
+def test_steps_grow_and_halve_on_a_geometric_scale() -> None:
+    exponents = [math.log(rate, 1.1) for rate in run_search(CapacitySearch(1.0), limit=2.0)]
+    assert exponents == pytest.approx([0, 2, 6, 14, 10, 8, 7])

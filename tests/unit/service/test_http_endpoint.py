@@ -2,20 +2,25 @@ import asyncio
 import contextlib
 import logging
 import socket
+import ssl
 import struct
 import threading
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from http.client import HTTPMessage
+from pathlib import Path
 
 import pytest
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import Metric
 
+from service.api.certificates import ServerTls, TlsFiles
+from service.api.http.transfers import HttpLimits
 from service.api.http_endpoint import MAX_CONNECTIONS, HttpEndpoint, Probes
 from service.errors import StartupError
 from service.observability.metrics import ServerMetrics
+from tests.certificates import CertificateFolder
 
 Ask = Callable[..., tuple[int, str, HTTPMessage]]
 
@@ -23,6 +28,15 @@ Ask = Callable[..., tuple[int, str, HTTPMessage]]
 @pytest.fixture(scope="module")
 def probes() -> Probes:
     return Probes(loop_seconds=0.05)
+
+
+@pytest.fixture(scope="module")
+def endpoint() -> Iterator[HttpEndpoint]:
+    """One that is asked by the name of a proxy too."""
+    registry = ServerMetrics().registry
+    made = HttpEndpoint(registry, Probes(), "127.0.0.1", 0, allowed_hosts=["proxy"])
+    yield made
+    made.close()
 
 
 @pytest.fixture(scope="module")
@@ -127,7 +141,7 @@ def test_a_failure_is_logged_and_a_connection_that_breaks_is_not(
 ) -> None:
     registry = CollectorRegistry(auto_describe=False)
     registry.register(Broken())
-    endpoint = HttpEndpoint(registry, Probes(), "127.0.0.1", 0, request_seconds=0.0)
+    endpoint = HttpEndpoint(registry, Probes(), "127.0.0.1", 0, HttpLimits(head_seconds=0.0))
     starts = (b"", b"GET /met", b"GET /livez HTTP/1.1\r\nX: ")
     for start in starts:
         reset(connect(endpoint, start))
@@ -144,7 +158,9 @@ def test_a_failure_is_logged_and_a_connection_that_breaks_is_not(
 
 
 def test_a_request_has_a_deadline_however_often_a_byte_comes() -> None:
-    endpoint = HttpEndpoint(CollectorRegistry(), Probes(), "127.0.0.1", 0, request_seconds=0.1)
+    endpoint = HttpEndpoint(
+        CollectorRegistry(), Probes(), "127.0.0.1", 0, HttpLimits(head_seconds=0.1)
+    )
     dripping = connect(endpoint, b"GET /livez HTTP/1.1\r\nX: ")
     dripping.settimeout(0.02)
     answer = None
@@ -160,18 +176,75 @@ def test_a_request_has_a_deadline_however_often_a_byte_comes() -> None:
     endpoint.close()
 
 
-def test_connections_beyond_the_bound_are_closed_at_once() -> None:
-    endpoint = HttpEndpoint(CollectorRegistry(), Probes(), "127.0.0.1", 0, request_seconds=600.0)
-    before = {*threading.enumerate()}  # of which some may end meanwhile
-    inside = [connect(endpoint, b"GET /livez HTTP/1.1\r\nX: ") for _ in range(MAX_CONNECTIONS)]
+@pytest.mark.parametrize("is_tls", [False, True])
+def test_idle_connections_give_way_to_a_scrape(tmp_path: Path, is_tls: bool) -> None:
+    """Over TLS, those that never begin the handshake."""
+    folder = CertificateFolder.made(tmp_path)
+    metrics = ServerMetrics()
+    tls = ServerTls(TlsFiles(folder.certificate, folder.key), metrics) if is_tls else None
+    limits = HttpLimits(head_seconds=600.0)
+    endpoint = HttpEndpoint(metrics.registry, Probes(), "127.0.0.1", 0, limits, tls=tls)
+    start = b"" if is_tls else b"GET /metrics HTTP/1.1\r\nX: "
+    silent = [connect(endpoint, start) for _ in range(2 * MAX_CONNECTIONS)]
+    scheme, context = "http", None
+    if is_tls:
+        scheme, context = "https", ssl.create_default_context(cafile=folder.ca)
     for _ in range(3):
-        assert received(connect(endpoint)) == b""
-    assert len({*threading.enumerate()} - before) == MAX_CONNECTIONS
-    for connection in inside:
-        reset(connection)
-    while b" 200 " not in received(connect(endpoint, b"GET /livez HTTP/1.0\r\n\r\n")):
-        pass  # until there is room again
+        url = f"{scheme}://127.0.0.1:{endpoint.port}/metrics"
+        with urllib.request.urlopen(url, context=context) as answer:
+            assert b"dragoman_serving" in answer.read()
+    assert received(silent[0]) == b""  # the first of them was closed
+    silent[-1].setblocking(False)
+    with pytest.raises(BlockingIOError):  # the last was not
+        silent[-1].recv(1)
+    for connection in silent:
+        connection.close()
     endpoint.close()
+
+
+def test_a_body_that_does_not_come_is_not_waited_for(endpoint: HttpEndpoint) -> None:
+    head = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\n\r\n"
+    with connect(endpoint, head) as connection:
+        assert connection.recv(12) == b"HTTP/1.1 200"
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        *[(host, 200) for host in ("localhost:9464", "127.0.0.1", "[::1]:1", "192.0.2.1", "Proxy")],
+        ("evil.example", 403),
+        ("[::1]evil.example", 400),
+    ],
+)
+def test_metrics_are_for_this_hosts_names_only(
+    endpoint: HttpEndpoint, host: str, status: int
+) -> None:
+    """A site's name may resolve to 127.0.0.1; its page could read the answer."""
+
+    def answered(path: str) -> int:
+        request = f"GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n"
+        return int(received(connect(endpoint, request.encode())).split()[1])
+
+    assert answered("/metrics") == status
+    assert answered("/readyz") == 503  # "starting": probes ask by any name
+
+
+@pytest.mark.parametrize(
+    "request_line_and_header",
+    [b"GET /metrics?name[]=%ff HTTP/1.1", b"GET /metrics HTTP/1.1\r\nAccept: \xff"],
+)
+def test_what_is_no_utf_8_is_no_failure_of_the_server(
+    endpoint: HttpEndpoint, request_line_and_header: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    request = request_line_and_header + b"\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+    assert received(connect(endpoint, request)).split()[1] in (b"200", b"400")
+    assert not caplog.records
+
+
+def test_the_names_of_a_proxy_are_allowed_by_the_setting_for_http() -> None:
+    registry = CollectorRegistry()
+    with pytest.raises(StartupError, match="http_allowed_hosts"):
+        HttpEndpoint(registry, Probes(), "127.0.0.1", 0, allowed_hosts=["https://proxy"])
 
 
 def test_a_port_in_use_is_a_start_up_error_that_names_the_flag() -> None:

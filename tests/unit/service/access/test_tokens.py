@@ -18,10 +18,11 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from jwt.algorithms import ECAlgorithm, OKPAlgorithm, RSAAlgorithm
 
+from service.access import key_set
 from service.access.key_set import RETRY_SECONDS, KeySet
 from service.access.principal import Limits
 from service.access.tokens import TokenAuthenticator
-from service.errors import StartupError, UnauthenticatedError
+from service.errors import KeysUnavailableError, StartupError, UnauthenticatedError
 from service.observability.metrics import ServerMetrics
 
 ISSUER, AUDIENCE = "https://issuer.example", "dragoman"
@@ -51,11 +52,15 @@ class Issuer:
     def __init__(self) -> None:
         self.answer: tuple[int, bytes] = (200, json.dumps({"keys": KEYS}).encode())
         self.num_fetches = 0
+        self.drips = False
+        self.may_answer = threading.Event()
+        self.may_answer.set()
         issuer = self
 
         class Handler(http.server.BaseHTTPRequestHandler):
             def do_GET(self) -> None:
                 issuer.num_fetches += 1
+                issuer.may_answer.wait()
                 status, body = issuer.answer
                 if status:  # otherwise the answer is no HTTP
                     self.send_response(status)
@@ -64,6 +69,9 @@ class Issuer:
                     self.end_headers()
                 with contextlib.suppress(OSError):
                     self.wfile.write(body)
+                    while issuer.drips:
+                        self.wfile.write(b" ")
+                        time.sleep(0.01)
 
             def log_message(self, *_: object) -> None:
                 pass
@@ -81,6 +89,8 @@ def issuer() -> Iterator[Issuer]:
     thread = threading.Thread(target=made.server.serve_forever, args=(0.01,))
     thread.start()
     yield made
+    made.drips = False
+    made.may_answer.set()
     made.server.shutdown()
     thread.join()
     made.server.server_close()
@@ -229,7 +239,7 @@ async def test_a_new_key_is_taken_and_an_old_one_given_up(issuer: Issuer) -> Non
 
 async def test_unknown_keys_cause_one_fetch_in_ten_seconds(issuer: Issuer) -> None:
     setup = Setup(issuer.url)
-    calls = [setup.tokens.authenticate(token(OTHER, key_id=f"key-{n}")) for n in range(50)]
+    calls = [setup.tokens.authenticate(token(OTHER, key_id=f"key-{n}")) for n in range(30)]
     results = await asyncio.gather(*calls, return_exceptions=True)
     assert all(isinstance(result, UnauthenticatedError) for result in results)
     assert issuer.num_fetches == 1
@@ -237,6 +247,54 @@ async def test_unknown_keys_cause_one_fetch_in_ten_seconds(issuer: Issuer) -> No
     with pytest.raises(UnauthenticatedError):
         await setup.tokens.authenticate(token(OTHER, key_id="key"))
     assert issuer.num_fetches == 2
+
+
+async def test_a_flood_of_unknown_keys_while_the_issuer_hangs_holds_few_calls(
+    issuer: Issuer,
+) -> None:
+    """Their requests are in memory while they wait, and in no quota."""
+    setup = Setup(issuer.url)
+    assert await setup.tokens.authenticate(token())
+    issuer.may_answer.clear()
+    setup.now += RETRY_SECONDS
+    forged = token(OTHER, key_id="forged")
+    calls = [asyncio.create_task(setup.tokens.authenticate(forged)) for _ in range(500)]
+    while sum(call.done() for call in calls) < 400:
+        await asyncio.sleep(0)
+    assert await setup.tokens.authenticate(token())  # whoever has a known key does not wait
+    issuer.may_answer.set()
+    results = await asyncio.gather(*calls, return_exceptions=True)
+    unavailable = sum(isinstance(result, KeysUnavailableError) for result in results)
+    assert 400 <= unavailable < 500
+    assert sum(isinstance(result, UnauthenticatedError) for result in results) == 500 - unavailable
+    assert issuer.num_fetches == 2
+
+
+async def test_before_the_first_keys_no_token_is_called_wrong(issuer: Issuer) -> None:
+    issuer.answer = (503, b"")
+    setup = Setup(issuer.url)
+    with pytest.raises(KeysUnavailableError):  # a client may try again
+        await setup.tokens.authenticate(token())
+    issuer.serve(*KEYS)
+    setup.now += RETRY_SECONDS
+    assert await setup.tokens.authenticate(token())
+
+
+async def test_an_answer_byte_by_byte_ends_the_fetch(
+    issuer: Issuer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(key_set, "_FETCH_SECONDS", 0.2)
+    setup = Setup(issuer.url)
+    assert await setup.tokens.authenticate(token())
+    issuer.drips = True
+    setup.now += RETRY_SECONDS
+    with pytest.raises(UnauthenticatedError):
+        await setup.tokens.authenticate(token(OTHER, key_id="new"))
+    assert setup.fetched == 0
+    issuer.drips = False
+    issuer.serve(*KEYS, public(OTHER, "new"))
+    setup.now += RETRY_SECONDS
+    assert await setup.tokens.authenticate(token(OTHER, key_id="new"))
 
 
 async def test_keys_in_a_file(tmp_path: Path) -> None:
