@@ -5,8 +5,8 @@ One place for both: what is proven has to be what is served.
 
 from __future__ import annotations
 
-import contextlib
 import functools
+import mmap
 import os
 import re
 from dataclasses import dataclass
@@ -17,7 +17,6 @@ import onnxruntime as ort
 
 from model.bundle import Bundle, BundleError
 from model.graph_check import check_graph
-from model.held_files import HeldFiles
 from model.out_of_memory import is_out_of_memory
 from model.processor import multiplies_int8_exactly, num_usable_cores
 
@@ -82,9 +81,8 @@ def open_session(
     *,
     captures: bool = False,
     optimized_graph: Path | None = None,
-    held: HeldFiles | None = None,
 ) -> ort.InferenceSession:
-    """A session of one of the bundle's graphs.
+    """A session of one of the bundle's graphs, read from the files that the bundle holds.
 
     Args:
         bundle: what it belongs to.
@@ -92,8 +90,6 @@ def open_session(
         settings: device and threads.
         captures: on a GPU, its runs can be captured as CUDA graphs.
         optimized_graph: where to write what ONNX Runtime makes of the graph, to look at it.
-        held: the graph's file and its weights, should they not be in their places any more; they
-            are then copied into memory, not mapped.
 
     Raises:
         BundleDeviceError: the device can't run the bundle, or the file can't be loaded.
@@ -129,14 +125,14 @@ def open_session(
         options.optimized_model_filepath = str(optimized_graph)
     for key, value in entries.items():
         options.add_session_config_entry(key, value)
+    weights = _mapped_weights(bundle, options)
     try:
-        with contextlib.ExitStack() as mapped:
-            source: Path | bytes = graph
-            if held is not None and not held.are_in_place:
-                source = _held_graph(graph, held, options, mapped)
-            session = ort.InferenceSession(
-                source, options, providers=providers, disabled_optimizers=["SkipLayerNormFusion"]
-            )
+        session = ort.InferenceSession(
+            bundle.files.path(graph),
+            options,
+            providers=providers,
+            disabled_optimizers=["SkipLayerNormFusion"],
+        )
     except Exception as exc:  # ONNX Runtime has no common base class for its errors
         if is_out_of_memory(exc):
             raise
@@ -147,19 +143,24 @@ def open_session(
     if wanted not in session.get_providers():  # it falls back to the CPU, whatever the reason
         raise BundleDeviceError(no_such_gpu(settings.device, "its own message is above"))
     check_graph(bundle, graph, session)
+    if weights is not None:
+        session.weights = weights  # which it reads as long as it lives
+        if hasattr(mmap, "MADV_DONTNEED"):  # on Linux
+            # Most were packed into memory of the session's own. Pages needed again are read again.
+            weights.madvise(mmap.MADV_DONTNEED)
     return session
 
 
-def _held_graph(
-    graph: Path, held: HeldFiles, options: ort.SessionOptions, mapped: contextlib.ExitStack
-) -> bytes:
-    """The graph as bytes, for options that have its weights; until `mapped` is closed."""
-    weights = {path.name: mapped.enter_context(held.mapped(path)) for path in held.others(graph)}
-    options.add_external_initializers_from_files_in_memory(
-        list(weights), list(weights.values()), [len(each) for each in weights.values()]
-    )
-    with held.mapped(graph) as content:
-        return content[:]
+def _mapped_weights(bundle: Bundle, options: ort.SessionOptions) -> mmap.mmap | None:
+    """The weights beside the graphs, mapped once for all sessions, and known to the options."""
+    path = bundle.weights_path
+    if path is None or not bundle.files.size(path):
+        return None
+    weights = bundle.files.mapped(path)
+    options.add_external_initializers_from_files_in_memory([path.name], [weights], [len(weights)])
+    # Otherwise each session copies all of its weights.
+    options.add_session_config_entry("session.use_external_initializer_file_buffers_directly", "1")
+    return weights
 
 
 def no_such_gpu(device: str, why: str) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import dragoman
-from model.bundle import Bundle, BundleError, installed_runtime_version, manifest_sha256
+from model.bundle import Bundle, BundleError, installed_runtime_version
 from model.processor import num_usable_cores
 from model.tokenizer import TokenizerError
 from service.api.registry import Registry, ServedModel
@@ -83,9 +83,9 @@ def load_model(
             nothing until it is current.
     """
     path = given.resolve()
-    sha256 = manifest_sha256(path)
     try:
-        bundle = Bundle.load(path)
+        # The other files are verified where they are read: where the model runs.
+        bundle = Bundle.load(path, verify=False)
         tokenizer = bundle.tokenizer()
         search = default_search(bundle)
         calibration = bundle.calibration()
@@ -103,14 +103,11 @@ def load_model(
     if _has_own_process(settings):
         budget = budget or MemoryBudget(settings)
         with budget.opening(bundle) as started:
-            process = _opened(bundle.name, path, settings, is_reload=bool(replaces))
+            process = _opened(bundle, settings, is_reload=bool(replaces))
             started(lambda: process.exit_status is None)
         engine, facts = _engine_in_own_process(process, config, observer)
     else:
-        engine, facts = _engine_in_this_process(path, settings, config, observer)
-    if replaces and manifest_sha256(path) != sha256:  # the process may have read another bundle
-        engine.abandon()
-        raise StartupError(f"{given} was replaced while it was opened: try again")
+        engine, facts = _engine_in_this_process(bundle, settings, config, observer)
     try:
         check_rows(bundle.name, search, engine.widest)
     except StartupError:
@@ -154,7 +151,7 @@ def load_model(
         origin=bundle.origin,
         observer=observer,
         bundle=given.absolute(),
-        manifest_sha256=sha256,
+        manifest_sha256=bundle.manifest_sha256,
         reopen=reopen if _has_own_process(settings) else None,
     )
 
@@ -179,10 +176,10 @@ def _has_own_process(settings: Settings) -> bool:
     return settings.device == "cpu" and not settings.in_process and num_usable_cores() > 1
 
 
-def _opened(name: str, path: Path, settings: Settings, *, is_reload: bool) -> ModelProcess:
+def _opened(bundle: Bundle, settings: Settings, *, is_reload: bool) -> ModelProcess:
     return ModelProcess(
-        name,
-        functools.partial(open_model, path, settings),
+        bundle.name,
+        functools.partial(open_model, bundle.path, settings, bundle.manifest_sha256),
         log_level=settings.log_level,
         log_format=settings.log_format,
         # At the start, the supervisor of the server decides.
@@ -200,9 +197,9 @@ def _engine_in_own_process(
 
 
 def _engine_in_this_process(
-    path: Path, settings: Settings, config: EngineConfig, observer: ModelMetrics
+    bundle: Bundle, settings: Settings, config: EngineConfig, observer: ModelMetrics
 ) -> tuple[Engine, dict[str, int]]:
-    model = open_model(path, settings)
+    model = open_model(bundle.path, settings, bundle.manifest_sha256)
     runner = model.runner
     if model.device is not None:
         observer.set_device(model.device)

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from service.batching.events import Events
-from service.batching.failures import error_of, loading
+from service.batching.failures import loading_failed
 from service.batching.step_loop import StepLoop
 from service.batching.step_loops import step_loop, widest_sequence
 from service.errors import DragomanError, StartupError
@@ -204,8 +204,7 @@ class ModelHost:
             assert self._model.scorer is not None, "this model can't score"
             self._model.scorer.prepare(graph)
         except Exception as exc:
-            logger.exception("the %s graph could not be loaded", graph)
-            error = error_of(exc, loading(graph))
+            error = loading_failed(graph, exc, logger)
         self._channel.send(Prepared(graph, error))
 
     # --- the step loop's listener, on its thread -------------------------------------------------

@@ -43,10 +43,15 @@ class OpenModel:
     device: DeviceRunner | None = None
 
 
-def open_model(path: Path, settings: Settings) -> OpenModel:
+def open_model(path: Path, settings: Settings, manifest_sha256: str) -> OpenModel:
     """Open the bundle at `path`, on the device and with the rows and threads of the settings.
 
     The model is tried before it is returned.
+
+    Args:
+        path: the bundle's directory.
+        settings: device, rows and threads.
+        manifest_sha256: of the bundle that is meant; the directory may have another one by now.
 
     Raises:
         StartupError: it can't be used; the message says what to do.
@@ -65,16 +70,15 @@ def open_model(path: Path, settings: Settings) -> OpenModel:
         bundle = Bundle.load(path)
     except BundleError as exc:
         raise StartupError(str(exc)) from exc
+    if bundle.manifest_sha256 != manifest_sha256:
+        raise StartupError(f"{path} was replaced while it was opened: try again")
     sessions = SessionSettings(settings.device, settings.threads or None)
     try_scoring(bundle, sessions)  # first, so that the memory it takes is free again
     runner = _runner(bundle, settings, sessions)
     step_seconds = try_translating(bundle, runner)
     scorer = None
     if bundle.scoring_path is not None:
-        try:
-            scorer = OnnxScorer(bundle, sessions, runner.encoder_session)
-        except OSError as exc:
-            raise StartupError(f"{exc.filename} cannot be read: {exc.strerror}") from exc
+        scorer = OnnxScorer(bundle, sessions, runner.encoder_session)
     # On a device, a large encode takes hardly longer than a small.
     device = runner if isinstance(runner, DeviceRunner) else None
     budget = ENCODE_TOKEN_BUDGET if device is not None else None

@@ -507,7 +507,7 @@ async def test_scores_and_attention_come_back_as_they_were() -> None:
     ("open_model", "kind"),
     [
         (process_models.without_memory_to_score, ResourceExhaustedError),
-        (process_models.without_scoring_graph, InternalError),
+        (process_models.without_scoring_graph, UnavailableError),
     ],
 )
 async def test_a_scoring_graph_that_can_t_be_loaded_is_told_without_secrets(
