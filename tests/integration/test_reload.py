@@ -87,6 +87,7 @@ async def test_no_call_of_a_steady_load_fails_while_a_model_is_replaced(
             assert await load.next_phase() == of_version[old]  # files or not
             server.process.send_signal(signal.SIGHUP)
             await server.read_log_until("reloaded")
+            put(versions[new], live)  # moves while the graphs for scores and attention are loaded
             assert await load.next_phase() == of_version[new]
             assert await server.metric("dragoman_model_info", version=str(new + 1)) == 1
             assert await server.metric("dragoman_model_info", version=str(old + 1)) == 0
