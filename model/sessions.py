@@ -9,12 +9,14 @@ import functools
 import mmap
 import os
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import onnxruntime as ort
 
+from model.background import in_own_thread, lower_priority
 from model.bundle import Bundle, BundleError
 from model.graph_check import check_graph
 from model.out_of_memory import is_out_of_memory
@@ -65,6 +67,8 @@ class SessionSettings:
             "" for none.
         compute_stream: the address of the CUDA stream on which everything is launched; 0 for one of
             ONNX Runtime's own.
+        opening_niceness: how much nicer than the calling thread, which must not be nice itself, the
+            graphs are opened. The sessions' own threads are as nice as the calling thread.
     """
 
     device: str = "cpu"
@@ -72,6 +76,7 @@ class SessionSettings:
     exact_int8_products: bool | None = None
     profile_prefix: str = ""
     compute_stream: int = 0
+    opening_niceness: int = 0
 
 
 def open_session(
@@ -126,13 +131,16 @@ def open_session(
     for key, value in entries.items():
         options.add_session_config_entry(key, value)
     weights = _mapped_weights(bundle, options)
-    try:
-        session = ort.InferenceSession(
-            bundle.files.path(graph),
-            options,
-            providers=providers,
-            disabled_optimizers=["SkipLayerNormFusion"],
+
+    def opened() -> ort.InferenceSession:
+        disabled = _disabled_optimizers(settings.opening_niceness)
+        path = bundle.files.path(graph)
+        return ort.InferenceSession(
+            path, options, providers=providers, disabled_optimizers=disabled
         )
+
+    try:
+        session = in_own_thread(opened) if settings.opening_niceness else opened()
     except Exception as exc:  # ONNX Runtime has no common base class for its errors
         if is_out_of_memory(exc):
             raise
@@ -149,6 +157,17 @@ def open_session(
             # Most were packed into memory of the session's own. Pages needed again are read again.
             weights.madvise(mmap.MADV_DONTNEED)
     return session
+
+
+def _disabled_optimizers(niceness: int) -> Iterator[str]:
+    """The optimizers that are switched off.
+
+    ONNX Runtime reads them after it has started a session's threads and before it prepares the
+    graph, which takes nearly all of the time. At this point only the thread that opens can become
+    nicer: without privileges, the session's threads could never become faster again.
+    """
+    lower_priority(niceness)
+    yield "SkipLayerNormFusion"
 
 
 def _mapped_weights(bundle: Bundle, options: ort.SessionOptions) -> mmap.mmap | None:

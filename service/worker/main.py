@@ -1,6 +1,6 @@
 """The process of one model, started by `ModelProcess`.
 
-    python -m service.worker.main FILE_DESCRIPTOR LOG_LEVEL LOG_FORMAT
+    python -m service.worker FILE_DESCRIPTOR LOG_LEVEL LOG_FORMAT NICENESS
 
 In one process, the server's own threads (calls, tokenization, metrics) and those of the steps would
 wait for each other at Python's lock, several times in every step.
@@ -13,7 +13,6 @@ import logging
 import os
 import signal
 import socket
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -45,7 +44,7 @@ from service.worker.messages import (
 )
 from service.worker.opening import OpenModel
 
-logger = logging.getLogger("service.worker.main")  # not __main__
+logger = logging.getLogger(__name__)
 
 
 class Channel:
@@ -237,10 +236,11 @@ def main(descriptor: int, log_level: str, log_format: str) -> None:
     ModelHost(Channel(socket.socket(fileno=descriptor)), garbage.look_less).serve()
 
 
-if __name__ == "__main__":
+def run(descriptor: int, log_level: str, log_format: str) -> None:
+    """Do what `main` does, and end the process."""
     status = 0
     try:
-        main(int(sys.argv[1]), *sys.argv[2:])
+        main(descriptor, log_level, log_format)
     except Exception:
         logger.exception("the model's process failed")
         status = 1

@@ -221,7 +221,7 @@ async def test_a_bundle_that_changes_while_the_models_load_is_reloaded(
             made, version=version, bundle=tmp_path, manifest_sha256=version, reopen=reopen
         )
 
-    def reopen(path: Path) -> ServedModel:
+    def reopen(path: Path, in_background: bool) -> ServedModel:
         return model("2")
 
     def load() -> Registry:
@@ -253,7 +253,7 @@ async def test_calls_wait_for_a_model_that_wakes_until_their_deadline(
     def model() -> ServedModel:
         return served(fake_runner(tokenizer), tokenizer, settings, metrics)
 
-    def reopen(path: Path) -> ServedModel:
+    def reopen(path: Path, in_background: bool) -> ServedModel:
         is_opening.set()
         assert may_open.wait(250)
         if errors:

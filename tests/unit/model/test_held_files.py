@@ -40,7 +40,7 @@ def exchange(directory: Path, other: Path, *names: str) -> None:
 
 
 def steps_of(bundle: Bundle) -> list[StepOutput]:
-    """What the first steps of a runner of the bundle give."""
+    """The first steps of a runner of the bundle."""
     runner = OnnxRunner(bundle, intra_op_threads=1)
     return list(greedy_steps(runner, random_sources(bundle.config, SOURCES), NUM_STEPS))
 
