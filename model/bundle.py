@@ -18,6 +18,7 @@ reinterpret one without a new version number. Files that the manifest doesn't li
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import importlib.metadata
 import importlib.util
@@ -31,6 +32,7 @@ from typing import Any
 from model.calibration import Calibration, CalibrationError
 from model.config import LARGEST_SIZES, ConfigError, ModelConfig
 from model.directions import Directions
+from model.held_files import HeldFiles
 from model.piece_tokenizer import TOKENIZER_FILES, PieceTokenizer
 from model.tokenizer import MissingPackageError, Tokenizer, TokenizerError
 
@@ -100,15 +102,22 @@ class BundleVersionError(BundleError):
 class Bundle:
     """A bundle on disk whose manifest has been read and, unless asked otherwise, verified.
 
+    Its files are open from before they are verified, and everything is read from these: a bundle
+    may be renamed, replaced or deleted afterwards.
+
     Attributes:
         path: its directory.
         manifest: `bundle.json` as it stands.
         config: the architecture of the model.
+        files: all its files, by their paths.
+        manifest_sha256: the SHA-256 of `bundle.json`, which has the checksums of all other files.
     """
 
     path: Path
     manifest: Mapping[str, Any]
     config: ModelConfig
+    files: HeldFiles = dataclasses.field(repr=False, compare=False)
+    manifest_sha256: str = ""
 
     @classmethod
     def load(cls, path: Path | str, verify: bool = True) -> Bundle:
@@ -135,16 +144,42 @@ class Bundle:
 
     @classmethod
     def _load(cls, path: Path, verify: bool) -> Bundle:
-        manifest = _read_manifest(path)
+        files, content = _open(path)
+        manifest = _read_manifest(path, content)
         try:
             config = ModelConfig.from_dict(manifest["architecture"])
         except ConfigError as exc:
             raise broken_manifest(path, f"architecture: {exc}") from exc
-        bundle = cls(path, manifest, config)
+        bundle = cls(path, manifest, config, files, hashlib.sha256(content).hexdigest())
         bundle._check_consistency()
         bundle._check_runtime()
-        bundle._check_files(verify)
+        bundle._hold_files()
+        if verify:
+            bundle.verify(*(path / name for name in sorted(manifest["sha256"])))
         return bundle
+
+    def verify(self, *paths: Path) -> None:
+        """Compare the checksums of files.
+
+        Raises:
+            BundleCorruptError: one differs; names the file.
+            OSError: one can't be read.
+        """
+        for path in paths:
+            self._check(path, self.files.sha256(path))
+
+    def read(self, path: Path) -> bytes:
+        """The verified content of a file. Errors as for `verify`."""
+        content = self.files.read(path)
+        self._check(path, hashlib.sha256(content).hexdigest())
+        return content
+
+    def _check(self, path: Path, found: str) -> None:
+        if found != self.manifest["sha256"][path.relative_to(self.path).as_posix()]:
+            raise BundleCorruptError(
+                f"{path} is damaged or was written over (its sha256 is not the one in "
+                f"{MANIFEST_FILE}): copy the bundle again, or export it again"
+            )
 
     @property
     def name(self) -> str:
@@ -232,7 +267,7 @@ class Bundle:
             return None
         file = self.path / CALIBRATION_FILE
         try:
-            return Calibration.read(file)
+            return Calibration.parse(self.read(file))
         except (CalibrationError, OSError) as exc:
             raise BundleCorruptError(
                 f"{file} cannot be used: {exc}; calibrate the bundle again"
@@ -241,7 +276,7 @@ class Bundle:
     @property
     def num_bytes(self) -> int:
         """Size of its files."""
-        return sum((self.path / name).stat().st_size for name in self.manifest["sha256"])
+        return sum(self.files.size(self.path / name) for name in self.manifest["sha256"])
 
     @property
     def encoder_path(self) -> Path:
@@ -303,7 +338,7 @@ class Bundle:
         """The tokenizer, newly loaded.
 
         Raises:
-            BundleCorruptError: its vocabulary is not the model's.
+            BundleCorruptError: its vocabulary is not the model's, or a checksum differs.
             TokenizerError: a file can't be read.
         """
         entry = self.manifest["tokenizer"]
@@ -313,8 +348,10 @@ class Bundle:
             if entry["kind"] != SENTENCEPIECE:
                 ids = {name: entry[name] for name in _TOKEN_LISTS}
                 cleans_up = bool(entry.get("cleans_up", False))
-                return PieceTokenizer.load_files(files, self.config, cleans_up=cleans_up, **ids)
-            tokenizer = Tokenizer.load(file)
+                return PieceTokenizer.load_files(
+                    files, self.config, read=self.read, cleans_up=cleans_up, **ids
+                )
+            tokenizer = Tokenizer.load(file, self.read)
         except MissingPackageError as exc:
             raise MissingPackageError(f"{self.path}: {exc}") from exc
         except TokenizerError as exc:
@@ -428,20 +465,17 @@ class Bundle:
                 f"install a version in that range, or export the checkpoint again"
             )
 
-    def _check_files(self, verify: bool) -> None:
-        for name, expected in sorted(self.manifest["sha256"].items()):
+    def _hold_files(self) -> None:
+        for name in sorted(self.manifest["sha256"]):
             if not _is_plain_name(name):
                 raise broken_manifest(self.path, f"the file name {name!r} leaves the directory")
-            file = self.path / name
-            if not file.is_file():
+            try:
+                self.files.hold(name)
+            except (FileNotFoundError, NotADirectoryError, ValueError) as exc:
                 raise BundleMissingError(
-                    f"{file} is missing: copy the whole bundle again, or export it again"
-                )
-            if verify and file_sha256(file) != expected:
-                raise BundleCorruptError(
-                    f"{file} is damaged (its sha256 is not the one in {MANIFEST_FILE}): "
-                    f"copy the bundle again, or export it again"
-                )
+                    f"{self.path / name} is missing: copy the whole bundle again, or export it "
+                    f"again"
+                ) from exc
 
 
 def write_manifest(directory: Path, manifest: Mapping[str, Any]) -> None:
@@ -537,12 +571,15 @@ def installed_runtime_version() -> str | None:
     return versions[0] if versions else None
 
 
-def _read_manifest(path: Path) -> dict[str, Any]:
+def _open(path: Path) -> tuple[HeldFiles, bytes]:
+    """The directory and its manifest, held, and the manifest's content."""
     file = path / MANIFEST_FILE
-    if not path.is_dir():
-        raise BundleMissingError(f"there is no bundle at {path}: it has to be a directory")
     try:
-        manifest = json.loads(file.read_text(encoding="utf-8"))
+        files = HeldFiles(path)
+    except (FileNotFoundError, NotADirectoryError, ValueError) as exc:
+        raise BundleMissingError(f"there is no bundle at {path}: it has to be a directory") from exc
+    try:
+        files.hold(MANIFEST_FILE)
     except FileNotFoundError as exc:
         if (path / "config.json").is_file() or any(path.glob("*.npz")):
             raise BundleMissingError(
@@ -553,6 +590,13 @@ def _read_manifest(path: Path) -> dict[str, Any]:
         raise BundleMissingError(
             f"{file} is missing: is {path} a bundle? Make one with `dragoman export`"
         ) from exc
+    return files, files.read(file)
+
+
+def _read_manifest(path: Path, content: bytes) -> dict[str, Any]:
+    file = path / MANIFEST_FILE
+    try:
+        manifest = json.loads(content.decode("utf-8"))
     except (ValueError, RecursionError) as exc:  # neither UTF-8 nor JSON, or nested for ever
         raise broken_manifest(path, str(exc)) from exc
     if not isinstance(manifest, dict):

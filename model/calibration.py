@@ -57,15 +57,14 @@ class Calibration:
             raise CalibrationError("scores is not finite")
 
     @classmethod
-    def read(cls, file: Path) -> Calibration:
+    def parse(cls, content: bytes) -> Calibration:
         """Read what `write` wrote.
 
         Raises:
-            CalibrationError: the file is no calibration.
-            OSError: it can't be read.
+            CalibrationError: it is no calibration.
         """
         try:
-            fields: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+            fields: dict[str, Any] = json.loads(content.decode("utf-8"))
             return cls(
                 str(fields["source"]),
                 str(fields["target"]),

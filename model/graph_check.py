@@ -51,9 +51,8 @@ def check_graph(bundle: Bundle, graph: Path, session: ort.InferenceSession) -> N
             f"resident.token_groups is {bundle.token_groups}, but {graph.name} chooses "
             f"{'from' if 'top_groups' in inputs else 'without'} groups of tokens",
         )
-    # Late, from a graph that is held, its place may have another.
     if is_step or graph == bundle.encoder_path:
-        is_int8 = _INT8_OPERATOR in graph.read_bytes()
+        is_int8 = _INT8_OPERATOR in bundle.files.read(graph)
         if is_int8 != (bundle.precision == "int8"):
             raise broken_manifest(
                 bundle.path,

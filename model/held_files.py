@@ -1,71 +1,94 @@
-"""Files of a bundle that can be read as long as they are held, whatever becomes of their names.
+"""Files of a directory that are opened once and read from then on, whatever becomes of their names.
 
-A bundle may be replaced or deleted while it is served. What is mapped stays; what is opened later
-has to be held until then.
+A bundle may be replaced or deleted while it is opened and while it is served. What was opened stays
+what it was.
 """
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import hashlib
 import mmap
 import os
-from collections.abc import Iterable
+import stat
+import weakref
+from collections.abc import Iterator
 from pathlib import Path
 
-from model.bundle import MANIFEST_FILE, Bundle, BundleCorruptError
+_PIECE_BYTES = 2**20
+_OPEN_FILES = Path("/proc/self/fd")
 
 
 class HeldFiles:
-    """Open files of one bundle.
+    """Open files of one directory, which are closed with the last reference to this object.
 
     Args:
-        bundle: what they belong to.
-        paths: the files.
+        directory: the directory. All files are opened in it, even if its name leads elsewhere by
+            then.
 
     Raises:
-        OSError: one can't be opened.
+        OSError: it can't be opened.
     """
 
-    def __init__(self, bundle: Bundle, paths: Iterable[Path]) -> None:
-        self._checksums = {
-            bundle.path / name: sha for name, sha in bundle.manifest["sha256"].items()
-        }
-        self._files = {path: path.open("rb") for path in paths}
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._descriptors = {directory: os.open(directory, os.O_RDONLY | os.O_DIRECTORY)}
+        self._mapped: dict[Path, mmap.mmap] = {}
+        weakref.finalize(self, _close, self._descriptors)
 
-    def verify(self) -> None:
-        """Compare every checksum: a file may have been written over.
+    def hold(self, name: str) -> None:
+        """Open the file `name` of the directory, to be read by its path.
 
         Raises:
-            BundleCorruptError: one has; names it.
+            FileNotFoundError: it is missing, or not a regular file.
+            OSError: it can't be opened.
         """
-        for path, file in self._files.items():
-            file.seek(0)
-            if hashlib.file_digest(file, "sha256").hexdigest() != self._checksums[path]:
-                raise BundleCorruptError(
-                    f"{path} was written over while it was served (its sha256 is not the one in "
-                    f"{MANIFEST_FILE} any more): export into another directory, and restart"
-                )
+        parent, path = self._descriptors[self._directory], self._directory / name
+        # Opening a named pipe would wait for a writer.
+        descriptor = os.open(name, os.O_RDONLY | os.O_NONBLOCK, dir_fd=parent)
+        self._descriptors[path] = descriptor
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise FileNotFoundError(errno.ENOENT, "not a regular file", str(path))
 
-    @property
-    def are_in_place(self) -> bool:
-        """Whether all names still lead to these files."""
-        try:
-            return all(
-                os.path.samestat(os.fstat(file.fileno()), path.stat())
-                for path, file in self._files.items()
-            )
-        except OSError:
-            return False
+    def size(self, path: Path) -> int:
+        """Size of a file in bytes."""
+        return os.fstat(self._descriptors[path]).st_size
+
+    def read(self, path: Path) -> bytes:
+        """The content of a file."""
+        return b"".join(self._pieces(path))
+
+    def sha256(self, path: Path) -> str:
+        """The SHA-256 of a file's bytes, in hexadecimal."""
+        digest = hashlib.sha256()
+        for piece in self._pieces(path):
+            digest.update(piece)
+        return digest.hexdigest()
 
     def mapped(self, path: Path) -> mmap.mmap:
-        """The content of a file, mapped; to be closed."""
-        return mmap.mmap(self._files[path].fileno(), 0, access=mmap.ACCESS_READ)
+        """The content of a file that isn't empty, mapped once for all who ask."""
+        if path not in self._mapped:
+            descriptor = self._descriptors[path]
+            self._mapped[path] = mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ)
+        return self._mapped[path]
 
-    def others(self, path: Path) -> list[Path]:
-        """All files but `path`."""
-        return [other for other in self._files if other != path]
+    def path(self, path: Path) -> Path:
+        """A path under which another library can open a file while it is held.
 
-    def close(self) -> None:
-        """Hold them no more."""
-        for file in self._files.values():
-            file.close()
+        Without Linux's /proc it is the file's own, which may have moved.
+        """
+        held = _OPEN_FILES / str(self._descriptors[path])
+        return held if held.exists() else path
+
+    def _pieces(self, path: Path) -> Iterator[bytes]:
+        offset = 0
+        while piece := os.pread(self._descriptors[path], _PIECE_BYTES, offset):
+            offset += len(piece)
+            yield piece
+
+
+def _close(descriptors: dict[Path, int]) -> None:
+    for descriptor in descriptors.values():
+        with contextlib.suppress(OSError):
+            os.close(descriptor)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -149,6 +149,7 @@ class PieceTokenizer(Tokenizer):
         files: Sequence[Path],
         config: ModelConfig,
         *,
+        read: Callable[[Path], bytes] = Path.read_bytes,
         prefix_ids: Sequence[int] = (),
         start_ids: Sequence[int] = (),
         special_ids: Collection[int] = (),
@@ -156,20 +157,31 @@ class PieceTokenizer(Tokenizer):
     ) -> PieceTokenizer:
         """The source language's tokenizer, from what `files()` gave, in that order.
 
+        Args:
+            files: their paths.
+            config: of the model.
+            read: gives the content of one.
+            prefix_ids: as in `PieceVocabulary`, of the source language.
+            start_ids: likewise, of the target language.
+            special_ids: likewise, of both.
+            cleans_up: likewise, of the target language.
+
         Raises:
             TokenizerError: a file can't be read; names it.
         """
         source_model, target_model, source_pieces, target_pieces = files[: len(TOKENIZER_FILES)]
+        contents = {file: _content(file, read) for file in files}
         target = PieceVocabulary(
-            _read(target_model),
-            _read_pieces(target_pieces),
+            contents[target_model],
+            _pieces(target_pieces, contents[target_pieces]),
             start_ids=tuple(start_ids),
             special_ids=special_ids,
             cleans_up=cleans_up,
         )
         # M2M-100, NLLB and mBART-50 have one vocabulary, which is large: it is loaded once.
         is_shared = not cleans_up and (
-            _read(source_model) == target.model and _read(source_pieces) == _read(target_pieces)
+            contents[source_model] == target.model
+            and contents[source_pieces] == contents[target_pieces]
         )
         try:
             loaded = cls(target, config)
@@ -179,8 +191,8 @@ class PieceTokenizer(Tokenizer):
                 tokenizer._target = loaded
                 return tokenizer
             source = PieceVocabulary(
-                _read(source_model),
-                _read_pieces(source_pieces),
+                contents[source_model],
+                _pieces(source_pieces, contents[source_pieces]),
                 tuple(prefix_ids),
                 special_ids=special_ids,
             )
@@ -220,16 +232,16 @@ def _json(pieces: Sequence[str]) -> bytes:
     return (json.dumps(list(pieces), ensure_ascii=False, indent=0) + "\n").encode()
 
 
-def _read(file: Path) -> bytes:
+def _content(file: Path, read: Callable[[Path], bytes]) -> bytes:
     try:
-        return file.read_bytes()
+        return read(file)
     except OSError as exc:
         raise TokenizerError(f"cannot read the tokenizer {file}: {exc.strerror}") from exc
 
 
-def _read_pieces(file: Path) -> list[str]:
+def _pieces(file: Path, content: bytes) -> list[str]:
     try:
-        pieces = json.loads(_read(file))
+        pieces = json.loads(content)
     except ValueError as exc:
         raise TokenizerError(f"{file} is not JSON: {exc}") from exc
     if not isinstance(pieces, list) or not all(isinstance(piece, str) for piece in pieces):

@@ -5,19 +5,20 @@ One place for both: what is proven has to be what is served.
 
 from __future__ import annotations
 
-import contextlib
 import functools
+import mmap
 import os
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import onnxruntime as ort
 
+from model.background import in_own_thread, lower_priority
 from model.bundle import Bundle, BundleError
 from model.graph_check import check_graph
-from model.held_files import HeldFiles
 from model.out_of_memory import is_out_of_memory
 from model.processor import multiplies_int8_exactly, num_usable_cores
 
@@ -66,6 +67,8 @@ class SessionSettings:
             "" for none.
         compute_stream: the address of the CUDA stream on which everything is launched; 0 for one of
             ONNX Runtime's own.
+        opening_niceness: how much nicer than the calling thread, which must not be nice itself, the
+            graphs are opened. The sessions' own threads are as nice as the calling thread.
     """
 
     device: str = "cpu"
@@ -73,6 +76,7 @@ class SessionSettings:
     exact_int8_products: bool | None = None
     profile_prefix: str = ""
     compute_stream: int = 0
+    opening_niceness: int = 0
 
 
 def open_session(
@@ -82,9 +86,8 @@ def open_session(
     *,
     captures: bool = False,
     optimized_graph: Path | None = None,
-    held: HeldFiles | None = None,
 ) -> ort.InferenceSession:
-    """A session of one of the bundle's graphs.
+    """A session of one of the bundle's graphs, read from the files that the bundle holds.
 
     Args:
         bundle: what it belongs to.
@@ -92,8 +95,6 @@ def open_session(
         settings: device and threads.
         captures: on a GPU, its runs can be captured as CUDA graphs.
         optimized_graph: where to write what ONNX Runtime makes of the graph, to look at it.
-        held: the graph's file and its weights, should they not be in their places any more; they
-            are then copied into memory, not mapped.
 
     Raises:
         BundleDeviceError: the device can't run the bundle, or the file can't be loaded.
@@ -129,14 +130,17 @@ def open_session(
         options.optimized_model_filepath = str(optimized_graph)
     for key, value in entries.items():
         options.add_session_config_entry(key, value)
+    weights = _mapped_weights(bundle, options)
+
+    def opened() -> ort.InferenceSession:
+        disabled = _disabled_optimizers(settings.opening_niceness)
+        path = bundle.files.path(graph)
+        return ort.InferenceSession(
+            path, options, providers=providers, disabled_optimizers=disabled
+        )
+
     try:
-        with contextlib.ExitStack() as mapped:
-            source: Path | bytes = graph
-            if held is not None and not held.are_in_place:
-                source = _held_graph(graph, held, options, mapped)
-            session = ort.InferenceSession(
-                source, options, providers=providers, disabled_optimizers=["SkipLayerNormFusion"]
-            )
+        session = in_own_thread(opened) if settings.opening_niceness else opened()
     except Exception as exc:  # ONNX Runtime has no common base class for its errors
         if is_out_of_memory(exc):
             raise
@@ -147,19 +151,35 @@ def open_session(
     if wanted not in session.get_providers():  # it falls back to the CPU, whatever the reason
         raise BundleDeviceError(no_such_gpu(settings.device, "its own message is above"))
     check_graph(bundle, graph, session)
+    if weights is not None:
+        session.weights = weights  # which it reads as long as it lives
+        if hasattr(mmap, "MADV_DONTNEED"):  # on Linux
+            # Most were packed into memory of the session's own. Pages needed again are read again.
+            weights.madvise(mmap.MADV_DONTNEED)
     return session
 
 
-def _held_graph(
-    graph: Path, held: HeldFiles, options: ort.SessionOptions, mapped: contextlib.ExitStack
-) -> bytes:
-    """The graph as bytes, for options that have its weights; until `mapped` is closed."""
-    weights = {path.name: mapped.enter_context(held.mapped(path)) for path in held.others(graph)}
-    options.add_external_initializers_from_files_in_memory(
-        list(weights), list(weights.values()), [len(each) for each in weights.values()]
-    )
-    with held.mapped(graph) as content:
-        return content[:]
+def _disabled_optimizers(niceness: int) -> Iterator[str]:
+    """The optimizers that are switched off.
+
+    ONNX Runtime reads them after it has started a session's threads and before it prepares the
+    graph, which takes nearly all of the time. At this point only the thread that opens can become
+    nicer: without privileges, the session's threads could never become faster again.
+    """
+    lower_priority(niceness)
+    yield "SkipLayerNormFusion"
+
+
+def _mapped_weights(bundle: Bundle, options: ort.SessionOptions) -> mmap.mmap | None:
+    """The weights beside the graphs, mapped once for all sessions, and known to the options."""
+    path = bundle.weights_path
+    if path is None or not bundle.files.size(path):
+        return None
+    weights = bundle.files.mapped(path)
+    options.add_external_initializers_from_files_in_memory([path.name], [weights], [len(weights)])
+    # Otherwise each session copies all of its weights.
+    options.add_session_config_entry("session.use_external_initializer_file_buffers_directly", "1")
+    return weights
 
 
 def no_such_gpu(device: str, why: str) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -50,14 +50,18 @@ class Tokenizer:
         )
 
     @classmethod
-    def load(cls, path: Path) -> Tokenizer:
+    def load(cls, path: Path, read: Callable[[Path], bytes] = Path.read_bytes) -> Tokenizer:
         """Read a SentencePiece model file.
+
+        Args:
+            path: the file.
+            read: gives its content.
 
         Raises:
             TokenizerError: the file is missing, unreadable or not a SentencePiece model.
         """
         try:
-            return cls(path.read_bytes())
+            return cls(read(path))
         except OSError as exc:
             raise TokenizerError(f"cannot read the tokenizer {path}: {exc.strerror}") from exc
         except RuntimeError as exc:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import dragoman
-from model.bundle import Bundle, BundleError, installed_runtime_version, manifest_sha256
+from model.bundle import Bundle, BundleError, installed_runtime_version
 from model.processor import num_usable_cores
 from model.tokenizer import TokenizerError
 from service.api.registry import Registry, ServedModel
@@ -32,6 +32,10 @@ from service.worker.process import ModelProcess
 
 # For a model that replaces another or wakes: far more than large weights on a slow disk need.
 _OPEN_SECONDS = 600.0
+
+# Of the threads that open a version beside one that serves. They get a tenth of the time of a
+# thread that serves: a busy machine delays a reload, but does not stop it.
+_BACKGROUND_NICENESS = 10
 
 _log = logging.getLogger(__name__)
 
@@ -70,6 +74,8 @@ def load_model(
     metrics: ServerMetrics,
     budget: MemoryBudget | None = None,
     replaces: str = "",
+    *,
+    in_background: bool = False,
 ) -> ServedModel:
     """Load the bundle in a directory. Errors as for `load_models`.
 
@@ -81,11 +87,12 @@ def load_model(
         budget: of the memory of all models, if others share it.
         replaces: the name of the model of which this is to be another version. Its metrics show
             nothing until it is current.
+        in_background: whether to open it at a low priority, beside models that serve.
     """
     path = given.resolve()
-    sha256 = manifest_sha256(path)
     try:
-        bundle = Bundle.load(path)
+        # The other files are verified where they are read: where the model runs.
+        bundle = Bundle.load(path, verify=False)
         tokenizer = bundle.tokenizer()
         search = default_search(bundle)
         calibration = bundle.calibration()
@@ -103,14 +110,12 @@ def load_model(
     if _has_own_process(settings):
         budget = budget or MemoryBudget(settings)
         with budget.opening(bundle) as started:
-            process = _opened(bundle.name, path, settings, is_reload=bool(replaces))
+            niceness = _BACKGROUND_NICENESS if in_background else 0
+            process = _opened(bundle, settings, niceness, is_reload=bool(replaces))
             started(lambda: process.exit_status is None)
         engine, facts = _engine_in_own_process(process, config, observer)
     else:
-        engine, facts = _engine_in_this_process(path, settings, config, observer)
-    if replaces and manifest_sha256(path) != sha256:  # the process may have read another bundle
-        engine.abandon()
-        raise StartupError(f"{given} was replaced while it was opened: try again")
+        engine, facts = _engine_in_this_process(bundle, settings, config, observer)
     try:
         check_rows(bundle.name, search, engine.widest)
     except StartupError:
@@ -128,9 +133,12 @@ def load_model(
         source=_one_or_many(directions.sources),
         target=_one_or_many(directions.targets),
     )
-    reopen = functools.partial(
-        load_model, settings=settings, metrics=metrics, budget=budget, replaces=bundle.name
-    )
+
+    def reopen(other: Path, in_background: bool) -> ServedModel:
+        return load_model(
+            other, settings, metrics, budget, bundle.name, in_background=in_background
+        )
+
     return ServedModel(
         name=bundle.name,
         version=bundle.version,
@@ -154,7 +162,7 @@ def load_model(
         origin=bundle.origin,
         observer=observer,
         bundle=given.absolute(),
-        manifest_sha256=sha256,
+        manifest_sha256=bundle.manifest_sha256,
         reopen=reopen if _has_own_process(settings) else None,
     )
 
@@ -179,12 +187,13 @@ def _has_own_process(settings: Settings) -> bool:
     return settings.device == "cpu" and not settings.in_process and num_usable_cores() > 1
 
 
-def _opened(name: str, path: Path, settings: Settings, *, is_reload: bool) -> ModelProcess:
+def _opened(bundle: Bundle, settings: Settings, niceness: int, *, is_reload: bool) -> ModelProcess:
     return ModelProcess(
-        name,
-        functools.partial(open_model, path, settings),
+        bundle.name,
+        functools.partial(open_model, bundle.path, settings, bundle.manifest_sha256, niceness),
         log_level=settings.log_level,
         log_format=settings.log_format,
+        niceness=niceness,
         # At the start, the supervisor of the server decides.
         open_seconds=_OPEN_SECONDS if is_reload else None,
     )
@@ -200,9 +209,9 @@ def _engine_in_own_process(
 
 
 def _engine_in_this_process(
-    path: Path, settings: Settings, config: EngineConfig, observer: ModelMetrics
+    bundle: Bundle, settings: Settings, config: EngineConfig, observer: ModelMetrics
 ) -> tuple[Engine, dict[str, int]]:
-    model = open_model(path, settings)
+    model = open_model(bundle.path, settings, bundle.manifest_sha256)
     runner = model.runner
     if model.device is not None:
         observer.set_device(model.device)

@@ -48,7 +48,7 @@ class FakeVersion:
 
     place: Place
     bundle: Path | None
-    reopen: Callable[[Path], FakeVersion] | None
+    reopen: Callable[[Path, bool], FakeVersion] | None
     name: str = "fake"
     observer: EngineObserver = field(default_factory=EngineObserver)
     runner: FakeRunner = field(default_factory=FakeRunner)
@@ -85,18 +85,21 @@ class Places:
 
     Attributes:
         opened: in order.
+        in_background: whether each was to be opened at a low priority.
     """
 
     def __init__(self, *places: Place, name: str = "fake") -> None:
         self.places = {Path(f"/{number}"): place for number, place in enumerate(places)}
         self.opened: list[FakeVersion] = []
+        self.in_background: list[bool] = []
         self._name = name
 
     def __getitem__(self, number: int) -> Place:
         return self.places[Path(f"/{number}")]
 
-    def open(self, path: Path) -> FakeVersion:
+    def open(self, path: Path, in_background: bool) -> FakeVersion:
         """Open what lies at `path`, once it may be opened."""
+        self.in_background.append(in_background)
         place = self.places[path]
         place.is_opening.set()
         assert place.may_open.wait(30)
@@ -110,7 +113,7 @@ class Places:
 
     def first(self) -> FakeVersion:
         """The version of the first place."""
-        return self.open(Path("/0"))
+        return self.open(Path("/0"), False)
 
     @property
     def running(self) -> list[FakeVersion]:

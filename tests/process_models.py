@@ -10,7 +10,8 @@ from pathlib import Path
 
 from service.errors import StartupError
 from service.runtime.plan import RunnerLimits, StepOutput, StepPlan
-from service.worker.opening import OpenModel
+from service.settings import Settings
+from service.worker.opening import OpenModel, open_model
 from tests.fake_lanes import FakeLanes
 from tests.fake_runner import FakeRunner
 from tests.fake_scorer import FakeScorer
@@ -18,6 +19,7 @@ from tests.fake_scorer import FakeScorer
 LIMITS = RunnerLimits(
     max_rows=4, max_source_positions=200_000, max_target_positions=40, top_k=2, vocab_size=512
 )
+NUM_THREADS, BACKGROUND_NICENESS = 3, 5
 FAILING, HANGING, KILLING = 500, 501, 502  # source tokens that make a step do so
 
 
@@ -76,6 +78,14 @@ def with_its_oom_score() -> OpenModel:
     """A model whose caches are as large as its process was likely to be killed for memory."""
     score = int(Path("/proc/self/oom_score_adj").read_text())
     return OpenModel(FakeRunner(LIMITS), None, cache_bytes=score)
+
+
+def opened_in_background(bundle: Path, manifest_sha256: str) -> OpenModel:
+    """A model of a bundle whose caches are as large as the niceness of the thread that opens it."""
+    niceness = os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
+    settings = Settings(threads=NUM_THREADS)
+    opened = open_model(bundle, settings, manifest_sha256, BACKGROUND_NICENESS)
+    return dataclasses.replace(opened, cache_bytes=niceness)
 
 
 def laned() -> OpenModel:

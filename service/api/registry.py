@@ -43,8 +43,9 @@ class ServedModel:
         observer: receives the engine's events.
         bundle: the directory that it was opened from, as it was given; None if there is none.
         manifest_sha256: of its manifest, which has the checksums of all other files.
-        reopen: opens a directory as another version of the model, in a process of its own; None if
-            it can be neither replaced nor put to sleep. Raises StartupError.
+        reopen: opens a directory as another version of the model, in a process of its own, and at a
+            low priority if its second argument is True. Raises StartupError. None if the model can
+            be neither replaced nor put to sleep.
     """
 
     name: str
@@ -58,7 +59,7 @@ class ServedModel:
     observer: EngineObserver = dataclasses.field(default_factory=EngineObserver)
     bundle: Path | None = None
     manifest_sha256: str = ""
-    reopen: Callable[[Path], ServedModel] | None = None
+    reopen: Callable[[Path, bool], ServedModel] | None = None
 
     def fits(self, source: str, target: str) -> bool:
         """Whether it translates from `source` to `target`; "" is any language."""

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import logging
+
+from model.bundle import BundleError
 from model.out_of_memory import is_out_of_memory
-from service.errors import DragomanError, InternalError, ResourceExhaustedError
+from service.errors import (
+    DragomanError,
+    InternalError,
+    ResourceExhaustedError,
+    UnavailableError,
+)
 
 STEPPING = "while it worked on this request"
 ENCODING = "while it encoded this text"
 SCORING = "while it scored this translation"
-
-
-def loading(graph: str) -> str:
-    """When a graph was loaded, "scoring" or "attention"."""
-    return f"while its {graph} graph was loaded"
 
 
 def error_of(exc: Exception, when: str) -> DragomanError:
@@ -29,3 +32,28 @@ def error_of(exc: Exception, when: str) -> DragomanError:
     if is_out_of_memory(exc):
         return ResourceExhaustedError(f"the model ran out of memory {when}")
     return InternalError(f"the model failed {when}")
+
+
+def loading_failed(graph: str, exc: Exception, logger: logging.Logger) -> DragomanError:
+    """Log why a graph could not be loaded; the error for all calls that need it.
+
+    Args:
+        graph: its name, "scoring" or "attention".
+        exc: why; called in its handler.
+        logger: for one entry, with a traceback only where the cause is a defect.
+
+    Returns:
+        A ResourceExhaustedError for want of memory, otherwise an UnavailableError: it is tried
+        again later, and another replica may have a graph that can be loaded.
+    """
+    if isinstance(exc, BundleError | OSError):
+        logger.error("the %s graph could not be loaded: %s", graph, exc)
+    else:
+        logger.exception("the %s graph could not be loaded", graph)
+    if is_out_of_memory(exc):
+        return ResourceExhaustedError(
+            f"the model ran out of memory while its {graph} graph was loaded"
+        )
+    return UnavailableError(
+        f"the model's {graph} graph could not be loaded, which is tried again within a minute"
+    )

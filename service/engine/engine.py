@@ -139,9 +139,9 @@ class Engine:
 
         Raises:
             FailedPreconditionError: the model can't score.
-            InternalError: loading failed, now or within the last minute; the log says why.
+            UnavailableError: loading failed, now or within the last minute, and the log says why;
+                or nothing has been loaded, and the engine does not serve.
             ResourceExhaustedError: likewise, for want of memory.
-            UnavailableError: nothing has been loaded, and the engine does not serve.
         """
         if not self._scoring:
             raise FailedPreconditionError(

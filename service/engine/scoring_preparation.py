@@ -6,10 +6,9 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 
-from service.batching.failures import error_of, loading
+from service.batching.failures import loading_failed
 from service.errors import (
     DragomanError,
-    InternalError,
     ResourceExhaustedError,
     UnavailableError,
 )
@@ -53,9 +52,9 @@ class ScoringPreparation:
         Cancelling a call does not cancel the loading.
 
         Raises:
-            InternalError: loading failed, now or within the last minute; the log says why.
+            UnavailableError: loading failed, now or within the last minute, and the log says why;
+                or the engine has ended.
             ResourceExhaustedError: likewise, for want of memory.
-            UnavailableError: the engine has ended.
         """
         if self.is_done:
             return
@@ -66,10 +65,8 @@ class ScoringPreparation:
             failure, left = await asyncio.shield(self._task), FAILURE_SECONDS
         if isinstance(failure, ResourceExhaustedError):
             raise ResourceExhaustedError(str(failure), left)
-        if isinstance(failure, UnavailableError):
-            raise UnavailableError(str(failure))
         if failure is not None:
-            raise InternalError(str(failure))
+            raise UnavailableError(str(failure))
 
     def forget(self) -> None:
         """Drop the scorer, which shares the runner's sessions: the engine has ended."""
@@ -83,8 +80,7 @@ class ScoringPreparation:
         except DragomanError as exc:
             self._fail(exc)
         except Exception as exc:
-            logger.exception("the %s graph could not be loaded", self._graph)
-            self._fail(error_of(exc, loading(self._graph)))
+            self._fail(loading_failed(self._graph, exc, logger))
         else:
             self.is_done = True
         finally:

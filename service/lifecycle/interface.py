@@ -47,10 +47,11 @@ class ModelVersion(Protocol):
         ...
 
     @property
-    def reopen(self) -> Callable[[Path], Self] | None:
+    def reopen(self) -> Callable[[Path, bool], Self] | None:
         """Opens a bundle as another version of the same model, in a process of its own.
 
-        Called in a thread. None if the model can be neither replaced nor put to sleep.
+        At a low priority if its second argument is True. Called in a thread. None if the model can
+        be neither replaced nor put to sleep.
         """
         ...
 

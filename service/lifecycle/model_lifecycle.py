@@ -230,7 +230,8 @@ class ModelLifecycle(Generic[V]):
                 "it runs in the server's own process (on a GPU, on a single core, or with "
                 "--in-process): restart the server to change it"
             )
-        reopen = functools.partial(present.reopen, path)
+        # A call waits for a model that wakes; a reload has the time to leave others the processor.
+        reopen = functools.partial(present.reopen, path, self._waking is None)
         try:
             async with asyncio.timeout(self._open_seconds):
                 for pause in pauses_seconds:

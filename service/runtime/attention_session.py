@@ -9,7 +9,6 @@ import numpy as np
 import onnxruntime as ort
 
 from model.bundle import Bundle
-from model.held_files import HeldFiles
 from model.sessions import SessionSettings, open_session
 from service.runtime.attention import AttentionKind, AttentionSelection
 from service.runtime.plan import ScoreItem, TargetScore
@@ -24,15 +23,11 @@ _OUTPUTS = {
 class AttentionGraph:
     """The attention graph of a bundle that has one, opened by `prepare`.
 
-    It holds encoder and decoder once more. Until `prepare`, it only keeps their files open, since
-    the bundle may be replaced or deleted while it is served.
+    It holds encoder and decoder once more.
 
     Args:
         bundle: what to run.
         settings: device and threads.
-
-    Raises:
-        OSError: a file can't be opened.
     """
 
     def __init__(self, bundle: Bundle, settings: SessionSettings) -> None:
@@ -40,7 +35,6 @@ class AttentionGraph:
         self._bundle = bundle
         self._settings = settings
         self._path = bundle.attention_path
-        self._held = HeldFiles(bundle, filter(None, (self._path, bundle.weights_path)))
         self._session: ort.InferenceSession | None = None
         self._opening = threading.Lock()
 
@@ -53,11 +47,8 @@ class AttentionGraph:
         """
         with self._opening:
             if self._session is None:
-                self._held.verify()
-                self._session = open_session(
-                    self._bundle, self._path, self._settings, held=self._held
-                )
-                self._held.close()
+                self._bundle.verify(*filter(None, (self._path, self._bundle.weights_path)))
+                self._session = open_session(self._bundle, self._path, self._settings)
 
     def run(self, item: ScoreItem, selection: AttentionSelection) -> TargetScore:
         """The log-probabilities of the item's target, and the selected weights."""

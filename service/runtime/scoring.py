@@ -10,7 +10,6 @@ import numpy as np
 import onnxruntime as ort
 
 from model.bundle import Bundle
-from model.held_files import HeldFiles
 from model.sessions import SessionSettings, open_session
 from service.runtime.attention_session import AttentionGraph
 from service.runtime.cpu.kv_cache import cache_names
@@ -30,9 +29,8 @@ class OnnxScorer:
     """The `Scorer` of a bundle that has a scoring graph.
 
     The graph takes the cross-attention keys and values from the encoder's session, so it needs only
-    the decoder's weights, from `prepare` on. Until then it keeps their files open, since the bundle
-    may be replaced or deleted while it is served. On a CPU, a pair's scores are the same bits
-    whatever else is scored or translated, in fp32 and int8.
+    the decoder's weights, from `prepare` on. On a CPU, a pair's scores are the same bits whatever
+    else is scored or translated, in fp32 and int8.
 
     Args:
         bundle: what to run.
@@ -41,7 +39,6 @@ class OnnxScorer:
 
     Raises:
         BundleError: the encoder can't be opened.
-        OSError: a file can't be opened.
     """
 
     def __init__(
@@ -52,7 +49,6 @@ class OnnxScorer:
         self._settings = settings
         self._encoder = encoder or open_session(bundle, bundle.encoder_path, settings)
         self._graph = bundle.scoring_path
-        self._held = HeldFiles(bundle, filter(None, (self._graph, bundle.weights_path)))
         self._session: ort.InferenceSession | None = None
         self._attention = AttentionGraph(bundle, settings) if bundle.attention_path else None
         self._opening = threading.Lock()
@@ -72,11 +68,8 @@ class OnnxScorer:
             return
         with self._opening:
             if self._session is None:
-                self._held.verify()
-                self._session = open_session(
-                    self._bundle, self._graph, self._settings, held=self._held
-                )
-                self._held.close()
+                self._bundle.verify(*filter(None, (self._graph, self._bundle.weights_path)))
+                self._session = open_session(self._bundle, self._graph, self._settings)
 
     def score(self, items: Sequence[ScoreItem]) -> list[TargetScore]:
         """Score each item; all of their sources are encoded first, except for attention weights."""

@@ -98,9 +98,8 @@ class ProcessLoop:
         """Load a graph there, "scoring" or "attention".
 
         Raises:
-            InternalError: it failed; the process has logged why.
+            UnavailableError: it failed, and the process has logged why; or the process has ended.
             ResourceExhaustedError: likewise, for want of memory.
-            UnavailableError: the process has ended.
         """
         if self._has_ended:
             raise self._gone()

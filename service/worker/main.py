@@ -1,6 +1,6 @@
 """The process of one model, started by `ModelProcess`.
 
-    python -m service.worker.main FILE_DESCRIPTOR LOG_LEVEL LOG_FORMAT
+    python -m service.worker FILE_DESCRIPTOR LOG_LEVEL LOG_FORMAT NICENESS
 
 In one process, the server's own threads (calls, tokenization, metrics) and those of the steps would
 wait for each other at Python's lock, several times in every step.
@@ -13,14 +13,13 @@ import logging
 import os
 import signal
 import socket
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from service.batching.events import Events
-from service.batching.failures import error_of, loading
+from service.batching.failures import loading_failed
 from service.batching.step_loop import StepLoop
 from service.batching.step_loops import step_loop, widest_sequence
 from service.errors import DragomanError, StartupError
@@ -45,7 +44,7 @@ from service.worker.messages import (
 )
 from service.worker.opening import OpenModel
 
-logger = logging.getLogger("service.worker.main")  # not __main__
+logger = logging.getLogger(__name__)
 
 
 class Channel:
@@ -204,8 +203,7 @@ class ModelHost:
             assert self._model.scorer is not None, "this model can't score"
             self._model.scorer.prepare(graph)
         except Exception as exc:
-            logger.exception("the %s graph could not be loaded", graph)
-            error = error_of(exc, loading(graph))
+            error = loading_failed(graph, exc, logger)
         self._channel.send(Prepared(graph, error))
 
     # --- the step loop's listener, on its thread -------------------------------------------------
@@ -238,10 +236,11 @@ def main(descriptor: int, log_level: str, log_format: str) -> None:
     ModelHost(Channel(socket.socket(fileno=descriptor)), garbage.look_less).serve()
 
 
-if __name__ == "__main__":
+def run(descriptor: int, log_level: str, log_format: str) -> None:
+    """Do what `main` does, and end the process."""
     status = 0
     try:
-        main(int(sys.argv[1]), *sys.argv[2:])
+        main(descriptor, log_level, log_format)
     except Exception:
         logger.exception("the model's process failed")
         status = 1

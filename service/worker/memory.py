@@ -97,7 +97,7 @@ def memory_need(bundle: Bundle, settings: Settings, *, own_process: bool) -> Mem
     # Lanes share a session beside the one in which they step alone, and each packs the weights.
     has_lanes = best_lanes(config, rows, settings.threads or num_usable_cores()) > 0
     graphs = [bundle.weights_path, bundle.encoder_path, bundle.decoder_step_path]
-    weights = sum(path.stat().st_size for path in graphs if path is not None)
+    weights = sum(bundle.files.size(path) for path in graphs if path is not None)
     work = shape.item_size * (
         _LOGITS_COPIES * rows * config.vocab_size
         + _ENCODED_TOKENS * (6 * config.d_model + config.ffn_dim)

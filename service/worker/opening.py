@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from model.background import in_background
 from model.bundle import Bundle, BundleError
 from service.errors import StartupError
 from service.runtime.plan import LanedRunner, ModelRunner, Scorer
@@ -43,18 +45,24 @@ class OpenModel:
     device: DeviceRunner | None = None
 
 
-def open_model(path: Path, settings: Settings) -> OpenModel:
+def open_model(
+    path: Path, settings: Settings, manifest_sha256: str, niceness: int = 0
+) -> OpenModel:
     """Open the bundle at `path`, on the device and with the rows and threads of the settings.
 
     The model is tried before it is returned.
 
+    Args:
+        path: the bundle's directory.
+        settings: device, rows and threads.
+        manifest_sha256: of the bundle that is meant; the directory may have another one by now.
+        niceness: how much nicer than the calling thread it is opened and tried. It then runs as
+            nice as the calling thread.
+
     Raises:
         StartupError: it can't be used; the message says what to do.
     """
-    # onnxruntime sends telemetry unless this is set before its import. It is imported here and not
-    # above, since a server whose models run in processes of their own does not need its tens of
-    # megabytes.
-    os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
+    in_background(_import_runtime, niceness)
     from model.sessions import SessionSettings
     from service.runtime.cuda.encoder import ENCODE_TOKEN_BUDGET
     from service.runtime.cuda.runner import DeviceRunner
@@ -62,23 +70,36 @@ def open_model(path: Path, settings: Settings) -> OpenModel:
     from service.worker.trial import try_scoring, try_translating
 
     try:
-        bundle = Bundle.load(path)
+        bundle = in_background(lambda: Bundle.load(path), niceness)
     except BundleError as exc:
         raise StartupError(str(exc)) from exc
+    if bundle.manifest_sha256 != manifest_sha256:
+        raise StartupError(f"{path} was replaced while it was opened: try again")
     sessions = SessionSettings(settings.device, settings.threads or None)
-    try_scoring(bundle, sessions)  # first, so that the memory it takes is free again
-    runner = _runner(bundle, settings, sessions)
-    step_seconds = try_translating(bundle, runner)
+    # First, so that the memory it takes is free again.
+    in_background(lambda: try_scoring(bundle, sessions), niceness)
+    nicely = dataclasses.replace(sessions, opening_niceness=niceness)
+    runner = _runner(bundle, settings, nicely)
+    step_seconds = try_translating(bundle, runner, niceness)
     scorer = None
     if bundle.scoring_path is not None:
-        try:
-            scorer = OnnxScorer(bundle, sessions, runner.encoder_session)
-        except OSError as exc:
-            raise StartupError(f"{exc.filename} cannot be read: {exc.strerror}") from exc
+        scorer = OnnxScorer(bundle, sessions, runner.encoder_session)
     # On a device, a large encode takes hardly longer than a small.
     device = runner if isinstance(runner, DeviceRunner) else None
     budget = ENCODE_TOKEN_BUDGET if device is not None else None
     return OpenModel(runner, scorer, runner.cache_bytes, budget, step_seconds, device)
+
+
+def _import_runtime() -> None:
+    """Import what takes long, and only here.
+
+    A server whose models run in processes of their own does not need its tens of megabytes.
+    """
+    # onnxruntime sends telemetry unless this is set before its import.
+    os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
+    import service.runtime.cuda.runner
+    import service.runtime.scoring
+    import service.worker.trial  # noqa: F401
 
 
 def _runner(

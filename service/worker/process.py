@@ -29,6 +29,7 @@ class ModelProcess:
         name: of the model, for messages.
         open_model: opens it, there: a function of a module, or a `functools.partial` of one.
         log_level, log_format: for `service.observability.logs.configure` there.
+        niceness: how nice the process's own modules are loaded.
         open_seconds: after this time, the process is killed if the model is not open; None for no
             limit.
 
@@ -48,15 +49,16 @@ class ModelProcess:
         *,
         log_level: str = "info",
         log_format: str = "auto",
+        niceness: int = 0,
         open_seconds: float | None = None,
     ) -> None:
         self._name = name
         self._connection, theirs = socket.socketpair()
         with theirs, _blocked(signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            arguments = [str(theirs.fileno()), log_level, log_format]
+            arguments = [str(theirs.fileno()), log_level, log_format, str(niceness)]
             self._process = subprocess.Popen(
                 # With this process's module path.
-                [sys.executable, "-P", "-m", "service.worker.main", *arguments],
+                [sys.executable, "-P", "-m", "service.worker", *arguments],
                 env={
                     **os.environ,
                     "PYTHONPATH": os.pathsep.join(p or os.getcwd() for p in sys.path),

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from model.background import in_background
 from model.bundle import MANIFEST_FILE, Bundle, BundleError
 from model.out_of_memory import is_out_of_memory
 from model.sessions import SessionSettings, open_session
@@ -49,10 +50,15 @@ def try_scoring(bundle: Bundle, settings: SessionSettings) -> None:
         raise _contradiction(bundle, f"{what} gives no probabilities")
 
 
-def try_translating(bundle: Bundle, runner: ModelRunner | LanedRunner) -> float:
+def try_translating(bundle: Bundle, runner: ModelRunner | LanedRunner, niceness: int = 0) -> float:
     """Encode and step with the first row, up to the manifest's limits.
 
     Nothing of it remains in the row: every encoded source replaces the one before.
+
+    Args:
+        bundle: what is tried.
+        runner: of it.
+        niceness: how much nicer than the calling thread all steps are done that aren't timed.
 
     Returns:
         Seconds of a step of one row.
@@ -61,10 +67,23 @@ def try_translating(bundle: Bundle, runner: ModelRunner | LanedRunner) -> float:
         StartupError: it fails; names the field and says what to do.
     """
     config, limits = bundle.config, runner.limits
-    tried = runner.lanes[0].alone if isinstance(runner, LanedRunner) else runner
+    # The first lane has two runners for the same row: with all threads, and with one.
+    timed, tried = (
+        (runner.lanes[0].alone, runner.lanes[0].beside)
+        if isinstance(runner, LanedRunner)
+        else (runner, runner)
+    )
 
-    def step(what: str, plan: StepPlan) -> StepOutput:
-        output = _tried(bundle, what, lambda: tried.execute(plan))
+    def step(what: str, plan: StepPlan, *, is_timed: bool = False) -> StepOutput:
+        output = _tried(
+            bundle,
+            what,
+            lambda: (
+                timed.execute(plan)
+                if is_timed
+                else in_background(lambda: tried.execute(plan), niceness)
+            ),
+        )
         if not _is_sound(output, config.vocab_size):
             raise _contradiction(bundle, f"{what} gives no tokens of the vocabulary")
         return output
@@ -74,7 +93,8 @@ def try_translating(bundle: Bundle, runner: ModelRunner | LanedRunner) -> float:
     seconds = []
     for position in range(1, min(1 + _TIMED_STEPS, limits.max_target_positions)):
         started = time.perf_counter()
-        output = step(f"step {position}", _plan(int(output.top_ids[0, 0]), position))
+        plan = _plan(int(output.top_ids[0, 0]), position)
+        output = step(f"step {position}", plan, is_timed=True)
         seconds.append(time.perf_counter() - started)
     step(
         f"a step at limits.max_target_positions ({limits.max_target_positions})",

@@ -50,13 +50,13 @@ def model_processes(server: int) -> list[int]:
     for path in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):
             is_child = int(path.read_text().rpartition(")")[2].split()[1]) == server
-            if is_child and b"service.worker.main" in (path.parent / "cmdline").read_bytes():
+            if is_child and b"service.worker" in (path.parent / "cmdline").read_bytes():
                 found.append(int(path.parent.name))
     return found
 
 
 class SteadyLoad:
-    """Clients that call one after another: unary calls, streams and scores.
+    """Clients that call one after another: unary calls, streams, scores and attention weights.
 
     A call that fails fails the test.
 
@@ -112,6 +112,7 @@ class SteadyLoad:
             if self._can_score:
                 scores = await client.score([(TEXTS[0], SENTENCES[4])], **self._pair)
                 assert scores.scores[0].error is None
+                await client.attention(TEXTS[0], SENTENCES[4], **self._pair)
 
     async def _translate(self, client: AsyncClient) -> None:
         while not self._is_over:

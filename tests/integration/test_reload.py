@@ -87,6 +87,7 @@ async def test_no_call_of_a_steady_load_fails_while_a_model_is_replaced(
             assert await load.next_phase() == of_version[old]  # files or not
             server.process.send_signal(signal.SIGHUP)
             await server.read_log_until("reloaded")
+            put(versions[new], live)  # moves while the graphs for scores and attention are loaded
             assert await load.next_phase() == of_version[new]
             assert await server.metric("dragoman_model_info", version=str(new + 1)) == 1
             assert await server.metric("dragoman_model_info", version=str(old + 1)) == 0
@@ -220,7 +221,7 @@ async def test_a_bundle_that_changes_while_the_models_load_is_reloaded(
             made, version=version, bundle=tmp_path, manifest_sha256=version, reopen=reopen
         )
 
-    def reopen(path: Path) -> ServedModel:
+    def reopen(path: Path, in_background: bool) -> ServedModel:
         return model("2")
 
     def load() -> Registry:
@@ -252,7 +253,7 @@ async def test_calls_wait_for_a_model_that_wakes_until_their_deadline(
     def model() -> ServedModel:
         return served(fake_runner(tokenizer), tokenizer, settings, metrics)
 
-    def reopen(path: Path) -> ServedModel:
+    def reopen(path: Path, in_background: bool) -> ServedModel:
         is_opening.set()
         assert may_open.wait(250)
         if errors:

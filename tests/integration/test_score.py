@@ -250,7 +250,7 @@ async def test_a_graph_that_was_written_over_fails_scores_alone(
         (directory / "scoring.onnx").write_bytes(b"another graph")
         with pytest.raises(TranslationError) as caught:
             await server.client.score(PAIRS)
-        assert caught.value.code is grpc.StatusCode.INTERNAL
+        assert caught.value.code is grpc.StatusCode.UNAVAILABLE
         assert (await server.client.translate([TEXT])).translations[0].error is None
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from model.sessions import SessionSettings
 from model.transformer import Transformer
 from service.decoding.requests import GenerationRequest, Hypothesis, ScoringRequest, SearchOptions
 from service.engine.engine import Engine, EngineConfig
+from service.runtime.attention import AttentionKind, AttentionSelection
 from service.runtime.cpu.runner import OnnxRunner
 from service.runtime.plan import ScoreItem, TargetScore
 from service.runtime.scoring import OnnxScorer
@@ -247,6 +248,38 @@ async def test_scores_among_translations_are_the_same_bits(shipped: Shipped) -> 
         assert scored.token_log_probabilities == expected.log_probabilities.tolist()
         assert scored.attention is not None
         assert scored.attention.tobytes() == expected.attention.tobytes()
+
+
+class VanishingBundle(Bundle):
+    """Another bundle takes its place as soon as its files have been verified."""
+
+    def verify(self, *paths: Path) -> None:
+        """Verify, and be replaced."""
+        super().verify(*paths)
+        if self.path.exists():
+            self.path.rename(self.path.with_name("moved"))
+            tiny_bundle(self.path, seed=1)
+            shutil.rmtree(self.path.with_name("moved"))
+
+
+@pytest.mark.parametrize("graph", ["scoring", "attention"])
+def test_a_bundle_replaced_between_the_check_and_the_opening_scores_as_before(
+    tmp_path: Path, graph: str
+) -> None:
+    found = tiny_bundle(tmp_path / "bundle")
+    bundle = VanishingBundle(found.path, found.manifest, found.config, found.files)
+    selection = (
+        AttentionSelection(((AttentionKind.CROSS, (0,)),), (0,)) if graph == "attention" else None
+    )
+    items = [replace(item, selection=selection) for item in random_items(found, 4)]
+
+    def scored(scorer: OnnxScorer) -> list[bytes]:
+        scorer.prepare(graph)
+        return [score.log_probabilities.tobytes() for score in scorer.score(items)]
+
+    settings = SessionSettings(intra_op_threads=1)
+    expected = scored(OnnxScorer(found, settings, None))
+    assert scored(OnnxScorer(bundle, settings, None)) == expected
 
 
 @pytest.mark.parametrize("precision", ["fp32", "int8", "fp16"])

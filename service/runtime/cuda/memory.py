@@ -83,7 +83,7 @@ def bytes_beside_rows(bundle: Bundle) -> int:
     largest encode.
     """
     config = bundle.config
-    weights = sum(file.stat().st_size for file in bundle.path.iterdir() if file.is_file())
+    weights = bundle.num_bytes
     states = (16 * config.num_decoder_layers + 8) * config.d_model + 2 * config.ffn_dim
     attention = 4 * config.num_heads * bundle.max_source_positions
     return 2 * weights + 2 * ENCODE_TOKEN_BUDGET * (states + attention)

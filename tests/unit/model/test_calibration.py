@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from model.bundle import Bundle, BundleCorruptError, BundleError, add_calibration
+from model.bundle import Bundle, BundleCorruptError, BundleError, add_calibration, write_manifest
 from model.calibration import Calibration, CalibrationError, fit
 from tests.factories import tiny_bundle
 
@@ -63,10 +63,10 @@ def test_a_bad_file_is_refused_with_the_field(
 ) -> None:
     file = tmp_path / "calibration.json"
     MAP.write(file)
-    assert Calibration.read(file) == MAP
+    assert Calibration.parse(file.read_bytes()) == MAP
     file.write_text(json.dumps(json.loads(file.read_text()) | change))
     with pytest.raises(CalibrationError, match=reason):
-        Calibration.read(file)
+        Calibration.parse(file.read_bytes())
 
 
 def test_a_bundle_holds_it_with_its_checksum(tmp_path: Path) -> None:
@@ -79,8 +79,12 @@ def test_a_bundle_holds_it_with_its_checksum(tmp_path: Path) -> None:
     (path / "calibration.json").write_text("{}")
     with pytest.raises(BundleCorruptError, match=r"calibration\.json is damaged"):
         Bundle.load(path)
+    unread = Bundle.load(path, verify=False)
+    with pytest.raises(BundleCorruptError, match=r"calibration\.json is damaged"):
+        unread.calibration()
+    write_manifest(path, {key: unread.manifest[key] for key in unread.manifest if key != "sha256"})
     with pytest.raises(BundleCorruptError, match=r"calibration\.json cannot be used"):
-        Bundle.load(path, verify=False).calibration()
+        Bundle.load(path).calibration()
     (path / "calibration.json").unlink()
     (path / "bundle.json").write_bytes(before)
     assert Bundle.load(path).calibration() is None

@@ -12,6 +12,7 @@ from dragoman.conversions import model_info
 from dragoman.v1 import translation_pb2 as pb
 from model.bundle import Bundle, BundleCorruptError
 from model.config import ModelConfig
+from model.held_files import HeldFiles
 from model.tokenizer import Tokenizer
 from service.api.conversions import describe_search, options_of
 from service.decoding.requests import Sampling, SearchOptions
@@ -47,7 +48,8 @@ def bundle(config: ModelConfig | None = None, **search: Any) -> Bundle:
         "limits": {"max_target_positions": 65},
         "tokenizer": {"start_ids": [5]},  # counts for no limit
     }
-    return Bundle(Path("b"), manifest, config or tiny_config())
+    path = Path(__file__).parent  # any directory: nothing of it is read
+    return Bundle(path, manifest, config or tiny_config(), HeldFiles(path))
 
 
 def searched(tokenizer: Tokenizer, max_new_tokens: int | None = None, **given: Any) -> Any:

@@ -60,6 +60,7 @@ from service.worker.messages import (
 from service.worker.opening import OpenModel
 from service.worker.process import ModelProcess
 from tests import process_models
+from tests.factories import tiny_bundle
 from tests.fake_runner import FakeRunner
 from tests.fake_scorer import FakeScorer
 from tests.integration.replacing import model_processes
@@ -455,6 +456,26 @@ async def test_while_it_is_opened_a_process_is_the_first_to_be_killed_for_memory
     await Engine(process).stop()
 
 
+async def test_no_thread_that_serves_stays_as_nice_as_the_threads_that_opened_the_model(
+    tmp_path: Path,
+) -> None:
+    """Without privileges, none could be made faster again."""
+    bundle = tiny_bundle(tmp_path / "bundle")
+    opening = functools.partial(
+        process_models.opened_in_background, bundle.path, bundle.manifest_sha256
+    )
+    process = ModelProcess("a-model", opening, niceness=process_models.BACKGROUND_NICENESS)
+    own = os.getpriority(os.PRIO_PROCESS, 0)
+    assert process.cache_bytes == own
+    engine = Engine(process)
+    await engine.start()
+    await engine.prepare_scoring()
+    tasks = [int(task.name) for task in Path(f"/proc/{process.pid}/task").iterdir()]
+    assert len(tasks) > process_models.NUM_THREADS
+    assert {os.getpriority(os.PRIO_PROCESS, task) for task in tasks} == {own}
+    await engine.stop()
+
+
 async def test_an_engine_that_never_started_leaves_no_process() -> None:
     process = ModelProcess("a-model", process_models.touchy)
     await Engine(process).stop()
@@ -507,7 +528,7 @@ async def test_scores_and_attention_come_back_as_they_were() -> None:
     ("open_model", "kind"),
     [
         (process_models.without_memory_to_score, ResourceExhaustedError),
-        (process_models.without_scoring_graph, InternalError),
+        (process_models.without_scoring_graph, UnavailableError),
     ],
 )
 async def test_a_scoring_graph_that_can_t_be_loaded_is_told_without_secrets(

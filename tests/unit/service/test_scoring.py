@@ -416,16 +416,21 @@ async def unprepared(scorer: FakeScorer, clock: Clock) -> AsyncIterator[Engine]:
         await engine.stop()
 
 
-async def test_what_can_t_be_loaded_is_tried_again_after_a_minute_and_not_before() -> None:
+async def test_what_can_t_be_loaded_is_tried_again_after_a_minute_and_not_before(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     scorer, clock = CountingScorer(), Clock()
     scorer.may_go.set()
     async with unprepared(scorer, clock) as engine:
         scorer.failures.append(OSError("the file is gone"))
         for seconds in (0.0, 59.0):
             clock.now = 100.0 + seconds
-            with pytest.raises(InternalError, match="scoring graph"):
+            with pytest.raises(UnavailableError, match="scoring graph"):
                 await engine.prepare_scoring()
         assert scorer.num_attempts == 1
+        [entry] = [record for record in caplog.records if "scoring graph" in record.message]
+        assert entry.message == "the scoring graph could not be loaded: the file is gone"
+        assert entry.exc_info is None
         assert not (await submit(engine, GenerationRequest((10, EOS))).result()).error
         clock.now = 160.0
         await engine.prepare_scoring()

@@ -138,6 +138,17 @@ async def test_fewer_languages_where_they_are_allowed() -> None:
         assert await version_of_a_call(lifecycle) == "2"
 
 
+async def test_a_version_is_opened_in_the_background_unless_calls_wait_for_it() -> None:
+    places = Places(Place("1"), Place("2"))
+    async with serving(places) as lifecycle:
+        await lifecycle.replace(B, 60)
+        assert await lifecycle.sleep()
+        assert await version_of_a_call(lifecycle) == "2"
+        assert await lifecycle.sleep()
+        await lifecycle.replace(B, 60)
+        assert places.in_background == [False, True, False, True]
+
+
 async def test_a_model_in_the_server_s_process_is_not_replaced_and_never_sleeps() -> None:
     first = FakeVersion(Place("1"), A, reopen=None)
     lifecycle = Lifecycle(first)
