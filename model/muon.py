@@ -38,13 +38,13 @@ class Muon(torch.optim.Optimizer):
     ) -> None:
         super().__init__(matrices, {"lr": lr, "momentum": momentum, "weight_decay": weight_decay})
 
-    @torch.no_grad()
     def step(self, closure: Any = None) -> None:  # type: ignore[override]
         """Update every matrix that has a gradient; `closure` is not used."""
-        for group in self.param_groups:
-            for weight in group["params"]:
-                if weight.grad is not None:
-                    self._update(weight, weight.grad, group)
+        with torch.no_grad():
+            for group in self.param_groups:
+                for weight in group["params"]:
+                    if weight.grad is not None:
+                        self._update(weight, weight.grad, group)
 
     def _update(self, weight: nn.Parameter, gradient: Tensor, group: dict[str, Any]) -> None:
         state, momentum = self.state[weight], group["momentum"]
