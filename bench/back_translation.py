@@ -95,7 +95,7 @@ async def translate_rest(
     """Add translations to those in `folder` until all sentences have one.
 
     Args:
-        sentences: of a file.
+        sentences: the lines of a file.
         folder: the corpus.
         model: name and version, the first line of the translations.
         translate: gives a result for each sentence.
@@ -134,7 +134,7 @@ def write_corpus(
     Args:
         folder: the corpus.
         languages: of the translations and of the sentences.
-        least_confidence: of the pairs that are kept.
+        least_confidence: the lowest one of a pair that is kept.
         tag: put before each translation.
 
     Returns:
