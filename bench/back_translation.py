@@ -45,7 +45,7 @@ def main(
     ] = None,
     least_confidence: Annotated[
         float, typer.Option(min=0.0, max=1.0, help="Of the pairs that are kept.")
-    ] = 0.35,
+    ] = 0.4,
     tag: Annotated[str, typer.Option(help="Before each translation.")] = TAG,
 ) -> None:
     """Translate files, and write the pairs as corpora."""

@@ -48,7 +48,9 @@ class Muon(torch.optim.Optimizer):
 
     def _update(self, weight: nn.Parameter, gradient: Tensor, group: dict[str, Any]) -> None:
         state, momentum = self.state[weight], group["momentum"]
-        average = state.setdefault("average", torch.zeros_like(gradient))
+        if "average" not in state:
+            state["average"] = torch.zeros_like(gradient)
+        average = state["average"]
         average.lerp_(gradient, 1.0 - momentum)
         direction = orthogonalized(gradient.lerp(average, momentum))  # Nesterov's
         weight.mul_(1.0 - group["lr"] * group["weight_decay"])

@@ -45,10 +45,12 @@ def pack(
         files = {name: (run / name).read_bytes() for name in names if (run / name).exists()}
     except OSError as exc:
         raise typer.BadParameter(f"{exc.filename}: {exc.strerror}", param_hint="RUN") from exc
+    parts = state["optimizer"]
+    parts = [parts] if isinstance(parts, dict) else parts  # an older version's
     small = {
         **state,
         "model": halved(state["model"]),
-        "optimizer": [reduced(part) for part in state["optimizer"]],
+        "optimizer": [reduced(part) for part in parts],
     }
     content = io.BytesIO()
     torch.save(small, content)
