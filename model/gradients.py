@@ -59,14 +59,18 @@ class Gradients:
         # On CPU the fused attention's backward pass is made for long sequences: with sentences
         # the plain products train a quarter faster.
         kernels = [SDPBackend.MATH] if self._device.type == "cpu" else list(_FUSED_ATTENTION)
-        bf16 = self.precision == "bf16"
         with sdpa_kernel(kernels):
-            with torch.autocast(self._device.type, dtype=torch.bfloat16, enabled=bf16):
+            with self.autocast():
                 links = None if batch.links is None else self._tensor(batch.links)
                 ids = self._tensor(batch.source_ids), self._tensor(batch.target_ids)
                 loss = self._loss(*ids, links)
             (loss * scale).backward()
         return cast(Tensor, loss.detach())
+
+    def autocast(self) -> torch.autocast:
+        """A context in which matrix products are computed in `precision`."""
+        bf16 = self.precision == "bf16"
+        return torch.autocast(self._device.type, dtype=torch.bfloat16, enabled=bf16)
 
     def _exchanged(self, last: bool) -> contextlib.AbstractContextManager[None]:
         """Several batches of one update exchange gradients once, with the last of them."""

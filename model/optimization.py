@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -10,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from model.config import AlignmentHead
+from model.muon import Muon
 from model.recipe import Optimization
 from model.transformer import AttentionWeights, Transformer
 
@@ -36,18 +38,77 @@ def learning_rate(update: int, optimization: Optimization) -> float:
     return rate * min(1.0, left / cooldown) if cooldown else rate
 
 
+class Optimizers:
+    """The optimizers of a run, each of a part of the weights, stepped together.
+
+    Args:
+        parts: each optimizer with a factor on the learning rate.
+    """
+
+    def __init__(self, parts: Sequence[tuple[torch.optim.Optimizer, float]]) -> None:
+        self.parts = parts
+
+    def set_learning_rate(self, rate: float) -> None:
+        """Set the learning rate of the next step, before each part's factor."""
+        for optimizer, factor in self.parts:
+            for group in optimizer.param_groups:
+                group["lr"] = factor * rate
+
+    def step(self) -> None:
+        """Update all weights by their gradients."""
+        for optimizer, _ in self.parts:
+            optimizer.step()
+
+    def zero_grad(self) -> None:
+        """Forget all gradients."""
+        for optimizer, _ in self.parts:
+            optimizer.zero_grad()
+
+    def state_dict(self) -> list[dict[str, Any]]:
+        """The moments of every part."""
+        return [optimizer.state_dict() for optimizer, _ in self.parts]
+
+    def load_state_dict(self, state: Sequence[dict[str, Any]] | dict[str, Any]) -> None:
+        """Go back to what `state_dict` gave; a mapping is of AdamW alone, from older versions."""
+        states = [state] if isinstance(state, dict) else state
+        for (optimizer, _), saved in zip(self.parts, states, strict=True):
+            optimizer.load_state_dict(saved)
+
+
 def make_optimizer(
-    model: nn.Module, optimization: Optimization, device: torch.device
-) -> torch.optim.Optimizer:
-    """Adam with the recipe's values; weight decay, where there is any, is AdamW's."""
-    return torch.optim.AdamW(
-        model.parameters(),
+    model: Transformer, optimization: Optimization, device: torch.device
+) -> Optimizers:
+    """AdamW of all weights; or Muon of the layers' matrices, and AdamW of all others.
+
+    The rows of embeddings and of the output projection are vectors of single tokens rather than a
+    map of states, and stay with AdamW (Jordan et al., 2024).
+    """
+    matrices = layer_matrices(model) if optimization.optimizer == "muon" else []
+    taken = {id(matrix) for matrix in matrices}
+    adamw = torch.optim.AdamW(
+        [weight for weight in model.parameters() if id(weight) not in taken],
         lr=optimization.learning_rate,
         betas=(optimization.adam_beta1, optimization.adam_beta2),
         eps=optimization.adam_epsilon,
         weight_decay=optimization.weight_decay,
         fused=device.type in ("cpu", "cuda"),
     )
+    if not matrices:
+        return Optimizers([(adamw, 1.0)])
+    rate = optimization.muon_learning_rate or optimization.learning_rate
+    muon = Muon(
+        matrices,
+        lr=rate,
+        momentum=optimization.muon_momentum,
+        weight_decay=optimization.weight_decay,
+    )
+    return Optimizers([(adamw, 1.0), (muon, rate / optimization.learning_rate)])
+
+
+def layer_matrices(model: Transformer) -> list[nn.Parameter]:
+    """The matrices of the encoder's and the decoder's layers, each a linear map of states."""
+    stacks = (model.encoder, model.decoder)
+    return [weight for stack in stacks for weight in stack.parameters() if weight.ndim == 2]
 
 
 class SmoothedLoss(nn.Module):

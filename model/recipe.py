@@ -144,8 +144,12 @@ class Optimization(_Section):
             square root of the update number (section 5.3, with the peak named directly).
         warmup_updates: updates in which the learning rate rises; fewer than `max_updates`.
         cooldown_updates: the last updates, in which it falls to zero as well; 0 for none.
+        optimizer: "adamw" for all weights; or "muon" for the matrices of the layers (Jordan et al.,
+            2024), and AdamW for embeddings, the output projection, norms and biases.
+        muon_learning_rate: of Muon, at its peak; by default `learning_rate`, which suits both.
+        muon_momentum: share of the average in Muon's average of gradients.
         adam_beta1, adam_beta2, adam_epsilon: of the optimiser (section 5.3).
-        weight_decay: of AdamW; 0 is plain Adam.
+        weight_decay: of AdamW and Muon; with 0, AdamW is plain Adam.
         label_smoothing: section 5.4.
         clip_norm: largest gradient norm; 0 does not clip.
         precision: "auto" uses bf16 where the hardware has it and it is measured to be faster.
@@ -159,6 +163,9 @@ class Optimization(_Section):
     learning_rate: float = Field(gt=0.0)
     warmup_updates: int = Field(default=4000, ge=1)
     cooldown_updates: int = Field(default=0, ge=0)
+    optimizer: Literal["adamw", "muon"] = "adamw"
+    muon_learning_rate: float | None = Field(default=None, gt=0.0)
+    muon_momentum: float = Field(default=0.95, ge=0.0, lt=1.0)
     adam_beta1: float = Field(default=0.9, ge=0.0, lt=1.0)
     adam_beta2: float = Field(default=0.98, ge=0.0, lt=1.0)
     adam_epsilon: float = Field(default=1e-9, gt=0.0)
@@ -168,6 +175,12 @@ class Optimization(_Section):
     precision: Literal["auto", "fp32", "bf16"] = "auto"
     seed: int = Field(default=1, ge=0)
     init_from: Path | None = None
+
+    @model_validator(mode="after")
+    def _check_optimizer(self) -> Optimization:
+        if self.optimizer != "muon" and self.muon_learning_rate is not None:
+            raise ValueError('muon_learning_rate needs optimizer = "muon"')
+        return self
 
 
 class GuidedAlignment(_Section):
@@ -255,8 +268,10 @@ class Recipe(_Section):
 
         The end of a run may change: `max_updates`, the cooldown and guided alignment.
         """
-        later = {"max_updates", "cooldown_updates"}
-        optimization = self.optimization.model_dump(mode="json", exclude=later)
+        left_out = {"max_updates", "cooldown_updates"}
+        if self.optimization.optimizer == "adamw":  # states of older versions lack these
+            left_out |= {"optimizer", "muon_learning_rate", "muon_momentum"}
+        optimization = self.optimization.model_dump(mode="json", exclude=left_out)
         optimization["init_from"] = self.optimization.init_from is not None  # it may have moved
         return {
             "languages": self.languages.model_dump(),

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from model.differences import first_difference
+from model.optimization import Optimizers
 from model.transformer import Transformer
 
 STATE_FILE = "state.pt"
@@ -30,6 +31,7 @@ class Progress:
         best_score, validations_without_best: for early stopping.
         precision: chosen at the start, kept from then on.
         train_seconds: time spent in updates, over all starts of the run.
+        cpu_seconds: CPU time of the first process in them, which other load affects less.
         tokens: target tokens learnt from.
         history: one entry a validation.
     """
@@ -41,6 +43,7 @@ class Progress:
     validations_without_best: int = 0
     precision: str = ""
     train_seconds: float = 0.0
+    cpu_seconds: float = 0.0
     tokens: int = 0
     history: list[dict[str, Any]] = field(default_factory=list)
 
@@ -82,7 +85,7 @@ def save_state(
     output: Path,
     progress: Progress,
     model: Transformer,
-    optimizer: torch.optim.Optimizer,
+    optimizer: Optimizers,
     *,
     random_states: Sequence[Sequence[Tensor]],
     decisive: Mapping[str, Any],
@@ -112,7 +115,7 @@ def save_state(
 def restore_state(
     output: Path,
     model: Transformer,
-    optimizer: torch.optim.Optimizer,
+    optimizer: Optimizers,
     device: torch.device,
     *,
     rank: int,

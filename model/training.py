@@ -209,13 +209,12 @@ class Trainer:
         self.log.paused(time.monotonic() - began)
 
     def _update(self, batches: list[Batch]) -> None:
-        started = time.monotonic()
+        started, started_cpu = time.monotonic(), time.process_time()
         pad_id = self.model.config.pad_id
         local_tokens = sum(batch.num_target_tokens(pad_id) for batch in batches)
         num_tokens = self.processes.sum(local_tokens, self.device)
         rate = learning_rate(self.progress.update + 1, self.recipe.optimization)
-        for group in self.optimizer.param_groups:
-            group["lr"] = rate
+        self.optimizer.set_learning_rate(rate)
         self.model.train()
         total = self.gradients.add(batches, num_tokens)
         clip = self.recipe.optimization.clip_norm
@@ -227,11 +226,13 @@ class Trainer:
                 f"{self.progress.update + 1}; lower optimization.learning_rate or lengthen "
                 "optimization.warmup_updates"
             )
-        self.optimizer.step()
+        with self.gradients.autocast():
+            self.optimizer.step()
         self.optimizer.zero_grad()
         self.progress.update += 1
         self.progress.tokens += int(num_tokens)
         self.progress.train_seconds += time.monotonic() - started
+        self.progress.cpu_seconds += time.process_time() - started_cpu
         self.log.updated(self.progress, mean_loss, rate, norm, int(num_tokens))
 
     def _after_update(self) -> None:

@@ -131,6 +131,7 @@ class TrainingLog:
         self._writer.add_scalar("train/learning_rate", rate, progress.update)
         self._writer.add_scalar("train/gradient_norm", norm, progress.update)
         self._writer.add_scalar("train/tokens_per_second", now, progress.update)
+        self._writer.add_scalar("train/cpu_seconds", progress.cpu_seconds, progress.update)
         if self._bar and self._task is not None:
             self._bar.update(
                 self._task,

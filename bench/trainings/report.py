@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+
 from bench import curves
 from bench.trainings.plan import TrainingPlan, variant_multiplications
 
 NAME = "trainings"
 Results = Mapping[str, Mapping[str, Any]]
 _DRAWN = "BLEU by training pairs"
+_CPU_TIMES = 8  # rows of the table of losses by CPU time
 
 
 def to_dict(plan: TrainingPlan, results: Results, about: Mapping[str, str]) -> dict[str, Any]:
@@ -80,6 +83,8 @@ def render(summary: Mapping[str, Any]) -> str:
         else:
             cells = _cells(result, corpora, update, by_character)
         lines.append(f"| {variant['name']} | " + " | ".join(cells) + " |")
+    if by_character:
+        lines += _by_cpu_time(results)
     if summary["document_tokens"]:
         lines += _documents(summary)
     lines += [line for name in pictures(summary) for line in ("", f"![{_DRAWN}]({name})")]
@@ -117,6 +122,36 @@ def _cells(
         *(f"{loss:.2f}" for loss in losses),
         *(f"{score:.1f}" for score in [*scores, sum(scores) / len(scores)]),
     ]
+
+
+def _by_cpu_time(results: Results) -> list[str]:
+    """The loss of a character at equal CPU times, between the validations by interpolation."""
+    found = {name: _loss_by_cpu_minutes(result) for name, result in results.items()}
+    if len(found) < 2 or not all(len(minutes) > 1 for minutes, _ in found.values()):
+        return []
+    first = max(minutes[0] for minutes, _ in found.values())
+    last = min(minutes[-1] for minutes, _ in found.values())
+    if first >= last:
+        return []
+    lines = [
+        "",
+        "## Loss of a character by CPU time",
+        "",
+        "| CPU minutes of training | " + " | ".join(found) + " |",
+        "| ---: |" + " ---: |" * len(found),
+    ]
+    for minute in np.linspace(first, last, _CPU_TIMES):
+        losses = [np.interp(minute, *curve) for curve in found.values()]
+        lines.append(f"| {minute:.1f} | " + " | ".join(f"{loss:.3f}" for loss in losses) + " |")
+    return lines
+
+
+def _loss_by_cpu_minutes(result: Mapping[str, Any]) -> tuple[list[float], list[float]]:
+    """The CPU minutes of the validations, rising, and the losses; empty where none were counted."""
+    times = result.get("cpu_seconds", {})
+    updates = sorted(times, key=int)
+    share = result["tokens_per_character"]
+    return [times[u] / 60 for u in updates], [result["losses"][u] * share for u in updates]
 
 
 def _documents(summary: Mapping[str, Any]) -> list[str]:

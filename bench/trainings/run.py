@@ -71,6 +71,9 @@ def main(
     updates: Annotated[
         int | None, typer.Option(min=2, help="Instead of the plan's, to try it out.")
     ] = None,
+    sentences: Annotated[
+        int | None, typer.Option(min=1, help="Scored of each corpus; default: all.")
+    ] = None,
     threads: Annotated[int, typer.Option(min=1, help="Of each training.")] = 1,
     nice: Annotated[int, typer.Option(min=0, max=19, help="Priority; 19 is the lowest.")] = 19,
 ) -> None:
@@ -91,7 +94,8 @@ def main(
     for number, variant in enumerate(loaded.variants, start=1):
         if not only or variant.name in only:
             typer.echo(f"{number} of {len(names)}: {variant.name}")
-            inputs = ScoredText(data_root, tuple(documents or ()), _TRIED if updates else None)
+            limit = _TRIED if updates else sentences
+            inputs = ScoredText(data_root, tuple(documents or ()), limit)
             train = functools.partial(train_by_command, threads=threads)
             run_variant(loaded, variant, folder, inputs, train)
             about = {"Command": command, **machine(threads)}
@@ -134,7 +138,12 @@ def run_variant(
 
 
 def results(plan: TrainingPlan, folder: Path) -> dict[str, dict[str, Any]]:
-    """Those that there are, by variant, in the order of the plan, with the validation losses."""
+    """Those that there are, by variant, in the order of the plan, with the validation losses.
+
+    Also the CPU seconds of the training until then, where the run counted them.
+    """
+    from model.training_report import training_curve
+
     found = {}
     for variant in plan.variants:
         own = folder / variant.name
@@ -142,7 +151,10 @@ def results(plan: TrainingPlan, folder: Path) -> dict[str, dict[str, Any]]:
             result = json.loads((own / RESULT_FILE).read_text(encoding="utf-8"))
             history = json.loads((own / "run" / "report.json").read_text(encoding="utf-8"))
             losses = {str(each["update"]): each["loss"] for each in history["validations"]}
-            found[variant.name] = {**result, "losses": losses}
+            curve = training_curve(own / "run", "train/cpu_seconds")
+            seconds = {str(int(update)): round(value, 1) for update, value in curve}
+            times = {update: seconds[update] for update in losses if update in seconds}
+            found[variant.name] = {**result, "losses": losses, "cpu_seconds": times}
     return found
 
 

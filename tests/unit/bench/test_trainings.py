@@ -13,6 +13,7 @@ import pytest
 import typer
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch.utils.tensorboard import SummaryWriter
 from typer.testing import CliRunner
 
 from bench.recompute import store
@@ -201,6 +202,9 @@ def test_a_variant_is_trained_and_scored_once(tmp_path: Path) -> None:
         )
         validations = [{"update": update, "loss": 9 - update} for update in (1, 2)]
         (folder / "report.json").write_text(json.dumps({"validations": validations}))
+        with SummaryWriter(str(folder / "tensorboard")) as writer:
+            for update in (1, 2):
+                writer.add_scalar("train/cpu_seconds", 1.5 * update, update)
 
     def run_all(numbers: Sequence[int]) -> None:
         tables = "".join(f"[variants.{n}]\npairs = {n}\n" for n in numbers)
@@ -217,6 +221,7 @@ def test_a_variant_is_trained_and_scored_once(tmp_path: Path) -> None:
     assert "2 of 2 are done" in (tmp_path / "report" / "report.md").read_text()
     summary = json.loads((tmp_path / "report" / "summary.json").read_text())
     assert summary["results"]["20"]["losses"] == {"1": 8, "2": 7}
+    assert summary["results"]["20"]["cpu_seconds"] == {"1": 1.5, "2": 3.0}
     with pytest.raises(typer.BadParameter, match="pairs is 90, but there are 80"):
         run_all([90])
 
@@ -274,3 +279,22 @@ def test_losses_are_compared_after_the_last_update_that_all_reached(tmp_path: Pa
     assert "| hours | loss of a character | text |" in render(unequal)
     assert "| 0.1 | 0.65 | 1.0 |" in render(unequal)
     assert "| 0.1 | 1.00 | 1.0 |" in render(unequal)
+
+
+def test_losses_are_compared_at_equal_cpu_time(tmp_path: Path) -> None:
+    plan = load_plan(write_plan(tmp_path, 'equal = "nothing"\n[variants.a]\n[variants.b]\n'))
+    result = {"parameters": 10, "updates": 5, "target_tokens": 100, "hours": 0.1, "documents": {}}
+    result |= {"bleu": {"text": 1.0}, "tokens_per_character": 0.5}
+    curves = {
+        "a": {"losses": {"5": 8.0, "10": 6.0}, "cpu_seconds": {"5": 60.0, "10": 480.0}},
+        "b": {"losses": {"5": 6.0, "10": 4.0}, "cpu_seconds": {"5": 120.0, "10": 540.0}},
+    }
+    results = {name: {**result, **own} for name, own in curves.items()}
+    report = render(to_dict(plan, results, {}))
+    table = report[report.index("| CPU minutes of training | a | b |") :].splitlines()[2:]
+    assert len(table) == 8
+    # From where both have begun to where the first one ends.
+    assert table[0] == "| 2.0 | 3.857 | 3.000 |"
+    assert table[-1] == "| 8.0 | 3.000 | 2.143 |"
+    del results["b"]["cpu_seconds"]  # of an older version
+    assert "CPU minutes" not in render(to_dict(plan, results, {}))

@@ -73,6 +73,11 @@ def test_data_root_is_taken_from_option_then_environment_then_recipe(
         ("max_updates = 10", "", "optimization.max_updates: Field required$"),
         ("max_updates = 10", "updates = 10", "optimization.updates: there is no such field"),
         (
+            "max_updates = 10",
+            "max_updates = 10\nmuon_learning_rate = 1e-3",
+            'optimization: muon_learning_rate needs optimizer = "muon"',
+        ),
+        (
             "learning_rate = 1e-3",
             "learning_rate = 1\nextra = 1",
             "optimization.extra: there is no such field",

@@ -115,17 +115,20 @@ def assert_equal_weights(left: dict[str, Tensor], right: dict[str, Tensor]) -> N
 
 
 @pytest.mark.parametrize(
-    ("where", "update", "ends"),
+    ("where", "update", "ends", "optimizer"),
     [
-        ("kill_after_update", 7, -signal.SIGKILL),
-        ("kill_before_state", 6, -signal.SIGKILL),
-        ("interrupt", 7, 1),  # the uncaught KeyboardInterrupt, once the state is saved
+        ("kill_after_update", 7, -signal.SIGKILL, "adamw"),
+        ("kill_before_state", 6, -signal.SIGKILL, "muon"),
+        # The uncaught KeyboardInterrupt, once the state is saved.
+        ("interrupt", 7, 1, "adamw"),
     ],
 )
 def test_a_run_that_ended_early_goes_on_to_the_weights_of_an_unbroken_one(
-    corpus: Path, where: str, update: int, ends: int
+    corpus: Path, where: str, update: int, ends: int, optimizer: str
 ) -> None:
-    unbroken, broken = write_recipe(corpus, "unbroken"), write_recipe(corpus, "broken")
+    unbroken, broken = (
+        write_recipe(corpus, name, optimizer=optimizer) for name in ("unbroken", "broken")
+    )
     if where == "kill_after_update":
         for path in (unbroken, broken):  # epochs of four or five updates
             draw_from_two_corpora(path)
@@ -299,6 +302,7 @@ def test_a_loss_that_explodes_stops_the_run_and_says_what_to_change(corpus: Path
         ("ffn_dim = 64", "ffn_dim = 32", "model.ffn_dim"),
         ("batch_tokens = 64", "batch_tokens = 2048", "optimization.batch_tokens"),
         ("vocab_size = 300", "vocab_size = 301", "vocabulary.vocab_size"),
+        ("precision =", 'optimizer = "muon"\nprecision =', "optimization.muon_momentum"),
         (
             "max_tokens = 32",
             "max_tokens = 32\nmixture = { temperature = 2.0, epoch_pairs = 30 }",
@@ -364,6 +368,21 @@ def test_more_updates_may_be_asked_of_a_finished_run(corpus: Path) -> None:
     longer = Trainer(load_recipe(write_recipe(corpus, "run", max_updates=5)), device="cpu")
     longer.run()
     assert longer.progress.update == 5
+
+
+def test_a_state_of_an_older_version_goes_on(corpus: Path) -> None:
+    """One that had AdamW alone, and counted no CPU time."""
+    Trainer(load_recipe(write_recipe(corpus, "run", max_updates=3)), device="cpu").run()
+    path = corpus / "run" / "state.pt"
+    state = torch.load(path, weights_only=True)
+    (state["optimizer"],) = state["optimizer"]
+    del state["progress"]["cpu_seconds"]
+    torch.save(state, path)
+    trainer = Trainer(load_recipe(write_recipe(corpus, "run", max_updates=4)), device="cpu")
+    trainer.run()
+    assert trainer.progress.update == 4
+    (moments,) = trainer.optimizer.state_dict()
+    assert {float(each["step"]) for each in moments["state"].values()} == {4.0}
 
 
 def test_a_damaged_state_is_named(corpus: Path) -> None:

@@ -1,0 +1,175 @@
+"""Back-translation: text of the target language becomes training text, by a model the other way.
+
+    python -m bench.back_translation novels.txt.gz --model model/optional/de-en --output RAW
+
+FILE holds one sentence a line, plain or gzip. Of novels.txt.gz, the corpus RAW/back-novels is
+made: `train.de` has the sentences, `train.en` their translations (Sennrich et al., 2016, "Improving
+Neural Machine Translation Models with Monolingual Data"). Each translation begins with a tag, so
+that a network can tell a machine's text from a person's (Caswell et al., 2019, "Tagged
+Back-Translation"). Pairs of low confidence are left out.
+
+All translations are kept in `translations.tsv`, with confidence and sentence. The same command goes
+on after the last one, and another threshold or tag needs no new translation.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from bench.text.in_process import sentence_translator
+from model.bundle import Bundle, BundleError
+from service.translation.options import TranslateOptions
+from service.translation.results import TextResult
+from service.translation.translator import Translator
+
+TRANSLATIONS_FILE = "translations.tsv"
+# One character, which SentencePiece can make a piece of; it divides "<BT>" into scripts.
+TAG = "⁂"
+_BATCH = 500
+
+Translate = Callable[[Sequence[str]], Awaitable[Sequence[TextResult]]]
+
+
+def main(
+    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Sentences.")],
+    model: Annotated[Path, typer.Option(help="The bundle that translates.")],
+    output: Annotated[Path, typer.Option(help="Folder of the corpora.")],
+    sentences: Annotated[
+        int | None, typer.Option(min=1, help="The first ones of each file; default: all.")
+    ] = None,
+    least_confidence: Annotated[
+        float, typer.Option(min=0.0, max=1.0, help="Of the pairs that are kept.")
+    ] = 0.4,
+    tag: Annotated[str, typer.Option(help="Before each translation.")] = TAG,
+) -> None:
+    """Translate files, and write the pairs as corpora."""
+    try:
+        bundle = Bundle.load(model)
+        if bundle.calibration() is None:
+            raise typer.BadParameter(
+                f"{model} has no calibration; python -m bench.calibration makes one",
+                param_hint="--model",
+            )
+    except BundleError as exc:
+        raise typer.BadParameter(str(exc), param_hint="--model") from exc
+    asyncio.run(_translate_files(files, bundle, output, sentences))
+    for file in files:
+        folder = corpus_folder(output, file)
+        kept, total = write_corpus(
+            folder,
+            languages=(bundle.target_language, bundle.source_language),
+            least_confidence=least_confidence,
+            tag=tag,
+        )
+        typer.echo(f"{folder}: {kept:,} of {total:,} pairs")
+
+
+def corpus_folder(output: Path, file: Path) -> Path:
+    """The corpus that is made of a file."""
+    return output / f"back-{file.name.removesuffix('.gz').removesuffix('.txt')}"
+
+
+def read_sentences(file: Path) -> list[str]:
+    """The lines of a UTF-8 file, plain or gzip, with single spaces.
+
+    Raises:
+        typer.BadParameter: it cannot be read.
+    """
+    try:
+        raw = gzip.decompress(file.read_bytes()) if file.suffix == ".gz" else file.read_bytes()
+        lines = raw.decode("utf-8").removesuffix("\n").split("\n")
+    except (OSError, EOFError, UnicodeDecodeError) as exc:
+        raise typer.BadParameter(f"{file}: {exc}", param_hint="FILE") from exc
+    return [" ".join(line.split()) for line in lines]
+
+
+async def translate_rest(
+    sentences: Sequence[str], folder: Path, model: str, translate: Translate
+) -> None:
+    """Add translations to those in `folder` until all sentences have one.
+
+    Args:
+        sentences: the lines of a file.
+        folder: the corpus.
+        model: name and version, the first line of the translations.
+        translate: gives a result for each sentence.
+
+    Raises:
+        typer.BadParameter: the translations in `folder` are of another model or other sentences.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / TRANSLATIONS_FILE
+    written = path.read_bytes() if path.exists() else b""
+    complete = written[: written.rfind(b"\n") + 1] or f"{model}\n".encode()
+    head, *lines = complete.decode("utf-8").split("\n")[:-1]
+    if head != model:
+        raise typer.BadParameter(f"{path} is of another model; remove it", param_hint="--model")
+    if any(line.split("\t")[2] != own for line, own in zip(lines, sentences, strict=False)):
+        raise typer.BadParameter(f"{path} is of other sentences; remove it", param_hint="FILE")
+    path.write_bytes(complete)  # a line that was cut off goes
+    with path.open("a", encoding="utf-8", newline="\n") as file:
+        for start in range(len(lines), len(sentences), _BATCH):
+            batch = sentences[start : start + _BATCH]
+            for sentence, result in zip(batch, await translate(batch), strict=True):
+                text = " ".join(result.text.split())  # a model can generate line breaks
+                file.write(f"{result.confidence or 0.0:.3f}\t{text}\t{sentence}\n")
+            file.flush()
+
+
+def write_corpus(
+    folder: Path,
+    *,
+    languages: tuple[str, str],
+    least_confidence: float,
+    tag: str,
+) -> tuple[int, int]:
+    """Write the pairs of a folder's translations as a corpus.
+
+    Args:
+        folder: the corpus.
+        languages: of the translations and of the sentences.
+        least_confidence: the lowest one of a pair that is kept.
+        tag: put before each translation.
+
+    Returns:
+        How many pairs were kept, and how many there are.
+    """
+    lines = (folder / TRANSLATIONS_FILE).read_text(encoding="utf-8").split("\n")[1:-1]
+    pairs = []
+    for line in lines:
+        confidence, text, sentence = line.split("\t")
+        if text and float(confidence) >= least_confidence:
+            pairs.append((f"{tag} {text}", sentence))
+    for side, language in enumerate(languages):
+        content = "".join(f"{pair[side]}\n" for pair in pairs)
+        (folder / f"train.{language}").write_text(content, encoding="utf-8")
+    return len(pairs), len(lines)
+
+
+async def _translate_files(
+    files: Sequence[Path], bundle: Bundle, output: Path, limit: int | None
+) -> None:
+    async with sentence_translator(bundle.path) as translator:
+        for file in files:
+            folder = corpus_folder(output, file)
+            model = f"{bundle.name} {bundle.version}"
+            await translate_rest(
+                read_sentences(file)[:limit], folder, model, _whole_lines(translator)
+            )
+
+
+def _whole_lines(translator: Translator) -> Translate:
+    async def translate(sentences: Sequence[str]) -> Sequence[TextResult]:
+        return await translator.translate(sentences, TranslateOptions(split_sentences=False))
+
+    return translate
+
+
+if __name__ == "__main__":
+    typer.run(main)
