@@ -129,8 +129,8 @@ def main() -> None:
         print(json.dumps(asyncio.run(stand_by(*options.bystanders))))
         return
     if options.attack:
-        [name] = options.attacks
-        print(json.dumps(asyncio.run(send(*options.attack, ATTACKS[name]()))))
+        (address, http), [name] = options.attack, options.attacks
+        print(json.dumps(asyncio.run(send(address, http, ATTACKS[name]()))))
         return
     for name in options.attacks or ATTACKS:
         print(name, json.dumps(run_attack(name, options.server), indent=2), flush=True)

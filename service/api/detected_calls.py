@@ -9,7 +9,6 @@ from dataclasses import dataclass
 
 from dragoman.v1 import translation_pb2 as pb
 from model.languages import Language
-from service.api.call_context import current_call
 from service.api.registry import Registry
 from service.api.routing import Route
 from service.decoding.requests import FinishReason
@@ -20,6 +19,7 @@ from service.errors import (
     PermissionDeniedError,
 )
 from service.text.detection import UNDETERMINED, LanguageDetector, LanguageGuess, chosen
+from service.translation.fairness import checkpoint
 from service.translation.results import TextResult
 
 AUTO = "auto"
@@ -84,10 +84,11 @@ class TextRouter:
         sources = _sources(request, registry)
         _check_target(find_route)
         served = sources if not target or target in sources else (*sources, target)
-        found = await self._detector.detect(texts, served, current_call().client)
+        found = await self._detector.detect(texts, served)
         routed: dict[str, DetectedText | DragomanError] = {}
         result = []
         for index, languages in enumerate(found):
+            await checkpoint()
             language = chosen(languages)
             if language.code not in routed:  # not once a text: there are a thousand
                 routed[language.code] = _routed(language, sources, target, find_route)

@@ -59,7 +59,7 @@ from service.text.options import MimeType
 from service.text.text_translator import text_translator
 from service.translation.attention import AttentionResult
 from service.translation.engine_call import CallArguments
-from service.translation.fairness import CooperativeYield
+from service.translation.fairness import checkpoint
 from service.translation.options import TranslateOptions, TranslatorLimits
 from service.translation.pair_scorer import PairResult
 from service.translation.results import TextResult
@@ -74,7 +74,7 @@ _Request = TranslatesRequest | pb.ScoreRequest | pb.AttentionRequest
 # Of one model: two have no common probability, and no attention from one to the other.
 _DIRECT_REQUESTS = (pb.ScoreRequest, pb.AttentionRequest)
 _Response = pb.TranslateResponse | pb.ScoreResponse
-_Add = Callable[[Any, Any, str, CooperativeYield], Awaitable[None]]
+_Add = Callable[[Any, Any, str], Awaitable[None]]
 
 
 class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
@@ -150,7 +150,7 @@ class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
         call, texts = current_call(), list(request.contents)
         admit(request)
         self._check_count(request, "contents", "texts")
-        await next(iter(self._registry)).translator.check_texts(texts, call.client)
+        await next(iter(self._registry)).translator.check_texts(texts)
         call.facts.update(
             source_language=_for_log(request.source_language_code),
             target_language=_for_log(request.target_language_code),
@@ -164,9 +164,8 @@ class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
         self, request: pb.TranslateRequest, context: Context
     ) -> tuple[pb.TranslateResponse, Sequence[DetectedText]]:
         """Translate texts whose languages are detected, each with its model."""
-        call, translator = current_call(), next(iter(self._registry)).translator
         texts = list(request.contents)
-        await translator.check_texts(texts, call.client)
+        await next(iter(self._registry)).translator.check_texts(texts)
         routed = await self._detected(request, texts, lambda index: f"contents[{index}]")
         results = await translate_groups(
             texts, routed, functools.partial(self._translated, request, context)
@@ -184,7 +183,7 @@ class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
     ) -> Sequence[DetectedText]:
         """The language and the route of each text, for the log line and the metrics too."""
         find_route = functools.partial(self._find_route, request)
-        texts = await plain_texts(texts, text_options_of(request), current_call().client)
+        texts = await plain_texts(texts, text_options_of(request))
         routed = await self._text_router.route(request, texts, self._registry, find_route, field)
         routes = distinct_routes(routed)
         current_call().facts.update(
@@ -207,7 +206,7 @@ class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
         call.facts["texts"] = 1
         if (route := self._named_route(request)) is None:
             any_model = next(iter(self._registry))
-            await any_model.translator.check_text(request.content, call.client)
+            await any_model.translator.check_text(request.content)
             [detected] = await self._detected(request, [request.content], lambda _: "content")
             if (route := detected.route) is None:
                 for response in _unchanged(request.content, detected):
@@ -274,13 +273,13 @@ class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
     ) -> pb.DetectLanguageResponse:
         """Detect the language of each text, in order."""
         admit(request)
-        call, translator = current_call(), next(iter(self._registry)).translator
         self._check_count(request, "contents", "texts")
         texts = list(request.contents)
-        await translator.check_texts(texts, call.client)
+        await next(iter(self._registry)).translator.check_texts(texts)
         served = dict.fromkeys(code for model in self._allowed for code in model.directions.sources)
         response = pb.DetectLanguageResponse()
-        for languages in await self._detector.detect(texts, tuple(served), call.client):
+        for languages in await self._detector.detect(texts, tuple(served)):
+            await checkpoint()
             detection = response.detections.add()
             for language in languages[:MAX_DETECTED]:
                 detection.languages.add(
@@ -318,7 +317,7 @@ class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
             )
         self._count([result], call)
         call.facts["texts"] = 1
-        response = await attention_response(result, route.model.name, CooperativeYield())
+        response = await attention_response(result, route.model.name)
         _set_timing(response.timing, [result])
         return response
 
@@ -405,9 +404,8 @@ class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
         self._count(results, call)
         give_back_failed(request, [result.error for result in results])
         _set_timing(response.timing, results)
-        yielder = CooperativeYield()
         for result in results:
-            await add(response, result, call.request_id, yielder)
+            await add(response, result, call.request_id)
 
     async def _translator(
         self, request: pb.TranslateRequest | pb.StreamTranslateRequest, route: Route

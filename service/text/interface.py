@@ -31,6 +31,12 @@ class LinkedTranslator(Protocol):
         """
         ...
 
+    def check_room(
+        self, options: TranslateOptions | None = None, **shared: Unpack[CallArguments]
+    ) -> None:
+        """Raise what `translate` would raise now because of the engine, before texts are parsed."""
+        ...
+
     def stream(
         self,
         text: str,

@@ -1,37 +1,165 @@
-"""Fair use of the event loop and of a thread: a large call does not hold up other calls."""
+"""Fair use of the event loop and of a thread: a client's work does not hold up other clients.
+
+Work that grows with a text is done in pieces of some milliseconds. Short ones run on the event
+loop, between which other calls get their turn (`checkpoint`, `on_loop`). What can't be cut into
+short pieces runs in a thread (`in_thread`). Both take the pieces of their clients round-robin.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import threading
 import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
+from weakref import WeakKeyDictionary
 
-# Roughly the delay that other calls see. A yield costs some ten microseconds.
-_YIELD_SECONDS = 0.002
+# Computed in one iteration of the event loop before other clients are asked: roughly the delay
+# that their calls see. Waiting for the next iteration costs some ten microseconds.
+_ITERATION_SECONDS = 0.003
+# New calls come first, since gRPC hands out one in each iteration, and the next may be of a client
+# that has none. But work that waits gets on as often as this.
+_ARRIVALS_SECONDS = 0.02
+
+_client: contextvars.ContextVar[str] = contextvars.ContextVar("client", default="")
 
 T = TypeVar("T")
 
 
-class CooperativeYield:
-    """Yields to the event loop whenever a coroutine has computed for some milliseconds.
+class FairLoop:
+    """Shares the computing on an event loop among clients. Belongs to that loop."""
+
+    def __init__(self) -> None:
+        # By client, the next one first.
+        self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
+        self._is_armed = False  # for the next iteration
+        self._num_arrived = 0  # in this one
+        self._chosen = ""  # the client whose work goes on
+        self._ends = 0.0  # of the time for it in this iteration
+        self._begun = 0.0  # the last work that had to wait for arrivals
+
+    def arrived(self) -> None:
+        """A call has arrived."""
+        self._num_arrived += 1
+        self._arm()
+
+    def is_over(self, client: str) -> bool:
+        """Whether a client's work has to wait for the next iteration, or for other clients."""
+        now = time.perf_counter()
+        if self._waiting:
+            return client != self._chosen or now >= self._ends
+        if self._ends == 0.0:
+            self._ends = now + _ITERATION_SECONDS
+            self._arm()
+        return now >= self._ends
+
+    def must_wait(self) -> bool:
+        """Whether work of milliseconds has to wait before it begins."""
+        now = time.perf_counter()
+        is_late = now - self._begun >= _ARRIVALS_SECONDS
+        if self._waiting or self._ends or (self._num_arrived and not is_late):
+            return True
+        self._begun = now
+        self._ends = now + _ITERATION_SECONDS
+        self._arm()
+        return False
+
+    async def wait(self, client: str) -> None:
+        """Wait until it is this client's turn."""
+        due = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(client, deque()).append(due)
+        self._arm()
+        await due
+        self._begun = time.perf_counter()
+        self._ends = self._begun + _ITERATION_SECONDS
+        self._arm()
+
+    def _arm(self) -> None:
+        if not self._is_armed:
+            self._is_armed = True
+            asyncio.get_running_loop().call_soon(self._next_iteration)
+
+    def _next_iteration(self) -> None:
+        self._is_armed = False
+        self._ends = 0.0
+        had_arrivals, self._num_arrived = self._num_arrived, 0
+        if not self._waiting:
+            return
+        if not had_arrivals or time.perf_counter() - self._begun >= _ARRIVALS_SECONDS:
+            self._choose()
+        if self._waiting:
+            self._arm()
+
+    def _choose(self) -> None:
+        """Wake the next piece of work of the next client."""
+        while self._waiting:
+            client = next(iter(self._waiting))
+            works = self._waiting.pop(client)
+            while works and works[0].done():  # cancelled
+                works.popleft()
+            if not works:
+                continue
+            self._chosen = client
+            works.popleft().set_result(None)
+            if works:  # to the end of the line
+                self._waiting[client] = works
+            return
+
+
+_loops: WeakKeyDictionary[asyncio.AbstractEventLoop, FairLoop] = WeakKeyDictionary()
+
+
+def _fair_loop() -> FairLoop:
+    loop = asyncio.get_running_loop()
+    fair = _loops.get(loop)
+    if fair is None:
+        fair = _loops[loop] = FairLoop()
+    return fair
+
+
+def arrived(client: str) -> None:
+    """A call of a client has arrived, for which the running task works from now on."""
+    _client.set(client)
+    _fair_loop().arrived()
+
+
+def works_for(client: str) -> None:
+    """Set whom the running task works for, and those that it starts."""
+    _client.set(client)
+
+
+async def checkpoint() -> None:
+    """Let others go on, if this iteration of the event loop has computed for some milliseconds.
+
+    To be awaited before each piece of work that takes less than a millisecond.
+    """
+    fair, client = _fair_loop(), _client.get()
+    if fair.is_over(client):
+        await fair.wait(client)
+
+
+async def on_loop(work: Callable[[], T]) -> T:
+    """The result of some milliseconds of work on the event loop, once it is the client's turn."""
+    fair = _fair_loop()
+    if fair.must_wait():
+        await fair.wait(_client.get())
+    return work()
+
+
+async def in_thread(work: Callable[[], T], client: str | None = None) -> T:
+    """The result of longer work, in the thread that all clients share.
+
+    One thread for all: several would hold Python's lock in turn, each for milliseconds, whenever
+    the event loop needs it.
 
     Args:
-        seconds: the time between yields.
+        work: without long calls that hold Python's lock.
+        client: by default, the one that the running task works for.
     """
-
-    def __init__(self, seconds: float = _YIELD_SECONDS) -> None:
-        self._seconds = seconds
-        self._since = time.perf_counter()
-
-    async def checkpoint(self) -> None:
-        """Yield if it is due. To be awaited often."""
-        if time.perf_counter() - self._since >= self._seconds:
-            await asyncio.sleep(0)
-            self._since = time.perf_counter()
+    return await _thread.run(work, _client.get() if client is None else client)
 
 
 class FairExecutor:
@@ -78,3 +206,6 @@ class FairExecutor:
             if works:  # to the end of the line
                 self._waiting[client] = works
         execute()
+
+
+_thread = FairExecutor("compute")
