@@ -44,7 +44,7 @@ class FakeLinkedTranslator:
         self.options.append(options)
         return [self.result(text) for text in texts]
 
-    def check_room(
+    async def enter(
         self, options: TranslateOptions | None = None, **shared: Unpack[CallArguments]
     ) -> None:
         """There is room."""

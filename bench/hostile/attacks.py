@@ -70,7 +70,7 @@ def _burst(connections: int) -> Attack:
 
 def _plain() -> Attack:
     """A million characters of sentences with numbers: 200,000 sentences a call."""
-    return Attack("Translate", _texts("A 5. " * 20_000, 10), 3, 6, seconds=30)
+    return Attack("Translate", _texts("A 5. " * 20_000, 10), 3, 6, seconds=60)
 
 
 def _html() -> Attack:

@@ -62,10 +62,8 @@ class Block:
     def stack(self) -> str:
         """The stack that was seen most, from where the event loop calls it."""
         frames = max(self.samples, key=self.samples.__getitem__, default=())
-        calls = [index for index, (*_, name) in enumerate(frames) if name == _CALL]
-        return "\n".join(
-            f"{file}:{line} {name}" for file, line, name in frames[max(calls, default=-1) + 1 :]
-        )
+        first = max((index for index, (*_, name) in enumerate(frames) if name == _CALL), default=0)
+        return "\n".join(f"{file}:{line} {name}" for file, line, name in frames[first:])
 
 
 class LoopMonitor:

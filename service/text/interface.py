@@ -31,10 +31,13 @@ class LinkedTranslator(Protocol):
         """
         ...
 
-    def check_room(
+    async def enter(
         self, options: TranslateOptions | None = None, **shared: Unpack[CallArguments]
     ) -> None:
-        """Raise what `translate` would raise now because of the engine, before texts are parsed."""
+        """Begin a call with an admission for all its parts, before long texts are parsed.
+
+        Raises what `translate` would raise now because of the engine.
+        """
         ...
 
     def stream(

@@ -83,10 +83,10 @@ class TermsTranslator:
         self._limits.check_lengths("contents", names, [len(text) for text in texts])
         lengths = await normalised_lengths(texts)  # of all: the stage below gets some at a time
         self._limits.check_lengths("contents", names, lengths, NORMALISED)
-        if are_long(texts):
-            self._below.check_room(options, **shared)
         joined = [JoinedText() for _ in texts]
         with admitted_once(shared) as arguments:
+            if are_long(texts):
+                await self._below.enter(options, **arguments)
             call = _Call(self._below, rules, options, arguments, self._limits.max_texts)
             windows = _windows(texts, rules, options)
             async with contextlib.aclosing(in_windows(windows, call.translate)) as translated:
@@ -96,11 +96,11 @@ class TermsTranslator:
                         joined[part.text_index].add(part)
         return [text.result(name) for text, name in zip(joined, names, strict=True)]
 
-    def check_room(
+    async def enter(
         self, options: TranslateOptions | None = None, **shared: Unpack[CallArguments]
     ) -> None:
-        """As `LinkedTranslator.check_room`."""
-        self._below.check_room(options, **shared)
+        """As `LinkedTranslator.enter`."""
+        await self._below.enter(options, **shared)
 
     async def stream(
         self,
@@ -116,10 +116,10 @@ class TermsTranslator:
         options.check_streamable()
         rules = _fitting(self._rules, options)
         self._limits.check_length("content", len(text))
-        if are_long([text]):
-            self._below.check_room(options, **shared)
         try:
             with admitted_once(shared) as arguments:
+                if are_long([text]):
+                    await self._below.enter(options, **arguments)
                 call = _Call(self._below, rules, options, arguments, self._limits.max_texts)
                 windows = _windows([text], rules, options)
                 async with contextlib.aclosing(_streamed(windows, call)) as events:

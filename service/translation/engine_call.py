@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import deque
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypedDict, Unpack
 
@@ -25,6 +25,7 @@ from service.errors import InternalError
 from service.observability import tracing
 from service.observability.tracing import SequenceTimes
 from service.runtime.attention import AttentionSelection
+from service.translation.fairness import begin_preparing
 from service.translation.preparation import Piece, PreparedText
 
 
@@ -33,10 +34,20 @@ class Admission:
 
     A call that is made in several parts is admitted once, with its first part: the others may have
     to wait for room, but are not refused.
+
+    Attributes:
+        has_begun: whether its texts are long, and may be prepared.
     """
 
     def __init__(self) -> None:
         self._admitted: dict[ServableEngine, AdmittedCall] = {}
+        self.has_begun = False
+        self._end_preparing: Callable[[], None] | None = None
+
+    async def begin(self) -> None:
+        """Wait until long texts may be prepared."""
+        self.has_begun = True
+        self._end_preparing = await begin_preparing()
 
     def of(self, engine: ServableEngine) -> AdmittedCall | None:
         """What the engine has admitted; None if it was not asked yet."""
@@ -45,10 +56,17 @@ class Admission:
     def add(self, engine: ServableEngine, admitted: AdmittedCall) -> AdmittedCall:
         """Keep what the engine has admitted, and return it."""
         self._admitted[engine] = admitted
+        self._prepared()
         return admitted
+
+    def _prepared(self) -> None:
+        end, self._end_preparing = self._end_preparing, None
+        if end is not None:
+            end()
 
     def close(self) -> None:
         """Cancel what is unfinished, and give back all quotas; may be repeated."""
+        self._prepared()
         for admitted in self._admitted.values():
             admitted.close()
 
@@ -155,15 +173,16 @@ class EngineCall:
         if not is_admitted and (request := self._request(piece, True)) is not None:
             self._admit(request, after.estimate(piece))
 
-    def check_room(self) -> None:
-        """Raise what `submit` would raise now for the shortest piece, before it is known.
+    async def enter(self) -> None:
+        """Wait until long texts may be prepared, and ask whether there is room for the call.
 
-        For calls whose texts are long: those that are refused cost little then.
+        Raises what `submit` would raise now for the shortest piece. So a call that is refused costs
+        little.
         """
-        if self._admission.of(self._engine) is None:
-            self._engine.check_room(
-                GenerationRequest((self._eos_id,), self._opening, **self._shared)
-            )
+        if self._admission.has_begun:
+            return
+        await self._admission.begin()
+        self._engine.check_room(GenerationRequest((self._eos_id,), self._opening, **self._shared))
 
     def estimate(self, piece: Piece) -> CompletionEstimate | None:
         """How long the engine would take for a piece; None while it is idle."""

@@ -24,20 +24,54 @@ _ITERATION_SECONDS = 0.003
 # that has none. But work that waits gets on as often as this.
 _ARRIVALS_SECONDS = 0.02
 
+# Calls whose texts are prepared before the model has admitted them. One computes, while another
+# waits for the thread or the model.
+_MAX_PREPARING = 2
+
 _client: contextvars.ContextVar[str] = contextvars.ContextVar("client", default="")
 
 T = TypeVar("T")
+
+
+class _Waiting:
+    """Work that waits, by client, the next one first."""
+
+    def __init__(self) -> None:
+        self._clients: dict[str, deque[asyncio.Future[None]]] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._clients)
+
+    def add(self, client: str) -> asyncio.Future[None]:
+        """Add work of a client, which is due when the future is done."""
+        due: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._clients.setdefault(client, deque()).append(due)
+        return due
+
+    def wake(self) -> str | None:
+        """Wake the next work of the next client; the client, None if nothing waits."""
+        while self._clients:
+            client = next(iter(self._clients))
+            works = self._clients.pop(client)
+            while works and works[0].done():  # cancelled
+                works.popleft()
+            if not works:
+                continue
+            works.popleft().set_result(None)
+            if works:  # to the end of the line
+                self._clients[client] = works
+            return client
+        return None
 
 
 class FairLoop:
     """Shares the computing on an event loop among clients. Belongs to that loop."""
 
     def __init__(self) -> None:
-        # By client, the next one first.
-        self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
+        self._waiting = _Waiting()
         self._is_armed = False  # for the next iteration
         self._num_arrived = 0  # in this one
-        self._chosen = ""  # the client whose work goes on
+        self._chosen: str | None = None  # the client whose work goes on
         self._ends = 0.0  # of the time for it in this iteration
         self._begun = 0.0  # the last work that had to wait for arrivals
 
@@ -69,8 +103,7 @@ class FairLoop:
 
     async def wait(self, client: str) -> None:
         """Wait until it is this client's turn."""
-        due = asyncio.get_running_loop().create_future()
-        self._waiting.setdefault(client, deque()).append(due)
+        due = self._waiting.add(client)
         self._arm()
         await due
         self._begun = time.perf_counter()
@@ -86,30 +119,44 @@ class FairLoop:
         self._is_armed = False
         self._ends = 0.0
         had_arrivals, self._num_arrived = self._num_arrived, 0
-        if not self._waiting:
-            return
         if not had_arrivals or time.perf_counter() - self._begun >= _ARRIVALS_SECONDS:
-            self._choose()
+            self._chosen = self._waiting.wake()
         if self._waiting:
             self._arm()
 
-    def _choose(self) -> None:
-        """Wake the next piece of work of the next client."""
-        while self._waiting:
-            client = next(iter(self._waiting))
-            works = self._waiting.pop(client)
-            while works and works[0].done():  # cancelled
-                works.popleft()
-            if not works:
-                continue
-            self._chosen = client
-            works.popleft().set_result(None)
-            if works:  # to the end of the line
-                self._waiting[client] = works
+
+class FairSemaphore:
+    """Lets so many pieces of work go on at a time; clients that wait take turns.
+
+    Args:
+        count: of the pieces.
+    """
+
+    def __init__(self, count: int) -> None:
+        self._num_free = count
+        self._waiting = _Waiting()
+
+    async def acquire(self, client: str) -> None:
+        """Wait for a permit, to be released."""
+        if self._num_free:
+            self._num_free -= 1
             return
+        due = self._waiting.add(client)
+        try:
+            await due
+        except asyncio.CancelledError:
+            if not due.cancelled():  # it had been passed on already
+                self.release()
+            raise
+
+    def release(self) -> None:
+        """Pass a permit on."""
+        if self._waiting.wake() is None:
+            self._num_free += 1
 
 
 _loops: WeakKeyDictionary[asyncio.AbstractEventLoop, FairLoop] = WeakKeyDictionary()
+_preparing: WeakKeyDictionary[asyncio.AbstractEventLoop, FairSemaphore] = WeakKeyDictionary()
 
 
 def _fair_loop() -> FairLoop:
@@ -129,6 +176,18 @@ def arrived(client: str) -> None:
 def works_for(client: str) -> None:
     """Set whom the running task works for, and those that it starts."""
     _client.set(client)
+
+
+async def begin_preparing() -> Callable[[], None]:
+    """Wait until the running task may prepare long texts; what to call once that has led somewhere.
+
+    A call is prepared until the model admits it. Without this, a thousand calls would all be
+    prepared, in the memory of a thousand, before the first of them fills the model's queue.
+    """
+    loop = asyncio.get_running_loop()
+    semaphore = _preparing.setdefault(loop, FairSemaphore(_MAX_PREPARING))
+    await semaphore.acquire(_client.get())
+    return semaphore.release
 
 
 async def checkpoint() -> None:
@@ -159,7 +218,9 @@ async def in_thread(work: Callable[[], T], client: str | None = None) -> T:
         work: without long calls that hold Python's lock.
         client: by default, the one that the running task works for.
     """
-    return await _thread.run(work, _client.get() if client is None else client)
+    result = await _thread.run(work, _client.get() if client is None else client)
+    await checkpoint()  # the event loop gets the results of much work at once
+    return result
 
 
 class FairExecutor:

@@ -73,9 +73,9 @@ class PivotTranslator:
         options = options or self._second.default_options
         legs = self._legs(options, shared)
         await self._first.check_texts(texts)
-        if are_long(texts):
-            legs.first.check_room()
         try:
+            if are_long(texts):
+                await legs.first.enter()
             firsts: list[PendingText | TextError] = []
             async for prepared in self._first.preparer.prepare_all(
                 texts, split_sentences=options.split_sentences
@@ -113,10 +113,10 @@ class PivotTranslator:
         options.check_streamable()
         legs = self._legs(options, shared)
         await self._first.check_text(text)
-        if are_long([text]):
-            legs.first.check_room()
         feeding: asyncio.Task[None] | None = None
         try:
+            if are_long([text]):
+                await legs.first.enter()
             prepared = await self._first.preparer.prepare_one(
                 text, split_sentences=options.split_sentences
             )
@@ -142,11 +142,11 @@ class PivotTranslator:
             finally:
                 legs.close()
 
-    def check_room(
+    async def enter(
         self, options: TranslateOptions | None = None, **shared: Unpack[CallArguments]
     ) -> None:
-        """As `Translator.check_room`, of the first model."""
-        self._legs(options or self._second.default_options, shared).first.check_room()
+        """As `Translator.enter`, of the first model."""
+        await self._legs(options or self._second.default_options, shared).first.enter()
 
     def _legs(self, options: TranslateOptions, shared: CallArguments) -> _Legs:
         """The calls to both engines. Raises InvalidArgumentError for bad options."""

@@ -35,7 +35,7 @@ from service.translation.preparation import (
 )
 from service.translation.results import PendingText, TextResult, sentence_result
 
-# Some milliseconds. By number, since the engine should see the sentences of a usual request at once.
+# Some milliseconds. By number: the engine should see the sentences of a usual request at once.
 _PIECES_PER_YIELD = 128
 # Most requests have the same options, and checking them takes as long as tokenizing a sentence.
 _MAX_OPTIONS_KEPT = 64
@@ -195,9 +195,9 @@ class Translator:
         call = self.call(options, shared)
         if kind:
             await self._engine.prepare_scoring()
-        if are_long(texts):
-            call.check_room()
         try:
+            if are_long(texts):
+                await call.enter()
             pending: list[PendingText | TextError] = []
             async for prepared in self.preparer.prepare_all(
                 texts, split_sentences=options.split_sentences
@@ -241,9 +241,9 @@ class Translator:
         options.check_streamable()
         await self.check_text(text)
         call = self.call(options, shared)
-        if are_long([text]):
-            call.check_room()
         try:
+            if are_long([text]):
+                await call.enter()
             prepared = await self.preparer.prepare_one(
                 text, split_sentences=options.split_sentences
             )
@@ -259,11 +259,14 @@ class Translator:
         finally:
             call.close()
 
-    def check_room(
+    async def enter(
         self, options: TranslateOptions | None = None, **shared: Unpack[CallArguments]
     ) -> None:
-        """Raise what `translate` would raise now because of the engine, before texts are parsed."""
-        self.call(options or self.default_options, shared).check_room()
+        """Begin a call with an admission for all its parts, before long texts are parsed.
+
+        Raises what `translate` would raise now because of the engine.
+        """
+        await self.call(options or self.default_options, shared).enter()
 
     async def check_texts(self, texts: Sequence[str]) -> None:
         """Raise InvalidArgumentError for too many texts or characters; names the field."""
@@ -280,6 +283,7 @@ class Translator:
     async def submit(self, prepared: PreparedText, call: EngineCall) -> list[SubmittedPiece]:
         """Submit every piece of a text."""
         submitted: list[SubmittedPiece] = []
+        await checkpoint()
         opening = prepared.opening
         for number, piece in enumerate(prepared.pieces, 1):
             if number % _PIECES_PER_YIELD == 0:

@@ -163,7 +163,6 @@ class HttpServer:
         self._stop_listening()
         for connection in list(self._state.connections):
             connection.transport.abort()
-        self._app.close()
         if self._state.tasks:
             await asyncio.wait(self._state.tasks, timeout=_LAST_SECONDS)
 

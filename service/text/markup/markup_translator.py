@@ -135,21 +135,21 @@ class MarkupTranslator:
         names = [f"contents[{index}]" for index in range(len(texts))]
         self._limits.check_lengths("contents", names, [len(text) for text in texts])
         options = replace(options or TranslateOptions(), links=True)
-        if are_long(texts):
-            self._below.check_room(options, **shared)
         results: list[TextResult] = []
         with admitted_once(shared) as arguments:
+            if are_long(texts):
+                await self._below.enter(options, **arguments)
             request = _Request(self._below, self._format, self._limits, options, arguments)
             async with contextlib.aclosing(in_windows(_windows(texts), request.translate)) as done:
                 async for some in done:
                     results += some
         return results
 
-    def check_room(
+    async def enter(
         self, options: TranslateOptions | None = None, **shared: Unpack[CallArguments]
     ) -> None:
-        """As `LinkedTranslator.check_room`."""
-        self._below.check_room(options, **shared)
+        """As `LinkedTranslator.enter`."""
+        await self._below.enter(options, **shared)
 
     def stream(
         self,

@@ -51,7 +51,9 @@ async def as_piece() -> None:
 
 
 @pytest.mark.parametrize("piece", [by_checkpoint, as_piece])
-async def test_an_iteration_has_one_long_piece_of_work(piece: Callable[[], Awaitable[None]]) -> None:
+async def test_an_iteration_has_one_long_piece_of_work(
+    piece: Callable[[], Awaitable[None]],
+) -> None:
     iterations, seen = Iterations(), []
 
     async def work() -> None:

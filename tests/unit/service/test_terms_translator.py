@@ -53,7 +53,7 @@ class FakeTranslator:
         await asyncio.sleep(0)
         return [self._translated(text, options, index) for index, text in enumerate(texts)]
 
-    def check_room(self, options: TranslateOptions | None = None, **shared: Any) -> None:
+    async def enter(self, options: TranslateOptions | None = None, **shared: Any) -> None:
         if len(self.calls) >= self.room:
             raise ResourceExhaustedError("full")
 
