@@ -55,11 +55,11 @@ from service.text.glossary_files import GlossaryFiles
 from service.text.glossary_store import GlossaryStore, is_glossary_id
 from service.text.interface import LinkedTranslator
 from service.text.markup.markup_translator import plain_texts
-from service.text.options import MimeType
+from service.text.options import MimeType, TextOptions
 from service.text.text_translator import text_translator
 from service.translation.attention import AttentionResult
 from service.translation.engine_call import CallArguments
-from service.translation.fairness import checkpoint
+from service.translation.fairness import checkpoint, in_thread
 from service.translation.options import TranslateOptions, TranslatorLimits
 from service.translation.pair_scorer import PairResult
 from service.translation.results import TextResult
@@ -68,6 +68,9 @@ SERVICE = pb.DESCRIPTOR.services_by_name["TranslationService"].full_name
 
 MAX_DETECTED = 5
 """Languages that DetectLanguage returns for a text."""
+
+# Of a request's own glossary: more take some milliseconds.
+_FEW_ENTRIES = 50
 
 _Result = TextResult | PairResult | AttentionResult
 _Request = TranslatesRequest | pb.ScoreRequest | pb.AttentionRequest
@@ -183,7 +186,7 @@ class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
     ) -> Sequence[DetectedText]:
         """The language and the route of each text, for the log line and the metrics too."""
         find_route = functools.partial(self._find_route, request)
-        texts = await plain_texts(texts, text_options_of(request))
+        texts = await plain_texts(texts, await _text_options(request))
         routed = await self._text_router.route(request, texts, self._registry, find_route, field)
         routes = distinct_routes(routed)
         current_call().facts.update(
@@ -418,7 +421,7 @@ class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
         *first, options = (options_of(request.options, default) for default in defaults)
         languages, name = (route.legs[0].source, route.legs[-1].target), request.glossary.name
         named = [await self._glossary(name, *languages)] if name else []
-        text_options = text_options_of(request, *named)
+        text_options = await _text_options(request, *named)
         stages = text_translator(route.translator(*first), text_options, languages)
         return stages, options
 
@@ -480,6 +483,21 @@ class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
         )
         current_call().grant.check_models(leg.model.name for leg in route.legs)
         return route
+
+
+async def _text_options(
+    request: pb.TranslateRequest | pb.StreamTranslateRequest, *named: Glossary
+) -> TextOptions:
+    """As `text_options_of`; with a long glossary in a thread, where its terms are indexed too."""
+    if len(request.glossary.entries) <= _FEW_ENTRIES:
+        return text_options_of(request, *named)
+
+    def options() -> TextOptions:
+        found = text_options_of(request, *named)
+        found.glossary.prepare()
+        return found
+
+    return await in_thread(options)
 
 
 def _for_log(code: str) -> str:

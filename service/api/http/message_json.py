@@ -38,9 +38,8 @@ def to_json(message: Message) -> str:
         for key in path[:-1]:
             parent = parent[key]
         parent[path[-1]] = f"{mark}{number}"
-    return re.sub(
-        f'"{mark}([0-9]+)"', lambda found: lists[int(found[1])][1], dumped(fields, is_large=True)
-    )
+    text = dumped(fields, is_large=True)
+    return re.sub(f'"{mark}([0-9]+)"', lambda found: lists[int(found[1])][1], text)
 
 
 def _fields(message: Message) -> Any:
