@@ -27,7 +27,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from bench.hostile import resident_mebibytes
+from bench.processes import status_bytes
 from bench.suite.systems import ROOT, environment
 
 _AT_ONCE = 8
@@ -138,10 +138,10 @@ def main() -> None:
     parser.add_argument("--block", type=int, default=2000, help="handshakes of one block")
     options = parser.parse_args()
     with _server() as (pid, ports):
-        print(f"start: {resident_mebibytes(pid):.1f} MiB", flush=True)
+        print(f"start: {status_bytes('VmRSS', pid) / 2**20:.1f} MiB", flush=True)
         for number in range(1, options.blocks + 1):
             _fail(ports[options.port], _KINDS[options.kind], options.block)
-            after = resident_mebibytes(pid)
+            after = status_bytes("VmRSS", pid) / 2**20
             print(f"{number * options.block:,}: {after:.1f} MiB", flush=True)
 
 

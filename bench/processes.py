@@ -40,9 +40,10 @@ class PeakMemory:
         self.peak_bytes = max(0, status_bytes("VmHWM") - self._before)
 
 
-def status_bytes(name: str) -> int:
-    """Bytes that /proc/self/status gives under this name."""
-    for line in Path("/proc/self/status").read_text(encoding="ascii").splitlines():
+def status_bytes(name: str, pid: int | None = None) -> int:
+    """Bytes that /proc/PID/status gives under this name; by default of this process."""
+    path = Path("/proc", "self" if pid is None else str(pid), "status")
+    for line in path.read_text(encoding="utf-8").splitlines():
         if line.startswith(f"{name}:"):
             return int(line.split()[1]) * 1024
-    raise RuntimeError(f"/proc/self/status has no {name}")
+    raise RuntimeError(f"{path} has no {name}")

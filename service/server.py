@@ -36,6 +36,7 @@ from service.engine.watchdog import Watchdog
 from service.lifecycle.idle import IdleMonitor
 from service.lifecycle.opening import in_thread
 from service.lifecycle.reloads import Reloads
+from service.observability import loop_monitor
 from service.observability.metrics import ServerMetrics
 from service.observability.tracing import create_tracing
 from service.settings import Settings
@@ -233,10 +234,10 @@ class Server:
         self._metrics.serving.set(1)
         self._run("descriptors", descriptors.watch())
         self._run("watchdog", self._watchdog.run())
+        self._run("loop monitor", loop_monitor.watch())
         self._run("reloads", self._reloads.run())
         if settings.idle_seconds:
-            monitor = IdleMonitor(models.values(), settings.idle_seconds)
-            self._run("idle monitor", monitor.run())
+            self._run("idle monitor", IdleMonitor(models.values(), settings.idle_seconds).run())
         scheme = "https" if self._tls else "http"
         if self._tls is None and (exposed := exposed_hosts(settings)):
             _log.warning(

@@ -44,6 +44,11 @@ class FakeLinkedTranslator:
         self.options.append(options)
         return [self.result(text) for text in texts]
 
+    async def enter(
+        self, options: TranslateOptions | None = None, **shared: Unpack[CallArguments]
+    ) -> None:
+        """There is room."""
+
     async def stream(
         self,
         text: str,

@@ -17,6 +17,7 @@ from bench.faults.gauges import Held, growth_finds, held_by
 from bench.faults.load import FaultLoad, Place, account_for, unary
 from bench.faults.supervised import SupervisedServer
 from dragoman.v1.translation_pb2_grpc import TranslationServiceStub
+from service.observability import loop_monitor
 
 CLIENTS = ("unary", "unary", "unary", "stream", "stream", "retrying", "http")
 WARM_CALLS, LAST_CALLS = 60, 30
@@ -189,6 +190,11 @@ async def _play(scenario: Scenario, played: FaultRound, result: RoundResult) -> 
     if server.ends and not scenario.may_restart:
         ends = ", ".join(f"{status} after {seconds:.1f} s" for status, seconds in server.ends)
         account.finds.append(f"the server ended with {ends}")
+    account.finds += [
+        f"the event loop was blocked for {line['seconds']} s:\n{line['stack']}"
+        for line in server.lines()
+        if line["message"] == loop_monitor.MESSAGE
+    ]
     after = await _held_in_quiet(server, before)
     result.more_memory = after.memory - before.memory
     account.finds += growth_finds(before, after)

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.suite.systems import environment
+from service.observability import loop_monitor
 
 _START_SECONDS = 120.0
 _STOP_SECONDS = 60.0
@@ -130,7 +131,7 @@ class SupervisedServer:
             self._process = await asyncio.create_subprocess_exec(
                 *self._limited,
                 *command,
-                env=environment(),
+                env={**environment(), loop_monitor.VARIABLE: "1"},
                 stdout=asyncio.subprocess.DEVNULL,
                 stderr=log if self._log_to is None else self._log_to,
                 # Ctrl-C is for this process, which then stops the server in order.

@@ -29,6 +29,7 @@ from dragoman.v1 import translation_pb2_grpc
 from service.access.key_file import write_keys
 from service.access.keys import new_key
 from service.access.principal import Principal
+from service.observability import loop_monitor
 
 TRANSLATE = "/dragoman.v1.TranslationService/Translate"
 _TEXTS = (
@@ -287,7 +288,7 @@ async def fuzzed_server(*options: str) -> AsyncIterator[FuzzedServer]:
         process = subprocess.Popen(
             [sys.executable, *command],
             cwd=ROOT,
-            env=kept,
+            env={**kept, loop_monitor.VARIABLE: "1"},  # a block is logged as an error
             stderr=subprocess.PIPE,
             text=True,
             errors="backslashreplace",

@@ -201,6 +201,9 @@ class BatchEngine:
     def estimate(self, request: GenerationRequest) -> None:
         """Nothing: it refuses nothing for time."""
 
+    def check_room(self, first: GenerationRequest) -> None:
+        """Nothing: it refuses in `admit` only."""
+
     def admit(
         self,
         max_in_flight: int,

@@ -11,6 +11,7 @@ import grpc
 from dragoman.conversions import CLIENT_ID, REQUEST_ID, VALID_ID
 from service.api.authentication import Grant
 from service.observability import logs
+from service.translation import fairness
 
 GrpcContext = grpc.aio.ServicerContext[Any, Any]
 
@@ -62,6 +63,7 @@ class CallContext:
         if (principal := grant.principal) is None:
             return
         self.client = principal.client
+        fairness.works_for(self.client)
         self.facts.update(client=self.client, key=principal.name)
         if self._given_id:
             self.client_id = self.facts["client_id"] = self._given_id
@@ -70,6 +72,7 @@ class CallContext:
         """Make this the current call of the running task: gRPC runs each call in its own task."""
         logs.request_id.set(self.request_id)
         _current.set(self)
+        fairness.arrived(self.client)
 
 
 def _valid_id(metadata: Any, key: str) -> str | None:

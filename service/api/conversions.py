@@ -27,7 +27,7 @@ from service.text.options import MAX_IGNORED_TAGS, TextOptions, mime_type_of
 from service.text.things import ALL_KINDS, ThingKind
 from service.translation.alignments import Alignment, SourceToken, TargetToken
 from service.translation.attention import AttentionOptions, AttentionResult
-from service.translation.fairness import CooperativeYield
+from service.translation.fairness import checkpoint
 from service.translation.options import TranslateOptions
 from service.translation.pair_scorer import PairResult, ScoreOptions
 from service.translation.results import SentenceHypothesis, TermUse, TextResult
@@ -256,9 +256,10 @@ def _refuse_unknown(message: Message, name: str) -> None:
 
 
 async def add_translation(
-    response: pb.TranslateResponse, result: TextResult, request_id: str, yielder: CooperativeYield
+    response: pb.TranslateResponse, result: TextResult, request_id: str
 ) -> None:
     """Add the result of one text; `request_id` is for the message of an internal error."""
+    await checkpoint()
     message = response.translations.add(
         translated_text=result.text,
         finish_reason=finish_reason_of(result),
@@ -276,7 +277,7 @@ async def add_translation(
             confidence=sentence.confidence,
         )
         for hypothesis in sentence.hypotheses:
-            await yielder.checkpoint()
+            await checkpoint()
             shown.hypotheses.append(_hypothesis(hypothesis))
 
 
@@ -298,11 +299,9 @@ def _hypothesis(hypothesis: SentenceHypothesis) -> pb.Hypothesis:
     )
 
 
-async def add_score(
-    response: pb.ScoreResponse, result: PairResult, request_id: str, yielder: CooperativeYield
-) -> None:
+async def add_score(response: pb.ScoreResponse, result: PairResult, request_id: str) -> None:
     """Add the result of one pair; `request_id` is for the message of an internal error."""
-    await yielder.checkpoint()
+    await checkpoint()
     response.scores.add(
         log_probability=result.log_probability,
         source_token_count=result.num_source_tokens,
@@ -314,9 +313,7 @@ async def add_score(
     )
 
 
-async def attention_response(
-    result: AttentionResult, model: str, yielder: CooperativeYield
-) -> pb.AttentionResponse:
+async def attention_response(result: AttentionResult, model: str) -> pb.AttentionResponse:
     """The answer to a request for attention weights, without its timing."""
     response = pb.AttentionResponse(
         model=model,
@@ -332,7 +329,7 @@ async def attention_response(
         num_heads=result.shape.num_heads,
     )
     for label, weights in result.matrices:
-        await _add_matrix(response, label, weights, yielder)
+        await _add_matrix(response, label, weights)
     return response
 
 
@@ -340,7 +337,6 @@ async def _add_matrix(
     response: pb.AttentionResponse,
     label: AttentionLabel,
     weights: Float32,
-    yielder: CooperativeYield,
 ) -> None:
     num_rows, num_columns = weights.shape
     message = response.matrices.add(
@@ -352,7 +348,7 @@ async def _add_matrix(
     )
     flat = weights.ravel()
     for start in range(0, flat.size, _WEIGHTS_PER_YIELD):
-        await yielder.checkpoint()
+        await checkpoint()
         message.MergeFromString(_packed_weights(flat[start : start + _WEIGHTS_PER_YIELD]))
 
 

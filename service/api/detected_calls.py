@@ -9,7 +9,6 @@ from dataclasses import dataclass
 
 from dragoman.v1 import translation_pb2 as pb
 from model.languages import Language
-from service.api.call_context import current_call
 from service.api.registry import Registry, ServedModel
 from service.api.routing import Route
 from service.api.routing_rules import shortened
@@ -21,6 +20,7 @@ from service.errors import (
     PermissionDeniedError,
 )
 from service.text.detection import UNDETERMINED, LanguageDetector, LanguageGuess, chosen
+from service.translation.fairness import checkpoint
 from service.translation.results import TextResult
 
 AUTO = "auto"
@@ -113,10 +113,11 @@ class TextRouter:
         sources = _sources(request, registry)
         _check_target(find_route)
         served = sources if not target or target in sources else (*sources, target)
-        found = await self._detector.detect(texts, served, current_call().client)
+        found = await self._detector.detect(texts, served)
         routed: dict[str, DetectedText | DragomanError] = {}
         result = []
         for index, languages in enumerate(found):
+            await checkpoint()
             language = chosen(languages)
             if language.code not in routed:  # not once a text: there are a thousand
                 routed[language.code] = _routed(language, sources, target, find_route)

@@ -57,11 +57,11 @@ from service.text.glossary_files import GlossaryFiles
 from service.text.glossary_store import GlossaryStore, is_glossary_id
 from service.text.interface import LinkedTranslator
 from service.text.markup.markup_translator import plain_texts
-from service.text.options import MimeType
+from service.text.options import MimeType, TextOptions
 from service.text.text_translator import text_translator
 from service.translation.attention import AttentionResult
 from service.translation.engine_call import CallArguments
-from service.translation.fairness import CooperativeYield
+from service.translation.fairness import checkpoint, in_thread
 from service.translation.options import TranslateOptions, TranslatorLimits
 from service.translation.pair_scorer import PairResult
 from service.translation.results import TextResult
@@ -71,12 +71,15 @@ SERVICE = pb.DESCRIPTOR.services_by_name["TranslationService"].full_name
 MAX_DETECTED = 5
 """Languages that DetectLanguage returns for a text."""
 
+# Of a request's own glossary: more take some milliseconds.
+_FEW_ENTRIES = 50
+
 _Result = TextResult | PairResult | AttentionResult
 _Request = TranslatesRequest | pb.ScoreRequest | pb.AttentionRequest
 # Of one model: two have no common probability, and no attention from one to the other.
 _DIRECT_REQUESTS = (pb.ScoreRequest, pb.AttentionRequest)
 _Response = pb.TranslateResponse | pb.ScoreResponse
-_Add = Callable[[Any, Any, str, CooperativeYield], Awaitable[None]]
+_Add = Callable[[Any, Any, str], Awaitable[None]]
 
 
 class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
@@ -154,7 +157,7 @@ class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
         call, texts = current_call(), list(request.contents)
         admit(request)
         self._check_count(request, "contents", "texts")
-        await next(iter(self._registry)).translator.check_texts(texts, call.client)
+        await next(iter(self._registry)).translator.check_texts(texts)
         call.facts.update(
             source_language=_for_log(request.source_language_code),
             target_language=_for_log(request.target_language_code),
@@ -168,9 +171,8 @@ class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
         self, request: pb.TranslateRequest, context: Context
     ) -> tuple[pb.TranslateResponse, Sequence[DetectedText]]:
         """Translate texts whose languages are detected, each with its model."""
-        call, translator = current_call(), next(iter(self._registry)).translator
         texts = list(request.contents)
-        await translator.check_texts(texts, call.client)
+        await next(iter(self._registry)).translator.check_texts(texts)
         routed = await self._detected(request, texts, lambda index: f"contents[{index}]")
         results = await translate_groups(
             texts, routed, functools.partial(self._translated, request, context)
@@ -188,7 +190,7 @@ class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
     ) -> Sequence[DetectedText]:
         """The language and the route of each text, for the log line and the metrics too."""
         find_route = functools.partial(self._find_route, request)
-        texts = await plain_texts(texts, text_options_of(request), current_call().client)
+        texts = await plain_texts(texts, await _text_options(request))
         routed = await self._text_router.route(request, texts, self._registry, find_route, field)
         routes = distinct_routes(routed)
         current_call().facts.update(
@@ -211,7 +213,7 @@ class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
         call.facts["texts"] = 1
         if (route := self._named_route(request)) is None:
             any_model = next(iter(self._registry))
-            await any_model.translator.check_text(request.content, call.client)
+            await any_model.translator.check_text(request.content)
             [detected] = await self._detected(request, [request.content], lambda _: "content")
             if (route := detected.route) is None:
                 for response in _unchanged(request.content, detected):
@@ -296,13 +298,13 @@ class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
     ) -> pb.DetectLanguageResponse:
         """Detect the language of each text, in order."""
         admit(request)
-        call, translator = current_call(), next(iter(self._registry)).translator
         self._check_count(request, "contents", "texts")
         texts = list(request.contents)
-        await translator.check_texts(texts, call.client)
+        await next(iter(self._registry)).translator.check_texts(texts)
         served = dict.fromkeys(code for model in self._allowed for code in model.directions.sources)
         response = pb.DetectLanguageResponse()
-        for languages in await self._detector.detect(texts, tuple(served), call.client):
+        for languages in await self._detector.detect(texts, tuple(served)):
+            await checkpoint()
             detection = response.detections.add()
             for language in languages[:MAX_DETECTED]:
                 detection.languages.add(
@@ -340,7 +342,7 @@ class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
             )
         self._count([result], call)
         call.facts["texts"] = 1
-        response = await attention_response(result, route.model.name, CooperativeYield())
+        response = await attention_response(result, route.model.name)
         _set_timing(response.timing, [result])
         return response
 
@@ -427,9 +429,8 @@ class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
         self._count(results, call)
         give_back_failed(request, [result.error for result in results])
         _set_timing(response.timing, results)
-        yielder = CooperativeYield()
         for result in results:
-            await add(response, result, call.request_id, yielder)
+            await add(response, result, call.request_id)
 
     async def _translator(
         self, request: pb.TranslateRequest | pb.StreamTranslateRequest, route: Route
@@ -442,7 +443,7 @@ class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
         *first, options = (options_of(request.options, default) for default in defaults)
         languages, name = (route.legs[0].source, route.legs[-1].target), request.glossary.name
         named = [await self._glossary(name, *languages)] if name else []
-        text_options = text_options_of(request, *named)
+        text_options = await _text_options(request, *named)
         stages = text_translator(route.translator(*first), text_options, languages)
         return stages, options
 
@@ -508,6 +509,21 @@ class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
         )
         current_call().grant.check_models(leg.model.name for leg in route.legs)
         return route
+
+
+async def _text_options(
+    request: pb.TranslateRequest | pb.StreamTranslateRequest, *named: Glossary
+) -> TextOptions:
+    """As `text_options_of`; with a long glossary in a thread, where its terms are indexed too."""
+    if len(request.glossary.entries) <= _FEW_ENTRIES:
+        return text_options_of(request, *named)
+
+    def options() -> TextOptions:
+        found = text_options_of(request, *named)
+        found.glossary.prepare()
+        return found
+
+    return await in_thread(options)
 
 
 def _for_log(code: str) -> str:

@@ -164,14 +164,23 @@ class AdmissionController:
         Raises:
             ResourceExhaustedError, DeadlineExceededError: as `admit`.
         """
+        num_rows = self.check(first, before)
+        client, client_id = ("", "") if first is None else (first.client, first.client_id)
+        has_taken = self._quota.take(num_rows, client, client_id)
+        assert has_taken, "it was open"
+        return num_rows
+
+    def check(
+        self, first: GenerationRequest | None, before: CompletionEstimate | None = None
+    ) -> int:
+        """What `enter` would take now. Raises what it raises."""
         # A score needs no row, but counts.
-        num_rows, client, client_id = 1, "", ""
+        num_rows, client = 1, ""
         if first is not None:
-            num_rows = max(num_rows, first.num_rows)
-            client, client_id = first.client, first.client_id
+            num_rows, client = max(num_rows, first.num_rows), first.client
             self._check_deadline(first, before)
             self._check_wait(first)
-        if not self._quota.take(num_rows, client, client_id):
+        if not self._quota.is_open_to(num_rows, client):
             taken, capacity = self._quota.num_taken, self._quota.capacity
             raise self._refusal(
                 Refusal.QUOTA,

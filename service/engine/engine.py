@@ -260,6 +260,11 @@ class Engine:
         self._check_serving()
         return self._admission.admit(first, max_in_flight, self._submit_admitted, before)
 
+    def check_room(self, first: GenerationRequest) -> None:
+        """Raise what `admit` would raise for a call with this first request."""
+        self._check_serving()
+        self._admission.check(first)
+
     def _submit_admitted(
         self, request: GenerationRequest, on_end: Callable[[Generation], None]
     ) -> Generation:

@@ -84,6 +84,10 @@ class ServableEngine(Protocol):
         """
         ...
 
+    def check_room(self, first: GenerationRequest) -> None:
+        """Raise what `admit` would raise now."""
+        ...
+
     def pulse(self) -> EngineProgress | None:
         """Its progress; None while it has no work."""
         ...

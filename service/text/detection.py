@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from model.languages import LanguageError, find_language
-from service.translation.fairness import FairExecutor
+from service.translation.fairness import in_thread
 
 if TYPE_CHECKING:
     from py3langid.langid import LanguageIdentifier
@@ -67,18 +67,16 @@ class LanguageDetector:
     """Detects the languages of texts, fairly among clients."""
 
     def __init__(self) -> None:
-        self._thread = FairExecutor("detect")
         self._identifier: LanguageIdentifier | None = None
 
     async def detect(
-        self, texts: Sequence[str], served: Sequence[str], client: str = ""
+        self, texts: Sequence[str], served: Sequence[str]
     ) -> list[Sequence[LanguageGuess]]:
         """The languages that each text may be in, the likeliest first.
 
         Args:
             texts: of any length; the beginning decides.
             served: the BCP-47 codes of the languages that are served.
-            client: identifies the client, for fairness.
 
         Returns:
             For each text, no languages if the text shows nothing of its own.
@@ -87,9 +85,8 @@ class LanguageDetector:
         found: list[Sequence[LanguageGuess]] = []
         for start in range(0, len(texts), _PORTION):
             portion = texts[start : start + _PORTION]
-            found += await self._thread.run(
-                lambda portion=portion: [self._rank(text, codes) for text in portion],  # type: ignore[misc]
-                client,
+            found += await in_thread(
+                lambda portion=portion: [self._rank(text, codes) for text in portion]  # type: ignore[misc]
             )
         return found
 

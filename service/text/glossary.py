@@ -138,6 +138,10 @@ class Glossary:
         }
         return entries, longest_first
 
+    def prepare(self) -> None:
+        """Make what `matches` looks up, which the first text would wait for."""
+        _ = self._index
+
     def matches(self, text: str, taken: Sequence[Span] = ()) -> list[TermMatch]:
         """The terms of a text, in order: the longest first, on word boundaries.
 

@@ -88,7 +88,7 @@ def read_glossary(path: Path) -> GlossaryFile:
             name = exc.field.rpartition(".")[2]
             raise StartupError(f"{path}, line {number}: {name}: {exc.description}") from exc
     glossary = Glossary(tuple(entries))
-    glossary.matches("")  # its index is made here, not by the first request
+    glossary.prepare()
     return GlossaryFile(languages, glossary, (status.st_mtime_ns, status.st_size))
 
 

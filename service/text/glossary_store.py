@@ -288,7 +288,7 @@ class GlossaryStore:
     def _read(self, owner: str, glossary_id: str, pair: Pair) -> Glossary:
         entries = read_entries(self._text(owner, glossary_id, pair), "tsv", "entries")
         glossary = Glossary.of(entries.items(), max_entries=MAX_ENTRIES)
-        glossary.matches("")  # its index is made here, not in the event loop
+        glossary.prepare()
         return glossary
 
     def _put(

@@ -31,6 +31,15 @@ class LinkedTranslator(Protocol):
         """
         ...
 
+    async def enter(
+        self, options: TranslateOptions | None = None, **shared: Unpack[CallArguments]
+    ) -> None:
+        """Begin a call with an admission for all its parts, before long texts are parsed.
+
+        Raises what `translate` would raise now because of the engine.
+        """
+        ...
+
     def stream(
         self,
         text: str,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from service.decoding.requests import FinishReason
@@ -12,7 +12,7 @@ from service.text.text_parts import TextPart
 from service.text.wanted import Candidate
 from service.translation.confidence import SentenceConfidence, text_confidence
 from service.translation.links import LinkedPieces
-from service.translation.results import TermUse, TextResult
+from service.translation.results import SentenceResult, TermUse, TextResult
 
 _INDEXED = re.compile(r"contents\[(\d+)\]")
 
@@ -47,61 +47,55 @@ class TranslatedPart:
             self.candidate = Candidate(result.text, result.links)
 
 
-def joined(parts: Sequence[TranslatedPart], *, text_field: str) -> TextResult:
-    """The result of a text.
+class JoinedText:
+    """The result of a text, from its parts."""
 
-    Args:
-        parts: of the text, all translated or failed.
-        text_field: of the request, for errors.
-    """
-    if len(parts) == 1 and parts[0].part.is_whole:
-        [(_, result)] = parts[0].results
-        return result if result.error is None else replace(result, error=named(result, text_field))
-    error = next((part.error for part in parts if part.error), None)
-    texts: list[str] = []
-    linked = LinkedPieces()
-    for part in () if error else parts:
-        assert part.candidate is not None, "no part failed"
-        linked.copy(part.part.separator)
-        linked.add(len(part.part.text), len(part.candidate.text), part.candidate.links)
-        texts += (part.part.separator, part.candidate.text)
-    results = [pair for part in parts for pair in part.results]
-    begun = min(seconds + result.queue_seconds for seconds, result in results)
-    ended = max(s + result.queue_seconds + result.compute_seconds for s, result in results)
-    reasons = [part.results[-1][1].finish_reason for part in parts]
-    order = (None, FinishReason.ERROR, FinishReason.LENGTH)
-    return TextResult(
-        text="".join(texts),
-        finish_reason=next((r for r in order if r in reasons), FinishReason.EOS),
-        num_source_tokens=sum(result.num_source_tokens for _, result in results),
-        num_target_tokens=sum(result.num_target_tokens for _, result in results),
-        was_split=any(part.results[0][1].was_split for part in parts),
-        error=None if error is None else renamed(error, text_field),
-        queue_seconds=begun,
-        compute_seconds=ended - begun,
-        sentences=() if error else [s for part in parts for s in part.results[0][1].sentences],
-        links=linked.links,
-        terms=() if error else term_uses(parts),
-        confidence=None if error else _confidence(parts),
-    )
+    def __init__(self) -> None:
+        self._whole: TranslatedPart | None = None  # if it is the only part
+        self._error: DragomanError | None = None
+        self._texts: list[str] = []
+        self._linked = LinkedPieces()
+        self._reasons: set[FinishReason | None] = set()
+        self._num_source_tokens = self._num_target_tokens = 0
+        self._was_split = False
+        self._begun, self._ended = math.inf, -math.inf
+        self._sentences: list[SentenceResult] = []
+        self._terms: dict[str, TermUse] = {}
+        self._confidences: list[SentenceConfidence] = []
 
+    def add(self, part: TranslatedPart) -> None:
+        """Add the next part, which is translated or has failed."""
+        first, self._whole = self._whole, None
+        if first is not None:
+            self._join(first)
+        elif part.part.is_whole and not self._reasons:
+            self._whole = part
+            return
+        self._join(part)
 
-def _confidence(parts: Sequence[TranslatedPart]) -> float | None:
-    """The confidence of a text, by the last translation of each part."""
-    results = [part.results[-1][1] for part in parts]
-    return text_confidence(
-        [
-            SentenceConfidence(result.confidence, result.num_target_tokens)
-            for result in results
-            if result.confidence is not None
-        ]
-    )
+    def _join(self, part: TranslatedPart) -> None:
+        first, last = part.results[0][1], part.results[-1][1]
+        for seconds, result in part.results:
+            begun = seconds + result.queue_seconds
+            self._begun = min(self._begun, begun)
+            self._ended = max(self._ended, begun + result.compute_seconds)
+            self._num_source_tokens += result.num_source_tokens
+            self._num_target_tokens += result.num_target_tokens
+        self._reasons.add(last.finish_reason)
+        self._was_split |= first.was_split
+        self._sentences += first.sentences
+        if last.confidence is not None:
+            self._confidences.append(SentenceConfidence(last.confidence, last.num_target_tokens))
+        self._count_terms(part)
+        self._error = self._error or part.error
+        if self._error is None:
+            assert part.candidate is not None, "no part failed"
+            self._linked.copy(part.part.separator)
+            self._linked.add(len(part.part.text), len(part.candidate.text), part.candidate.links)
+            self._texts += (part.part.separator, part.candidate.text)
 
-
-def term_uses(parts: Sequence[TranslatedPart]) -> list[TermUse]:
-    """The terms of a text, in order of their first place."""
-    uses: dict[str, TermUse] = {}
-    for part in parts:
+    def _count_terms(self, part: TranslatedPart) -> None:
+        uses = self._terms
         for match in part.part.sentence.terms if part.part.sentence else ():
             entry = match.entry
             before = uses.get(entry.source, TermUse(entry.source, entry.forms[0], 0, 0))
@@ -109,12 +103,30 @@ def term_uses(parts: Sequence[TranslatedPart]) -> list[TermUse]:
         for source, count in part.used.items():
             use = uses[source]
             uses[source] = replace(use, num_applied=use.num_applied + count)
-    return list(uses.values())
 
-
-def named(result: TextResult, text_field: str) -> DragomanError | None:
-    """The error of a result, with the field of the request."""
-    return result.error and renamed(result.error, text_field)
+    def result(self, text_field: str) -> TextResult:
+        """The result, once all parts are added; `text_field` is of the request, for errors."""
+        if self._whole is not None:
+            [(_, result)] = self._whole.results
+            if result.error is None:
+                return result
+            return replace(result, error=renamed(result.error, text_field))
+        error = None if self._error is None else renamed(self._error, text_field)
+        order = (None, FinishReason.ERROR, FinishReason.LENGTH)
+        return TextResult(
+            text="" if error else "".join(self._texts),
+            finish_reason=next((r for r in order if r in self._reasons), FinishReason.EOS),
+            num_source_tokens=self._num_source_tokens,
+            num_target_tokens=self._num_target_tokens,
+            was_split=self._was_split,
+            error=error,
+            queue_seconds=self._begun,
+            compute_seconds=self._ended - self._begun,
+            sentences=() if error else self._sentences,
+            links=() if error else self._linked.links,
+            terms=() if error else list(self._terms.values()),
+            confidence=None if error else text_confidence(self._confidences),
+        )
 
 
 def renamed(error: DragomanError, text_field: str) -> DragomanError:

@@ -8,12 +8,14 @@ another attempt are translated together.
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import functools
 import itertools
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Coroutine, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar, Unpack
+from typing import Any, TypeVar, Unpack, cast
 
 from service.errors import (
     DeadlineExceededError,
@@ -21,25 +23,33 @@ from service.errors import (
     ResourceExhaustedError,
 )
 from service.text.interface import LinkedTranslator
-from service.text.joined_results import TranslatedPart, index_in, joined, renamed
+from service.text.joined_results import JoinedText, TranslatedPart, index_in, renamed
 from service.text.sentence_repair import Attempt, Repair, SentenceRepair, TermRules
-from service.text.text_parts import TextPart, may_need_care, parts_of
-from service.translation.engine_call import CallArguments
-from service.translation.fairness import CooperativeYield, FairExecutor
-from service.translation.options import TranslateOptions, TranslatorLimits
+from service.text.text_parts import may_need_care, parts_of
+from service.text.windows import cancelled, in_windows
+from service.translation.engine_call import CallArguments, admitted_once
+from service.translation.fairness import checkpoint, in_thread, on_loop
+from service.translation.options import NORMALISED, TranslateOptions, TranslatorLimits
+from service.translation.preparation import (
+    FEW_CHARACTERS,
+    are_long,
+    normalised_lengths,
+    portions,
+)
 from service.translation.results import TextResult
 from service.translation.translator import StreamDelta
 
 MAX_ATTEMPTS = 1024
 """Further translations of sentences in one request."""
+# Parts of texts that are in translation together, twice: as many sentences as a model has room for.
+_WINDOW = 256
 # Sentences of a stream that are translated before their turn.
 _AHEAD = 8
-# Smaller requests are divided on the event loop.
-_SMALL_CHARACTERS = 4000
+# Texts of so many characters are divided within some milliseconds, on the event loop.
+_SMALL_CHARACTERS = 1000
 _SCAN_CHARACTERS = 200_000
 
 _T = TypeVar("_T")
-_executor = FairExecutor("terms")
 
 
 class TermsTranslator:
@@ -69,17 +79,28 @@ class TermsTranslator:
         scanned = size > _SCAN_CHARACTERS or any(may_need_care(text, rules) for text in texts)
         if not scanned or size > self._limits.max_request_characters:
             return await self._below.translate(texts, options, **shared)
-        for index, text in enumerate(texts):
-            self._limits.check_length(f"contents[{index}]", len(text))
-        parts = await self._parts(texts, rules, options, shared)
-        call = _Call(self._below, rules, options, shared, self._limits.max_texts)
-        await call.translate(parts)
-        grouped = itertools.groupby(parts, key=lambda part: part.text_index)
-        yielder, results = CooperativeYield(), []
-        for index, group in grouped:
-            await yielder.checkpoint()
-            results.append(joined(list(group), text_field=f"contents[{index}]"))
-        return results
+        names = [f"contents[{index}]" for index in range(len(texts))]
+        self._limits.check_lengths("contents", names, [len(text) for text in texts])
+        lengths = await normalised_lengths(texts)  # of all: the stage below gets some at a time
+        self._limits.check_lengths("contents", names, lengths, NORMALISED)
+        joined = [JoinedText() for _ in texts]
+        with admitted_once(shared) as arguments:
+            if are_long(texts):
+                await self._below.enter(options, **arguments)
+            call = _Call(self._below, rules, options, arguments, self._limits.max_texts)
+            windows = _windows(texts, rules, options)
+            async with contextlib.aclosing(in_windows(windows, call.translate)) as translated:
+                async for parts in translated:
+                    for part in parts:
+                        await checkpoint()
+                        joined[part.text_index].add(part)
+        return [text.result(name) for text, name in zip(joined, names, strict=True)]
+
+    async def enter(
+        self, options: TranslateOptions | None = None, **shared: Unpack[CallArguments]
+    ) -> None:
+        """As `LinkedTranslator.enter`."""
+        await self._below.enter(options, **shared)
 
     async def stream(
         self,
@@ -95,58 +116,102 @@ class TermsTranslator:
         options.check_streamable()
         rules = _fitting(self._rules, options)
         self._limits.check_length("content", len(text))
-        [*parts] = await self._parts([text], rules, options, shared)
-        if len(parts) == 1 and parts[0].part.is_whole:
-            async for event in self._below.stream(text, options, **shared):
-                yield event
-            return
-        call = _Call(self._below, rules, options, shared, self._limits.max_texts)
-        ahead: deque[asyncio.Task[None]] = deque()
-        waiting = deque(part for part in parts if part.part.sentence)
         try:
-            for part in parts:
-                while waiting and len(ahead) < _AHEAD:
-                    ahead.append(asyncio.create_task(call.translate([waiting.popleft()])))
-                if part.part.sentence is None:
-                    if part.part.separator:
-                        yield StreamDelta(part.part.separator)
-                    async for delta in call.deltas(part):
-                        yield delta
-                    continue
-                await ahead.popleft()
-                if part.error is not None:
-                    raise renamed(part.error, "content")
-                assert part.candidate is not None, "it did not fail"
-                yield StreamDelta(part.part.separator + part.candidate.text)
-            yield joined(parts, text_field="content")
+            with admitted_once(shared) as arguments:
+                if are_long([text]):
+                    await self._below.enter(options, **arguments)
+                call = _Call(self._below, rules, options, arguments, self._limits.max_texts)
+                windows = _windows([text], rules, options)
+                async with contextlib.aclosing(_streamed(windows, call)) as events:
+                    async for event in events:
+                        yield event
         except InvalidArgumentError as exc:
             raise renamed(exc, "content") from exc
-        finally:
-            await _cancelled(ahead)
 
-    async def _parts(
-        self,
-        texts: Sequence[str],
-        rules: TermRules,
-        options: TranslateOptions,
-        shared: CallArguments,
-    ) -> list[TranslatedPart]:
-        """The parts of all texts."""
 
-        def divide(index: int) -> Sequence[TextPart]:
-            return parts_of(texts[index], rules, split_sentences=options.split_sentences)
+async def _windows(
+    texts: Sequence[str], rules: TermRules, options: TranslateOptions
+) -> AsyncIterator[list[TranslatedPart]]:
+    """The parts of all texts, in order, so many at a time."""
+    window: list[TranslatedPart] = []
+    async for parts in _divided(texts, rules, options):
+        window += parts
+        if len(window) >= _WINDOW:
+            yield window
+            window = []
+    if window:
+        yield window
 
-        divided: list[Sequence[TextPart]] = []
-        on_loop = sum(map(len, texts)) <= _SMALL_CHARACTERS
-        for indices in _portions(texts):
-            if on_loop:
-                divided += map(divide, indices)
+
+async def _divided(
+    texts: Sequence[str], rules: TermRules, options: TranslateOptions
+) -> AsyncIterator[list[TranslatedPart]]:
+    """Some of the next parts, again and again."""
+
+    def divide(index: int, text: str) -> Iterator[TranslatedPart]:
+        for part in parts_of(text, rules, split_sentences=options.split_sentences):
+            yield TranslatedPart(part, index)
+
+    is_short = sum(map(len, texts)) <= FEW_CHARACTERS
+    index = 0
+    for portion in portions(texts, _SMALL_CHARACTERS):
+        divided = itertools.chain.from_iterable(map(divide, itertools.count(index), portion))
+        index += len(portion)
+        if is_short:
+            yield list(divided)
+        elif sum(map(len, portion)) <= _SMALL_CHARACTERS:
+            yield await on_loop(functools.partial(list, divided))
+        else:
+            take = functools.partial(_some, divided)
+            while parts := await in_thread(take):
+                yield parts
+
+
+def _some(parts: Iterator[TranslatedPart]) -> list[TranslatedPart]:
+    return list(itertools.islice(parts, _WINDOW))
+
+
+async def _streamed(
+    windows: AsyncIterator[Sequence[TranslatedPart]], call: _Call
+) -> AsyncGenerator[StreamDelta | TextResult, None]:
+    """The events of a text, some of whose sentences are translated before their turn."""
+    waiting = deque(await anext(windows))
+    if len(waiting) == 1 and waiting[0].part.is_whole:
+        async for event in call.stream(waiting[0]):
+            yield event
+        return
+    joined = JoinedText()
+    ahead: deque[tuple[TranslatedPart, asyncio.Task[Any] | None]] = deque()
+    try:
+        while True:
+            while len(ahead) < _AHEAD:
+                if not waiting:
+                    waiting.extend(await anext(windows, []))
+                if not waiting:
+                    break
+                part = waiting.popleft()
+                needs_care = part.part.sentence is not None
+                task = asyncio.create_task(call.translate([part])) if needs_care else None
+                ahead.append((part, task))
+            if not ahead:
+                break
+            part, task = ahead.popleft()
+            if task is None:
+                if part.part.separator:
+                    yield StreamDelta(part.part.separator)
+                async for event in call.stream(part):
+                    if isinstance(event, StreamDelta):
+                        yield event
             else:
-                divided += await _executor.run(
-                    lambda indices=indices: list(map(divide, indices)),  # type: ignore[misc]
-                    shared.get("client", ""),
-                )
-        return [TranslatedPart(part, i) for i, parts in enumerate(divided) for part in parts]
+                await task
+                if part.error is not None:
+                    raise part.error
+                assert part.candidate is not None, "it did not fail"
+                yield StreamDelta(part.part.separator + part.candidate.text)
+            joined.add(part)
+        yield joined.result("content")
+    finally:
+        await cancelled(task for _, task in ahead if task is not None)
 
 
 def _fitting(rules: TermRules, options: TranslateOptions) -> TermRules:
@@ -158,19 +223,6 @@ def _fitting(rules: TermRules, options: TranslateOptions) -> TermRules:
     if options.target_prefix:
         return TermRules(rules.source, rules.target, frozenset(), letter_case=False)
     return replace(rules, letter_case=False) if options.returns_sentences else rules
-
-
-def _portions(texts: Sequence[str]) -> list[list[int]]:
-    """Indices of texts, in portions of work that is short."""
-    portions: list[list[int]] = []
-    size = _SMALL_CHARACTERS
-    for index, text in enumerate(texts):
-        if size >= _SMALL_CHARACTERS:
-            portions.append([])
-            size = 0
-        portions[-1].append(index)
-        size += len(text)
-    return portions
 
 
 @dataclass
@@ -202,24 +254,28 @@ class _Call:
         self._started_at = time.monotonic()
         self._left = MAX_ATTEMPTS
 
-    async def translate(self, parts: Sequence[TranslatedPart]) -> None:
+    async def translate(self, parts: Sequence[TranslatedPart]) -> Sequence[TranslatedPart]:
         """Translate parts of texts: those between together, then all sentences in rounds."""
         plain = [part for part in parts if part.part.sentence is None]
-        jobs = [self._job(part) for part in parts if part.part.sentence is not None]
+        jobs = []
+        for part in parts:
+            if part.part.sentence is not None:
+                await checkpoint()
+                jobs.append(self._job(part))
         # Without tasks where one of the two is all there is, as for most texts.
         calls = [self._translate_plain(plain)] if plain else []
         if jobs:
             calls.append(self._repair(jobs))
         await _together(calls)
+        return parts
 
-    async def deltas(self, part: TranslatedPart) -> AsyncIterator[StreamDelta]:
+    async def stream(self, part: TranslatedPart) -> AsyncIterator[StreamDelta | TextResult]:
         """Stream a part without a sentence that needs care."""
         seconds = self._seconds
         async for event in self._below.stream(part.part.text, self._options, **self._shared):
             if isinstance(event, TextResult):
                 part.take(event, seconds)
-            else:
-                yield event
+            yield event
 
     @property
     def _seconds(self) -> float:
@@ -234,18 +290,19 @@ class _Call:
     async def _translate_plain(self, parts: Sequence[TranslatedPart]) -> None:
         for start in range(0, len(parts), self._max_texts):
             portion = parts[start : start + self._max_texts]
-            results = await self._called(portion, [p.part.text for p in portion], self._options)
+            texts = [part.part.text for part in portion]
+            results = await self._called(portion, texts, self._options, self._shared)
             for part, (seconds, result) in zip(portion, results, strict=True):
                 part.take(result, seconds)
 
     async def _repair(self, jobs: Sequence[_Job]) -> None:
         """Advance all jobs together, until each has its translation or has failed."""
-        is_first, yielder = True, CooperativeYield()
+        is_first = True
         while jobs:
             results = await self._attempted(jobs, is_first=is_first)
             open_jobs = []
             for job, result in zip(jobs, results, strict=True):
-                await yielder.checkpoint()
+                await checkpoint()
                 if result is not None:
                     job.part.results.append(result)
                     if is_first and result[1].error is not None:
@@ -287,21 +344,29 @@ class _Call:
         self, jobs: Sequence[_Job], options: TranslateOptions, is_first: bool
     ) -> Sequence[tuple[float, TextResult] | None]:
         """The results of attempts. None of them, if the model is too busy for a second look."""
+        parts, texts = [job.part for job in jobs], [job.attempt.text for job in jobs]
+        shared = self._shared
+        if not is_first:  # asks for admission, which a busy model refuses
+            shared = cast(CallArguments, {**shared})
+            shared.pop("admission", None)
         try:
-            parts = [job.part for job in jobs]
-            return await self._called(parts, [job.attempt.text for job in jobs], options)
+            return await self._called(parts, texts, options, shared)
         except (ResourceExhaustedError, DeadlineExceededError):
-            deadline = self._shared.get("deadline")
+            deadline = shared.get("deadline")
             if is_first or (deadline is not None and time.monotonic() >= deadline):
                 raise
             return [None] * len(jobs)
 
     async def _called(
-        self, parts: Sequence[TranslatedPart], texts: Sequence[str], options: TranslateOptions
+        self,
+        parts: Sequence[TranslatedPart],
+        texts: Sequence[str],
+        options: TranslateOptions,
+        shared: CallArguments,
     ) -> list[tuple[float, TextResult]]:
         seconds = self._seconds
         try:
-            results = await self._below.translate(texts, options, **self._shared)
+            results = await self._below.translate(texts, options, **shared)
         except InvalidArgumentError as exc:
             index = index_in(exc)
             if index is None:
@@ -333,10 +398,4 @@ async def _together(calls: Sequence[Coroutine[Any, Any, _T]]) -> list[_T]:
     try:
         return await asyncio.gather(*tasks)
     finally:
-        await _cancelled(tasks)
-
-
-async def _cancelled(tasks: Sequence[asyncio.Task[Any]] | deque[asyncio.Task[Any]]) -> None:
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
+        await cancelled(tasks)

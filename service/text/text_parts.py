@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from service.text.letter_case import may_be_unusual
 from service.text.sentence_repair import ScannedSentence, TermRules
 from service.text.things import ThingKind, is_in_path, may_be_word, may_have_things
-from service.translation.segmentation import split_text, whole_text
+from service.translation.segmentation import segments, whole_text
 
 # Longer sentences are more than models read in one piece.
 _MAX_SENTENCE = 2000
@@ -49,7 +49,7 @@ def may_need_care(text: str, rules: TermRules) -> bool:
     )
 
 
-def parts_of(text: str, rules: TermRules, *, split_sentences: bool) -> Sequence[TextPart]:
+def parts_of(text: str, rules: TermRules, *, split_sentences: bool) -> Iterator[TextPart]:
     """The parts of a text, which joined are the text. One part if nothing in it needs care.
 
     Args:
@@ -57,32 +57,28 @@ def parts_of(text: str, rules: TermRules, *, split_sentences: bool) -> Sequence[
         rules: of the request.
         split_sentences: whether the text is split at all.
     """
-    whole = [TextPart("", text)]
     if not may_need_care(text, rules) or not _is_valid(text):
-        return whole
-    parts: list[TextPart] = []
+        yield TextPart("", text)
+        return
     copied, between = "", [""]  # what stands before text without care, and that text
 
-    def end_between() -> None:
+    def end_between() -> Iterator[TextPart]:
         nonlocal copied, between
         if copied or any(between):
-            parts.append(TextPart(copied, "".join(between)))
+            yield TextPart(copied, "".join(between))
         copied, between = "", [""]
 
     for separator, line, is_cut in _segments(text, rules, split_sentences):
         sentence = ScannedSentence.of(line, rules) if len(line) <= _MAX_SENTENCE else None
         if sentence is not None and _is_manageable(sentence):
-            end_between()
-            parts.append(TextPart(separator, line, sentence))
+            yield from end_between()
+            yield TextPart(separator, line, sentence)
         elif is_cut:
-            end_between()
+            yield from end_between()
             copied, between = separator, [line]
         else:
             between += (separator, line)
-    if not parts and not copied:
-        return whole
-    end_between()
-    return parts
+    yield from end_between()
 
 
 def _segments(
@@ -97,7 +93,7 @@ def _segments(
         return
     cuts = "\\" in text and ThingKind.PLACEHOLDER in rules.kinds
     before, is_cut = "", False
-    for segment in split_text(text, rules.source):
+    for segment in segments(text, rules.source):
         before += segment.separator
         end = 0
         for match in _ESCAPES.finditer(segment.text) if cuts else ():

@@ -182,10 +182,10 @@ class AttentionExtractor:
                 "this model was exported without an attention graph: export its checkpoint again "
                 "(`dragoman export`), or import the model again (`dragoman import`)"
             )
-        options, client = options or AttentionOptions(), shared.get("client", "")
+        options = options or AttentionOptions()
         selection = options.selection(self._shape)
         call = self._call(options.translation, shared)
-        source_ids, target_ids = await self._encoded(source_text, translation, client)
+        source_ids, target_ids = await self._encoded(source_text, translation)
         if translation:
             check_weights(selection, self._shape, len(source_ids), len(target_ids))
         else:  # at least as many as for the shortest translation
@@ -221,17 +221,17 @@ class AttentionExtractor:
         )
 
     async def _encoded(
-        self, source_text: str, translation: str, client: str
+        self, source_text: str, translation: str
     ) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """The tokens of both sides, EOS included."""
         names, texts = ("source_text", "translated_text"), (source_text, translation)
         if not source_text.strip():
             raise InvalidArgumentError("source_text", "is blank: the text is empty")
-        await self._preparer.check_lengths(self._limits, "source_text", names, texts, client)
+        await self._preparer.check_lengths(self._limits, "source_text", names, texts)
         sides: list[tuple[int, ...]] = []
         limits = self._engine.limits
         most = (limits.max_source_positions, limits.max_target_positions)
-        async for ids in self._preparer.encode_pairs(texts, client=client):
+        async for ids in self._preparer.encode_pairs(texts):
             side = len(sides)
             try:
                 sides.append(self._checked(ids, is_source=side == 0, most=most[side]))

@@ -12,7 +12,7 @@ from model.tokenizer import Tokenizer
 from service.decoding.requests import FinishReason, GenerationResult
 from service.engine.generation import Generation
 from service.translation.engine_call import EngineCall, result_of
-from service.translation.fairness import CooperativeYield
+from service.translation.fairness import checkpoint
 from service.translation.preparation import TextError, TextPreparer
 from service.translation.results import PendingText
 
@@ -112,11 +112,10 @@ class BlankRetries:
         return Retry(second, result, self._text(result))
 
     async def _submit_all(self) -> None:
-        yielder, texts = CooperativeYield(), self._texts
-        self._texts = ()
+        texts, self._texts = self._texts, ()
         for text in texts:
             for submitted in text.pieces if isinstance(text, PendingText) else ():
-                await yielder.checkpoint()
+                await checkpoint()
                 if (generation := submitted.generation) is None:
                     continue
                 result = await self._result(generation)

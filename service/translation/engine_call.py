@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypedDict, Unpack
 
@@ -24,7 +25,50 @@ from service.errors import InternalError
 from service.observability import tracing
 from service.observability.tracing import SequenceTimes
 from service.runtime.attention import AttentionSelection
+from service.translation.fairness import begin_preparing
 from service.translation.preparation import Piece, PreparedText
+
+
+class Admission:
+    """What a call has been admitted with, by engine. Close it at the end of the call.
+
+    A call that is made in several parts is admitted once, with its first part: the others may have
+    to wait for room, but are not refused.
+
+    Attributes:
+        has_begun: whether its texts are long, and may be prepared.
+    """
+
+    def __init__(self) -> None:
+        self._admitted: dict[ServableEngine, AdmittedCall] = {}
+        self.has_begun = False
+        self._end_preparing: Callable[[], None] | None = None
+
+    async def begin(self) -> None:
+        """Wait until long texts may be prepared."""
+        self.has_begun = True
+        self._end_preparing = await begin_preparing()
+
+    def of(self, engine: ServableEngine) -> AdmittedCall | None:
+        """What the engine has admitted; None if it was not asked yet."""
+        return self._admitted.get(engine)
+
+    def add(self, engine: ServableEngine, admitted: AdmittedCall) -> AdmittedCall:
+        """Keep what the engine has admitted, and return it."""
+        self._admitted[engine] = admitted
+        self._prepared()
+        return admitted
+
+    def _prepared(self) -> None:
+        end, self._end_preparing = self._end_preparing, None
+        if end is not None:
+            end()
+
+    def close(self) -> None:
+        """Cancel what is unfinished, and give back all quotas; may be repeated."""
+        self._prepared()
+        for admitted in self._admitted.values():
+            admitted.close()
 
 
 class CallArguments(TypedDict, total=False):
@@ -35,12 +79,24 @@ class CallArguments(TypedDict, total=False):
         request_id: identifies the call in logs.
         client: identifies the client, for fairness.
         client_id: whom of the client's own clients it is for, likewise; "" if it names none.
+        admission: of the call, if it is made in several parts.
     """
 
     deadline: float | None
     request_id: str
     client: str
     client_id: str
+    admission: Admission
+
+
+@contextlib.contextmanager
+def admitted_once(shared: CallArguments) -> Iterator[CallArguments]:
+    """The arguments of the parts of a call, which are admitted together."""
+    if "admission" in shared:
+        yield shared
+        return
+    with contextlib.closing(Admission()) as admission:
+        yield {**shared, "admission": admission}
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,14 +148,17 @@ class EngineCall:
         self._opening = options
         start_ids = tokenizer.target.start_ids
         self._num_hidden = tokenizer.num_hidden
+        self._eos_id = tokenizer.eos_id
         same = options.prefix_ids == start_ids
         self._options = options if same else replace(options, prefix_ids=start_ids)
+        given = shared.pop("admission", None)
+        self._admission = Admission() if given is None else given
+        self._owns_admission = given is None
         self._shared: dict[str, Any] = {**shared, "priority": priority}
         # Twice the rows: as many requests wait as run, so that no row is idle.
         self._max_in_flight = max(2, 2 * engine.limits.max_rows // options.beam_size)
-        self._admission: AdmittedCall | None = None
         self._trace = tracing.current.get()
-        self._traced: list[Generation] = []
+        self._submitted: list[Generation] = []
 
     def reserve(self, piece: Piece, after: EngineCall) -> None:
         """Ask for admission now, for a first piece about as long as `piece`.
@@ -110,10 +169,20 @@ class EngineCall:
 
         Raises what `submit` raises.
         """
-        if self._admission is None and (request := self._request(piece, True)) is not None:
-            before = after.estimate(piece)
-            self._admission = self._engine.admit(self._max_in_flight, request, before)
-            self._show_admission()
+        is_admitted = self._admission.of(self._engine) is not None
+        if not is_admitted and (request := self._request(piece, True)) is not None:
+            self._admit(request, after.estimate(piece))
+
+    async def enter(self) -> None:
+        """Wait until long texts may be prepared, and ask whether there is room for the call.
+
+        Raises what `submit` would raise now for the shortest piece. So a call that is refused costs
+        little.
+        """
+        if self._admission.has_begun:
+            return
+        await self._admission.begin()
+        self._engine.check_room(GenerationRequest((self._eos_id,), self._opening, **self._shared))
 
     def estimate(self, piece: Piece) -> CompletionEstimate | None:
         """How long the engine would take for a piece; None while it is idle."""
@@ -137,7 +206,7 @@ class EngineCall:
     def try_submit(self, piece: Piece, *, opens: bool = False) -> SubmittedPiece | None:
         """Submit a piece now, or return None if the quota is used up. Raises what `submit` raises.
 
-        The quota always allows a piece when all submitted before have ended.
+        The quota always allows a piece when all that the call submitted before have ended.
         """
         request = self._request(piece, opens)
         if request is None:
@@ -145,7 +214,7 @@ class EngineCall:
         generation = self._admitted(request).try_submit(request)
         return None if generation is None else SubmittedPiece(piece, self._noted(generation))
 
-    def submit_ahead(self, prepared: PreparedText) -> Iterator[SubmittedPiece]:
+    async def submit_ahead(self, prepared: PreparedText) -> AsyncIterator[SubmittedPiece]:
         """Each piece of a text in order, submitted before its turn as far as the quota allows.
 
         To be advanced when the piece before has ended. Raises what `submit` raises.
@@ -159,6 +228,9 @@ class EngineCall:
                     break
                 in_flight.append(submitted)
                 waiting.popleft()
+            if not in_flight:  # another part of the call has all that the quota allows
+                piece = waiting.popleft()
+                in_flight.append(await self.submit(piece, opens=piece is opening))
             yield in_flight.popleft()
 
     async def score(
@@ -192,27 +264,31 @@ class EngineCall:
         return self._noted(await self._admitted(request).submit(request))
 
     def close(self) -> None:
-        """Cancel unfinished pieces, and release the admission."""
+        """Cancel unfinished pieces, and release the admission unless it is of further parts."""
+        submitted, self._submitted = self._submitted, []
         if self._trace is not None:
-            self._trace.sequences_ended(_ended(self._traced), len(self._traced))
-            self._traced = []
-        if self._admission is not None:
+            self._trace.sequences_ended(_ended(submitted), len(submitted))
+        if self._owns_admission:
             self._admission.close()
+        else:
+            for generation in submitted:
+                generation.cancel()
 
     def _noted(self, generation: Generation) -> Generation:
-        if self._trace is not None:
-            self._traced.append(generation)
+        self._submitted.append(generation)
         return generation
 
-    def _show_admission(self) -> None:
+    def _admit(
+        self, request: GenerationRequest, before: CompletionEstimate | None = None
+    ) -> AdmittedCall:
+        admitted = self._engine.admit(self._max_in_flight, request, before)
         if self._trace is not None:
             self._trace.admitted()
+        return self._admission.add(self._engine, admitted)
 
     def _admitted(self, request: GenerationRequest) -> AdmittedCall:
-        if self._admission is None:
-            self._admission = self._engine.admit(self._max_in_flight, request)
-            self._show_admission()
-        return self._admission
+        admitted = self._admission.of(self._engine)
+        return self._admit(request) if admitted is None else admitted
 
     def _request(self, piece: Piece, opens: bool) -> GenerationRequest | None:
         if piece.source_ids is None:

@@ -1,37 +1,226 @@
-"""Fair use of the event loop and of a thread: a large call does not hold up other calls."""
+"""Fair use of the event loop and of a thread: a client's work does not hold up other clients.
+
+Work that grows with a text is done in pieces of some milliseconds. Short ones run on the event
+loop, between which other calls get their turn (`checkpoint`, `on_loop`). What can't be cut into
+short pieces runs in a thread (`in_thread`). Both take the pieces of their clients round-robin.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import threading
 import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
+from weakref import WeakKeyDictionary
 
-# Roughly the delay that other calls see. A yield costs some ten microseconds.
-_YIELD_SECONDS = 0.002
+# Computed in one iteration of the event loop before other clients are asked: roughly the delay
+# that their calls see. Waiting for the next iteration costs some ten microseconds.
+_ITERATION_SECONDS = 0.003
+# New calls come first, since gRPC hands out one in each iteration, and the next may be of a client
+# that has none. But work that waits gets on as often as this.
+_ARRIVALS_SECONDS = 0.02
+
+# Calls whose texts are prepared before the model has admitted them. One computes, while another
+# waits for the thread or the model.
+_MAX_PREPARING = 2
+
+_client: contextvars.ContextVar[str] = contextvars.ContextVar("client", default="")
 
 T = TypeVar("T")
 
 
-class CooperativeYield:
-    """Yields to the event loop whenever a coroutine has computed for some milliseconds.
+class _Waiting:
+    """Work that waits, by client, the next one first."""
+
+    def __init__(self) -> None:
+        self._clients: dict[str, deque[asyncio.Future[None]]] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._clients)
+
+    def add(self, client: str) -> asyncio.Future[None]:
+        """Add work of a client, which is due when the future is done."""
+        due: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._clients.setdefault(client, deque()).append(due)
+        return due
+
+    def wake(self) -> str | None:
+        """Wake the next work of the next client; the client, None if nothing waits."""
+        while self._clients:
+            client = next(iter(self._clients))
+            works = self._clients.pop(client)
+            while works and works[0].done():  # cancelled
+                works.popleft()
+            if not works:
+                continue
+            works.popleft().set_result(None)
+            if works:  # to the end of the line
+                self._clients[client] = works
+            return client
+        return None
+
+
+class FairLoop:
+    """Shares the computing on an event loop among clients. Belongs to that loop."""
+
+    def __init__(self) -> None:
+        self._waiting = _Waiting()
+        self._is_armed = False  # for the next iteration
+        self._num_arrived = 0  # in this one
+        self._chosen: str | None = None  # the client whose work goes on
+        self._ends = 0.0  # of the time for it in this iteration
+        self._begun = 0.0  # the last work that had to wait for arrivals
+
+    def arrived(self) -> None:
+        """A call has arrived."""
+        self._num_arrived += 1
+        self._arm()
+
+    def is_over(self, client: str) -> bool:
+        """Whether a client's work has to wait for the next iteration, or for other clients."""
+        now = time.perf_counter()
+        if self._waiting:
+            return client != self._chosen or now >= self._ends
+        if self._ends == 0.0:
+            self._ends = now + _ITERATION_SECONDS
+            self._arm()
+        return now >= self._ends
+
+    def must_wait(self) -> bool:
+        """Whether work of milliseconds has to wait before it begins."""
+        now = time.perf_counter()
+        is_late = now - self._begun >= _ARRIVALS_SECONDS
+        if self._waiting or self._ends or (self._num_arrived and not is_late):
+            return True
+        self._begun = now
+        self._ends = now + _ITERATION_SECONDS
+        self._arm()
+        return False
+
+    async def wait(self, client: str) -> None:
+        """Wait until it is this client's turn."""
+        due = self._waiting.add(client)
+        self._arm()
+        await due
+        self._begun = time.perf_counter()
+        self._ends = self._begun + _ITERATION_SECONDS
+        self._arm()
+
+    def _arm(self) -> None:
+        if not self._is_armed:
+            self._is_armed = True
+            asyncio.get_running_loop().call_soon(self._next_iteration)
+
+    def _next_iteration(self) -> None:
+        self._is_armed = False
+        self._ends = 0.0
+        had_arrivals, self._num_arrived = self._num_arrived, 0
+        if not had_arrivals or time.perf_counter() - self._begun >= _ARRIVALS_SECONDS:
+            self._chosen = self._waiting.wake()
+        if self._waiting:
+            self._arm()
+
+
+class FairSemaphore:
+    """Lets so many pieces of work go on at a time; clients that wait take turns.
 
     Args:
-        seconds: the time between yields.
+        count: of the pieces.
     """
 
-    def __init__(self, seconds: float = _YIELD_SECONDS) -> None:
-        self._seconds = seconds
-        self._since = time.perf_counter()
+    def __init__(self, count: int) -> None:
+        self._num_free = count
+        self._waiting = _Waiting()
 
-    async def checkpoint(self) -> None:
-        """Yield if it is due. To be awaited often."""
-        if time.perf_counter() - self._since >= self._seconds:
-            await asyncio.sleep(0)
-            self._since = time.perf_counter()
+    async def acquire(self, client: str) -> None:
+        """Wait for a permit, to be released."""
+        if self._num_free:
+            self._num_free -= 1
+            return
+        due = self._waiting.add(client)
+        try:
+            await due
+        except asyncio.CancelledError:
+            if not due.cancelled():  # it had been passed on already
+                self.release()
+            raise
+
+    def release(self) -> None:
+        """Pass a permit on."""
+        if self._waiting.wake() is None:
+            self._num_free += 1
+
+
+_loops: WeakKeyDictionary[asyncio.AbstractEventLoop, FairLoop] = WeakKeyDictionary()
+_preparing: WeakKeyDictionary[asyncio.AbstractEventLoop, FairSemaphore] = WeakKeyDictionary()
+
+
+def _fair_loop() -> FairLoop:
+    loop = asyncio.get_running_loop()
+    fair = _loops.get(loop)
+    if fair is None:
+        fair = _loops[loop] = FairLoop()
+    return fair
+
+
+def arrived(client: str) -> None:
+    """A call of a client has arrived, for which the running task works from now on."""
+    _client.set(client)
+    _fair_loop().arrived()
+
+
+def works_for(client: str) -> None:
+    """Set whom the running task works for, and those that it starts."""
+    _client.set(client)
+
+
+async def begin_preparing() -> Callable[[], None]:
+    """Wait until the running task may prepare long texts; what to call once that has led somewhere.
+
+    A call is prepared until the model admits it. Without this, a thousand calls would all be
+    prepared, in the memory of a thousand, before the first of them fills the model's queue.
+    """
+    loop = asyncio.get_running_loop()
+    semaphore = _preparing.setdefault(loop, FairSemaphore(_MAX_PREPARING))
+    await semaphore.acquire(_client.get())
+    return semaphore.release
+
+
+async def checkpoint() -> None:
+    """Let others go on, if this iteration of the event loop has computed for some milliseconds.
+
+    To be awaited before each piece of work that takes less than a millisecond.
+    """
+    fair, client = _fair_loop(), _client.get()
+    if fair.is_over(client):
+        await fair.wait(client)
+
+
+async def on_loop(work: Callable[[], T]) -> T:
+    """The result of some milliseconds of work on the event loop, once it is the client's turn."""
+    fair = _fair_loop()
+    if fair.must_wait():
+        await fair.wait(_client.get())
+    return work()
+
+
+async def in_thread(work: Callable[[], T], client: str | None = None) -> T:
+    """The result of longer work, in the thread that all clients share.
+
+    One thread for all: several would hold Python's lock in turn, each for milliseconds, whenever
+    the event loop needs it.
+
+    Args:
+        work: without long calls that hold Python's lock.
+        client: by default, the one that the running task works for.
+    """
+    result = await _thread.run(work, _client.get() if client is None else client)
+    await checkpoint()  # the event loop gets the results of much work at once
+    return result
 
 
 class FairExecutor:
@@ -78,3 +267,6 @@ class FairExecutor:
             if works:  # to the end of the line
                 self._waiting[client] = works
         execute()
+
+
+_thread = FairExecutor("compute")

@@ -69,10 +69,15 @@ class TranslatorLimits:
         """
         for name, length in zip(names, lengths, strict=True):
             self.check_length(name, length, note)
-        total, limit = sum(lengths), self.max_request_characters
-        if total > limit:
+        self.check_total(field, sum(lengths), note)
+
+    def check_total(self, field: str, total: int, note: str = "") -> None:
+        """Check the length of all texts of a request together."""
+        if total > self.max_request_characters:
             raise InvalidArgumentError(
-                field, f"{total:,} characters{note} in all texts, the limit is {limit:,}"
+                field,
+                f"{total:,} characters{note} in all texts, the limit is "
+                f"{self.max_request_characters:,}",
             )
 
     def check_length(self, field: str, length: int, note: str = "") -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from typing import Unpack
@@ -23,12 +22,11 @@ from service.translation.alignments import (
     source_tokens,
 )
 from service.translation.engine_call import CallArguments, EngineCall, result_of
-from service.translation.fairness import CooperativeYield
+from service.translation.fairness import checkpoint
 from service.translation.options import TranslatorLimits
 from service.translation.preparation import TextError, TextPreparer
 
 # By number, not by time: the engine should see the pairs of a usual request at once.
-_PAIRS_PER_YIELD = 64
 _SIDES = ("source_text", "translated_text")
 
 # The tokens of both sides, or the error of the pair.
@@ -125,33 +123,31 @@ class PairScorer:
             DeadlineExceededError: the deadline passed first.
             UnavailableError: the engine does not serve.
         """
-        options, client = options or ScoreOptions(), shared.get("client", "")
+        options = options or ScoreOptions()
         if options.return_alignments:
             check_can_align(self._can_align)
         self._limits.check_count("pairs", len(pairs), "pairs")
         names = [f"pairs[{index}].{side}" for index in range(len(pairs)) for side in _SIDES]
         texts = [text for pair in pairs for text in pair]
-        await self._preparer.check_lengths(self._limits, "pairs", names, texts, client)
+        await self._preparer.check_lengths(self._limits, "pairs", names, texts)
         await self._engine.prepare_scoring()
         call = EngineCall(
             self._engine, SearchOptions(), options.priority, self._tokenizer, **shared
         )
         try:
             submitted: list[Generation | InvalidArgumentError] = []
-            tokenized = self._tokenized(pairs, client)
+            tokenized = self._tokenized(pairs)
             if options.return_alignments == "soft":
                 tokenized = _limit_weights(tokenized, self._num_hidden)
             async for item in tokenized:
-                if len(submitted) % _PAIRS_PER_YIELD == _PAIRS_PER_YIELD - 1:
-                    await asyncio.sleep(0)
+                await checkpoint()
                 if isinstance(item, InvalidArgumentError):
                     submitted.append(item)
                 else:
                     submitted.append(await call.score(*item, options.return_alignments))
             results: list[PairResult] = []
-            yielder = CooperativeYield()
             for pair, scoring in zip(pairs, submitted, strict=True):
-                await yielder.checkpoint()
+                await checkpoint()
                 results.append(await self._result(pair, scoring, options, call.started_at))
             return results
         finally:
@@ -183,9 +179,7 @@ class PairScorer:
             compute_seconds=result.compute_seconds,
         )
 
-    async def _tokenized(
-        self, pairs: Sequence[tuple[str, str]], client: str
-    ) -> AsyncIterator[_Tokenized]:
+    async def _tokenized(self, pairs: Sequence[tuple[str, str]]) -> AsyncIterator[_Tokenized]:
         """The tokens of both sides of each pair, EOS included, or the error of the pair."""
         limits = self._engine.limits
         most = (limits.max_source_positions, limits.max_target_positions)
@@ -193,7 +187,7 @@ class PairScorer:
         error: InvalidArgumentError | None = None
         texts = [text for pair in pairs for text in pair]
         number = 0
-        async for ids in self._preparer.encode_pairs(texts, client=client):
+        async for ids in self._preparer.encode_pairs(texts):
             index, side = divmod(number, 2)
             number += 1
             try:

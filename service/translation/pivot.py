@@ -12,10 +12,10 @@ from service.decoding.requests import FinishReason
 from service.errors import DragomanError, InvalidArgumentError
 from service.translation.blank_retries import BlankRetries, has_word
 from service.translation.engine_call import CallArguments, EngineCall, SubmittedPiece
-from service.translation.fairness import CooperativeYield
+from service.translation.fairness import checkpoint
 from service.translation.links import Link, LinkedPieces
 from service.translation.options import TranslateOptions
-from service.translation.preparation import Piece, PreparedText, TextError
+from service.translation.preparation import Piece, PreparedText, TextError, are_long
 from service.translation.results import PendingText, TextResult
 from service.translation.translator import StreamDelta, Translator
 
@@ -70,13 +70,15 @@ class PivotTranslator:
         Raises:
             InvalidArgumentError: also for alignments.
         """
-        options, client = options or self._second.default_options, shared.get("client", "")
+        options = options or self._second.default_options
         legs = self._legs(options, shared)
-        await self._first.check_texts(texts, client)
+        await self._first.check_texts(texts)
         try:
+            if are_long(texts):
+                await legs.first.enter()
             firsts: list[PendingText | TextError] = []
             async for prepared in self._first.preparer.prepare_all(
-                texts, split_sentences=options.split_sentences, client=client
+                texts, split_sentences=options.split_sentences
             ):
                 if isinstance(prepared, PreparedText):
                     legs.reserve(prepared)
@@ -89,9 +91,8 @@ class PivotTranslator:
                 for first in firsts
             ]
             legs.first.close()  # other calls get its room while the second model works
-            yielder = CooperativeYield()
             return [
-                await self._finish(text, f"contents[{index}]", options, yielder, legs)
+                await self._finish(text, f"contents[{index}]", options, legs)
                 for index, text in enumerate(continued)
             ]
         finally:
@@ -108,14 +109,16 @@ class PivotTranslator:
         A sentence's deltas begin when its translation into the pivot language is complete.
         Arguments as of `translate`.
         """
-        options, client = options or self._second.stream_options, shared.get("client", "")
+        options = options or self._second.stream_options
         options.check_streamable()
         legs = self._legs(options, shared)
-        await self._first.check_text(text, client)
+        await self._first.check_text(text)
         feeding: asyncio.Task[None] | None = None
         try:
+            if are_long([text]):
+                await legs.first.enter()
             prepared = await self._first.preparer.prepare_one(
-                text, split_sentences=options.split_sentences, client=client
+                text, split_sentences=options.split_sentences
             )
             legs.reserve(prepared)
             pivoted = _PivotedText(PendingText(prepared, [], legs.first.started_at))
@@ -139,6 +142,12 @@ class PivotTranslator:
             finally:
                 legs.close()
 
+    async def enter(
+        self, options: TranslateOptions | None = None, **shared: Unpack[CallArguments]
+    ) -> None:
+        """As `Translator.enter`, of the first model."""
+        await self._legs(options or self._second.default_options, shared).first.enter()
+
     def _legs(self, options: TranslateOptions, shared: CallArguments) -> _Legs:
         """The calls to both engines. Raises InvalidArgumentError for bad options."""
         first_options = replace(self._first_options, split_sentences=options.split_sentences)
@@ -150,9 +159,8 @@ class PivotTranslator:
     async def _continue(self, first: PendingText, legs: _Legs) -> _PivotedText:
         """Submit the sentences of a text to the second model, as the first one finishes them."""
         text = _PivotedText(first)
-        yielder = CooperativeYield()
         for submitted in first.pieces:
-            await yielder.checkpoint()
+            await checkpoint()
             await self._continue_piece(submitted, text, legs)
             if text.error is not None:
                 break
@@ -163,7 +171,7 @@ class PivotTranslator:
     ) -> None:
         """Do so for a stream, with the first model ahead by no more than its quota."""
         try:
-            for submitted in legs.first.submit_ahead(text.first.prepared):
+            async for submitted in legs.first.submit_ahead(text.first.prepared):
                 for piece in await self._continue_piece(submitted, text, legs):
                     pieces.put_nowait(piece)
                 if text.error is not None:
@@ -179,7 +187,7 @@ class PivotTranslator:
         continued: Sequence[Piece] = (piece,)
         if generation is not None:
             result = await self._first.result_of(generation)
-            text.first.generated.append((generation, result))
+            text.first.add(generation, result)
             if result.error is not None:
                 text.error = result.error
                 return ()
@@ -187,7 +195,7 @@ class PivotTranslator:
             is_due = legs.first_retries.is_due(generation, result, sentence)
             retry = await legs.first_retries.of(generation) if is_due else None
             if retry is not None and retry.is_better:
-                text.first.generated.append((retry.generation, retry.result))
+                text.first.add(retry.generation, retry.result)
                 if retry.result.error is not None:
                     text.error = retry.result.error
                     return ()
@@ -214,17 +222,16 @@ class PivotTranslator:
         text: _PivotedText | TextError,
         field: str,
         options: TranslateOptions,
-        yielder: CooperativeYield,
         legs: _Legs,
     ) -> TextResult:
         """Wait for the second model, and join the pieces of a text."""
         retries = legs.second_retries
         if isinstance(text, TextError):
-            return await self._second.finish(text, field, options, yielder, retries)
+            return await self._second.finish(text, field, options, retries)
         if text.error is not None:
             return text.first.result("", text.error)
         second, unlinked = text.second(), replace(options, links=False)
-        result = text.joined(await self._second.finish(second, field, unlinked, yielder, retries))
+        result = text.joined(await self._second.finish(second, field, unlinked, retries))
         if options.links and result.error is None:
             result = replace(result, links=text.links(second.outputs))
         return result

@@ -5,25 +5,30 @@ from __future__ import annotations
 import copy
 import functools
 import itertools
+import re
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
 from model.tokenizer import Tokenizer
-from service.translation.fairness import FairExecutor
+from service.translation.fairness import in_thread, on_loop
 from service.translation.options import NORMALISED, TranslatorLimits, normalised_length
 from service.translation.segmentation import Segment, split_long, split_text, whole_text
 from service.translation.verbatim import is_translatable
 
-# Segmenting and tokenizing this many ASCII characters takes about a millisecond. Smaller requests
-# are prepared on the event loop, where a thread would cost more than it saves. Larger ones go to a
-# thread that is shared fairly, in portions of this size: a call of megabytes delays neither the
-# event loop nor later calls, and its first sentences are in the engine before its last ones are
-# segmented.
-_PORTION_CHARACTERS = 4000
+# Segmenting and tokenizing this many ASCII characters takes a millisecond, or five where each is a
+# token. Texts are prepared in portions of this size on the event loop, longer ones by themselves in
+# a thread: a call of megabytes delays neither the event loop nor later calls, and its first
+# sentences are in the engine before its last ones are segmented.
+_PORTION_CHARACTERS = 2000
 # The same for texts with other characters, each of which can be several tokens; counted after
 # normalisation, which can turn one character into 18 (U+FDFA).
 _SMALL_CHARACTERS = 1000
+FEW_CHARACTERS = 500
+"""Of a request that does not wait for its turn: most are a sentence or two."""
+
+_LETTER = re.compile(r"[^\W\d_]")
+_LOOKED_AT = 500
 
 T = TypeVar("T")
 
@@ -87,10 +92,9 @@ class TextPreparer:
         self._tokenizer = tokenizer
         self._language = language
         self._max_tokens = max_source_positions - 1
-        self._thread = FairExecutor("prepare")
 
     def between(self, tokenizer: Tokenizer, language: str) -> TextPreparer:
-        """For another direction of the same model; both share a thread."""
+        """For another direction of the same model."""
         other = copy.copy(self)
         other._tokenizer, other._language = tokenizer, language
         return other
@@ -101,7 +105,6 @@ class TextPreparer:
         field: str,
         names: Sequence[str],
         texts: Sequence[str],
-        client: str,
     ) -> None:
         """Check the lengths of all texts of a request, before and after normalisation.
 
@@ -110,38 +113,27 @@ class TextPreparer:
             field: the field with all texts.
             names: the field of each text.
             texts: the texts.
-            client: identifies the client, for fairness.
 
         Raises:
             InvalidArgumentError: a limit is exceeded; names the field and the limit.
         """
         limits.check_lengths(field, names, [len(text) for text in texts])
-        limits.check_lengths(field, names, await self.lengths(texts, client=client), NORMALISED)
-
-    async def lengths(self, texts: Sequence[str], *, client: str = "") -> list[int]:
-        """The `normalised_length` of each text."""
-
-        def measure() -> list[int]:
-            return [normalised_length(text) for text in texts]
-
-        return measure() if _are_small(texts) else await self._thread.run(measure, client)
+        limits.check_lengths(field, names, await normalised_lengths(texts), NORMALISED)
 
     def prepare_all(
-        self, texts: Sequence[str], *, split_sentences: bool, client: str = ""
+        self, texts: Sequence[str], *, split_sentences: bool
     ) -> AsyncIterator[PreparedText | TextError]:
         """Each text in pieces, in order, or its error."""
         prepare = functools.partial(self.prepare, split_sentences=split_sentences)
-        return self._in_portions(prepare, texts, client)
+        return self._in_portions(prepare, texts)
 
-    async def prepare_one(
-        self, text: str, *, split_sentences: bool, client: str = ""
-    ) -> PreparedText:
+    async def prepare_one(self, text: str, *, split_sentences: bool) -> PreparedText:
         """One text in pieces.
 
         Raises:
             TextError: the text can't be translated.
         """
-        texts = self.prepare_all([text], split_sentences=split_sentences, client=client)
+        texts = self.prepare_all([text], split_sentences=split_sentences)
         [prepared] = [prepared async for prepared in texts]
         if isinstance(prepared, TextError):
             raise prepared
@@ -178,9 +170,7 @@ class TextPreparer:
             return PreparedText([self._piece(segment, ids)], False)
         return PreparedText(list(self._split(segment)), True)
 
-    def encode_pairs(
-        self, texts: Sequence[str], *, client: str = ""
-    ) -> AsyncIterator[list[int] | TextError]:
+    def encode_pairs(self, texts: Sequence[str]) -> AsyncIterator[list[int] | TextError]:
         """Each text's token ids, as one sequence without EOS, or its error.
 
         Texts in the source language and in the target language alternate.
@@ -192,12 +182,12 @@ class TextPreparer:
             _check_characters(text)
             return tokenizer.encode(text)
 
-        return self._in_portions(encode, texts, client)
+        return self._in_portions(encode, texts)
 
     async def _in_portions(
-        self, work: Callable[[str], T], texts: Sequence[str], client: str
+        self, work: Callable[[str], T], texts: Sequence[str]
     ) -> AsyncIterator[T | TextError]:
-        """The result or the error of `work` for each text: on the event loop if they are small."""
+        """The result or the error of `work` for each text, in portions of some milliseconds."""
 
         def run(portion: Sequence[str]) -> list[T | TextError]:
             results: list[T | TextError] = []
@@ -208,10 +198,16 @@ class TextPreparer:
                     results.append(exc)
             return results
 
-        on_loop = _are_small(texts)
-        for portion in _portions(texts):
+        is_short = sum(map(len, texts)) <= FEW_CHARACTERS and _are_small(texts)
+        for portion in portions(texts, _PORTION_CHARACTERS):
             run_portion = functools.partial(run, portion)
-            for result in run(portion) if on_loop else await self._thread.run(run_portion, client):
+            if is_short:
+                results = run_portion()
+            elif _are_small(portion):
+                results = await on_loop(run_portion)
+            else:
+                results = await in_thread(run_portion)
+            for result in results:
                 yield result
 
     def _split(self, segment: Segment) -> Iterator[Piece]:
@@ -235,6 +231,26 @@ class TextPreparer:
     def _piece(self, segment: Segment, ids: list[int]) -> Piece:
         source_ids = (*ids, self._tokenizer.eos_id) if ids else None
         return Piece(segment.separator, segment.text, source_ids)
+
+
+async def normalised_lengths(texts: Sequence[str]) -> list[int]:
+    """The `normalised_length` of each text."""
+
+    def measure() -> list[int]:
+        return [normalised_length(text) for text in texts]
+
+    is_quick = all(map(str.isascii, texts)) or _are_small(texts)
+    return measure() if is_quick else await in_thread(measure)
+
+
+def are_long(texts: Sequence[str]) -> bool:
+    """Whether texts take so long to prepare that the engine is asked for room before.
+
+    Not texts without a letter, which are copied even if the engine is full.
+    """
+    if sum(map(len, texts)) <= FEW_CHARACTERS:
+        return False
+    return any(_LETTER.search(text, 0, _LOOKED_AT) for text in texts)
 
 
 def _check_characters(text: str) -> None:
@@ -265,14 +281,15 @@ def _merged(pieces: Iterable[Piece]) -> Iterator[Piece]:
         yield Piece(first.separator, "".join([first.text, *rest]), None) if rest else first
 
 
-def _portions(texts: Sequence[str]) -> Iterator[list[str]]:
+def portions(texts: Sequence[str], most: int) -> Iterator[list[str]]:
+    """The texts in order, so many together as have at most so many characters, or one."""
     portion: list[str] = []
     size = 0
     for text in texts:
-        portion.append(text)
-        size += len(text)
-        if size >= _PORTION_CHARACTERS:
+        if portion and size + len(text) > most:
             yield portion
             portion, size = [], 0
+        portion.append(text)
+        size += len(text)
     if portion:
         yield portion

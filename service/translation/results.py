@@ -122,7 +122,6 @@ class PendingText:
         prepared: the text in pieces.
         pieces: those submitted.
         started_at: when the call began, in seconds of the engine's clock.
-        generated: finished generations with their results.
         confidences: of the sentences, where the model has a calibration.
         sentences: results of sentences, if the client requested them.
         outputs: the translation of each piece, with the separator before it.
@@ -132,31 +131,36 @@ class PendingText:
     prepared: PreparedText
     pieces: Sequence[SubmittedPiece]
     started_at: float
-    generated: list[tuple[Generation, GenerationResult]] = field(default_factory=list)
     confidences: list[SentenceConfidence] = field(default_factory=list)
     sentences: list[SentenceResult] = field(default_factory=list)
     outputs: list[str] = field(default_factory=list)
     linked: LinkedPieces = field(default_factory=LinkedPieces)
+    _reasons: set[FinishReason] = field(default_factory=set)
+    _num_target_tokens: int = 0
+    _begun: float | None = None
+    _ended: float = 0.0
+
+    def add(self, generation: Generation, result: GenerationResult) -> None:
+        """Add a generation that has finished."""
+        begun = generation.submitted_at + result.queue_seconds
+        self._begun = begun if self._begun is None else min(self._begun, begun)
+        self._ended = max(self._ended, begun + result.compute_seconds)
+        self._reasons.add(result.finish_reason)
+        self._num_target_tokens += len(result.token_ids)
 
     def result(self, text: str, error: DragomanError | None = None) -> TextResult:
         """The result, once all generations have finished."""
-        reasons = {result.finish_reason for _, result in self.generated}
         order = (FinishReason.ERROR, FinishReason.LENGTH)
-        begun = [g.submitted_at + result.queue_seconds for g, result in self.generated]
-        ended = [
-            begin + result.compute_seconds
-            for begin, (_, result) in zip(begun, self.generated, strict=True)
-        ]
-        first = min(begun, default=self.started_at)
+        first = self.started_at if self._begun is None else self._begun
         return TextResult(
             text=text,
-            finish_reason=next((r for r in order if r in reasons), FinishReason.EOS),
+            finish_reason=next((r for r in order if r in self._reasons), FinishReason.EOS),
             num_source_tokens=self.prepared.num_source_tokens,
-            num_target_tokens=sum(len(result.token_ids) for _, result in self.generated),
+            num_target_tokens=self._num_target_tokens,
             was_split=self.prepared.was_split,
             error=error,
             queue_seconds=first - self.started_at,
-            compute_seconds=max(ended, default=first) - first,
+            compute_seconds=max(self._ended, first) - first,
             sentences=() if error else self.sentences,
             links=() if error else self.linked.links,
             confidence=None if error else text_confidence(self.confidences),

@@ -51,6 +51,11 @@ class Segment:
 
 
 def split_text(text: str, language: str) -> list[Segment]:
+    """All that `segments` finds."""
+    return list(segments(text, language))
+
+
+def segments(text: str, language: str) -> Iterator[Segment]:
     """The sentences of a text. Separators and texts, joined, are exactly the text.
 
     A line break always ends a sentence: lists, addresses and poems have no full stops. The
@@ -61,14 +66,15 @@ def split_text(text: str, language: str) -> list[Segment]:
         language: BCP-47 code. Only its language subtag counts; a language that sentencex does not
             know is split like English.
     """
-    segments: list[Segment] = []
     separator = ""
     for line, line_break in _lines(text):
         start = opening_length(line, language)
-        found, rest = _trimmed(_sentences_of_line(line[start:], language), separator + line[:start])
-        segments += found
+        rest = separator + line[:start]
+        for part in _sentences_of_line(line[start:], language):
+            found, rest = _trimmed([part], rest)
+            yield from found
         separator = rest + line_break
-    return _ended(segments, separator)
+    yield from _ended([], separator)
 
 
 def whole_text(text: str, language: str) -> list[Segment]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import copy
 import functools
 from collections.abc import AsyncIterator, Sequence
@@ -24,14 +23,20 @@ from service.translation.blank_retries import BlankRetries, has_word
 from service.translation.confidence import SentenceConfidence, sentence_confidence
 from service.translation.detokenizer import Detokenizer
 from service.translation.engine_call import CallArguments, EngineCall, SubmittedPiece, result_of
-from service.translation.fairness import CooperativeYield
+from service.translation.fairness import checkpoint
 from service.translation.options import NORMALISED, TranslateOptions, TranslatorLimits
 from service.translation.pair_scorer import PairScorer
-from service.translation.preparation import PreparedText, TextError, TextPreparer
+from service.translation.preparation import (
+    PreparedText,
+    TextError,
+    TextPreparer,
+    are_long,
+    normalised_lengths,
+)
 from service.translation.results import PendingText, TextResult, sentence_result
 
-# By number, not by time: the engine should see the sentences of a usual request at once.
-_PIECES_PER_YIELD = 256
+# Some milliseconds. By number: the engine should see the sentences of a usual request at once.
+_PIECES_PER_YIELD = 128
 # Most requests have the same options, and checking them takes as long as tokenizing a sentence.
 _MAX_OPTIONS_KEPT = 64
 # The others are made anew, in some ten microseconds.
@@ -182,8 +187,8 @@ class Translator:
             DeadlineExceededError: the deadline passed first.
             UnavailableError: the engine does not serve.
         """
-        options, client = options or self.default_options, shared.get("client", "")
-        await self.check_texts(texts, client)
+        options = options or self.default_options
+        await self.check_texts(texts)
         if options.return_alignments:
             check_can_align(self._can_align)
         kind = self._alignment_kind(options)
@@ -191,9 +196,11 @@ class Translator:
         if kind:
             await self._engine.prepare_scoring()
         try:
+            if are_long(texts):
+                await call.enter()
             pending: list[PendingText | TextError] = []
             async for prepared in self.preparer.prepare_all(
-                texts, split_sentences=options.split_sentences, client=client
+                texts, split_sentences=options.split_sentences
             ):
                 if isinstance(prepared, PreparedText):
                     pieces = await self.submit(prepared, call)
@@ -203,9 +210,9 @@ class Translator:
             if kind:
                 most = None if options.return_alignments else 1
                 await self._submit_alignments(pending, call, kind, most)
-            yielder, retries = CooperativeYield(), self.retries(call, pending)
+            retries = self.retries(call, pending)
             return [
-                await self.finish(text, f"contents[{index}]", options, yielder, retries)
+                await self.finish(text, f"contents[{index}]", options, retries)
                 for index, text in enumerate(pending)
             ]
         finally:
@@ -230,17 +237,19 @@ class Translator:
             InvalidArgumentError: the text is bad or too long, or an option is; names the field.
             ResourceExhaustedError, DeadlineExceededError, UnavailableError: as `translate`.
         """
-        options, client = options or self.stream_options, shared.get("client", "")
+        options = options or self.stream_options
         options.check_streamable()
-        await self.check_text(text, client)
+        await self.check_text(text)
         call = self.call(options, shared)
         try:
+            if are_long([text]):
+                await call.enter()
             prepared = await self.preparer.prepare_one(
-                text, split_sentences=options.split_sentences, client=client
+                text, split_sentences=options.split_sentences
             )
             pending = PendingText(prepared, [], call.started_at)
             deltas, retries = [], self.retries(call)
-            for submitted in call.submit_ahead(prepared):
+            async for submitted in call.submit_ahead(prepared):
                 async for delta in self.deltas(submitted, pending, retries):
                     deltas.append(delta)
                     yield StreamDelta(delta)
@@ -250,25 +259,35 @@ class Translator:
         finally:
             call.close()
 
-    async def check_texts(self, texts: Sequence[str], client: str) -> None:
+    async def enter(
+        self, options: TranslateOptions | None = None, **shared: Unpack[CallArguments]
+    ) -> None:
+        """Begin a call with an admission for all its parts, before long texts are parsed.
+
+        Raises what `translate` would raise now because of the engine.
+        """
+        await self.call(options or self.default_options, shared).enter()
+
+    async def check_texts(self, texts: Sequence[str]) -> None:
         """Raise InvalidArgumentError for too many texts or characters; names the field."""
         self.limits.check_count("contents", len(texts), "texts")
         names = [f"contents[{index}]" for index in range(len(texts))]
-        await self.preparer.check_lengths(self.limits, "contents", names, texts, client)
+        await self.preparer.check_lengths(self.limits, "contents", names, texts)
 
-    async def check_text(self, text: str, client: str) -> None:
+    async def check_text(self, text: str) -> None:
         """The same for a single text, of a stream."""
         self.limits.check_length("content", len(text))
-        [length] = await self.preparer.lengths([text], client=client)
+        [length] = await normalised_lengths([text])
         self.limits.check_length("content", length, NORMALISED)
 
     async def submit(self, prepared: PreparedText, call: EngineCall) -> list[SubmittedPiece]:
         """Submit every piece of a text."""
         submitted: list[SubmittedPiece] = []
+        await checkpoint()
         opening = prepared.opening
         for number, piece in enumerate(prepared.pieces, 1):
             if number % _PIECES_PER_YIELD == 0:
-                await asyncio.sleep(0)
+                await checkpoint()
             submitted.append(await call.submit(piece, opens=piece is opening))
         return submitted
 
@@ -347,7 +366,7 @@ class Translator:
         held += text.finish()
         if not is_shown and retries.is_due(generation, result, held):
             retry = await retries.of(generation)
-            pending.generated += [(generation, result)]
+            pending.add(generation, result)
             if retry is None or not retry.is_better:
                 yield submitted.piece.text
                 return
@@ -366,7 +385,7 @@ class Translator:
         self, pending: PendingText, generation: Generation, result: GenerationResult
     ) -> SentenceConfidence | None:
         """Add the result of a piece to its text, and return its confidence."""
-        pending.generated.append((generation, result))
+        pending.add(generation, result)
         num_given = len(generation.request.options.prefix_ids) - self._num_hidden[1]
         confidence = sentence_confidence(self._calibration, result, num_given)
         if confidence is not None:
@@ -378,7 +397,6 @@ class Translator:
         pending: PendingText | TextError,
         field: str,
         options: TranslateOptions,
-        yielder: CooperativeYield,
         retries: BlankRetries,
     ) -> TextResult:
         """Wait for all pieces of a text, and join them."""
@@ -386,7 +404,7 @@ class Translator:
             return TextResult("", None, error=InvalidArgumentError(field, str(pending)))
         error: DragomanError | None = None
         for submitted in pending.pieces:
-            await yielder.checkpoint()
+            await checkpoint()
             if options.links:
                 pending.linked.copy(submitted.copied)
             if submitted.generation is None:
@@ -399,11 +417,11 @@ class Translator:
             if retries.is_due(generation, result, output) and not options.return_alignments:
                 retry = await retries.of(generation)
                 if retry is not None and retry.is_better:
-                    pending.generated.append((generation, result))
+                    pending.add(generation, result)
                     generation, result, output = retry.generation, retry.result, retry.text
                     scorings = []
                 elif not options.returns_sentences:
-                    pending.generated.append((generation, result))
+                    pending.add(generation, result)
                     pending.outputs.append(submitted.copied + submitted.piece.text)
                     pending.linked.copy(submitted.piece.text if options.links else "")
                     continue

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import json
 import os
 import signal
 import sys
 import urllib.request
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ from service.documents.worker_pool import READERS_MODULE
 from service.engine.engine import Engine, EngineConfig
 from service.engine.metrics import ModelMetrics
 from service.loading import load_models
+from service.observability import loop_monitor
 from service.observability.metrics import ServerMetrics
 from service.runtime.plan import ModelRunner, RunnerLimits
 from service.server import Server
@@ -38,6 +40,9 @@ ROOT = Path(__file__).resolve().parents[2]
 
 # Of `dragoman serve`, in tests of neither limit: a slow machine takes its time and refuses nobody.
 NO_HURRY = ("--drain-seconds", "250", "--max-queue-seconds", "250")
+
+# For the last lines of the log of a server that was killed.
+_LAST_LINES_SECONDS = 5.0
 
 # On one core, models stay in the server's own process.
 needs_two_cores = pytest.mark.skipif(num_usable_cores() < 2, reason="needs two cores")
@@ -136,12 +141,28 @@ async def running(
     registry: Registry,
     readers: str = READERS_MODULE,
 ) -> AsyncIterator[Running]:
-    """Run a server of `registry`'s models in this process."""
+    """Run a server of `registry`'s models in this process, which must not block the event loop."""
     async with (
         Server(settings, registry, metrics, readers) as server,
         AsyncClient(f"127.0.0.1:{server.port}", timeout=60) as client,
     ):
-        yield Running(server, client, metrics, registry)
+        with unblocked():
+            yield Running(server, client, metrics, registry)
+
+
+@contextlib.contextmanager
+def unblocked() -> Iterator[None]:
+    """Check that the service does not block the event loop, which the test's own code may do."""
+    blocks: list[loop_monitor.Block] = []
+    gc.freeze()  # as a server does: the objects of other tests take the collector 0.2 s
+    try:
+        with loop_monitor.LoopMonitor(blocks.append):
+            yield
+    finally:
+        gc.unfreeze()
+    for block in blocks:
+        seconds = block.seconds_in(ROOT / "service")
+        assert seconds < loop_monitor.LIMIT_SECONDS, f"blocked for {seconds:.3f} s:\n{block.stack}"
 
 
 @contextlib.asynccontextmanager
@@ -203,10 +224,15 @@ class ServerProcess:
 
     async def end(self) -> int:
         """Wait until it has ended; the exit status. The rest of its log is in `log`."""
-        assert self.process.stderr is not None
-        rest = await self.process.stderr.read()
-        self.log += [json.loads(line) for line in rest.splitlines()]
+        await self.read_rest()
         return await self.process.wait()
+
+    async def read_rest(self) -> None:
+        """Read the rest of its log into `log`."""
+        assert self.process.stderr is not None
+        async for line in self.process.stderr:
+            if line.endswith(b"\n"):  # a killed server may end within a line
+                self.log.append(json.loads(line))
 
 
 def command_environment() -> dict[str, str]:
@@ -237,12 +263,12 @@ async def python_process(
 ) -> AsyncIterator[ServerProcess]:
     """Run a server as Python's `arguments` say, like `server_process`.
 
-    With further environment `variables`.
+    With further environment `variables`. It must not block its event loop.
     """
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         *map(str, arguments),
-        env={**command_environment(), **(variables or {})},
+        env={**command_environment(), loop_monitor.VARIABLE: "1", **(variables or {})},
         stderr=asyncio.subprocess.PIPE,
     )
     made = ServerProcess(process, [])
@@ -253,3 +279,8 @@ async def python_process(
         if process.returncode is None:
             process.kill()
             await process.wait()
+    with contextlib.suppress(TimeoutError):  # its model's process may have hung
+        async with asyncio.timeout(_LAST_LINES_SECONDS):
+            await made.read_rest()
+    blocks = [entry for entry in made.log if entry["message"] == loop_monitor.MESSAGE]
+    assert not blocks, f"blocked for {blocks[0]['seconds']} s:\n{blocks[0]['stack']}"

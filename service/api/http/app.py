@@ -111,10 +111,6 @@ class HttpApp:
                 expose_headers=_ANSWER_HEADERS,
             )
 
-    def close(self) -> None:
-        """Write nothing more."""
-        self._transfers.close()
-
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
         has_body_left, is_complete = True, False

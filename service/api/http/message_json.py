@@ -19,13 +19,15 @@ _LARGE_BYTES = 16 * 1024
 # Formatted at a time: a few milliseconds, during which no other thread runs.
 _CHUNK = 4096
 
+_ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
+
 Path = tuple[str | int, ...]
 
 
 def to_json(message: Message) -> str:
     """A message as JSON in one line, without optional fields that are not set."""
     if message.ByteSize() <= _LARGE_BYTES:
-        return _dumped(_fields(message))
+        return dumped(_fields(message))
     rest = type(message)()
     rest.CopyFrom(message)
     lists = list(_cut_floats(rest))
@@ -36,15 +38,20 @@ def to_json(message: Message) -> str:
         for key in path[:-1]:
             parent = parent[key]
         parent[path[-1]] = f"{mark}{number}"
-    return re.sub(f'"{mark}([0-9]+)"', lambda found: lists[int(found[1])][1], _dumped(fields))
+    text = dumped(fields, is_large=True)
+    return re.sub(f'"{mark}([0-9]+)"', lambda found: lists[int(found[1])][1], text)
 
 
 def _fields(message: Message) -> Any:
     return json_format.MessageToDict(message, always_print_fields_with_no_presence=True)
 
 
-def _dumped(fields: Any) -> str:
-    return json.dumps(fields, ensure_ascii=False, separators=(",", ":"))
+def dumped(value: Any, *, is_large: bool = False) -> str:
+    """A value as JSON in one line.
+
+    A large one piece by piece, since the library's C would hold Python's lock for all of it.
+    """
+    return "".join(_ENCODER.iterencode(value)) if is_large else _ENCODER.encode(value)
 
 
 def _cut_floats(message: Message, path: Path = ()) -> Iterator[tuple[Path, str]]:

@@ -1,13 +1,15 @@
-"""Parses requests in JSON, after a check of the number of their values.
+"""Parses requests in JSON, with a limit of the number of their values.
 
 As `service.api.request_parsing` does for the wire format, and for the same reason: small bodies can
-hold millions of values, and parsing them would block the event loop.
+hold millions of values.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from google.protobuf import json_format
@@ -18,17 +20,61 @@ from service.api.request_parsing import RequestParser, UndecodableError
 from service.errors import InvalidArgumentError
 
 _MAX_DEPTH = 32
+# Smaller bodies can't have too many values.
+_SMALL_BYTES = 1024
 # Of a request without repeated fields, and for each entry that these may have.
 _MAX_OTHER_VALUES = 1000
 _MAX_VALUES_AN_ENTRY = 8
 _MAX_SHOWN = 300
-# A string, or one of the characters that make lists and objects.
-_TOKEN = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"?|[\[\]{},]', re.DOTALL)
 # The escape of half a pair of UTF-16, which is no character without the other half.
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 # That protobuf's parser raises for some values, apart from its own.
 _OTHER_ERRORS = (ValueError, TypeError, AttributeError, OverflowError)
+_Scan = Callable[[str, int], Any]
 _FAILED = re.compile(r"Failed to parse (\w+) field: ")
+
+
+class _Decoder(json.JSONDecoder):
+    """Reads values one by one in Python, and counts them; strings are read in C.
+
+    The library's own scanner in C would hold Python's lock for the whole body.
+
+    Args:
+        max_values: raises InvalidArgumentError for more.
+    """
+
+    def __init__(self, max_values: int) -> None:
+        super().__init__(object_pairs_hook=without_duplicates)
+        self._max_values = self._num_left = max_values
+        self._depth = 0
+        self.parse_object = self._object
+        self.parse_array = self._array
+        self.scan_once = json.scanner.py_make_scanner(self)  # type: ignore[attr-defined]
+
+    def _object(self, start: Any, strict: bool, scan: _Scan, *others: Any) -> Any:
+        with self._within():
+            return json.decoder.JSONObject(start, strict, self._counted(scan), *others)  # type: ignore[attr-defined]
+
+    def _array(self, start: Any, scan: _Scan) -> Any:
+        with self._within():
+            return json.decoder.JSONArray(start, self._counted(scan))  # type: ignore[attr-defined]
+
+    @contextlib.contextmanager
+    def _within(self) -> Iterator[None]:
+        self._depth += 1
+        if self._depth > _MAX_DEPTH:
+            raise InvalidArgumentError("body", f"nested deeper than {_MAX_DEPTH} levels")
+        yield
+        self._depth -= 1
+
+    def _counted(self, scan: _Scan) -> _Scan:
+        def counted(text: str, position: int) -> Any:
+            self._num_left -= 1
+            if self._num_left < 0:
+                raise InvalidArgumentError("body", f"more than {self._max_values:,} values")
+            return scan(text, position)
+
+        return counted
 
 
 class JsonRequestParser:
@@ -75,34 +121,16 @@ class JsonRequestParser:
         return fields
 
     def _loaded(self, data: bytes) -> Any:
-        self._check_size(data)
         try:
             # Decoded here: from bytes, `json` would take UTF-16 and UTF-32 too.
-            return json.loads(data.decode("utf-8-sig"), object_pairs_hook=without_duplicates)
+            text = data.decode("utf-8-sig")
+            if len(data) <= _SMALL_BYTES and text.count("[") + text.count("{") <= _MAX_DEPTH:
+                return json.loads(text, object_pairs_hook=without_duplicates)
+            return _Decoder(self.max_values).decode(text)
         except UnicodeDecodeError as exc:
             raise UndecodableError("body", f"not UTF-8: {exc.reason} at byte {exc.start}") from exc
-        except (ValueError, RecursionError) as exc:
+        except ValueError as exc:
             raise UndecodableError("body", f"not JSON: {exc}"[:_MAX_SHOWN]) from exc
-
-    def _check_size(self, data: bytes) -> None:
-        """Refuse too many values, or too deep ones, before anything is allocated for them.
-
-        Texts have commas and brackets too, so a large number of them only makes it worth a look.
-        """
-        if data.count(b",") + data.count(b"[") + data.count(b"{") <= min(
-            _MAX_DEPTH, self.max_values
-        ):
-            return
-        num_values = depth = 0
-        for num_tokens, token in enumerate(_TOKEN.finditer(data)):
-            first = token[0][:1]
-            num_values += first in b"[{,"
-            depth += (first in b"[{") - (first in b"]}")
-            if depth > _MAX_DEPTH:
-                raise InvalidArgumentError("body", f"nested deeper than {_MAX_DEPTH} levels")
-            # The second is for what is not JSON, which has at most two strings for each of these.
-            if num_values > self.max_values or num_tokens > 4 * self.max_values:
-                raise InvalidArgumentError("body", f"more than {self.max_values:,} values")
 
     def _check_fields(self, fields: dict[str, Any], kind: Any, prefix: str) -> None:
         """Refuse unknown fields and long lists, by name."""

@@ -10,7 +10,6 @@ import asyncio
 import contextlib
 import functools
 from collections.abc import AsyncIterator, Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 
@@ -19,12 +18,13 @@ from google.protobuf.message import Message
 from service.api.http.message_json import to_json
 from service.engine.quota import Quota
 from service.errors import RequestCancelledError, ResourceExhaustedError
+from service.translation.fairness import in_thread
 
 # The limits of unfinished bodies and of answers, in the largest bodies; the latter at least:
 _MAX_LARGEST_BODIES = 4
 _MIN_LEAVING_BYTES = 128 * 2**20
-# Larger messages are written in a thread: in Python, a megabyte takes most of a second.
-_LARGE_BYTES = 32 * 1024
+LARGE_BYTES = 32 * 1024
+"""Larger messages are written in a thread: in Python, a megabyte takes most of a second."""
 # Bytes of JSON, at about the most, for each byte of a message: numbers take most.
 _JSON_FACTOR = 3
 
@@ -70,9 +70,6 @@ class Transfers:
         self.max_body_bytes = max_body_bytes
         self.arriving = Quota(_MAX_LARGEST_BODIES * max_body_bytes)
         self.leaving = Quota(max(_MIN_LEAVING_BYTES, self.arriving.capacity))
-        # One, since they would only wait for each other. What is cancelled before it starts is
-        # skipped, and the quota bounds what waits.
-        self._writer = ThreadPoolExecutor(1, "json")
 
     def encoded(self, message: Message, host: str) -> AbstractAsyncContextManager[bytes]:
         """A message as JSON in UTF-8, in the quota until the block ends; raises as `written`."""
@@ -87,11 +84,11 @@ class Transfers:
         Raises:
             ResourceExhaustedError: too many bytes are on their way to clients.
         """
-        if size <= _LARGE_BYTES:
+        if size <= LARGE_BYTES:
             yield write()
             return
         with self._leaving(_JSON_FACTOR * size, host):
-            body = await asyncio.get_running_loop().run_in_executor(self._writer, write)
+            body = await in_thread(write, host)
             del write  # holds the message
             yield body
 
@@ -107,10 +104,6 @@ class Transfers:
             if timeout.expired():
                 raise RequestCancelledError("the client reads its answer too slowly") from exc
             raise
-
-    def close(self) -> None:
-        """Write nothing that waits."""
-        self._writer.shutdown(wait=False, cancel_futures=True)
 
     @contextlib.contextmanager
     def _leaving(self, num_bytes: int, host: str) -> Iterator[None]:

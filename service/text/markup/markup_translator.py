@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -11,6 +12,7 @@ from typing import TypeVar, Unpack
 from service.decoding.requests import FinishReason
 from service.errors import InvalidArgumentError
 from service.text.interface import LinkedTranslator
+from service.text.joined_results import index_in, renamed
 from service.text.markup.document import Block, MarkupError
 from service.text.markup.formats import Format, format_of
 from service.text.markup.lines import TranslatedText, split_lines
@@ -18,20 +20,24 @@ from service.text.markup.placeholders import placeholders
 from service.text.markup.rendering import render
 from service.text.markup.tree import RunTree, build_tree
 from service.text.options import MimeType, TextOptions
-from service.translation.engine_call import CallArguments
-from service.translation.fairness import FairExecutor
-from service.translation.options import TranslateOptions, TranslatorLimits
+from service.text.windows import in_windows
+from service.translation.engine_call import CallArguments, admitted_once
+from service.translation.fairness import in_thread, on_loop
+from service.translation.options import NORMALISED, TranslateOptions, TranslatorLimits
+from service.translation.preparation import are_long, normalised_lengths, portions
 from service.translation.results import TextResult
 from service.translation.translator import StreamDelta
 
-# Documents of this many characters are parsed and written within some milliseconds; longer ones in
-# a thread.
-_SMALL_CHARACTERS = 2000
-_THREAD = FairExecutor("markup")
+# Documents of this many characters are parsed and written within some milliseconds, on the event
+# loop; longer ones in a thread.
+_SMALL_CHARACTERS = 1000
+# Of the documents that are in translation together, twice: more than a model has room for.
+_WINDOW_CHARACTERS = 16_000
 # Texts of one call below, where every run is a text.
 _MAX_TEXTS = 256
 
 T = TypeVar("T")
+_Runs = Callable[[], Sequence[TranslatedText]]
 
 
 @dataclass(frozen=True)
@@ -79,7 +85,7 @@ def parse(text: str, document_format: Format) -> ParsedDocument:
     return ParsedDocument(parts)
 
 
-async def plain_texts(texts: Sequence[str], options: TextOptions, client: str) -> list[str]:
+async def plain_texts(texts: Sequence[str], options: TextOptions) -> list[str]:
     """The texts without their markup, for language detection; "" for a bad document."""
     if options.mime_type is MimeType.PLAIN:
         return list(texts)
@@ -91,7 +97,7 @@ async def plain_texts(texts: Sequence[str], options: TextOptions, client: str) -
         except MarkupError:
             return ""
 
-    return [await _run(functools.partial(plain, text), len(text), client) for text in texts]
+    return [await _run(functools.partial(plain, text), len(text)) for text in texts]
 
 
 class MarkupTranslator:
@@ -128,30 +134,22 @@ class MarkupTranslator:
         """
         names = [f"contents[{index}]" for index in range(len(texts))]
         self._limits.check_lengths("contents", names, [len(text) for text in texts])
-        client = shared.get("client", "")
-        parsed: list[ParsedDocument] = []
-        errors: dict[int, InvalidArgumentError] = {}
-        for index, text in enumerate(texts):
-            try:
-                parsing = functools.partial(parse, text, self._format)
-                parsed.append(await _run(parsing, len(text), client))
-            except MarkupError as exc:
-                errors[index] = InvalidArgumentError(names[index], str(exc))
-                parsed.append(ParsedDocument(()))
         options = replace(options or TranslateOptions(), links=True)
-        translate = self._by_lines if options.split_sentences else self._by_runs
-        results = await translate(parsed, options, shared)
-        finished = []
-        for index, (result, runs) in enumerate(results):
-            if index in errors:
-                finished.append(TextResult("", None, error=errors[index]))
-                continue
-            text = ""
-            if result.error is None:
-                rendering = functools.partial(parsed[index].render, runs, self._format)
-                text = await _run(rendering, len(texts[index]), client)
-            finished.append(replace(result, text=text, links=()))
-        return finished
+        results: list[TextResult] = []
+        with admitted_once(shared) as arguments:
+            if are_long(texts):
+                await self._below.enter(options, **arguments)
+            request = _Request(self._below, self._format, self._limits, options, arguments)
+            async with contextlib.aclosing(in_windows(_windows(texts), request.translate)) as done:
+                async for some in done:
+                    results += some
+        return results
+
+    async def enter(
+        self, options: TranslateOptions | None = None, **shared: Unpack[CallArguments]
+    ) -> None:
+        """As `LinkedTranslator.enter`."""
+        await self._below.enter(options, **shared)
 
     def stream(
         self,
@@ -166,41 +164,115 @@ class MarkupTranslator:
         """
         raise InvalidArgumentError("mime_type", "a stream takes text/plain only; use Translate")
 
-    async def _by_lines(
+
+@dataclass(frozen=True)
+class _Window:
+    """Some documents of a request, and the index of the first of them."""
+
+    start: int
+    texts: Sequence[str]
+
+
+async def _windows(texts: Sequence[str]) -> AsyncIterator[_Window]:
+    start = 0
+    for some in portions(texts, _WINDOW_CHARACTERS):
+        yield _Window(start, some)
+        start += len(some)
+
+
+class _Request:
+    """Translates the documents of a request, some at a time."""
+
+    def __init__(
         self,
-        documents: Sequence[ParsedDocument],
+        below: LinkedTranslator,
+        document_format: Format,
+        limits: TranslatorLimits,
         options: TranslateOptions,
         shared: CallArguments,
-    ) -> list[tuple[TextResult, list[TranslatedText]]]:
+    ) -> None:
+        self._below = below
+        self._format = document_format
+        self._limits = limits
+        self._options = options
+        self._shared = shared
+        self._num_characters = 0  # of all texts so far, after normalisation
+
+    async def translate(self, window: _Window) -> list[TextResult]:
+        """Parse, translate and write documents."""
+        parsed: list[ParsedDocument] = []
+        errors: dict[int, InvalidArgumentError] = {}
+        for index, text in enumerate(window.texts):
+            try:
+                parsed.append(await _run(functools.partial(parse, text, self._format), len(text)))
+            except MarkupError as exc:
+                errors[index] = InvalidArgumentError(_field(window, index), str(exc))
+                parsed.append(ParsedDocument(()))
+        translate = self._by_lines if self._options.split_sentences else self._by_runs
+        finished = []
+        for index, (result, runs) in enumerate(await translate(parsed, window)):
+            if index in errors:
+                finished.append(TextResult("", None, error=errors[index]))
+            elif result.error is not None:
+                error = renamed(result.error, _field(window, index))
+                finished.append(replace(result, text="", links=(), error=error))
+            else:
+                rendering = functools.partial(self._rendered, parsed[index], runs)
+                text = await _run(rendering, len(window.texts[index]))
+                finished.append(replace(result, text=text, links=()))
+        return finished
+
+    def _rendered(self, document: ParsedDocument, runs: _Runs) -> str:
+        return document.render(runs(), self._format)
+
+    async def _by_lines(
+        self, documents: Sequence[ParsedDocument], window: _Window
+    ) -> list[tuple[TextResult, _Runs]]:
         """Translate the runs of each document as the lines of one text."""
         lines = [[tree.text for tree in document.trees] for document in documents]
         texts = ["\n".join(each) for each in lines]
-        results = await self._below.translate(texts, options, **shared)
+        results = await self._translated(texts, window, range(len(texts)))
         return [
-            (result, [] if result.error else split_lines([len(line) for line in each], result))
+            (result, functools.partial(split_lines, [len(line) for line in each], result))
             for each, result in zip(lines, results, strict=True)
         ]
 
     async def _by_runs(
-        self,
-        documents: Sequence[ParsedDocument],
-        options: TranslateOptions,
-        shared: CallArguments,
-    ) -> list[tuple[TextResult, list[TranslatedText]]]:
+        self, documents: Sequence[ParsedDocument], window: _Window
+    ) -> list[tuple[TextResult, _Runs]]:
         """Translate each run as a text."""
         texts = [tree.text for document in documents for tree in document.trees]
+        indices = [index for index, document in enumerate(documents) for _ in document.trees]
         most = min(_MAX_TEXTS, self._limits.max_texts)
         results: list[TextResult] = []
         for start in range(0, len(texts), most):
-            portion = texts[start : start + most]
-            results += await self._below.translate(portion, options, **shared)
+            end = start + most
+            results += await self._translated(texts[start:end], window, indices[start:end])
         remaining = iter(results)
-        answers = []
+        answers: list[tuple[TextResult, _Runs]] = []
         for document in documents:
             own = list(itertools.islice(remaining, len(document.trees)))
             runs = [TranslatedText(result.text, result.links) for result in own]
-            answers.append((_joined(own), runs))
+            answers.append((_joined(own), functools.partial(list, runs)))
         return answers
+
+    async def _translated(
+        self, texts: Sequence[str], window: _Window, indices: Sequence[int]
+    ) -> list[TextResult]:
+        """The results of texts, each of the document with this index in the window."""
+        self._num_characters += sum(await normalised_lengths(texts))
+        self._limits.check_total("contents", self._num_characters, NORMALISED)
+        try:
+            return await self._below.translate(texts, self._options, **self._shared)
+        except InvalidArgumentError as exc:
+            index = index_in(exc)
+            if index is None:
+                raise
+            raise renamed(exc, _field(window, indices[index])) from exc
+
+
+def _field(window: _Window, index: int) -> str:
+    return f"contents[{window.start + index}]"
 
 
 def _joined(results: Sequence[TextResult]) -> TextResult:
@@ -220,6 +292,6 @@ def _joined(results: Sequence[TextResult]) -> TextResult:
     )
 
 
-async def _run(work: Callable[[], T], size: int, client: str) -> T:
+async def _run(work: Callable[[], T], size: int) -> T:
     """The result of work on a document of this many characters."""
-    return work() if size <= _SMALL_CHARACTERS else await _THREAD.run(work, client)
+    return await (on_loop(work) if size <= _SMALL_CHARACTERS else in_thread(work))

@@ -13,7 +13,6 @@ from service.api.conversions import attention_options_of, attention_response, op
 from service.decoding.requests import Priority
 from service.runtime.attention import AttentionKind, AttentionLabel, AttentionShape
 from service.translation.attention import AttentionResult
-from service.translation.fairness import CooperativeYield
 from service.translation.options import TranslateOptions
 
 # A valid value of each field that is not the default, and the domain's value.
@@ -101,7 +100,7 @@ async def test_weights_arrive_as_they_are(size: tuple[int, int]) -> None:
     ]
     shape = AttentionShape(2, 2, 1, bos_id=2)
     result = AttentionResult("", None, shape, [], [], [], [], [], matrices)
-    sent = (await attention_response(result, "m", CooperativeYield(0))).SerializeToString()
+    sent = (await attention_response(result, "m")).SerializeToString()
     found = pb.AttentionResponse.FromString(sent).matrices
     assert [(each.layer, each.num_rows, each.num_columns) for each in found] == [
         (layer, *size) for layer in range(2)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from model.tokenizer import Tokenizer
+from service.translation.fairness import works_for
 from service.translation.options import normalised_length
 from service.translation.preparation import PreparedText, TextPreparer
 from tests.factories import tiny_tokenizer
@@ -63,9 +64,9 @@ class Recorder(Tokenizer):
     [
         (["A dog."], True),
         (["Zwei Männer spielen Gitarre."], True),
-        (["A dog is running. " * 200], True),
-        (["A dog is running. " * 300], False),
-        (["A dog is running."] * 300, False),
+        (["A dog is running. " * 100], True),
+        (["A dog is running. " * 200], False),
+        (["A dog is running."] * 300, True),
         (["\ufdfa" * 300 + " A"], False),
         (["漢字" * 500, "A dog."], False),
     ],
@@ -119,9 +120,10 @@ async def test_clients_take_turns_in_the_thread(tmp_path: Path) -> None:
     preparer = TextPreparer(held, "en", 100_000)
 
     def begin(client: str, *names: str) -> list[asyncio.Future[PreparedText]]:
+        works_for(client)
         texts = [f"{name} {'A dog is running. ' * 300}" for name in names]
         return [
-            asyncio.ensure_future(preparer.prepare_one(text, split_sentences=False, client=client))
+            asyncio.ensure_future(preparer.prepare_one(text, split_sentences=False))
             for text in texts
         ]
 

@@ -53,6 +53,10 @@ class FakeTranslator:
         await asyncio.sleep(0)
         return [self._translated(text, options, index) for index, text in enumerate(texts)]
 
+    async def enter(self, options: TranslateOptions | None = None, **shared: Any) -> None:
+        if len(self.calls) >= self.room:
+            raise ResourceExhaustedError("full")
+
     async def stream(
         self, text: str, options: TranslateOptions | None = None, **shared: Any
     ) -> AsyncIterator[StreamDelta | TextResult]:

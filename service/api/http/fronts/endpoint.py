@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import json
 import math
 import re
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
@@ -20,21 +19,18 @@ from service.api.call_tracker import CallTracker, RunningCall
 from service.api.front_call import FrontCall
 from service.api.http import answers
 from service.api.http.answers import HttpError
-from service.api.http.calls import HttpClient, within_deadline
+from service.api.http.calls import HttpClient, parsed, within_deadline
 from service.api.http.fronts.fields import Fields, parse_form
 from service.api.http.fronts.multipart import MULTIPART, parse_multipart
 from service.api.http.http_context import HttpContext
+from service.api.http.message_json import dumped
 from service.api.http.request_json import JsonRequestParser
-from service.api.http.transfers import Transfers
+from service.api.http.transfers import LARGE_BYTES, Transfers
 from service.api.servicer import TranslationServicer
 from service.errors import InvalidArgumentError, QuotaKind
-from service.translation.fairness import FairExecutor
 
 _FORM = "application/x-www-form-urlencoded"
 _KINDS = f"{answers.JSON}, {_FORM} or {MULTIPART}"
-# Larger forms are read in a thread: unescaping a megabyte takes a third of a second.
-_LARGE_FORM_BYTES = 16 * 1024
-
 # Of an error's message, the name of the field at its beginning, if it has one.
 _FIELD = re.compile(r"\A[\w.]+(?=[\[:])")
 
@@ -137,14 +133,12 @@ class FrontServer:
         tracker: of all calls.
         transfers: of all connections.
         parser: of JSON, with the limits of requests.
-        reader: of large forms.
     """
 
     servicer: TranslationServicer
     tracker: CallTracker
     transfers: Transfers
     parser: JsonRequestParser
-    reader: FairExecutor = field(default_factory=functools.partial(FairExecutor, "forms"))
 
 
 class FrontEndpoint:
@@ -185,8 +179,9 @@ class FrontEndpoint:
                     del fields  # holds the body
                     if not isinstance(answer, FrontAnswer):
                         answer = FrontAnswer(answer)
-                    write = functools.partial(_written, answer.value)
-                    async with transfers.written(write, _size(answer.value), client.host) as body:
+                    size = _size(answer.value)
+                    write = functools.partial(_written, answer.value, is_large=size > LARGE_BYTES)
+                    async with transfers.written(write, size, client.host) as body:
                         is_begun = True
                         async with transfers.least_rate(len(body)):
                             headers = [(REQUEST_ID, running.request_id), *answer.headers]
@@ -233,23 +228,21 @@ class FrontEndpoint:
         if kind == _FORM:
             return await self._form(data, client.host)
         if kind == MULTIPART:
-            parse = functools.partial(parse_multipart, data, content_type)
-            return await self._server.reader.run(parse, client.host)
+            parse = functools.partial(parse_multipart, content_type=content_type)
+            return await parsed(parse, data, client.host)
         if not data.strip():
             return Fields({})
         if kind != answers.JSON:
             client.http_status = 415
             raise InvalidArgumentError("content-type", f"must be {_KINDS}")
-        values = self._server.parser.load(data)
+        values = await parsed(self._server.parser.load, data, client.host)
         if not isinstance(values, dict):
             raise InvalidArgumentError("body", "must be a JSON object")
         return Fields(values)
 
     async def _form(self, data: bytes, host: str) -> Fields:
-        parse = functools.partial(parse_form, data, self._server.parser.max_values)
-        if len(data) <= _LARGE_FORM_BYTES:
-            return parse()
-        return await self._server.reader.run(parse, host)
+        parse = functools.partial(parse_form, max_fields=self._server.parser.max_values)
+        return await parsed(parse, data, host)
 
     async def _send_failure(
         self, send: Send, running: RunningCall, client: HttpClient, has_path: bool
@@ -284,10 +277,8 @@ def _origin(scope: Scope) -> str:
     return f"{scheme}://{headers.get(b'host', b'').decode('latin-1')}"
 
 
-def _written(value: Any) -> bytes:
-    if isinstance(value, bytes):
-        return value
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+def _written(value: Any, *, is_large: bool = False) -> bytes:
+    return value if isinstance(value, bytes) else dumped(value, is_large=is_large).encode()
 
 
 def _size(value: Any) -> int:

@@ -1,0 +1,228 @@
+"""Hostile calls, over gRPC and over HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import grpc
+
+from dragoman.v1 import translation_pb2 as pb
+from service.settings import Settings
+
+_SERVICE = "/dragoman.v1.TranslationService/"
+_CLIENT = ("x-client-id", "attacker")
+_LANGUAGES: Any = {"source_language_code": "en", "target_language_code": "de"}
+# Marked up at every word, and each sentence with a number.
+_MARKED_UP = "<p>A <b>dog</b> has 4 <i>legs</i> &amp; <a href='x'>runs</a>.</p>"
+_WORDS = "A dog has 4 legs and runs. "
+
+
+@dataclass(frozen=True)
+class Attack:
+    """Calls with the same message, until there were so many or the time is over.
+
+    Attributes:
+        target: method of the service, or path for HTTP.
+        message: the request as bytes.
+        at_once: calls in progress.
+        count: calls in all.
+        connections: over which the calls go in turn.
+        seconds: from the first call until those in progress are cancelled.
+    """
+
+    target: str
+    message: bytes
+    at_once: int
+    count: int
+    connections: int = 1
+    seconds: float = 120.0
+
+    @property
+    def is_http(self) -> bool:
+        """Whether the calls go over HTTP."""
+        return self.target.startswith("/")
+
+
+def _texts(text: str, count: int, **fields: Any) -> bytes:
+    return pb.TranslateRequest(contents=[text] * count, **_LANGUAGES, **fields).SerializeToString()
+
+
+def _refused() -> Attack:
+    most = Settings().message_bytes - 1024
+    return Attack(
+        "Translate", pb.TranslateRequest(contents=["a" * most]).SerializeToString(), 4, 1000
+    )
+
+
+def _empty_pairs() -> Attack:
+    return Attack("Score", b"\x0a\x00" * (Settings().message_bytes // 2 - 512), 8, 16)
+
+
+def _burst(connections: int) -> Attack:
+    return Attack("Translate", _texts("A dog is running.", 1), 10_000, 10_000, connections)
+
+
+def _plain() -> Attack:
+    """A million characters of sentences with numbers: 200,000 sentences a call."""
+    return Attack("Translate", _texts("A 5. " * 20_000, 10), 3, 6, seconds=60)
+
+
+def _html() -> Attack:
+    """Documents just short enough to be no large ones."""
+    page = _MARKED_UP * (2000 // len(_MARKED_UP))
+    return Attack("Translate", _texts(page, 1, mime_type="text/html"), 1000, 100_000, 10, 30)
+
+
+def _html_texts() -> Attack:
+    """Hundreds of them in each call."""
+    page = _MARKED_UP * (2000 // len(_MARKED_UP))
+    return Attack("Translate", _texts(page, 500, mime_type="text/html"), 4, 10_000, seconds=30)
+
+
+def _small_texts() -> Attack:
+    """Texts just short enough to be prepared at once."""
+    text = _WORDS * (3900 // len(_WORDS))
+    return Attack("Translate", _texts(text, 1), 1000, 100_000, 10, 30)
+
+
+def _detection() -> Attack:
+    text = _WORDS * (900 // len(_WORDS))
+    message = pb.DetectLanguageRequest(contents=[text] * 1024).SerializeToString()
+    return Attack("DetectLanguage", message, 64, 100_000, seconds=30)
+
+
+def _json() -> Attack:
+    """A million characters, each as long as an escape can be: the largest body."""
+    text = b'"' + b"\\ud83d\\ude00" * 99_000 + b'"'
+    return Attack(
+        "/v1/translate", b'{"contents":[' + b",".join([text] * 10) + b"]}", 8, 100_000, seconds=30
+    )
+
+
+def _json_values() -> Attack:
+    """As many values as a body may have."""
+    return Attack(
+        "/v1/translate", b'{"contents":[' + b'"",' * 27_000 + b'""]}', 8, 100_000, seconds=30
+    )
+
+
+def _streams() -> Attack:
+    text = _WORDS * (20_000 // len(_WORDS))
+    message = pb.StreamTranslateRequest(content=text, **_LANGUAGES).SerializeToString()
+    return Attack("StreamTranslate", message, 500, 100_000, 10, 30)
+
+
+def _undecodable() -> Attack:
+    return Attack("Translate", b"\xff" * 100, 16, 1000)
+
+
+ATTACKS: Mapping[str, Callable[[], Attack]] = {
+    "refused": _refused,
+    "empty-pairs": _empty_pairs,
+    "burst": lambda: _burst(1),
+    "burst-50": lambda: _burst(50),
+    "undecodable": _undecodable,
+    "plain": _plain,
+    "html": _html,
+    "html-texts": _html_texts,
+    "small-texts": _small_texts,
+    "detection": _detection,
+    "json": _json,
+    "json-values": _json_values,
+    "streams": _streams,
+}
+
+
+class Outcomes:
+    """What became of the calls."""
+
+    def __init__(self) -> None:
+        self.codes: Counter[str] = Counter()
+        self.num_hints = 0
+
+
+async def send(address: str, http: str, attack: Attack) -> dict[str, Any]:
+    """Send the calls; counts of status codes and of retry hints."""
+    outcomes = Outcomes()
+    sending = _send_http if attack.is_http else _send_grpc
+    started = time.perf_counter()
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(attack.seconds):
+            await sending(http if attack.is_http else address, attack, outcomes)
+    seconds = time.perf_counter() - started
+    return {
+        "codes": dict(outcomes.codes),
+        "retry_hints": outcomes.num_hints,
+        "seconds": round(seconds, 2),
+    }
+
+
+async def _send_grpc(address: str, attack: Attack, outcomes: Outcomes) -> None:
+    async with contextlib.AsyncExitStack() as channels:
+        methods: list[Any] = []
+        for number in range(attack.connections):
+            # The number keeps gRPC from sharing one connection among the channels.
+            options = [("grpc.max_send_message_length", -1), ("dragoman.connection", number)]
+            channel = grpc.aio.insecure_channel(address, options=options)
+            await channels.enter_async_context(channel)
+            await channel.channel_ready()
+            streams = attack.target.startswith("Stream")
+            make = channel.unary_stream if streams else channel.unary_unary
+            methods.append(make(_SERVICE + attack.target))
+
+        async def send_one(number: int) -> None:
+            call = methods[number % len(methods)](attack.message, timeout=120, metadata=[_CLIENT])
+            try:
+                if attack.target.startswith("Stream"):
+                    async for _ in call:
+                        pass
+                else:
+                    await call
+                outcomes.codes["OK"] += 1
+            except grpc.aio.AioRpcError as exc:
+                outcomes.codes[exc.code().name] += 1
+                metadata = exc.trailing_metadata() or ()
+                outcomes.num_hints += any(key == "grpc-retry-pushback-ms" for key, _ in metadata)
+
+        await _at_once(attack, send_one)
+
+
+async def _send_http(address: str, attack: Attack, outcomes: Outcomes) -> None:
+    host, _, port = address.rpartition(":")
+    head = (
+        f"POST {attack.target} HTTP/1.1\r\nhost: {address}\r\ncontent-type: application/json\r\n"
+        f"{_CLIENT[0]}: {_CLIENT[1]}\r\ncontent-length: {len(attack.message)}\r\n"
+        "connection: close\r\n\r\n"
+    ).encode()
+
+    async def send_one(number: int) -> None:
+        try:
+            reader, writer = await asyncio.open_connection(host, int(port))
+            try:
+                writer.write(head + attack.message)
+                status = (await reader.readline()).split()
+                await reader.read()
+            finally:
+                writer.close()
+            outcomes.codes[status[1].decode() if len(status) > 1 else "closed"] += 1
+        except OSError as exc:
+            outcomes.codes[type(exc).__name__] += 1
+
+    await _at_once(attack, send_one)
+
+
+async def _at_once(attack: Attack, send_one: Callable[[int], Any]) -> None:
+    """Send all, so many at a time."""
+    numbers = iter(range(attack.count))
+
+    async def work() -> None:
+        for number in numbers:
+            await send_one(number)
+
+    await asyncio.gather(*(work() for _ in range(min(attack.at_once, attack.count))))

@@ -1,0 +1,74 @@
+"""The clients beside an attack: each translates a sentence now and then, and a probe looks on."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections import Counter
+from typing import Any
+
+import grpc
+
+from dragoman.v1 import translation_pb2 as pb
+
+NUM_CLIENTS = 16
+_PAUSE_SECONDS = 0.25
+_PROBE_SECONDS = 0.5
+_TIMEOUT_SECONDS = 60.0
+_METHOD = "/dragoman.v1.TranslationService/Translate"
+
+
+async def stand_by(address: str, livez: str) -> dict[str, Any]:
+    """Translate until standard input ends; the latencies, and how often the probe failed."""
+    codes: Counter[str] = Counter()
+    waits: list[float] = []
+    probes: list[tuple[float, bool]] = []
+    ended = asyncio.create_task(asyncio.to_thread(sys.stdin.read))
+
+    async def translate(number: int) -> None:
+        options = [("dragoman.connection", number)]
+        request = pb.TranslateRequest(contents=["Good morning."]).SerializeToString()
+        metadata = [("x-client-id", f"bystander-{number}")]
+        async with grpc.aio.insecure_channel(address, options=options) as channel:
+            call: Any = channel.unary_unary(_METHOD)
+            await asyncio.sleep(number * _PAUSE_SECONDS / NUM_CLIENTS)
+            while not ended.done():
+                started = time.perf_counter()
+                try:
+                    await call(request, timeout=_TIMEOUT_SECONDS, metadata=metadata)
+                    codes["OK"] += 1
+                except grpc.aio.AioRpcError as exc:
+                    codes[exc.code().name] += 1
+                waits.append(time.perf_counter() - started)
+                if len(waits) == NUM_CLIENTS:
+                    print("ready", flush=True)
+                await asyncio.sleep(_PAUSE_SECONDS)
+
+    async def probe() -> None:
+        while not ended.done():
+            started = time.perf_counter()
+            is_live = await asyncio.to_thread(_is_live, livez)
+            probes.append((time.perf_counter() - started, is_live))
+            await asyncio.sleep(_PROBE_SECONDS)
+
+    await asyncio.gather(probe(), *(translate(number) for number in range(NUM_CLIENTS)))
+    waits.sort()
+    return {
+        "codes": dict(codes),
+        "median_seconds": round(waits[len(waits) // 2], 3),
+        "p99_seconds": round(waits[int(len(waits) * 0.99)], 3),
+        "longest_seconds": round(waits[-1], 3),
+        "failed_probes": sum(not is_live for _, is_live in probes),
+        "longest_probe_seconds": round(max(seconds for seconds, _ in probes), 3),
+    }
+
+
+def _is_live(url: str) -> bool:
+    try:
+        with urllib.request.urlopen(url, timeout=_TIMEOUT_SECONDS) as response:
+            return bool(response.status == 200)
+    except (urllib.error.URLError, OSError):
+        return False

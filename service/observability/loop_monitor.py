@@ -1,0 +1,197 @@
+"""Finds iterations of the event loop that compute for too long: for tests, benchmarks and fuzzers.
+
+A server with `DRAGOMAN_LOOP_MONITOR=1` in its environment logs each of them with its stack. Time is
+the CPU time of the loop's thread, so that a busy machine is no finding. A second finding is a
+thread that computes with Python's lock held, which blocks the loop as well.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import sys
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+VARIABLE = "DRAGOMAN_LOOP_MONITOR"
+MESSAGE = "the event loop was blocked"
+LIMIT_SECONDS = 0.05
+_SAMPLE_SECONDS = 0.005
+_MAX_FRAMES = 60
+_CALL = "Handle._run"  # of asyncio's events.py
+# Of what the others have computed meanwhile, for a thread that held Python's lock.
+_ALONE = 0.2
+
+_log = logging.getLogger(__name__)
+
+Stack = tuple[tuple[str, int, str], ...]
+"""File, line and function of each frame, the innermost last."""
+
+
+@dataclass
+class Block:
+    """An iteration of the event loop, or what held Python's lock.
+
+    Attributes:
+        seconds: of CPU time.
+        samples: seconds by the stack that was seen at their end.
+        thread: that computed.
+    """
+
+    seconds: float = 0.0
+    samples: defaultdict[Stack, float] = field(default_factory=lambda: defaultdict(float))
+    thread: str = "event loop"
+
+    def seconds_in(self, folder: Path) -> float:
+        """Seconds of code below a folder, and of what it called."""
+        begin = f"{folder}{os.sep}"
+        return sum(
+            seconds
+            for stack, seconds in self.samples.items()
+            if any(file.startswith(begin) for file, *_ in stack)
+        )
+
+    @property
+    def stack(self) -> str:
+        """The stack that was seen most, from where the event loop calls it."""
+        frames = max(self.samples, key=self.samples.__getitem__, default=())
+        first = max((index for index, (*_, name) in enumerate(frames) if name == _CALL), default=0)
+        return "\n".join(f"{file}:{line} {name}" for file, line, name in frames[first:])
+
+
+class LoopMonitor:
+    """Watches the running event loop within its context.
+
+    Args:
+        on_block: called with each block, from the loop's thread or the monitor's.
+        limit_seconds: of CPU time in one iteration.
+    """
+
+    def __init__(
+        self, on_block: Callable[[Block], None], limit_seconds: float = LIMIT_SECONDS
+    ) -> None:
+        self._on_block = on_block
+        self._limit = limit_seconds
+        self._stopping = threading.Event()
+        self._iteration: Block | None = None
+        self._began = 0.0  # CPU time of the loop's thread
+        self._seen = 0.0
+
+    def __enter__(self) -> LoopMonitor:
+        """Begin. Only Linux has the clocks of other threads."""
+        if sys.platform == "linux":
+            # Iterations are between two calls of the selector, which asyncio has no hook for.
+            self._selector: Any = asyncio.get_running_loop()._selector  # type: ignore[attr-defined]
+            self._select = self._selector.select
+            self._selector.select = self._timed_select
+            self._loop_thread = threading.get_ident()
+            self._begin()
+            self._thread = threading.Thread(target=self._sample, name="loop monitor", daemon=True)
+            self._thread.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """End; an iteration in progress is not reported."""
+        if sys.platform == "linux":
+            self._selector.select = self._select
+            self._iteration = None
+            self._stopping.set()
+            self._thread.join()
+
+    def _timed_select(self, timeout: float | None = None) -> Any:
+        block, self._iteration = self._iteration, None
+        if block is not None:
+            block.seconds = time.thread_time() - self._began
+            if block.seconds > self._limit:
+                self._on_block(block)
+        events = self._select(timeout)
+        self._begin()
+        return events
+
+    def _begin(self) -> None:
+        self._began = self._seen = time.thread_time()
+        self._iteration = Block()
+
+    # --- the monitor's thread --------------------------------------------------------------------
+
+    def _sample(self) -> None:
+        queued, used = _seconds_queued(), _seconds_used()
+        woken = time.monotonic()
+        is_over = False
+        while not is_over:
+            is_over = self._stopping.wait(_SAMPLE_SECONDS)
+            before, woken = woken, time.monotonic()
+            frames = sys._current_frames()
+            self._look(frames.get(self._loop_thread))
+            queued_before, queued = queued, _seconds_queued()
+            used_before, used = used, _seconds_used()
+            # Neither asleep nor waiting for a core, this thread waited for Python's lock.
+            if woken - before - _SAMPLE_SECONDS - (queued - queued_before) > self._limit:
+                spent = {each: used[each] - used_before.get(each, 0.0) for each in used}
+                self._look_for_holder(spent, frames)
+
+    def _look(self, frame: FrameType | None) -> None:
+        """Add the time since the last look to the loop's present stack."""
+        block = self._iteration
+        if block is None or frame is None:
+            return
+        now = time.clock_gettime(time.pthread_getcpuclockid(self._loop_thread))
+        block.samples[_stack_of(frame)] += now - self._seen
+        self._seen = now
+
+    def _look_for_holder(self, spent: Mapping[int, float], frames: Mapping[int, FrameType]) -> None:
+        """Report a thread that alone has computed while this one waited for Python's lock."""
+        holder = max(spent, key=spent.__getitem__)
+        seconds = spent[holder]
+        others = sum(spent.values()) - seconds
+        if holder == self._loop_thread or seconds < self._limit or others > _ALONE * seconds:
+            return
+        names = {each.ident: each.name for each in threading.enumerate()}
+        block = Block(seconds, thread=names.get(holder, str(holder)))
+        if holder in frames:
+            block.samples[_stack_of(frames[holder])] = seconds
+        self._on_block(block)
+
+
+async def watch() -> None:
+    """Log blocks until cancelled, if the environment asks for it."""
+    if not os.environ.get(VARIABLE):
+        return
+    with LoopMonitor(log):
+        await asyncio.get_running_loop().create_future()
+
+
+def log(block: Block) -> None:
+    """Log a block as a defect."""
+    about = {"seconds": round(block.seconds, 3), "computing": block.thread, "stack": block.stack}
+    _log.error(MESSAGE, extra=about)
+
+
+def _stack_of(frame: FrameType) -> Stack:
+    found: list[tuple[str, int, str]] = []
+    outer: FrameType | None = frame
+    while outer is not None and len(found) < _MAX_FRAMES:
+        found.append((outer.f_code.co_filename, outer.f_lineno or 0, outer.f_code.co_qualname))
+        outer = outer.f_back
+    return tuple(reversed(found))
+
+
+def _seconds_used() -> dict[int, float]:
+    """CPU time of each thread that runs Python, by its identifier."""
+    found = {}
+    for thread in sys._current_frames():  # not of threads that have ended, which have no clock
+        found[thread] = time.clock_gettime(time.pthread_getcpuclockid(thread))
+    return found
+
+
+def _seconds_queued() -> float:
+    """How long the calling thread has waited for a core."""
+    with open("/proc/thread-self/schedstat", encoding="ascii") as file:
+        return int(file.read().split()[1]) / 1e9
