@@ -60,8 +60,3 @@ class ContractServer(HttpServer):
     def start_draining(self) -> None:
         """End each connection after its current answer, or its next one."""
         self.app.is_draining = True
-
-    async def close(self) -> None:
-        """Close all connections, and wait a moment for their calls to end."""
-        await super().close()
-        self.app.close()
