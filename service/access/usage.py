@@ -139,7 +139,11 @@ class UsageLedger:
         Raises:
             QuotaError: those of this day or month are used up.
         """
-        _check_characters(self._entered(principal, now), principal.limits, 1, now)
+        try:
+            _check_characters(self._entered(principal, now), principal.limits, 1, now)
+        except QuotaError as exc:
+            message = "the key's characters of this day or month are used up"
+            raise QuotaError(message, exc.retry_after_seconds, exc.kind) from None
 
     def take_characters(self, principal: Principal, count: int, now: float) -> Charge:
         """Count characters, all of them or none.
@@ -236,12 +240,9 @@ def _check_characters(record: Record, limits: Limits, count: int, now: float) ->
 def _check_left(used: int, count: int, limit: int | None, period: str, seconds: float) -> None:
     if limit is None or used + count <= limit:
         return
-    left = max(0, limit - used)
     raise QuotaError(
-        f"the key's {limit:,} characters a {period} are used up"
-        if not left
-        else f"{count:,} characters are more than the key has left of its {limit:,} a {period}: "
-        f"{left:,}",
+        f"{count:,} characters are more than the key has left of its {limit:,} a {period}: "
+        f"{max(0, limit - used):,}",
         seconds,
         QuotaKind.CHARACTERS,
     )
