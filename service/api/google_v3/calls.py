@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+import contextlib
+import re
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,20 +17,26 @@ from service.api.google_v3.messages import (
     TranslateTextResponse,
 )
 from service.api.language_names import language_name
-from service.errors import InvalidArgumentError
+from service.errors import InvalidArgumentError, NotFoundError
 from service.text.detection import UNDETERMINED
 
 # Google's own models, for each of which the server takes its own choice.
 _GENERAL = "general/"
 # Of a call's log line, over both translations of a text.
 _SUMS = ("texts", "source_tokens", "target_tokens")
+# Resource names. An answer repeats them for each text, so their parts are bounded.
+_PART = "[^/\\s]{1,100}"
+_NAME = "[^/]{1,200}"
+_PARENT = f"projects/{_PART}(?:/locations/{_PART})?"
+_BAD_LANGUAGE = re.compile(r"((?:source|target)_language_code): (.*)", re.DOTALL)
+_PARENT_EXAMPLE = "projects/my-project/locations/global"
 
 
 async def translate_text(request: Any, call: FrontCall) -> Any:
     """Translate texts: HTML, unless the request says otherwise. Raises DragomanError."""
+    _check_parent(request)
     if request.HasField("transliteration_config"):
         raise InvalidArgumentError("transliteration_config", "not supported")
-    config = request.glossary_config if request.HasField("glossary_config") else None
     asked = pb.TranslateRequest(
         contents=request.contents,
         source_language_code=request.source_language_code or "auto",
@@ -36,12 +44,18 @@ async def translate_text(request: Any, call: FrontCall) -> Any:
         model=_model(request.model),
         mime_type=request.mime_type or "text/html",
     )
+    with _renaming("glossary.name", "glossary_config.glossary"):
+        return await _translated(request, asked, call)
+
+
+async def _translated(request: Any, asked: pb.TranslateRequest, call: FrontCall) -> Any:
     answer = TranslateTextResponse()
-    if config is None:
-        response = await call.translate(asked)
-    else:
+    config = None
+    if request.HasField("glossary_config"):
+        config = request.glossary_config
         asked.glossary.name = _glossary(config)
-        response = await call.translate(asked)
+    response = await call.translate(asked)
+    if config is not None:
         _add(answer.glossary_translations, request, response, config)
         response = await _without_terms(asked, response, call)
     _add(answer.translations, request, response)
@@ -85,9 +99,11 @@ def _add(
 
 async def detect_language(request: Any, call: FrontCall) -> Any:
     """Detect the language of a text. Raises DragomanError."""
+    _check_parent(request)
     if not request.HasField("source"):
         raise InvalidArgumentError("content", "is missing")
-    [detection] = await call.detect([request.content])
+    with _renaming("contents[0]", "content"):
+        [detection] = await call.detect([request.content])
     answer = DetectLanguageResponse()
     for language in detection.languages:
         answer.languages.add(language_code=language.language_code, confidence=language.confidence)
@@ -97,7 +113,12 @@ async def detect_language(request: Any, call: FrontCall) -> Any:
 
 
 async def get_supported_languages(request: Any, call: FrontCall) -> Any:
-    """List languages, with their English names if the request asks for names."""
+    """List languages, with their English names if the request asks for names.
+
+    Raises:
+        DragomanError: a bad resource name, or there is no such model.
+    """
+    _check_parent(request)
     targets = call.targets(_model(request.model))
     into = {target for each in targets.values() for target in each}
     answer = SupportedLanguages()
@@ -152,14 +173,43 @@ def _glossary(config: Any) -> str:
     for field in ("ignore_case", "contextual_translation_enabled"):
         if getattr(config, field):
             raise InvalidArgumentError(f"glossary_config.{field}", "not supported")
-    name = str(config.glossary).rpartition("/glossaries/")[2]
-    if not name:
+    if not config.glossary:
         raise InvalidArgumentError("glossary_config.glossary", "is missing")
-    return name
+    return _last_part("glossary_config.glossary", str(config.glossary), "glossaries")
 
 
 def _model(name: str) -> str:
     """Our name of a model such as projects/P/locations/L/models/NAME; "" for Google's own."""
-    _, found, model = name.rpartition("/models/")
-    model = model if found else name
+    model = _last_part("model", name, "models") if name else ""
     return "" if model.startswith(_GENERAL) else model
+
+
+def _last_part(field: str, name: str, kind: str) -> str:
+    """The name of a thing, by itself or at the end of a resource name."""
+    found = re.fullmatch(rf"(?:{_PARENT}/{kind}/)?((?:{_GENERAL})?{_NAME})", name)
+    if found is None:
+        raise InvalidArgumentError(
+            field, f"must be a name, or such as {_PARENT_EXAMPLE}/{kind}/my-name"
+        )
+    return found[1]
+
+
+def _check_parent(request: Any) -> None:
+    if not re.fullmatch(_PARENT, request.parent):
+        is_missing = "is missing; it " if not request.parent else ""
+        raise InvalidArgumentError("parent", f"{is_missing}must be such as {_PARENT_EXAMPLE}")
+
+
+@contextlib.contextmanager
+def _renaming(field: str, name: str) -> Iterator[None]:
+    """Raise errors of the block with the name of a field in Google's contract, and its codes."""
+    try:
+        yield
+    except InvalidArgumentError as exc:
+        if exc.field != field:
+            raise
+        raise InvalidArgumentError(name, exc.description) from exc
+    except NotFoundError as exc:
+        if found := _BAD_LANGUAGE.fullmatch(str(exc)):  # no language code at all
+            raise InvalidArgumentError(found[1], found[2]) from exc
+        raise NotFoundError(str(exc).replace(f"{field}:", f"{name}:", 1)) from exc

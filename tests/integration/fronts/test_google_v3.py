@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import random
 import subprocess
 import sys
 from pathlib import Path
@@ -30,7 +32,7 @@ async def over_grpc(server: Running, name: str, metadata: Any = (), **fields: An
     """The answer to a call, as JSON."""
     call = CALLS[name]
     output = POOL.FindServiceByName(SERVICE).methods_by_name[name].output_type.name
-    request = json_format.ParseDict(fields, message_class(call.request)())
+    request = json_format.ParseDict({"parent": PARENT, **fields}, message_class(call.request)())
     async with grpc.aio.insecure_channel(server.address) as channel:
         method: Any = channel.unary_unary(
             f"/{SERVICE}/{name}",
@@ -70,7 +72,7 @@ async def test_both_give_the_same_answer(
 ) -> None:
     answer = await over_http(server, name, **fields)
     assert answer.status == 200
-    assert answer.json == await over_grpc(server, name, parent=PARENT, **fields)
+    assert answer.json == await over_grpc(server, name, **fields)
     if name == "TranslateText":
         own = await server.client.translate([TEXT], source="en", target="de")
         first = answer.json["translations"][0]
@@ -99,8 +101,46 @@ async def test_both_give_the_same_answer(
             "transliteration_config",
         ),
         ("TranslateText", {"contents": ["a"], **PLAIN, "model": "x"}, "NOT_FOUND", "no model"),
+        (
+            "TranslateText",
+            {"contents": ["a"], **PLAIN, "mime_type": "x"},
+            "INVALID_ARGUMENT",
+            "mime",
+        ),
+        (
+            "TranslateText",
+            {"contents": ["a"], **PLAIN, "glossary_config": {"glossary": "none"}},
+            "NOT_FOUND",
+            "glossary_config.glossary: there is no",
+        ),
+        (
+            "TranslateText",
+            {"contents": ["a"], **PLAIN, "source_language_code": "A dog."},
+            "INVALID_ARGUMENT",
+            "source_language_code: 'A dog.' is not a language code",
+        ),
+        (
+            "TranslateText",
+            {"contents": ["a"], **PLAIN, "source_language_code": "pt"},
+            "NOT_FOUND",
+            "does not translate from 'pt'",
+        ),
         ("DetectLanguage", {}, "INVALID_ARGUMENT", "content"),
+        ("DetectLanguage", {"content": "x" * 100_001}, "INVALID_ARGUMENT", "content: 100,001"),
         ("GetSupportedLanguages", {"model": "x"}, "NOT_FOUND", "no model"),
+        *(
+            ("GetSupportedLanguages", {"model": model}, "INVALID_ARGUMENT", "model: must be a name")
+            for model in (f"{PARENT}/models/", "models/x", f"{PARENT}/glossaries/x", "x" * 201)
+        ),
+        *(
+            (
+                "TranslateText",
+                {"contents": ["a"], **PLAIN, "glossary_config": {"glossary": name}},
+                "INVALID_ARGUMENT",
+                "glossary_config.glossary: must be a name",
+            )
+            for name in (f"{PARENT}/glossaries/", f"{'x' * 101}/glossaries/house", "a/b")
+        ),
     ],
 )
 async def test_errors(
@@ -111,6 +151,74 @@ async def test_errors(
     with pytest.raises(grpc.aio.AioRpcError, match=code) as caught:
         await over_grpc(server, name, **fields)
     assert caught.value.details() == error["message"]
+
+
+@pytest.mark.parametrize("name", CALLS)
+@pytest.mark.parametrize("parent", ["", "p", "projects/", f"{PARENT}/", "projects/" + "p" * 101])
+async def test_a_parent_is_a_resource_name(server: Running, name: str, parent: str) -> None:
+    """An answer may repeat it for each text: with a long one, a small request made gigabytes."""
+    fields: dict[str, Any] = {"contents": ["1"], **PLAIN} if name == "TranslateText" else {}
+    with pytest.raises(grpc.aio.AioRpcError, match="INVALID_ARGUMENT") as caught:
+        await over_grpc(server, name, parent=parent, **fields)
+    words = "parent: is missing; it must be" if not parent else "parent: must be"
+    assert f"{words} such as projects/" in str(caught.value.details())
+
+
+# Values where a careless server takes a name, a language, a type or a text for granted.
+ODD = (
+    *("", " ", "x", "\0", "a\0b", "\u202e", "x" * 5000, "../../etc/passwd", "%00", "😀" * 100),
+    *("projects/", f"{PARENT}/models/", f"{PARENT}/models/en-de", f"{PARENT}/models/general/nmt"),
+    *("general/", "/models//models/", f"{PARENT}/glossaries/none", "en", "EN-us", "zz", "auto"),
+    *("und", "en-", "x-klingon", "de\n", "text/html", "TEXT/HTML; q=1", "image/png", "<b>a"),
+)
+
+
+def odd_request(rng: random.Random, name: str) -> bytes:
+    """A request some of whose fields are odd."""
+    request = message_class(CALLS[name].request)()
+    usual = {"parent": PARENT, "source_language_code": "en", "target_language_code": "de"}
+    usual |= {"mime_type": "text/plain", "content": "A dog."}
+    for field in request.DESCRIPTOR.fields:
+        if field.name == "contents":
+            count = rng.choice((0, 1, 1, 1, 2, 1100))
+            request.contents.extend(rng.choice(("1", *ODD)) for _ in range(count))
+        elif field.name == "labels":
+            for _ in range(rng.choice((0, 0, 1, 50))):
+                request.labels[rng.choice(ODD)] = rng.choice(ODD)
+        elif field.message_type is not None:
+            if rng.random() < 0.2:
+                part = getattr(request, field.name)
+                part.SetInParent()
+                for inner in field.message_type.fields:
+                    is_name = inner.type == inner.TYPE_STRING
+                    setattr(part, inner.name, rng.choice(ODD) if is_name else rng.random() < 0.3)
+        elif value := rng.choice(ODD) if rng.random() < 0.2 else usual.get(field.name):
+            setattr(request, field.name, value)
+    data = bytearray(request.SerializeToString())
+    if data and rng.random() < 0.1:
+        data[rng.randrange(len(data))] = rng.randrange(256)
+    return bytes(data)
+
+
+async def test_odd_requests_are_answered_or_refused_with_a_reason(server: Running) -> None:
+    async with grpc.aio.insecure_channel(server.address) as channel:
+
+        async def outcome(seed: int) -> tuple[str, str]:
+            rng = random.Random(seed)
+            name = rng.choice(tuple(CALLS))
+            request = odd_request(rng, name)
+            method: Any = channel.unary_unary(f"/{SERVICE}/{name}")
+            try:
+                answer = await method(request, timeout=120)
+            except grpc.aio.AioRpcError as refused:
+                return refused.code().name, refused.details() or f"no reason: {seed}"
+            # With languages and names.
+            assert len(answer) <= 50 * (len(request) + 1000), seed
+            return "OK", ""
+
+        found = await asyncio.gather(*(outcome(seed) for seed in range(300)))
+    assert {code for code, _ in found} == {"OK", "INVALID_ARGUMENT", "NOT_FOUND"}
+    assert not [words for _, words in found if words.startswith("no reason")]
 
 
 async def test_a_glossary_of_the_server(tmp_path: Path) -> None:

@@ -32,7 +32,7 @@ class GoogleV3:
     name = "google-v3"
     title = "Google, version 3"
     prefixes: Sequence[str] = ("/v3/projects",)
-    field_names: Mapping[str, str] = {"glossary.name": "glossary_config.glossary"}
+    field_names: Mapping[str, str] = {}
 
     def operations(self) -> dict[tuple[str, str], Operation]:
         """Its operations, by HTTP method and path."""
