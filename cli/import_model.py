@@ -12,6 +12,7 @@ import typer
 from cli.exits import ended_by_sigterm, fail, fail_without
 from cli.export import describe, describe_agreement, read_lines
 from cli.progress import log_to_standard_error, stages
+from model.out_of_memory import is_out_of_memory
 
 
 def import_model(
@@ -96,6 +97,10 @@ def import_model(
         fail(str(exc))
     except OSError as exc:
         fail(f"{exc.filename or output}: {exc.strerror}")
+    except (MemoryError, RuntimeError) as exc:
+        if not is_out_of_memory(exc):
+            raise
+        fail(f"there is too little memory to import {source}: three times the weights are needed")
     directions = imported.directions
     source, target = directions.first
     known = f"{source} to {target}" if directions.is_one else f"{directions.count} directions"
