@@ -57,6 +57,14 @@ def import_model(
             "model; some English ones are built in."
         ),
     ] = None,
+    proof_sentences: Annotated[
+        int | None,
+        typer.Option(
+            help="Prove it on so many of these; 0 proves nothing, which the bundle records.",
+            min=0,
+            show_default="all",
+        ),
+    ] = None,
     threads: Annotated[
         int,
         typer.Option(help="CPU threads; 0 measures how many are fastest on this machine.", min=0),
@@ -89,6 +97,7 @@ def import_model(
                 options,
                 _codes(languages),
                 lines,
+                num_sentences=proof_sentences,
                 threads=threads,
                 on_progress=show,
                 origin=origin,
@@ -105,8 +114,11 @@ def import_model(
     source, target = directions.first
     known = f"{source} to {target}" if directions.is_one else f"{directions.count} directions"
     typer.echo(f"{output}: {imported.name}; {precision}; {known}; {_searched(imported.search)}")
-    typer.echo(f"- {describe_agreement(imported.agreement)}")
-    typer.echo(f"- {describe(imported.proof)}")
+    if imported.proof is None:
+        typer.echo("- not proven: nothing shows that it translates like the model")
+    else:
+        typer.echo(f"- {describe_agreement(imported.agreement)}")
+        typer.echo(f"- {describe(imported.proof)}")
     typer.echo(f"Serve it: dragoman serve --model {shlex.quote(str(output))}")
 
 

@@ -64,7 +64,7 @@ class ModelDirectory:
         return self.path / CONFIG_FILE
 
     def name_of(self, field: str) -> str:
-        """What that file calls a field of config.json."""
+        """The name of a field of config.json in that file."""
         return field
 
     def file(self, name: str) -> Path:

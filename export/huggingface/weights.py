@@ -74,7 +74,7 @@ class _Weights:
     def states(self, expected: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """All weights by our names, of these shapes.
 
-        What the files hold is checked before anything else is made, whose size the configuration
+        The shapes in the files are checked before anything is made of a size that the configuration
         says.
         """
         for name, tensor in self._directory.tensors():

@@ -115,7 +115,7 @@ class MarianDirectory(ModelDirectory):
         return self.weights
 
     def name_of(self, field: str) -> str:
-        """What Marian's options call a field of config.json."""
+        """The name of a field of config.json among Marian's options."""
         return _OPTIONS.get(field, field)
 
     def weight_files(self) -> list[Path]:

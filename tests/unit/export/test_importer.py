@@ -379,12 +379,44 @@ def test_each_stage_is_named_when_it_begins(
     import_directory(model, tmp_path / "out", ExportOptions("fp32"), ["en", "de"], on_progress=show)
     stages = ("reading", "comparing", "writing", "choosing")
     lines = [line for line in caplog.messages if line.startswith(stages)]
-    assert lines[:4] == [
+    assert lines[:5] == [
         "reading the configuration and the vocabularies",
         "reading and converting the weights: MarianMT",
+        "choosing the number of threads",
         "comparing the network with that of transformers",
         "writing the graphs in fp32",
     ]
-    assert lines[4] == "writing encoder.onnx"
-    assert lines[-1] == "choosing the number of threads"
+    assert lines[5] == "writing encoder.onnx"
     assert [named[0], named[-1]] == ["comparing with transformers", "comparing with the bundle"]
+
+
+def test_a_proof_on_a_few_sentences_shows_each(model: Path, tmp_path: Path) -> None:
+    shown: list[tuple[str, int, int]] = []
+
+    def show(stage: str, done: int, total: int) -> None:
+        shown.append((stage, done, total))
+
+    made = import_directory(
+        model, tmp_path / "out", ExportOptions(), num_sentences=2, threads=1, on_progress=show
+    )
+    assert made.proof is not None
+    assert made.agreement is not None
+    assert made.proof.num_sentences == made.agreement.num_sentences == 2
+    assert shown[:3] == [("comparing with transformers", done, 2) for done in range(3)]
+    assert torch.get_num_threads() == 1
+
+
+def test_an_import_without_a_proof_says_so(
+    model: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    output = tmp_path / "bundle"
+    arguments = ["import", str(model), "--output", str(output), "--proof-sentences", "0"]
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == 0, result.output
+    assert "no proof (--proof-sentences 0): nothing is compared with the model" in caplog.messages
+    assert "- not proven: nothing shows that it translates like the model" in result.output
+    assert "comparing" not in result.output
+    bundle = Bundle.load(output)
+    assert bundle.manifest["provenance"]["proof"] is None
+    assert bundle.manifest["provenance"]["agreement"] is None
+    assert bundle.origin == "imported from model (MarianMT, not proven)"
