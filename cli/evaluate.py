@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 
 
 def evaluate(
-    model: Annotated[Path, typer.Option(help="A bundle or a checkpoint (a directory).")],
+    model: Annotated[
+        Path, typer.Option(help="A bundle, a training's folder, or a checkpoint in it.")
+    ],
     source: Annotated[Path, typer.Option(help="Text to translate, one sentence per line, UTF-8.")],
     reference: Annotated[Path, typer.Option(help="Its translation, line by line.")],
     source_language: Annotated[

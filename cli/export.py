@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def export(
-    checkpoint: Annotated[Path, typer.Argument(help="A checkpoint of training (a directory).")],
+    checkpoint: Annotated[Path, typer.Argument(help="A training's folder, or a checkpoint in it.")],
     output: Annotated[Path, typer.Option(help="The bundle to write (a directory).")],
     precision: Annotated[
         str,

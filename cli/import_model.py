@@ -12,6 +12,7 @@ import typer
 from cli.exits import ended_by_sigterm, fail, fail_without
 from cli.export import describe, describe_agreement, read_lines
 from cli.progress import log_to_standard_error, stages
+from model.out_of_memory import is_out_of_memory
 
 
 def import_model(
@@ -56,6 +57,14 @@ def import_model(
             "model; some English ones are built in."
         ),
     ] = None,
+    proof_sentences: Annotated[
+        int | None,
+        typer.Option(
+            help="Prove it on so many of these; 0 proves nothing, which the bundle records.",
+            min=0,
+            show_default="all",
+        ),
+    ] = None,
     threads: Annotated[
         int,
         typer.Option(help="CPU threads; 0 measures how many are fastest on this machine.", min=0),
@@ -88,6 +97,7 @@ def import_model(
                 options,
                 _codes(languages),
                 lines,
+                num_sentences=proof_sentences,
                 threads=threads,
                 on_progress=show,
                 origin=origin,
@@ -96,12 +106,19 @@ def import_model(
         fail(str(exc))
     except OSError as exc:
         fail(f"{exc.filename or output}: {exc.strerror}")
+    except (MemoryError, RuntimeError) as exc:
+        if not is_out_of_memory(exc):
+            raise
+        fail(f"there is too little memory to import {source}: three times the weights are needed")
     directions = imported.directions
     source, target = directions.first
     known = f"{source} to {target}" if directions.is_one else f"{directions.count} directions"
     typer.echo(f"{output}: {imported.name}; {precision}; {known}; {_searched(imported.search)}")
-    typer.echo(f"- {describe_agreement(imported.agreement)}")
-    typer.echo(f"- {describe(imported.proof)}")
+    if imported.proof is None:
+        typer.echo("- not proven: nothing shows that it translates like the model")
+    else:
+        typer.echo(f"- {describe_agreement(imported.agreement)}")
+        typer.echo(f"- {describe(imported.proof)}")
     typer.echo(f"Serve it: dragoman serve --model {shlex.quote(str(output))}")
 
 

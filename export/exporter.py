@@ -14,7 +14,7 @@ from export.bundle_writer import ExportOptions, ExportSource, write_bundle
 from export.errors import ExportError
 from export.parity import SENTENCES, OnProgress, ParityReport, check_parity
 from model.bundle import MANIFEST_FILE, Bundle
-from model.checkpoint import load_checkpoint
+from model.checkpoint import checkpoint_folder, load_checkpoint
 from model.tokenizer import TOKENIZER_FILE
 
 
@@ -33,7 +33,7 @@ def export_checkpoint(
     unless its directory contains other files.
 
     Args:
-        checkpoint: a directory that `model.checkpoint.save_checkpoint` wrote.
+        checkpoint: a directory that `model.checkpoint.save_checkpoint` wrote, or a run's.
         output: the bundle's directory.
         options: precision and names.
         sentences: for the parity check; by default `export.parity.SENTENCES`.
@@ -51,7 +51,7 @@ def export_checkpoint(
     source = ExportSource(
         loaded.config,
         {name: tensor.numpy() for name, tensor in loaded.model.state_dict().items()},
-        checkpoint / TOKENIZER_FILE,
+        checkpoint_folder(checkpoint) / TOKENIZER_FILE,
         loaded.languages["source"],
         loaded.languages["target"],
         loaded.provenance,

@@ -30,6 +30,7 @@ from export.marian.directory import MarianDirectory
 from export.parity import SENTENCES, OnProgress, ParityReport, check_parity
 from model.bundle import MANIFEST_FILE, Bundle, BundleError, why_no_language
 from model.directions import Directions
+from model.evaluation import choose_search_threads
 
 _log = logging.getLogger("dragoman.import")
 
@@ -39,14 +40,15 @@ class Imported:
     """What an import showed.
 
     Attributes:
-        proof: of the bundle's graphs, against the imported network.
-        agreement: of that network with `transformers`; None where it isn't installed.
+        proof: of the bundle's graphs, against the imported network; None if none was wanted.
+        agreement: of that network with `transformers`; None where it isn't installed, or if no
+            proof was wanted.
         directions: of the bundle.
         name: of the bundle.
         search: of the bundle, as `Bundle.search`.
     """
 
-    proof: ParityReport
+    proof: ParityReport | None
     agreement: TransformersComparison | None
     directions: Directions
     name: str
@@ -60,6 +62,7 @@ def import_directory(
     languages: Sequence[str] | None = None,
     sentences: Sequence[str] | None = None,
     *,
+    num_sentences: int | None = None,
     threads: int = 0,
     on_progress: OnProgress | None = None,
     origin: Mapping[str, Any] | None = None,
@@ -75,6 +78,8 @@ def import_directory(
         languages: BCP-47 codes of source and target, or of three languages or more, between which
             the model translates; by default all that the model has.
         sentences: to prove it on; by default `export.parity.SENTENCES`.
+        num_sentences: the number of these, from the first on; by default all. With 0, the bundle is
+            not proven, which its provenance says.
         threads: of the proof, as in `export.parity.check_parity`.
         on_progress: likewise.
         origin: where the directory is from, for the bundle's provenance.
@@ -105,9 +110,17 @@ def import_directory(
     check_default_search(directory, search, config, num_start)
     _log.info("reading and converting the weights: %s", family.name)
     model = read_model(directory, config)
-    sentences = sentences or SENTENCES
+    sentences = (sentences or SENTENCES)[:num_sentences]
+    if sentences:
+        if not threads:
+            _log.info("choosing the number of threads")
+        longest = min(config.num_source_positions, config.num_target_positions) - 1
+        sources = [[*tokenizer.encode(text)[:longest], config.eos_id] for text in sentences]
+        threads = choose_search_threads(model, sources, threads)
+    else:
+        _log.warning("no proof (--proof-sentences 0): nothing is compared with the model")
     agreement = None
-    if can_compare() and not isinstance(directory, MarianDirectory):
+    if sentences and can_compare() and not isinstance(directory, MarianDirectory):
         _log.info("comparing the network with that of transformers")
         agreement = compare_with_transformers(
             path,
@@ -136,7 +149,9 @@ def import_directory(
             bundle = Bundle.load(temporary)
         except BundleError as exc:  # a name or language that the user gave
             raise ExportError(str(exc)) from exc
-        proof = check_parity(bundle, model, sentences, threads=threads, on_progress=on_progress)
+        proof = None
+        if sentences:
+            proof = check_parity(bundle, model, sentences, threads=threads, on_progress=on_progress)
         _record(temporary / MANIFEST_FILE, proof)
     return Imported(proof, agreement, directions, bundle.name, search)
 
@@ -167,8 +182,8 @@ def _read_directory(path: Path) -> ModelDirectory:
     return MarianDirectory.read(path) if is_marian(path) else ModelDirectory.read(path)
 
 
-def _record(manifest: Path, proof: ParityReport) -> None:
+def _record(manifest: Path, proof: ParityReport | None) -> None:
     fields = json.loads(manifest.read_text(encoding="utf-8"))
-    fields["provenance"]["proof"] = dataclasses.asdict(proof)
+    fields["provenance"]["proof"] = proof and dataclasses.asdict(proof)
     text = json.dumps(fields, indent=2, ensure_ascii=False) + "\n"
     manifest.write_text(text, encoding="utf-8")

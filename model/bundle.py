@@ -253,6 +253,8 @@ class Bundle:
             _words(imported.get("architecture")),
             (revision := _words(imported.get("revision"))) and f"revision {revision[:12]}",
             (licence := _words(imported.get("license"))) and f"licence {licence}",
+            # Bundles from before there was a choice have a proof, or no such field.
+            "not proven" if provenance.get("proof", "") is None else "",
         )
         known = ", ".join(filter(None, facts))
         return f"imported from {name}" + (f" ({known})" if known else "")

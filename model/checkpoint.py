@@ -123,12 +123,25 @@ def save_checkpoint(
     os.replace(temporary, folder)
 
 
+def checkpoint_folder(path: Path) -> Path:
+    """The folder of a checkpoint: `path` or, in the folder of a run, its best one.
+
+    That is `final` when the run has ended, and `best` until then.
+    """
+    places = (path, path / "final", path / "best")
+    return next((place for place in places if (place / CONFIG_FILE).is_file()), path)
+
+
 def load_checkpoint(folder: Path) -> Checkpoint:
     """Read what `save_checkpoint` wrote.
+
+    Args:
+        folder: of the checkpoint, or of a run, as in `checkpoint_folder`.
 
     Raises:
         CheckpointError: a file is missing, damaged or of another format.
     """
+    folder = checkpoint_folder(folder)
     config_path = folder / CONFIG_FILE
     try:
         fields = json.loads(config_path.read_text(encoding="utf-8"))

@@ -111,6 +111,11 @@ def is_language_code(tag: str) -> bool:
     return is_known and _TAG.fullmatch(language.tag.lower()) is not None
 
 
+def is_common_code(code: str) -> bool:
+    """Whether a code is in ISO 639-1, or one of three letters of a language there or its member."""
+    return code in _EQUALS or code in _EQUALS.values() or code in _MEMBERS
+
+
 def _written(subtags: Iterable[str]) -> str:
     """A BCP-47 tag in the usual case (RFC 5646, section 2.1.1): zh-Hans, pt-BR."""
     code, *others = subtags

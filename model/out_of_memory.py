@@ -1,8 +1,8 @@
-"""How ONNX Runtime says that there is too little memory. It has no class of error for it."""
+"""How ONNX Runtime and PyTorch say that there is too little memory: they have no error for it."""
 
 from __future__ import annotations
 
-# Of ONNX Runtime's arenas, CUDA (twice), cuBLAS and C++.
+# Of ONNX Runtime's arenas, CUDA (twice), cuBLAS, C++ and PyTorch on a CPU.
 _WORDS = (
     "Failed to allocate memory",
     ": out of memory",
@@ -10,9 +10,10 @@ _WORDS = (
     "CUBLAS_STATUS_ALLOC_FAILED",
     "bad_alloc",
     "bad allocation",
+    "DefaultCPUAllocator: can't allocate memory",
 )
 
 
 def is_out_of_memory(exc: BaseException) -> bool:
-    """Whether a run, or the opening of a session, failed for want of memory."""
+    """Whether something failed for want of memory."""
     return isinstance(exc, MemoryError) or any(words in str(exc) for words in _WORDS)

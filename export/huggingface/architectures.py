@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from export.errors import ExportError
-from export.huggingface.directory import CONFIG_FILE, ModelDirectory
+from export.huggingface.directory import CONFIG_FILE, LARGEST_GROWTH, ModelDirectory
 from export.huggingface.generation import forbids_pad
 from model.config import (
     LARGEST_SIZES,
@@ -98,7 +98,7 @@ def read_config(directory: ModelDirectory, num_pieces: int, unk_id: int) -> Mode
         ExportError: a field is missing or has a value that isn't supported; names it.
     """
     fields, family = directory.config, family_of(directory)
-    file = directory.path / CONFIG_FILE
+    file = directory.config_file
     try:
         activation = fields["activation_function"]
         if activation not in _ACTIVATIONS:
@@ -132,7 +132,8 @@ def read_config(directory: ModelDirectory, num_pieces: int, unk_id: int) -> Mode
             bos_id=_start_id(directory, eos_id),
             eos_id=eos_id,
         )
-        _check_sizes(config)
+        _check_sizes(directory, config)
+        _check_product(directory, config)
         return config
     except KeyError as exc:
         raise ExportError(f"{file}: there is no field {exc}") from exc
@@ -142,16 +143,42 @@ def read_config(directory: ModelDirectory, num_pieces: int, unk_id: int) -> Mode
         raise ExportError(f"{file}: {exc}") from exc
 
 
-def _check_sizes(config: ModelConfig) -> None:
+def _check_sizes(directory: ModelDirectory, config: ModelConfig) -> None:
     """Refuses sizes that no bundle may have, before anything of such a size is made.
 
     Raises:
-        ConfigError: names the field as config.json does.
+        ConfigError: names the field as the model's file does.
     """
     for name, theirs in _SIZES.items():
         size, largest = getattr(config, name), LARGEST_SIZES[name]
         if size > largest:
-            raise ConfigError(f"{theirs} is {size}, which is more than {largest}, the limit")
+            raise ConfigError(
+                f"{directory.name_of(theirs)} is {size}, which is more than {largest}, the limit"
+            )
+
+
+def _check_product(directory: ModelDirectory, config: ModelConfig) -> None:
+    """Refuses sizes that are possible, but not together in weight files of this size.
+
+    Each weight has a byte at least. A file that is empty or not whole is named when it is read.
+
+    Raises:
+        ConfigError: names the fields as the model's file does.
+    """
+    width, inner = config.d_model, config.ffn_dim
+    layers = config.num_encoder_layers * (4 * width + 2 * inner)
+    layers += config.num_decoder_layers * (8 * width + 2 * inner)
+    present = directory.num_weight_bytes
+    for names, count in (
+        (("vocab_size", "d_model"), (config.vocab_size - _VOCABULARY_MULTIPLE) * width),
+        (("num_encoder_layers", "num_decoder_layers", "ffn_dim", "d_model"), layers * width),
+    ):
+        if 0 < LARGEST_GROWTH * present < count:
+            sizes = (f"{directory.name_of(_SIZES[n])} {getattr(config, n)}" for n in names)
+            raise ConfigError(
+                f"{', '.join(sizes)} make {count:,} weights or more, and the files with weights "
+                f"({directory.weight_files()[0].name}) have {present:,} bytes"
+            )
 
 
 def _vocab_size(directory: ModelDirectory, num_pieces: int) -> int:

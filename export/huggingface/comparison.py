@@ -16,6 +16,7 @@ from torch import Tensor
 from export.errors import ExportError
 from export.layers import NEVER
 from model.limits import default_max_new_tokens
+from model.out_of_memory import is_out_of_memory
 from model.piece_tokenizer import PieceTokenizer
 from model.search import greedy_search
 from model.transformer import Transformer
@@ -65,15 +66,24 @@ def compare_with_transformers(
         on_progress: called with the stage, the number of finished sentences and of all sentences.
 
     Raises:
-        ExportError: they differ; says in which stage that began.
+        ExportError: they differ, and it says in which stage that began; or `transformers` cannot
+            read the directory.
     """
     import transformers
 
-    theirs: Any = transformers.AutoModelForSeq2SeqLM.from_pretrained(
-        path, dtype=torch.float32, local_files_only=True
-    )
+    theirs: Any
+    their_tokenizer: Any
+    try:
+        theirs = transformers.AutoModelForSeq2SeqLM.from_pretrained(
+            path, dtype=torch.float32, local_files_only=True
+        )
+        their_tokenizer = transformers.AutoTokenizer.from_pretrained(path, local_files_only=True)
+    except Exception as exc:  # whatever a field that only it reads leads to
+        if is_out_of_memory(exc):
+            raise
+        reason = str(exc).strip().partition("\n")[0]
+        raise ExportError(f"transformers cannot read {path}: {reason:.300}") from exc
     theirs.eval()
-    their_tokenizer: Any = transformers.AutoTokenizer.from_pretrained(path, local_files_only=True)
     for name, token_id in language_ids.items():
         if (expected_id := their_tokenizer.convert_tokens_to_ids(name)) != token_id:
             raise ExportError(

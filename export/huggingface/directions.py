@@ -9,9 +9,18 @@ from export.errors import ExportError
 from export.huggingface.directory import ModelDirectory
 from export.huggingface.vocabularies import Vocabularies
 from model.directions import Directions
-from model.languages import Language, LanguageError, find_language, language_tags
+from model.languages import (
+    Language,
+    LanguageError,
+    find_language,
+    is_common_code,
+    language_tags,
+)
 
-_OPUS_NAME = re.compile(r"opus-mt-(?:tc-(?:base|big|bible-big)-)?([a-z]{2,3})-([a-z]{2,3})")
+# opus-mt-en-de, opus-mt-tc-big-gmw-en, marian-en-de; and any name that ends with two known codes.
+_NAME = re.compile(
+    r"(opus-mt-(?:tc-(?:base|big|bible-big)-)?|marian-|(?!opus-mt-)(?:.+-)?)([a-z]{2,3})-([a-z]{2,3})"
+)
 
 
 def read_directions(
@@ -131,8 +140,13 @@ def languages_of(directory: ModelDirectory) -> tuple[str, str]:
         return Language.parse(source).tag, Language.parse(target).tag
     names = (directory.path.resolve().name, str(directory.config.get("_name_or_path", "")))
     for name in names:
-        if found := _OPUS_NAME.fullmatch(name.rpartition("/")[2]):
-            return Language.parse(found[1]).tag, Language.parse(found[2]).tag
+        found = _NAME.fullmatch(name.rpartition("/")[2])
+        if found is None:
+            continue
+        family, *codes = found.groups()
+        # Other names can end with two short words. In OPUS-MT's, these can be groups (gmw, mul).
+        if family.startswith(("opus-mt-", "marian-")) or all(map(is_common_code, codes)):
+            return Language.parse(codes[0]).tag, Language.parse(codes[1]).tag
     raise ExportError(
         f"{directory.path} does not say which languages it translates: give --languages en,de (for "
         f"example), source first"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 import warnings
+import zipfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +21,9 @@ from model.bundle import file_sha256
 CONFIG_FILE = "config.json"
 _POINTER = b"version https://git-lfs.github.com/spec"
 _SAFETENSORS, _PICKLED = "model.safetensors", "pytorch_model.bin"
+LARGEST_GROWTH = 16
+"""Times the bytes of its files that a model can take: float16 becomes float32, and a matrix can
+have four names. What would take more was made to do so."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +57,15 @@ class ModelDirectory:
         config = read_json(path / CONFIG_FILE)
         generation = _read_optional(path / "generation_config.json") or config
         return cls(path, config, generation, _read_optional(path / "tokenizer_config.json"))
+
+    @property
+    def config_file(self) -> Path:
+        """The file that says what the network is."""
+        return self.path / CONFIG_FILE
+
+    def name_of(self, field: str) -> str:
+        """The name of a field of config.json in that file."""
+        return field
 
     def file(self, name: str) -> Path:
         """A file that the model needs.
@@ -88,12 +101,30 @@ class ModelDirectory:
         Raises:
             ExportError: there are none, or a file is damaged; names it.
         """
-        for file in self._weight_files():
+        left = LARGEST_GROWTH * self.num_weight_bytes
+        for file in self.weight_files():
             read = _read_pickled if file.suffix == ".bin" else _read_safetensors
             for name, tensor in read(file):
+                _check_tensor(file, name, tensor)
+                left -= 4 * tensor.numel()
+                if left < 0:
+                    raise ExportError(
+                        f"{file}: the weights up to {name!r} would take more than "
+                        f"{LARGEST_GROWTH} times the bytes of the files"
+                    )
                 yield name, tensor.float() if tensor.is_floating_point() else tensor
 
-    def _weight_files(self) -> list[Path]:
+    @property
+    def num_weight_bytes(self) -> int:
+        """Size of the files with the weights."""
+        return sum(file.stat().st_size for file in self.weight_files())
+
+    def weight_files(self) -> list[Path]:
+        """The files with the weights.
+
+        Raises:
+            ExportError: there are none, or one is missing; names it.
+        """
         for name in (_SAFETENSORS, _PICKLED):
             if (self.path / name).is_file():
                 return [self.file(name)]
@@ -122,6 +153,23 @@ def refuse_pointer(file: Path) -> None:
         raise ExportError(f"{file}: {exc.strerror}") from exc
     if is_pointer:
         raise ExportError(f"{file} is a Git LFS pointer, not the file itself: run git lfs pull")
+
+
+def refuse_inflated(file: Path) -> None:
+    """Refuse a ZIP archive that holds far more bytes than it has: weights hardly shrink.
+
+    Raises:
+        ExportError: it does; names it.
+    """
+    try:
+        with zipfile.ZipFile(file) as archive:
+            size = sum(member.file_size for member in archive.infolist())
+    except (OSError, ValueError, EOFError, NotImplementedError, zipfile.BadZipFile):
+        return  # other programs say what is wrong with it
+    if size > LARGEST_GROWTH * file.stat().st_size:
+        raise ExportError(
+            f"{file} holds {size:,} bytes in {file.stat().st_size:,}: it is no file of weights"
+        )
 
 
 def read_json(file: Path) -> dict[str, Any]:
@@ -166,7 +214,14 @@ def _read_safetensors(file: Path) -> Iterator[tuple[str, Tensor]]:
         raise ExportError(f"{file} is damaged: {exc}") from exc
 
 
+def _check_tensor(file: Path, name: str, tensor: Tensor) -> None:
+    is_plain = tensor.layout is torch.strided and tensor.device.type == "cpu"
+    if not is_plain or tensor.is_quantized or tensor.is_complex():
+        raise ExportError(f"{file}: {name!r} is not a plain array of numbers ({tensor.dtype})")
+
+
 def _read_pickled(file: Path) -> Iterator[tuple[str, Tensor]]:
+    refuse_inflated(file)
     try:  # weights_only: a pickle could hold code, which is never run
         with warnings.catch_warnings(action="ignore"):  # the error says more than the warning
             tensors = torch.load(file, map_location="cpu", weights_only=True)

@@ -234,7 +234,7 @@ def _read_json_tokenizer(directory: ModelDirectory) -> Vocabularies:
     _refuse_mbart_25(directory)
     tokenizer = read_json_tokenizer(directory)
     ids = tokenizer.ids
-    _check_ids(ids, directory.path)
+    check_ids(ids, directory.path)
     vocabulary = PieceVocabulary(
         tokenizer.content, _by_id(ids), special_ids=sorted(tokenizer.special_ids)
     )
@@ -272,7 +272,7 @@ def _added_tokens(directory: ModelDirectory, first: int) -> dict[str, int]:
             added = {str(token["content"]): int(token["id"]) for token in listed}
         except (KeyError, TypeError, ValueError, OverflowError) as exc:
             raise ExportError(f"{file}: added_tokens: {type(exc).__name__}: {exc}") from exc
-        _check_ids(added, file)
+        check_ids(added, file)
         return added
     names = directory.tokenizer.get("additional_special_tokens")
     map_file = directory.path / "special_tokens_map.json"
@@ -297,11 +297,11 @@ def _read_ids(directory: ModelDirectory, name: str) -> dict[str, int]:
     ids = parse_json(directory.content(name), directory.path / name)
     if any(type(i) is not int or i < 0 for i in ids.values()):
         raise ExportError(f"{directory.path / name} does not give every piece an id")
-    _check_ids(ids, directory.path / name)
+    check_ids(ids, directory.path / name)
     return ids
 
 
-def _check_ids(ids: Mapping[str, int], file: Path) -> None:
+def check_ids(ids: Mapping[str, int], file: Path) -> None:
     """Ids are believed only up to the largest vocabulary: a list of pieces becomes that long.
 
     Raises:

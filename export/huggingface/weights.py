@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Mapping
+from typing import NoReturn
 
 import torch
 from torch import Tensor
@@ -37,6 +39,9 @@ RENAMED = {
 LAYER = re.compile(r"(encoder|decoder)\.layers\.(\d+)\.(.+)\.(weight|bias)")
 THEIRS = {ours: name for name, ours in RENAMED.items()}
 _SIDES = {"encoder": "source", "decoder": "target"}
+_MATRICES = ("source_embedding", "target_embedding", "output_projection")
+# Of sinusoids: OPUS-MT's are 1 MiB, those of M2M-100 4 MiB.
+_LARGEST_TABLE_BYTES = 2**26
 
 
 def read_model(directory: ModelDirectory, config: ModelConfig) -> Transformer:
@@ -46,25 +51,9 @@ def read_model(directory: ModelDirectory, config: ModelConfig) -> Transformer:
         ExportError: a weight is missing, unknown or of another shape than the configuration says;
             names it.
     """
-    weights = _Weights(directory, config)
-    states = weights.states()
     with torch.device("meta"):
         model = Transformer(config)
-    expected = model.state_dict()
-    for problem, names in (
-        ("missing", expected.keys() - states.keys()),
-        ("unknown", states.keys() - expected.keys()),
-    ):
-        if names:
-            name = min(map(weights.name_of, names))
-            raise ExportError(f"{directory.path}: the weight {name!r} is {problem}")
-    for name, tensor in states.items():
-        if tensor.shape != expected[name].shape:
-            raise ExportError(
-                f"{directory.path}: the weight {weights.name_of(name)!r} has shape "
-                f"{list(tensor.shape)}, "
-                f"{CONFIG_FILE} says {list(expected[name].shape)}"
-            )
+    states = _Weights(directory, config).states(model.state_dict())
     model.load_state_dict(states, assign=True)
     model.tie_weights()
     return model.eval()
@@ -82,7 +71,12 @@ class _Weights:
         self._names: dict[str, str] = {}  # in the files, by ours
         self._bias = torch.zeros(0)
 
-    def states(self) -> dict[str, Tensor]:
+    def states(self, expected: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """All weights by our names, of these shapes.
+
+        The shapes in the files are checked before anything is made of a size that the configuration
+        says.
+        """
         for name, tensor in self._directory.tensors():
             # The sum needs no memory, and hides neither: inf - inf is NaN.
             if tensor.is_floating_point() and not tensor.sum().isfinite():
@@ -91,9 +85,33 @@ class _Weights:
             self._add(name.removeprefix("model."), tensor)
             if len(self._states) > before:
                 self._names[next(reversed(self._states))] = name
-        self._add_embeddings()
+        matrices = self._checked_matrices()
+        self._check(expected)
+        self._add_embeddings(matrices)
         self._add_positions()
         return self._states
+
+    def _check(self, expected: Mapping[str, Tensor]) -> None:
+        made = {f"{name}.{kind}" for name in _MATRICES for kind in ("weight", "bias")}
+        made |= {f"{side}_positions.weight" for side in _SIDES.values()}
+        for problem, names in (
+            ("missing", expected.keys() - self._states.keys() - made),
+            ("unknown", self._states.keys() - expected.keys()),
+        ):
+            if names:
+                self._refuse(min(map(self.name_of, names)), f"is {problem}")
+        for ours, tensor in self._states.items():
+            self._check_weight(self.name_of(ours), tensor, list(expected[ours].shape))
+
+    def _check_weight(self, name: str, tensor: Tensor, shape: list[int]) -> None:
+        found = list(tensor.shape)
+        if found != shape:
+            self._refuse(name, f"has shape {found}, {CONFIG_FILE} says {shape}")
+        if not tensor.is_floating_point():
+            self._refuse(name, f"has numbers of type {tensor.dtype}, not floats")
+
+    def _refuse(self, name: str, why: str) -> NoReturn:
+        raise ExportError(f"{self._directory.path}: the weight {name!r} {why}")
 
     def name_of(self, ours: str) -> str:
         """What the files call one of our weights, or would if it were there."""
@@ -128,7 +146,9 @@ class _Weights:
             self._states[f"{side}_embedding_norm.{kind}"] = tensor
         elif side and rest in ("embed_positions.weight", "embed_positions.weights"):
             offset, length = self._family.position_offset, self._config.max_positions
-            self._states[f"{side}_positions.weight"] = tensor[offset : offset + length].contiguous()
+            if tensor.dim() == 2:
+                tensor = tensor[offset : offset + length].contiguous()
+            self._states[f"{side}_positions.weight"] = tensor
         elif name == "final_logits_bias":
             self._bias = tensor.flatten()
         elif name in ("shared.weight", "lm_head.weight") or rest == "embed_tokens.weight":
@@ -139,11 +159,10 @@ class _Weights:
     def _refuse_if_not_finite(self, name: str, tensor: Tensor) -> None:
         if not tensor.isfinite().all():
             kind = "NaN" if tensor.isnan().any() else "infinite numbers"
-            raise ExportError(
-                f"{self._directory.path}: the weight {name!r} holds {kind}: download it again"
-            )
+            self._refuse(name, f"holds {kind}: download it again")
 
-    def _add_embeddings(self) -> None:
+    def _checked_matrices(self) -> dict[str, Tensor]:
+        """The embeddings and the output projection, by our names."""
         config, width, fields = self._config, self._config.d_model, self._directory.config
         tied = config.embedding_tying
         shared = ("shared.weight",) if tied != "target" else ()
@@ -154,17 +173,12 @@ class _Weights:
             source = target = output = (*source, *target[1:])
         elif tied == "target":
             output = target
-        found_before: Tensor | None = None
-        for name, candidates in (
-            ("source_embedding", source),
-            ("target_embedding", target),
-            ("output_projection", output),
-        ):
-            found = [self._matrices[c] for c in candidates if c in self._matrices]
+        matrices = {}
+        for name, candidates in zip(_MATRICES, (source, target, output), strict=True):
+            present = {c: self._matrices[c] for c in candidates if c in self._matrices}
+            found = list(present.values())
             if not found:
-                raise ExportError(
-                    f"{self._directory.path}: the weight {candidates[0]!r} is missing"
-                )
+                self._refuse(candidates[0], "is missing")
             if tied != "none" and any(not torch.equal(found[0], other) for other in found[1:]):
                 raise ExportError(
                     f"{self._directory.path}: {CONFIG_FILE} says that {', '.join(candidates)} are "
@@ -175,11 +189,13 @@ class _Weights:
             size = int(fields["vocab_size"])
             if tied != "all" and name != "source_embedding":
                 size = int(fields.get("decoder_vocab_size") or size)
-            if list(matrix.shape) != [size, width]:
-                raise ExportError(
-                    f"{self._directory.path}: the weight {candidates[0]!r} has shape "
-                    f"{list(matrix.shape)}, {CONFIG_FILE} says {[size, width]}"
-                )
+            self._check_weight(next(iter(present)), matrix, [size, width])
+            matrices[name] = matrix
+        return matrices
+
+    def _add_embeddings(self, matrices: Mapping[str, Tensor]) -> None:
+        found_before: Tensor | None = None
+        for name, matrix in matrices.items():
             if matrix is not found_before:  # a tied matrix is filled up once
                 found_before, filled = matrix, self._filled(matrix)
             self._states[f"{name}.weight"] = filled
@@ -208,8 +224,19 @@ class _Weights:
     def _add_positions(self) -> None:
         for side in _SIDES.values():
             if f"{side}_positions.weight" not in self._states:
+                self._check_table()
                 table = position_table(self._family, self._config.max_positions, self._config)
                 self._states[f"{side}_positions.weight"] = table
+
+    def _check_table(self) -> None:
+        """Refuse a table of positions that no file holds, and that would be too large to make."""
+        length, width = self._config.max_positions, self._config.d_model
+        if (size := 4 * length * width) > _LARGEST_TABLE_BYTES:
+            raise ExportError(
+                f"{self._directory.config_file}: max_position_embeddings {length} and "
+                f"d_model {width} make a table of {size:,} bytes, which the files do not hold: at "
+                f"most {_LARGEST_TABLE_BYTES:,} are made"
+            )
 
 
 def position_table(family: Family, length: int, config: ModelConfig) -> Tensor:

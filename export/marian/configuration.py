@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from export.errors import ExportError
-from export.huggingface.directory import refuse_pointer
+from export.huggingface.directory import refuse_inflated, refuse_pointer
 
 OPTIONS_ARRAY = "special:model.yml"
 
@@ -119,7 +119,9 @@ class MarianOptions:
                 raise ExportError(f"{weights} has no {OPTIONS_ARRAY}: it is not a Marian model")
             text = read_array(weights, arrays, OPTIONS_ARRAY).tobytes().rstrip(b"\0")
             learned = "Wpos" in arrays.files
-            num_positions = len(read_array(weights, arrays, "Wpos")) if learned else None
+            num_positions = (
+                len(np.atleast_1d(read_array(weights, arrays, "Wpos"))) if learned else None
+            )
         fields = parse_yaml(text, f"{weights} ({OPTIONS_ARRAY})")
         for name, supported in _SUPPORTED.items():
             value = fields.get(name, supported[0])
@@ -127,7 +129,7 @@ class MarianOptions:
                 name == "transformer-decoder-dim-ffn" and value == fields.get("transformer-dim-ffn")
             ):
                 reason = _REASONS.get(str(value), "which is not supported")
-                raise ExportError(f"{weights}: {name} is {value!r}, {reason}")
+                raise ExportError(f"{weights}: {name} is {value!r:.200}, {reason}")
         places = ("preprocess", "postprocess", "postprocess-top")
         norm = tuple(str(fields.get(f"transformer-{place}") or "") for place in places)
         if norm not in _NORMS:
@@ -145,7 +147,9 @@ class MarianOptions:
         """
         value = self.fields.get(name, default)
         if type(value) is not kind:
-            raise ExportError(f"{OPTIONS_ARRAY}: {name} is {value!r}, not of type {kind.__name__}")
+            raise ExportError(
+                f"{OPTIONS_ARRAY}: {name} is {value!r:.200}, not of type {kind.__name__}"
+            )
         return value
 
     @property
@@ -188,11 +192,15 @@ def open_npz(file: Path) -> Any:
         ExportError: it can't be read.
     """
     refuse_pointer(file)
+    refuse_inflated(file)
     try:
-        return np.load(file, allow_pickle=False)
+        arrays = np.load(file, allow_pickle=False)
+        if not isinstance(arrays, np.lib.npyio.NpzFile):
+            raise ValueError("it is one array")
+        return arrays
     except OSError as exc:
         raise ExportError(f"{file}: {exc.strerror or 'is damaged'}") from exc
-    except (ValueError, EOFError, zipfile.BadZipFile) as exc:
+    except (ValueError, EOFError, MemoryError, zipfile.BadZipFile) as exc:
         raise ExportError(f"{file} is damaged, or no .npz: copy it again") from exc
 
 
@@ -204,7 +212,14 @@ def read_array(file: Path, arrays: Any, name: str) -> Any:
     """
     try:
         return arrays[name]
-    except (ValueError, OSError, EOFError, zipfile.BadZipFile, NotImplementedError) as exc:
+    except (
+        ValueError,
+        OSError,
+        EOFError,
+        MemoryError,  # it says to have more numbers than there is memory for
+        zipfile.BadZipFile,
+        NotImplementedError,
+    ) as exc:
         raise ExportError(f"{file}: {name!r} is damaged, or no array of numbers: {exc}") from exc
 
 
@@ -218,9 +233,18 @@ def parse_yaml(text: bytes, where: str) -> dict[str, Any]:
         import yaml
     except ModuleNotFoundError as exc:
         raise ExportError(f"{where} needs PyYAML: pip install pyyaml") from exc
+
+    class Loader(yaml.SafeLoader):  # type: ignore[misc, unused-ignore]
+        """Without aliases, by which a few lines can stand for any number of values."""
+
+        def compose_node(self, parent: Any, index: Any) -> Any:
+            if self.check_event(yaml.AliasEvent):
+                raise yaml.YAMLError("aliases (*name) are not supported")
+            return super().compose_node(parent, index)
+
     try:
-        value = yaml.safe_load(text)
-    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as exc:
+        value = yaml.load(text, Loader)
+    except (yaml.YAMLError, ValueError, OverflowError, RecursionError) as exc:
         raise ExportError(f"{where} is not YAML: {str(exc).splitlines()[0]}") from exc
     if not isinstance(value, dict):
         raise ExportError(f"{where} holds no options by name")

@@ -9,10 +9,10 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import torch
@@ -51,6 +51,15 @@ _BLOCKS = {
 }
 _LAYER = re.compile(r"(encoder|decoder)_l(\d+)_(.+?)(?:_(scale|bias)(?:_pre)?)?")
 _TOP = re.compile(r"(encoder|decoder)_top_ln_(scale|bias)(?:_pre)?")
+_OPTIONS = {
+    "d_model": "dim-emb",
+    "encoder_layers": "enc-depth",
+    "decoder_layers": "dec-depth",
+    "encoder_attention_heads": "transformer-heads",
+    "encoder_ffn_dim": "transformer-dim-ffn",
+    "max_position_embeddings": "the rows of Wpos",
+    "vocab_size": "the vocabulary",
+}
 _PARAMETERS = {"scale": "weight", "bias": "bias"}
 
 
@@ -100,6 +109,19 @@ class MarianDirectory(ModelDirectory):
             sizes,
         )
 
+    @property
+    def config_file(self) -> Path:
+        """The .npz, which has the options in it."""
+        return self.weights
+
+    def name_of(self, field: str) -> str:
+        """The name of a field of config.json among Marian's options."""
+        return _OPTIONS.get(field, field)
+
+    def weight_files(self) -> list[Path]:
+        """The .npz."""
+        return [self.weights]
+
     def content(self, name: str) -> bytes:
         """A file of the tokenizer."""
         return self.contents[name]
@@ -125,8 +147,12 @@ class MarianDirectory(ModelDirectory):
                     raise ExportError(
                         f"{self.weights}: {name!r} has numbers of type {array.dtype}, not floats"
                     )
+                if not 1 <= array.ndim <= 2:
+                    self._refuse_shape(name, array.shape, "one or two dimensions")
                 tensor = torch.from_numpy(np.ascontiguousarray(array, np.float32))
                 if name == "decoder_ff_logit_out_b":
+                    if tensor.numel() > rows:
+                        self._refuse_shape(name, array.shape, f"up to {rows} numbers")
                     bias[: tensor.numel()] = tensor.flatten()
                 else:
                     yield from self._named(name, tensor, rows)
@@ -150,8 +176,15 @@ class MarianDirectory(ModelDirectory):
             for stack in ("encoder", "decoder"):
                 yield f"model.{stack}.embed_positions.weight", tensor
         else:
+            matrix = tensor.T if name.endswith("logit_out_W") else tensor
+            width = self.config["d_model"]
+            if matrix.dim() != 2 or matrix.size(0) > rows or matrix.size(1) != width:
+                self._refuse_shape(name, tensor.shape, f"up to {rows} tokens of {width} numbers")
             for theirs in self._embeddings(name):
-                yield theirs, _filled(tensor.T if name.endswith("logit_out_W") else tensor, rows)
+                yield theirs, _filled(matrix, rows)
+
+    def _refuse_shape(self, name: str, shape: Sequence[int], expected: str) -> NoReturn:
+        raise ExportError(f"{self.weights}: {name!r} has shape {list(shape)}, not {expected}")
 
     def _embeddings(self, name: str) -> tuple[str, ...]:
         """MarianMT's names of a matrix of the vocabulary's size; its own if it is unknown."""
@@ -231,7 +264,7 @@ def _generation(files: MarianFiles, start: int) -> dict[str, Any]:
         beam_size = int(given.get("beam-size", 12))  # Marian's default
         penalty = float(given.get("normalize", 0.0))
         word_penalty = float(given.get("word-penalty", 0.0))
-    except (TypeError, ValueError) as exc:
+    except (TypeError, ValueError, OverflowError) as exc:
         raise ExportError(f"{files.weights.parent}: decoder.yml: {exc}") from exc
     if word_penalty:
         raise ExportError(

@@ -10,6 +10,7 @@ import sentencepiece
 
 from export.errors import ExportError
 from export.huggingface.directory import read_json, refuse_pointer
+from export.huggingface.vocabularies import check_ids
 
 _LINE = re.compile(r"""("(?:[^"\\]|\\.)*"|'(?:[^']|'')*'|.+?)\s*:\s+([0-9]+)\s*""", re.DOTALL)
 _ESCAPE = re.compile(r"\\(x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|.)", re.DOTALL)
@@ -44,6 +45,7 @@ def read_pieces(file: Path) -> dict[str, int]:
         ids = read_json(file) if file.suffix == ".json" else _of_yaml(file)
     if any(type(i) is not int or i < 0 for i in ids.values()):
         raise ExportError(f"{file} does not give every piece an id")
+    check_ids(ids, file)
     for piece in ("</s>", "<unk>"):
         if piece not in ids:
             raise ExportError(f"{file} has no {piece!r}")

@@ -189,9 +189,10 @@ def test_an_import_tells_what_was_proved(case: Case) -> None:
     provenance = case.bundle.manifest["provenance"]
     assert provenance["imported_from"]["architecture"] == FAMILIES[case.family]
     assert provenance["agreement"]["transformers"] == transformers.__version__
-    assert provenance["proof"]["num_sentences"] == case.imported.proof.num_sentences
-    # Without its language's token, a random model of several languages may end at once.
     proof = case.imported.proof
+    assert proof is not None
+    assert provenance["proof"]["num_sentences"] == proof.num_sentences
+    # Without its language's token, a random model of several languages may end at once.
     assert proof.num_tokens > 3 * proof.num_sentences
     search = case.bundle.search
     if case.family == "marian":

@@ -61,6 +61,33 @@ def test_marian_with_several_sources() -> None:
 
 
 @pytest.mark.parametrize(
+    ("name", "languages"),
+    [
+        ("opus-mt-en-de", ("en", "de")),
+        ("opus-mt-tc-big-gmw-en", ("gmw", "en")),
+        ("opus-mt-roa-eng", ("roa", "en")),
+        ("marian-en-de", ("en", "de")),
+        ("marian-deu-en", ("de", "en")),
+        ("my.model_2-en-de", ("en", "de")),
+        ("tatoeba-challenge-zho-eng", ("zh", "en")),
+        ("en-de", ("en", "de")),
+    ],
+)
+def test_languages_of_a_name(name: str, languages: tuple[str, str]) -> None:
+    assert read_directions(directory(name=name), PLAIN) == Directions.one(*languages)
+    published = ModelDirectory(Path("m"), {"_name_or_path": f"somebody/{name}"}, {}, {})
+    assert read_directions(published, PLAIN) == Directions.one(*languages)
+
+
+@pytest.mark.parametrize(
+    "name", ["the-big-new", "model-en-xx", "marian", "opus-mt-en", "marian-en-de-2", "-de"]
+)
+def test_names_that_say_nothing_of_languages(name: str) -> None:
+    with pytest.raises(ExportError, match=r"does not say which languages.*--languages"):
+        read_directions(directory(name=name), PLAIN)
+
+
+@pytest.mark.parametrize(
     ("vocabularies", "source", "wanted", "message"),
     [
         (NLLB, None, ["en", "zh", "de"], "'zh' could be any of zh-Hans, zh-Hant.*--languages"),

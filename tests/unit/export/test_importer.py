@@ -6,6 +6,7 @@ import functools
 import json
 import pickle
 import shutil
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -77,6 +78,14 @@ def to_pointer(name: str, path: Path) -> None:
     (path / name).write_text(f"version https://git-lfs.github.com/spec/v1\n{oid}")
 
 
+def inflated(path: Path) -> None:
+    """Weights in few bytes that become many."""
+    (path / "model.safetensors").unlink()
+    with zipfile.ZipFile(path / "pytorch_model.bin", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("archive/data/0", bytes(10**7))
+
+
+POSITIONS = "model.encoder.embed_positions.weight"
 NORM = "model.encoder.layers.0.final_layer_norm.weight"
 BAD: list[tuple[str, Callable[[Path], object]]] = [
     ("has no config.json", lambda p: (p / "config.json").unlink()),
@@ -139,6 +148,30 @@ BAD: list[tuple[str, Callable[[Path], object]]] = [
         p / "config.json", encoder_layers=10**6)),
     ("max_position_embeddings is 2147483648, ", lambda p: edit(
         p / "config.json", max_position_embeddings=2**31)),
+    # Sizes of which each is possible. Their products are 275 GB and more.
+    ("config.json: vocab_size 256, d_model 65536 make .*.model.safetensors. have", lambda p: edit(
+        p / "config.json", d_model=2**16, max_position_embeddings=2**20)),
+    ("config.json: vocab_size 4194304, d_model 32 make", lambda p: edit(
+        p / "config.json", vocab_size=2**22, decoder_vocab_size=2**22)),
+    ("config.json: vocab_size 4194304, d_model 32 make", lambda p: edit(
+        p / "config.json", decoder_vocab_size=2**22, tie_word_embeddings=False)),
+    ("encoder_layers 1024, decoder_layers 1, encoder_ffn_dim 48, d_model 32 make", lambda p: edit(
+        p / "config.json", encoder_layers=1024)),
+    ("encoder_ffn_dim 1048576, d_model 32 make", lambda p: edit(
+        p / "config.json", encoder_ffn_dim=2**20, decoder_ffn_dim=2**20)),
+    ("config.json: max_position_embeddings 1048576 and d_model 32 make a table of 134,217,728 b",
+     lambda p: edit(p / "config.json", max_position_embeddings=2**20)),
+    ("bin holds 10,000,000 bytes in", inflated),
+    ("the weights up to .*final_layer_norm.weight' would take more than 16 times", lambda p: (
+        only_pickled(p, {NORM: torch.zeros(1).expand(2**36)}))),
+    ("final_layer_norm.weight' has numbers of type torch.int64, not floats", lambda p: (
+        change_tensors(p, lambda t: t.update({NORM: torch.ones(32).long()})))),
+    ("shared.weight' has numbers of type torch.int64", lambda p: change_tensors(
+        p, lambda t: t.update({"model.shared.weight": t["model.shared.weight"].long()}))),
+    ("final_layer_norm.weight' is not a plain array", lambda p: only_pickled(
+        p, {NORM: torch.ones(32).to_sparse()})),
+    ("embed_positions.weight' has shape .5., config.json says .128, 32.", lambda p: change_tensors(
+        p, lambda t: t.update({POSITIONS: torch.zeros(5)}))),
     ("num_beams: must be at least 1", lambda p: edit(
         p / "generation_config.json", num_beams=-1)),
     ("num_beams: 10000 is more than", lambda p: edit(
@@ -346,12 +379,44 @@ def test_each_stage_is_named_when_it_begins(
     import_directory(model, tmp_path / "out", ExportOptions("fp32"), ["en", "de"], on_progress=show)
     stages = ("reading", "comparing", "writing", "choosing")
     lines = [line for line in caplog.messages if line.startswith(stages)]
-    assert lines[:4] == [
+    assert lines[:5] == [
         "reading the configuration and the vocabularies",
         "reading and converting the weights: MarianMT",
+        "choosing the number of threads",
         "comparing the network with that of transformers",
         "writing the graphs in fp32",
     ]
-    assert lines[4] == "writing encoder.onnx"
-    assert lines[-1] == "choosing the number of threads"
+    assert lines[5] == "writing encoder.onnx"
     assert [named[0], named[-1]] == ["comparing with transformers", "comparing with the bundle"]
+
+
+def test_a_proof_on_a_few_sentences_shows_each(model: Path, tmp_path: Path) -> None:
+    shown: list[tuple[str, int, int]] = []
+
+    def show(stage: str, done: int, total: int) -> None:
+        shown.append((stage, done, total))
+
+    made = import_directory(
+        model, tmp_path / "out", ExportOptions(), num_sentences=2, threads=1, on_progress=show
+    )
+    assert made.proof is not None
+    assert made.agreement is not None
+    assert made.proof.num_sentences == made.agreement.num_sentences == 2
+    assert shown[:3] == [("comparing with transformers", done, 2) for done in range(3)]
+    assert torch.get_num_threads() == 1
+
+
+def test_an_import_without_a_proof_says_so(
+    model: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    output = tmp_path / "bundle"
+    arguments = ["import", str(model), "--output", str(output), "--proof-sentences", "0"]
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == 0, result.output
+    assert "no proof (--proof-sentences 0): nothing is compared with the model" in caplog.messages
+    assert "- not proven: nothing shows that it translates like the model" in result.output
+    assert "comparing" not in result.output
+    bundle = Bundle.load(output)
+    assert bundle.manifest["provenance"]["proof"] is None
+    assert bundle.manifest["provenance"]["agreement"] is None
+    assert bundle.origin == "imported from model (MarianMT, not proven)"

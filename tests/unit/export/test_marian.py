@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import shutil
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -48,6 +50,15 @@ def cut(file: Path) -> None:
     file.write_bytes(file.read_bytes()[:-500])
 
 
+def declare(path: Path, *shape: int) -> None:
+    """Say of an array without numbers that it has this shape."""
+    head = io.BytesIO()
+    fields = {"descr": "<f4", "fortran_order": False, "shape": shape}
+    np.lib.format.write_array_header_1_0(head, fields)
+    with zipfile.ZipFile(path / "opus.npz", "a") as archive:
+        archive.writestr("encoder_l1_extra_W.npy", head.getvalue())
+
+
 WQ = "encoder_l1_self_Wq"
 BAD: list[tuple[str, Callable[[Path], object]]] = [
     ("SSRU students", lambda p: change(p, **{"transformer-decoder-autoreg": "rnn"})),
@@ -76,6 +87,32 @@ BAD: list[tuple[str, Callable[[Path], object]]] = [
     ("line 3: '\"a\": b' is not a piece", lambda p: (p / "opus.vocab.yml").write_text(
         '"</s>": 0\n"<unk>": 1\n"a": b\n')),
     ("has no '<unk>'", lambda p: (p / "opus.vocab.yml").write_text('"</s>": 0\n')),
+    # Sizes of which each is possible. Their products are terabytes.
+    ("opus.npz: the vocabulary 256, dim-emb 65536 make", lambda p: change(p, **{"dim-emb": 2**16})),
+    ("opus.npz: enc-depth 1024, dec-depth 3, transformer-dim-ffn 48, dim-emb 32 make",
+     lambda p: change(p, **{"enc-depth": 1024})),
+    ("'Wemb' has shape .1, 50000., not up to .* tokens of 32 numbers", lambda p: change(
+        p, {"Wemb": np.zeros((1, 50_000), np.float32)})),
+    ("'Wemb' has shape .50000., not up to", lambda p: change(
+        p, {"Wemb": np.zeros(50_000, np.float32)})),
+    ("logit_out_b' has shape .1, 50000., not up to", lambda p: change(
+        p, {"decoder_ff_logit_out_b": np.zeros((1, 50_000), np.float32)})),
+    ("self_Wq' has shape .2, 2, 2., not one or two", lambda p: change(
+        p, {WQ: np.zeros((2, 2, 2), np.float32)})),
+    ("self_Wq' has shape .., not one or two", lambda p: change(p, {WQ: np.float32(1.0)})),
+    ("'encoder_l1_extra_W' is damaged", lambda p: declare(p, 2**24, 2**24)),
+    ("'encoder_l1_extra_W' is damaged", lambda p: declare(p, 2**14, 2**14)),
+    ("opus.npz holds .* bytes in", lambda p: np.savez_compressed(
+        p / "opus.npz", Wemb=np.zeros((1000, 1000)))),
+    ("npz is damaged, or no .npz", lambda p: np.save((p / "opus.npz").open("wb"), np.zeros(9))),
+    ("opus.vocab.yml: the id 1000000000000 of 'new'", lambda p: (p / "opus.vocab.yml").write_text(
+        '"</s>": 0\n"<unk>": 1\nnew: 1000000000000\n')),
+    ("decoder.yml is not YAML: aliases", lambda p: (p / "decoder.yml").write_text(
+        "a: &a [1, 1]\nmodels: [*a, *a]\n")),
+    ("decoder.yml is not YAML: .*4300 digits", lambda p: (p / "decoder.yml").write_text(
+        f"beam-size: {'9' * 5000}\n")),
+    ("decoder.yml: cannot convert float infinity", lambda p: edit(
+        p / "decoder.yml", **{"beam-size": float("inf")})),
     ("which languages", lambda p: None),
 ]  # fmt: skip
 

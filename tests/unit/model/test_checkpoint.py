@@ -164,6 +164,20 @@ def test_a_damaged_checkpoint_names_the_file(
         load_checkpoint(folder)
 
 
+def test_a_run_has_its_best_checkpoint_until_it_has_a_final_one(
+    tmp_path: Path, tokenizer: Tokenizer
+) -> None:
+    run = tmp_path / "run"
+    with pytest.raises(CheckpointError, match=r"run/config\.json: .*is this a checkpoint"):
+        load_checkpoint(run)
+    model = random_model(tiny_config())
+    for number, name in enumerate(("best", "final")):
+        made = {"number": number}
+        save_checkpoint(run / name, model, tokenizer, languages=LANGUAGES, provenance=made)
+        assert load_checkpoint(run).provenance == made
+        assert load_checkpoint(run / "best").provenance == {"number": 0}
+
+
 def test_what_a_killed_save_left_behind_is_removed_by_the_next(
     tmp_path: Path, tokenizer: Tokenizer
 ) -> None:

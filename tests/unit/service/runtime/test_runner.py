@@ -176,6 +176,8 @@ def test_one_of_several_gpus_can_be_named() -> None:
         "CUDA failure 2: out of memory ; GPU=0 ; expr=cudaMalloc((void**)&p, size)",
         "CUBLAS failure 3: CUBLAS_STATUS_ALLOC_FAILED ; GPU=0",
         "std::bad_alloc",
+        "[enforce fail at alloc_cpu.cpp:118] err == 0. DefaultCPUAllocator: can't allocate memory: "
+        "you tried to allocate 274877906944 bytes. Error code 12 (Cannot allocate memory)",
     ],
 )
 def test_too_little_memory_is_known_by_what_is_said(message: str) -> None:
