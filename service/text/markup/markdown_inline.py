@@ -9,9 +9,11 @@ from collections.abc import Collection, Iterator, Sequence
 from service.text.markup.document import Atom, Chars, EndTag, Item, StartTag, Verbatim
 from service.text.markup.html_parser import decode, is_inline_name
 
-# No part can repeat over what it begins with, and what can run to the end of a text has a limit.
+# No part can repeat over what it begins with, and what can run to the end of a text has a limit. The
+# first characters of all come first: that is ten times as fast where there is none of them.
 _TOKEN = re.compile(
     r"""
+    (?=[\\`<!\[\]*_~&\n]|http) (?:
       (?P<escape>\\[!-/:-@\[-`{-~])
     | (?P<code>`++)
     | (?P<auto><(?:[A-Za-z][A-Za-z0-9+.-]{1,31}:[^\s<>]{0,2000}+
@@ -29,6 +31,7 @@ _TOKEN = re.compile(
     | (?P<entity>&(?:\#[0-9]{1,7}|\#[xX][0-9A-Fa-f]{1,6}|[A-Za-z][A-Za-z0-9]{1,31});)
     | (?P<url>https?://[^\s<>()\[\]*`]{1,2000})
     | (?P<newline>\n)
+    )
     """,
     re.VERBOSE | re.DOTALL,
 )
