@@ -52,8 +52,7 @@ class HttpServer:
         app: answers requests.
         host, port: the address to bind; port 0 is any.
         limits: of connections.
-        max_connections: at a time; less if there are few descriptors. The last eighth is for hosts
-            with few of them.
+        max_connections: at a time; less if there are few descriptors.
         tls: for HTTPS; None for plain text.
 
     Attributes:
