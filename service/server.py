@@ -283,6 +283,7 @@ class Server:
             task.cancel()
         self._health.start_draining()
         self._reflection.start_draining()
+        self._tracker.refusals.end()
         self.probes.set_not_ready("draining")
         if self._http is not None:
             self._http.start_draining()

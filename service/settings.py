@@ -258,8 +258,8 @@ class Settings:
     )
     max_concurrent_requests: int = _setting(
         4096,
-        "Calls in progress; further ones are refused with RESOURCE_EXHAUSTED. The last eighth is "
-        "for clients with few calls.",
+        "Calls in progress; further ones are refused with RESOURCE_EXHAUSTED. One client may have "
+        "seven eighths of them, several have equal shares, and a newcomer finds room.",
         minimum=1,
         maximum=10_000_000,
     )

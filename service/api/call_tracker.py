@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import Callable
 from types import TracebackType
 from typing import Any
 
@@ -15,6 +16,7 @@ from service import errors
 from service.api.authentication import AccessControl, credential_of
 from service.api.call_context import CallContext, Context
 from service.api.charging import CHARGED
+from service.api.refusals import RefusalPace
 from service.api.request_parsing import RequestParser, UndecodableError
 from service.api.status import code_of, status_of
 from service.engine.quota import Quota
@@ -22,10 +24,10 @@ from service.observability import tracing
 from service.observability.metrics import ServerMetrics
 from service.observability.tracing import CallTrace, Tracing
 
-# A deadline passes at the client first, by the time that the call was on its way.
-_MAX_EARLY_SECONDS = 0.1
 # The limit of all requests in progress together, in messages of the largest size.
 _MAX_LARGEST_MESSAGES = 16
+# The limit of large answers that gRPC has not sent yet, at least.
+_MIN_ANSWER_BYTES = 128 * 2**20
 # Errors that are logged together, by the message of the line, and the seconds between two lines.
 # They cost a client nothing, so their number has no other limit.
 _GATHERED: dict[type[BaseException | None], str] = {
@@ -56,11 +58,14 @@ class CallTracker:
             as much; calls beyond that are refused before their request is parsed.
         access: admits calls by their credentials; by default, all.
         tracing: begins traces; None for none.
+        clock: seconds that never go back, of deadlines.
 
     Attributes:
         parser, access: as given.
         max_message_bytes, tracing: likewise.
         calls, bytes: quotas of the calls in progress and of the bytes of their requests.
+        answers: quota of the bytes of large answers until gRPC has sent them, by address.
+        refusals: holds refusals back, of as many calls as may be in progress.
         started: set when a call starts.
     """
 
@@ -72,14 +77,18 @@ class CallTracker:
         max_message_bytes: int = 4 * 2**20,
         access: AccessControl | None = None,
         tracing: Tracing | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.metrics = metrics
         self.parser = parser
         self.access = access or AccessControl()
         self.max_message_bytes = max_message_bytes
         self.tracing = tracing
+        self.clock = clock
         self.calls = Quota(max_calls)
         self.bytes = Quota(_MAX_LARGEST_MESSAGES * max_message_bytes)
+        self.answers = Quota(max(_MIN_ANSWER_BYTES, self.bytes.capacity))
+        self.refusals = RefusalPace(max_calls, clock)
         self.started = asyncio.Event()
         self._gathered: dict[tuple[str, str], _GatheredLines] = {}
 
@@ -147,7 +156,7 @@ class RunningCall:
         self._metrics = tracker.metrics
         self._method = method
         self._context: Context | None = context
-        self._call = CallContext(context)
+        self._call = CallContext(context, tracker.clock)
         self._client = self._client_of_quotas()
         self._is_counted = False
         self._num_bytes = 0  # that it holds of the quota
@@ -228,6 +237,11 @@ class RunningCall:
         self.take_quotas(len(data))
         return self._tracker.parser.parse(self._method, data)
 
+    async def hold_refusal(self) -> None:
+        """Hold the status back if the client is refused time and again. Before it is sent."""
+        if self.retry_after_seconds is not None:
+            await self._tracker.refusals.hold(self._call.client, self._call.seconds_left)
+
     def __exit__(
         self,
         kind: type[BaseException] | None,
@@ -248,15 +262,17 @@ class RunningCall:
 
     def _end(self, error: BaseException | None) -> None:
         """Set code and status."""
+        late = self._call.has_expired
         if isinstance(error, asyncio.CancelledError | GeneratorExit):
             # gRPC cancels the task of a call whose client disconnected or whose deadline passed.
-            assert self._context is not None
-            remaining = self._context.time_remaining()
-            expired = remaining is not None and remaining <= _MAX_EARLY_SECONDS
-            self.code = grpc.StatusCode.DEADLINE_EXCEEDED if expired else grpc.StatusCode.CANCELLED
+            self.code = grpc.StatusCode.DEADLINE_EXCEEDED if late else grpc.StatusCode.CANCELLED
         elif isinstance(error, Exception):
-            self._call.facts["reason"] = errors.reason_of(error)
-            self._set_status(error)
+            is_cancelled = isinstance(error, errors.RequestCancelledError)
+            self._set_status(
+                errors.DeadlineExceededError("the deadline passed")
+                if late and is_cancelled
+                else error
+            )
             _drop_tracebacks(error)
         elif error is not None:
             self.code = grpc.StatusCode.INTERNAL
@@ -280,6 +296,7 @@ class RunningCall:
             _log.info(gathered, extra={**facts, **call.facts, "calls": num_calls})
 
     def _set_status(self, error: Exception) -> None:
+        self._call.facts["reason"] = errors.reason_of(error)
         self.code = code_of(error)
         if self.code is grpc.StatusCode.INTERNAL:
             _log.error("%s failed", self._method, exc_info=error)

@@ -22,8 +22,9 @@ def create_grpc_server(
     return AcceptingServer(
         interceptors=[interceptor],
         # A safety net for calls that the interceptor can't count: those whose request is still
-        # arriving, health checks and watches.
-        max_calls=settings.max_concurrent_requests + _MAX_OTHER_CALLS,
+        # arriving, health checks and watches. As many refusals may be held back as calls be in
+        # progress.
+        max_calls=2 * settings.max_concurrent_requests + _MAX_OTHER_CALLS,
         options=[
             # Otherwise a second server would share the port and get half of the calls.
             ("grpc.so_reuseport", 0),

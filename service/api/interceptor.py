@@ -6,17 +6,28 @@ Exceptions become gRPC status codes with details (https://google.aip.dev/193) he
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import functools
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import grpc
+from google.protobuf.message import Message
 
 from dragoman.conversions import REQUEST_ID
-from service.api.call_context import GrpcContext
+from service.api.call_context import GrpcContext, host_of
 from service.api.call_tracker import CallTracker, RunningCall
 from service.api.undecodable import refusing_undecodable
+from service.engine.quota import Quota
+from service.errors import RequestCancelledError, ResourceExhaustedError
 
+# For a client to read so much of a stream that the next message can be sent, as over HTTP.
+WRITE_SECONDS = 30.0
+# From a failed write until gRPC has noticed that the client is gone.
+_GONE_SECONDS = 1.0
+# Smaller answers are not counted while they leave.
+_LARGE_BYTES = 32 * 1024
 _DETAILS = "grpc-status-details-bin"  # the key of google.rpc.Status in gRPC's rich error model
 # gRPC's own hint, for clients whose retry policy names RESOURCE_EXHAUSTED. Our client's doesn't: it
 # reads the same time from the details.
@@ -30,10 +41,12 @@ class Interceptor(grpc.aio.ServerInterceptor):
 
     Args:
         tracker: of all calls.
+        write_seconds: limit of the time that a message of a stream waits for its client to read.
     """
 
-    def __init__(self, tracker: CallTracker) -> None:
+    def __init__(self, tracker: CallTracker, write_seconds: float = WRITE_SECONDS) -> None:
         self._tracker = tracker
+        self._write_seconds = write_seconds
         self._prefix = f"/{tracker.parser.service}/"
         self._handlers: dict[str, Handler] = {}  # by path; our own methods only
 
@@ -72,27 +85,50 @@ class Interceptor(grpc.aio.ServerInterceptor):
             running = GrpcCall(self._tracker, method, context)
             with running:
                 await running.authenticate()
-                return await behaviour(running.parsed(data), context)
+                return running.leaving(await behaviour(running.parsed(data), context))
             del data, context
             await running.abort()
 
         return answer
 
     def _stream(self, method: str, behaviour: Handler) -> Handler:
-        async def answer(data: bytes, context: GrpcContext) -> AsyncIterator[Any]:
+        async def answer(data: bytes, context: GrpcContext) -> None:
             running = GrpcCall(self._tracker, method, context)
             with running:
                 await running.authenticate()
                 async with contextlib.aclosing(
                     behaviour(running.parsed(data), context)
                 ) as responses:
-                    async for response in responses:
-                        yield response
+                    await _send(context, responses, self._write_seconds)
                 return
             del data, context
             await running.abort()
 
         return answer
+
+
+async def _send(context: GrpcContext, responses: AsyncIterator[Any], write_seconds: float) -> None:
+    """Send the messages of a stream.
+
+    Raises:
+        RequestCancelledError: the client has not read enough in time, or is gone.
+    """
+    is_begun = False
+    try:
+        async for response in responses:
+            if not is_begun:  # or else no status could follow a first message that is given up
+                await context.send_initial_metadata(())
+                is_begun = True
+            async with asyncio.timeout(write_seconds) as timeout:
+                await context.write(response)
+    except TimeoutError as exc:
+        if is_begun and timeout.expired():
+            raise RequestCancelledError("the client reads its answer too slowly") from exc
+        raise
+    except grpc.aio.InternalError as exc:
+        # gRPC cancels this task in a moment. Until then, a status would be an error too.
+        await asyncio.sleep(_GONE_SECONDS)
+        raise RequestCancelledError("the client disconnected") from exc
 
 
 class GrpcCall(RunningCall):
@@ -104,8 +140,29 @@ class GrpcCall(RunningCall):
         self._trailing: list[tuple[str, str | bytes]] = [(REQUEST_ID, self.request_id)]
         context.set_trailing_metadata(self._trailing)
 
+    def leaving(self, answer: Message) -> Message:
+        """Count an answer, if it is large, until it has been sent: a client may never read it.
+
+        Raises:
+            ResourceExhaustedError: this client has not read enough of its other answers.
+        """
+        size, quota = answer.ByteSize(), self._tracker.answers
+        if size > _LARGE_BYTES:
+            host = host_of(self._call.peer)
+            size = min(size, quota.capacity // 2)  # so that each answer can be sent
+            if not quota.take(size, host):
+                raise ResourceExhaustedError(
+                    f"answers of {quota.num_taken:,} bytes are on their way, of at most "
+                    f"{quota.capacity:,}; this client has not read enough of its own",
+                    reason="answers",
+                )
+            context: Any = self._context
+            context.add_done_callback(functools.partial(_release, quota, size, host))
+        return answer
+
     async def abort(self) -> None:
-        """End the call with the status of the exception."""
+        """End the call with the status of the exception, once a refusal is not held back."""
+        await self.hold_refusal()
         context: Any = self._context
         self._context = None
         assert self.status is not None
@@ -117,3 +174,7 @@ class GrpcCall(RunningCall):
         except grpc.aio.AbortError as exc:
             del context
             raise exc.with_traceback(None) from None
+
+
+def _release(quota: Quota, size: int, host: str, context: object) -> None:
+    quota.release(size, host)

@@ -6,14 +6,13 @@ Errors are raised; `interceptor.py` turns them into gRPC status codes.
 from __future__ import annotations
 
 import functools
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from dragoman.v1 import translation_pb2 as pb
 from dragoman.v1 import translation_pb2_grpc
 from model.languages import is_language_code
-from service.api.call_context import CallContext, Context, current_call, time_remaining
+from service.api.call_context import CallContext, Context, current_call
 from service.api.charging import admit, admit_document, give_back_failed
 from service.api.conversions import (
     add_score,
@@ -150,7 +149,7 @@ class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
         """Translate texts of a request along a route."""
         async with self._registry.lease(route) as served:
             translator, options = await self._translator(request, served)
-            return await translator.translate(texts, options, **_common(current_call(), context))
+            return await translator.translate(texts, options, **_common(current_call()))
 
     async def copy(self, request: pb.TranslateRequest) -> pb.TranslateResponse:
         """Return all texts as they are, within the limits and quotas of translations."""
@@ -221,9 +220,7 @@ class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
                 return
         async with self._registry.lease(route) as served:
             translator, options = await self._translator(request, served)
-            async for event in translator.stream(
-                request.content, options, **_common(call, context)
-            ):
+            async for event in translator.stream(request.content, options, **_common(call)):
                 if isinstance(event, TextResult):
                     self._count([event], call)
                     yield pb.StreamTranslateResponse(summary=_summary(event, route, detected))
@@ -322,7 +319,7 @@ class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
         pairs = [(pair.source_text, pair.translated_text) for pair in request.pairs]
         async with self._registry.lease(route) as served:
             results = await served.legs[0].translator.scorer.score(
-                pairs, score_options_of(request.options), **_common(call, context)
+                pairs, score_options_of(request.options), **_common(call)
             )
         response = pb.ScoreResponse(model=route.model.name)
         await self._answer(request, response, results, add_score)
@@ -338,7 +335,7 @@ class TranslationServicer(translation_pb2_grpc.TranslationServiceServicer):
             translator = served.legs[0].translator
             options = attention_options_of(request.options, translator.default_options)
             result = await translator.attention.extract(
-                request.source_text, request.translated_text, options, **_common(call, context)
+                request.source_text, request.translated_text, options, **_common(call)
             )
         self._count([result], call)
         call.facts["texts"] = 1
@@ -531,12 +528,10 @@ def _for_log(code: str) -> str:
     return code if not code or is_language_code(code) else "invalid"
 
 
-def _common(call: CallContext, context: Context) -> CallArguments:
+def _common(call: CallContext) -> CallArguments:
     """The arguments of the translator that depend on the call, not on its method."""
-    remaining = time_remaining(context)
-    deadline = None if remaining is None else time.monotonic() + remaining
     return {
-        "deadline": deadline,
+        "deadline": call.deadline,
         "request_id": call.request_id,
         "client": call.client,
         "client_id": call.client_id,

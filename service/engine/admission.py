@@ -2,8 +2,7 @@
 
 A call is refused for one of these reasons, always before anything is computed for it:
 
-- *quota*: the queue is full (`max_waiting` rows), or its last eighth is reserved for clients that
-  hold little of it.
+- *quota*: the queue is full (`max_waiting` rows), or this client holds its share of it.
 - *wait*: its first sequence would wait longer than allowed.
 - *overload*: the engine is overloaded, and this client has its share of the rows.
 - *deadline*: it would miss its deadline. RESOURCE_EXHAUSTED where load is the reason, since the
@@ -19,7 +18,9 @@ Delay", ACM Queue 10(5), 2012). So the automatic limit has two levels, as in Mau
 (ACM Queue 13(8), 2015). Normally a burst may queue for twice the duration of a sequence. After a
 refusal, and until some time has passed since the last one, the engine admits only as many rows as
 bring 95 % of the widest batch's throughput, and the square root of that more, so that random gaps
-between arrivals leave no row idle (Halfin and Whitt, 1981). Clients have equal shares of these.
+between arrivals leave no row idle (Halfin and Whitt, 1981). Clients have equal shares of these, and
+one that holds nothing has an equal share of all rows: whoever asks once is not kept out by others
+that ask again and again.
 
 A client that names ids of its own gets no more than its share by that. In it, an id that holds
 nothing is admitted while there is room, and one that holds some has an equal part, with one part
@@ -250,7 +251,8 @@ class AdmissionController:
             return True
         held = quota.held_by(request.client)
         num_clients = quota.num_clients + (held == 0)
-        share = limit / num_clients
+        # One sequence of each client is no overload while there are rows for all of them.
+        share = (limit if held else max(limit, self._max_rows)) / num_clients
         return held + num_rows <= share and self._is_within_part(request, share)
 
     def _is_within_part(self, request: GenerationRequest, share: float) -> bool:

@@ -16,9 +16,9 @@ from typing import TypeVar
 from service.decoding.requests import GenerationRequest
 from service.engine.generation import Generation
 
-# The last eighth is for clients that hold less than an eighth, or nothing yet: a beam may be wider
-# than an eighth.
-_LAST = 8
+# A client may hold this many times what is left. So one that is alone gets seven eighths, n get
+# 7/(7n + 1) each, and a newcomer always finds room (dynamic thresholds: Choudhury and Hahne, 1998).
+_TIMES_FREE = 7
 
 
 class Quota:
@@ -77,12 +77,8 @@ class Quota:
 
     def is_open_to(self, count: int, client: str = "") -> bool:
         """Whether a client can take `count` more."""
-        taken = self.num_taken + count
-        if taken > self.capacity:
-            return False
-        last = self.capacity // _LAST
-        held = self._held[client]
-        return taken <= self.capacity - last or not held or held + count <= last
+        free = self.capacity - self.num_taken
+        return count <= min(free, _TIMES_FREE * free - self._held[client])
 
     def take(self, count: int, client: str = "", client_id: str = "") -> bool:
         """Take `count` or nothing; whether there was enough."""

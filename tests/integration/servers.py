@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import gc
 import json
+import math
 import os
 import signal
 import sys
@@ -68,10 +69,15 @@ def served(
     name: str = "fake",
     source: str = "en",
     target: str = "de",
+    refuses_overload: bool = False,
 ) -> ServedModel:
-    """A model that runs on `runner`."""
+    """A model that runs on `runner`; texts may wait for any time unless it `refuses_overload`."""
     observer = ModelMetrics(metrics, name)
-    engine = Engine(runner, EngineConfig(max_waiting=settings.max_waiting), observer)
+    config = EngineConfig(
+        max_waiting=settings.max_waiting,
+        max_queue_seconds=None if refuses_overload else math.inf,
+    )
+    engine = Engine(runner, config, observer)
     return ServedModel(
         name=name,
         version="1",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -10,15 +11,18 @@ import grpc
 import pytest
 
 from dragoman import conversions, requests
-from dragoman.client import AsyncClient
+from dragoman.client import AsyncClient, TranslationError
 from dragoman.v1 import translation_pb2 as pb
 from dragoman.v1.translation_pb2_grpc import TranslationServiceStub
 from model.tokenizer import Tokenizer
 from service.access.key_file import write_keys
 from service.access.keys import new_key, principal_of
+from service.api.registry import Registry
+from service.batching.events import Iteration
 from service.engine.engine import Engine
+from service.observability.metrics import ServerMetrics
 from tests.fake_runner import FakeRunner
-from tests.integration.servers import fake_runner, running_fake
+from tests.integration.servers import any_ports, fake_runner, running, running_fake, served
 
 NUM_CALLS = 100
 TEXT = "The children swim."
@@ -104,3 +108,53 @@ async def test_an_id_that_is_none_is_not_believed(runner: FakeRunner, tokenizer:
 
 async def test_a_high_priority_overtakes(runner: FakeRunner, tokenizer: Tokenizer) -> None:
     assert await place_of_the_last(runner, tokenizer, "many", "many", "high") < 5
+
+
+async def test_two_hundred_calls_that_are_repeated_at_once_keep_nobody_out(
+    tokenizer: Tokenizer,
+) -> None:
+    runner, metrics, settings = fake_runner(tokenizer, max_rows=16), ServerMetrics(), any_ports()
+    model = served(runner, tokenizer, settings, metrics, refuses_overload=True)
+    engine, num_refused = model.engine, 0
+    assert isinstance(engine, Engine)
+    # It has learnt that each row takes its time: most of the two hundred would wait for too long,
+    # and half of the rows are enough.
+    for rows in (1, 16):
+        engine._admission.iterated([Iteration(0, rows, rows, seconds=0.016 * rows)] * 200)
+    async with (
+        running(settings, metrics, Registry([model])) as server,
+        AsyncClient(server.address, client_id="many", patient=False, timeout=300) as many,
+        contextlib.AsyncExitStack() as stack,
+    ):
+
+        async def repeat() -> None:
+            nonlocal num_refused
+            while True:
+                try:
+                    await many.translate([TEXT])
+                except TranslationError as error:
+                    if error.code is not grpc.StatusCode.RESOURCE_EXHAUSTED:
+                        raise
+                    num_refused += 1
+
+        runner.hold()
+        stack.callback(runner.release)  # a step that is held holds the drain
+        flood = [asyncio.create_task(repeat()) for _ in range(200)]
+        stack.callback(lambda: [call.cancel() for call in flood])
+        while num_refused < 200:
+            await asyncio.sleep(0)
+        assert engine._admission.is_overloaded
+        held = engine._admission.num_taken
+        ones = [
+            await stack.enter_async_context(
+                AsyncClient(server.address, client_id=f"one-{number}", patient=False)
+            )
+            for number in range(8)
+        ]
+        calls = [asyncio.ensure_future(one.translate([TEXT])) for one in ones]
+        while engine._admission.num_taken < held + len(ones):
+            assert not any(call.done() for call in calls)
+            await asyncio.sleep(0)
+        runner.release()
+        answers = await asyncio.gather(*calls)
+        assert all(answer.translations[0].error is None for answer in answers)

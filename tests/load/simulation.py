@@ -7,8 +7,10 @@ call by call, so that minutes of load take seconds and give the same figures on 
 from __future__ import annotations
 
 import csv
+import heapq
+import itertools
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -43,17 +45,19 @@ class Cost:
     Attributes:
         step, row: a step of n rows takes step + n * row.
         source_token: to encode one.
+        call: to take a call and to answer or refuse it, on cores that the steps need.
     """
 
     step: float
     row: float
     source_token: float = 0.0
+    call: float = 0.0
 
     def capacity(self, max_rows: int, lengths: Sequence[tuple[int, int]]) -> float:
         """Sequences of these lengths that the widest batch answers in a second."""
         source, target = np.mean(lengths, axis=0)
         a_sequence = target * (self.step + max_rows * self.row) / max_rows
-        return float(1.0 / (a_sequence + source * self.source_token))
+        return float(1.0 / (a_sequence + source * self.source_token + self.call))
 
 
 # A Transformer base in int8 on two cores, and a small model.
@@ -149,22 +153,53 @@ class Simulation:
         self._lets_in = lets_in
         self._chance = np.random.default_rng(0)
         self._arrivals: dict[int, Arrival] = {}
-        self._next: list[Arrival] = []
+        self._then: Callable[[Arrival], Arrival | None] = lambda _: None
+        self._numbers = itertools.count()
+        self._coming: list[tuple[float, int, Arrival]] = []  # a heap
 
-    def serve(self, arrivals: Iterable[Arrival]) -> None:
-        """Until all are answered or refused."""
-        coming = sorted(arrivals, key=lambda arrival: -arrival.at)
-        while coming or not self.scheduler.is_idle:
+    def serve(
+        self,
+        arrivals: Iterable[Arrival],
+        then: Callable[[Arrival], Arrival | None] = lambda _: None,
+    ) -> None:
+        """Until all are answered or refused.
+
+        Args:
+            arrivals: the first ones.
+            then: what comes after one that was answered or refused.
+        """
+        self._then = then
+        for arrival in arrivals:
+            self._expect(arrival)
+        seconds = 0.0  # of the last iteration
+        while self._coming or not self.scheduler.is_idle:
             if self.scheduler.is_idle:
-                self.now = max(self.now, coming[-1].at)
-            while coming and coming[-1].at <= self.now:
-                self._arrive(coming.pop())
+                self.now = max(self.now, self._coming[0][0])
+            until = self.now + seconds  # calls get half of the time, the others wait
+            while self._coming and self._coming[0][0] <= self.now:
+                self._arrive(heapq.heappop(self._coming)[2])
+                if self.cost.call and self.now >= until:
+                    break
+            started = self.now
             self._iterate()
+            seconds = self.now - started
 
     def serve_closed(self, users: Sequence[Arrival], further: Sequence[Arrival]) -> None:
         """As `serve`, but each further one comes when one before it has been answered."""
-        self._next = list(further)
-        self.serve(users)
+        remaining = list(further)
+
+        def then(arrival: Arrival) -> Arrival | None:
+            if arrival.result is None or not remaining:
+                return None
+            following = remaining.pop()
+            following.at = self.now
+            return following
+
+        self.serve(users, then)
+
+    def _expect(self, arrival: Arrival | None) -> None:
+        if arrival is not None:
+            heapq.heappush(self._coming, (arrival.at, next(self._numbers), arrival))
 
     def _arrive(self, arrival: Arrival) -> None:
         deadline = None if arrival.patience is None else arrival.at + arrival.patience
@@ -176,12 +211,14 @@ class Simulation:
             client=arrival.client,
             priority=arrival.priority,
         )
-        now, self.now = self.now, arrival.at  # it came during the last step
+        now = self.now + self.cost.call
+        self.now = now if self.cost.call else arrival.at  # it came during the last step
         try:
             self.admission.enter(request)
         except DragomanError as error:
             if self._chance.random() >= self._lets_in:
                 arrival.refused = error
+                self._expect(self._then(arrival))
                 return
             arrival.would_refuse = error
             assert self.admission._quota.take(request.num_rows, request.client)
@@ -223,10 +260,7 @@ class Simulation:
         self.admission.answered(request, finished.result)
         self.admission.ended(finished.id)
         self.admission._quota.release(request.num_rows, request.client)
-        if self._next:
-            following = self._next.pop()
-            following.at = self.now
-            self._arrive(following)
+        self._expect(self._then(arrival))
         if not arrival.in_time:
             self.wasted_tokens += len(finished.result.token_ids)
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import random
 
 import numpy as np
 import pytest
 
+from service.api.refusals import RefusalPace
 from service.decoding.requests import SearchOptions
 from service.errors import DeadlineExceededError, ResourceExhaustedError
 from tests.load.simulation import (
@@ -20,6 +22,10 @@ from tests.load.simulation import (
     real_lengths,
 )
 
+# On two cores: a call costs half a millisecond of one of them, answered or refused.
+WITH_CALLS = dataclasses.replace(BASE, call=0.25e-3)
+# Each row costs as much, so few rows are enough for the full throughput.
+LINEAR = Cost(step=0.2e-3, row=0.2e-3, call=0.25e-3)
 FLAT = Cost(step=15e-3, row=0.02e-3)  # as on a GPU: the width hardly matters
 SYSTEMS = [(BASE, 64), (SMALL, 64), (FLAT, 64), (BASE, 8), (BASE, 1)]
 NAMES = ["base", "small", "flat", "base, 8 rows", "base, 1 row"]
@@ -109,6 +115,59 @@ def test_one_who_sends_ten_thousand_does_not_keep_others_out() -> None:
     assert len(others) > 50
     assert all(arrival.in_time for arrival in others)
     assert sum(arrival.refused is not None for arrival in flood) > 9000
+
+
+def closed_loop(
+    simulation: Simulation, seconds: float, num_many: int, num_ones: int
+) -> list[Arrival]:
+    """Calls that are repeated as soon as they are answered or refused: of one client, and of some.
+
+    The many are repeated at once, the others after the time that a refusal says.
+    """
+    pace = RefusalPace(4096, lambda: simulation.now)
+    rng, lengths, ended = random.Random(0), real_lengths(), []
+
+    def arrival(client: str, at: float) -> Arrival:
+        source, target = rng.choice(lengths)
+        return Arrival(at, source, min(target, 400), client)
+
+    def then(before: Arrival) -> Arrival | None:
+        ended.append(before)
+        at = simulation.now + 0.001
+        if isinstance(before.refused, ResourceExhaustedError):
+            at += pace.delay(before.client)
+            at += 0.0 if before.client == "many" else before.refused.retry_after_seconds
+        return arrival(before.client, at) if at < seconds else None
+
+    many = [arrival("many", 0.2 + 1e-5 * number) for number in range(num_many)]
+    ones = [arrival(f"one {number}", 0.01 * number) for number in range(num_ones)]
+    simulation.serve([*many, *ones], then)
+    return ended
+
+
+def test_a_thousand_calls_that_are_repeated_at_once_leave_the_throughput_as_it_is() -> None:
+    simulation, seconds = Simulation(WITH_CALLS, 64), 9.0
+    calls = closed_loop(simulation, seconds, num_many=1000, num_ones=0)
+    warm = seconds / 3
+    ends = [call.at + call.seconds for call in calls if call.seconds is not None]
+    goodput = sum(warm < end < seconds for end in ends) / (seconds - warm)
+    assert goodput >= 0.9 * WITH_CALLS.capacity(64, real_lengths())
+    refused = [call.refused for call in calls if call.refused is not None]
+    assert len(refused) > 1000
+    assert all(isinstance(error, ResourceExhaustedError) for error in refused)
+
+
+def test_nor_do_they_take_answers_from_others() -> None:
+    seconds, num_ones = 9.0, 40
+    warm = seconds / 2  # by then the first burst, which was admitted, has ended
+    alone = closed_loop(Simulation(LINEAR, 64), seconds, 0, num_ones)
+    simulation = Simulation(LINEAR, 64)
+    beside = closed_loop(simulation, seconds, 1000, num_ones)
+    assert simulation.admission.overload_rows < num_ones
+    ones = [call for call in beside if call.client != "many"]
+    assert all(call.in_time for call in ones)
+    expected = sum(call.at > warm for call in alone)
+    assert sum(call.at > warm for call in ones) >= 0.8 * expected
 
 
 def test_a_full_queue_has_room_left_for_others() -> None:

@@ -54,7 +54,8 @@ def _behaviour(
             await running.authenticate()
             running.take_quotas(len(data))
             request = parser.parse(name, data)
-            return await call.answer(request, FrontCall(servicer, context, {}))
+            answered = await call.answer(request, FrontCall(servicer, context, {}))
+            return running.leaving(answered)
         del data, context
         await running.abort()
 

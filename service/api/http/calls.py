@@ -95,6 +95,7 @@ class CallEndpoint:
                             is_begun = True
                             async with self._transfers.least_rate(len(body)):
                                 await answers.send_answer(send, body, running.request_id)
+        await running.hold_refusal()
         if self._streams and (running.status is None or stream.is_open):
             await stream.close(running.status)
         elif running.status is not None and not is_begun:

@@ -327,11 +327,11 @@ async def test_a_cancelled_call_is_counted_as_such(setup: Setup) -> None:
     assert setup.in_flight() == 0
 
 
-class EndedContext:
-    """Of a call whose client has gone, `remaining` seconds before its deadline."""
+class TimedContext:
+    """Of a call whose client gives it `seconds`."""
 
-    def __init__(self, remaining: float | None) -> None:
-        self._remaining = remaining
+    def __init__(self, seconds: float | None) -> None:
+        self._seconds = seconds
 
     def invocation_metadata(self) -> tuple[()]:
         return ()
@@ -339,40 +339,38 @@ class EndedContext:
     def peer(self) -> str:
         return "ipv4:127.0.0.1:50000"
 
-    def set_trailing_metadata(self, metadata: object) -> None:
-        pass
-
     def time_remaining(self) -> float | None:
-        return self._remaining
+        return self._seconds
 
 
 @pytest.mark.parametrize(
-    ("remaining", "code"),
+    "error", [asyncio.CancelledError(), errors.RequestCancelledError("the client disconnected")]
+)
+@pytest.mark.parametrize(
+    ("seconds", "elapsed", "code"),
     [
-        (0.0, "DEADLINE_EXCEEDED"),
-        (0.02, "DEADLINE_EXCEEDED"),
-        (0.5, "CANCELLED"),
-        (None, "CANCELLED"),
+        (1.0, 1.5, "DEADLINE_EXCEEDED"),
+        (0.0, 0.0, "DEADLINE_EXCEEDED"),
+        (1.0, 0.98, "DEADLINE_EXCEEDED"),
+        (1.0, 0.5, "CANCELLED"),
+        # The client's time began when it sent the call, which was on its way for a second.
+        (20.0, 19.0, "DEADLINE_EXCEEDED"),
+        (20.0, 15.0, "CANCELLED"),
+        (300.0, 290.0, "CANCELLED"),
+        (None, 1000.0, "CANCELLED"),
     ],
 )
-async def test_a_call_that_is_ended_is_counted_as_late_once_its_deadline_has_passed(
-    remaining: float | None, code: str
+async def test_a_call_that_is_ended_has_expired_once_its_deadline_has_passed(
+    error: BaseException, seconds: float | None, elapsed: float, code: str
 ) -> None:
-    async def ended(request: object, context: object) -> None:
-        raise asyncio.CancelledError
-
-    async def continuation(details: object) -> Any:
-        return grpc.unary_unary_rpc_method_handler(ended)
-
-    class Details:
-        method = f"/{SERVICE}/Translate"
-
+    now = 100.0
     metrics = ServerMetrics()
-    details: Any = Details()
-    interceptor = Interceptor(CallTracker(metrics, RequestParser(SERVICE, {}), 4))
-    handler = await interceptor.intercept_service(continuation, details)
-    with pytest.raises(asyncio.CancelledError):
-        await handler.unary_unary(b"", EndedContext(remaining))
+    tracker = CallTracker(metrics, RequestParser(SERVICE, {}), 4, clock=lambda: now)
+    running = RunningCall(tracker, "Translate", TimedContext(seconds))
+    with contextlib.suppress(asyncio.CancelledError), running:
+        now += elapsed
+        raise error
+    assert running.code.name == code
     labels = {"method": "Translate", "code": code}
     assert metrics.registry.get_sample_value("dragoman_requests_total", labels) == 1
 

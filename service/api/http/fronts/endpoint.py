@@ -188,6 +188,7 @@ class FrontEndpoint:
                             await answers.send_body(
                                 send, body, answer.http_status, headers, answer.kind
                             )
+        await running.hold_refusal()
         if running.status is not None and is_begun:
             await client.abort()
         elif running.status is not None:

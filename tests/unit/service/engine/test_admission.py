@@ -150,6 +150,35 @@ def test_calls_beyond_what_is_in_use_keep_up_an_overload() -> None:
         engine.now += 0.5
 
 
+def test_a_flood_keeps_nobody_out_who_asks_once() -> None:
+    """As many clients as there are rows have one sequence each, beside one that wants them all."""
+    engine = EngineStub()
+    engine.step(0.002, num_rows=1)
+    engine.step(0.064, num_rows=MAX_ROWS)
+    running = [engine.ask(client="many") for _ in range(MAX_ROWS)]
+    while wait_for_a_row(engine, "many"):
+        pass
+    flood = engine.admission.num_taken
+    assert flood > len(running)
+    assert engine.admission.is_overloaded
+    for number in range(MAX_ROWS - 1):
+        assert wait_for_a_row(engine, f"one {number}")
+        assert not wait_for_a_row(engine, "many")
+    assert engine.admission.num_taken == flood + MAX_ROWS - 1
+    assert not wait_for_a_row(engine, "one too many")
+
+
+def wait_for_a_row(engine: EngineStub, client: str) -> bool:
+    """Submit a request that does not join yet; whether it was admitted."""
+    job = search([10] * 20, client=client)
+    try:
+        engine.admission.enter(job.request)
+    except ResourceExhaustedError:
+        return False
+    engine.submit(job)
+    return True
+
+
 @given(capacity=st.integers(1, 128), share=st.floats(0.0, 1.0))
 def test_a_client_s_first_may_be_as_wide_as_what_is_left(capacity: int, share: float) -> None:
     quota = Quota(capacity)
