@@ -60,7 +60,6 @@ async def _answered(bundle: Bundle, request: pb.AttentionRequest) -> pb.Attentio
     from service.runtime.cpu.runner import OnnxRunner
     from service.runtime.scoring import OnnxScorer
     from service.translation.default_search import default_search
-    from service.translation.fairness import CooperativeYield
     from service.translation.translator import Translator
 
     directions, search = bundle.directions, default_search(bundle)
@@ -92,6 +91,6 @@ async def _answered(bundle: Bundle, request: pb.AttentionRequest) -> pb.Attentio
         result = await between.attention.extract(
             request.source_text, request.translated_text, options
         )
-        return await attention_response(result, bundle.name, CooperativeYield())
+        return await attention_response(result, bundle.name)
     finally:
         await engine.stop()

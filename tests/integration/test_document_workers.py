@@ -151,11 +151,16 @@ async def test_a_call_that_can_t_succeed_reads_no_document(
     write_keys(tmp_path / "keys", stored)
     metrics, settings = ServerMetrics(), any_ports(keys=str(tmp_path / "keys"), http_port=0)
     models = [
-        served(fake_runner(tokenizer), tokenizer, settings, metrics, name=name, **pair)
-        for name, pair in (
-            ("en-de", {"source": "en", "target": "de"}),
-            ("de-en", {"source": "de", "target": "en"}),
+        served(
+            fake_runner(tokenizer),
+            tokenizer,
+            settings,
+            metrics,
+            name=name,
+            source=source,
+            target=target,
         )
+        for name, source, target in (("en-de", "en", "de"), ("de-en", "de", "en"))
     ]
     async with running(settings, metrics, Registry(models)) as server:
 

@@ -9,8 +9,8 @@ from collections.abc import Collection, Iterator, Sequence
 from service.text.markup.document import Atom, Chars, EndTag, Item, StartTag, Verbatim
 from service.text.markup.html_parser import decode, is_inline_name
 
-# No part can repeat over what it begins with, and what can run to the end of a text has a limit. The
-# first characters of all come first: that is ten times as fast where there is none of them.
+# No part can repeat over what it begins with, and parts that can run to the end of a text have a
+# limit. The first characters of all come first: ten times as fast where there is none of them.
 _TOKEN = re.compile(
     r"""
     (?=[\\`<!\[\]*_~&\n]|http) (?:
