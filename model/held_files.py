@@ -51,6 +51,11 @@ class HeldFiles:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             raise FileNotFoundError(errno.ENOENT, "not a regular file", str(path))
 
+    def keep(self, *paths: Path) -> None:
+        """Close all other files, and the directory."""
+        others = self._descriptors.keys() - paths
+        _close({path: self._descriptors.pop(path) for path in others})
+
     def size(self, path: Path) -> int:
         """Size of a file in bytes."""
         return os.fstat(self._descriptors[path]).st_size

@@ -30,8 +30,9 @@ from service.worker.memory import MemoryBudget, check_memory
 from service.worker.opening import open_model
 from service.worker.process import ModelProcess
 
-# For a model that replaces another or wakes: far more than large weights on a slow disk need.
-_OPEN_SECONDS = 600.0
+# For a model that replaces another or wakes: far more than large weights need on a slow disk, and
+# at a low priority on a busy machine.
+_OPEN_SECONDS = 1800.0
 
 # Of the threads that open a version beside one that serves. They get a tenth of the time of a
 # thread that serves: a busy machine delays a reload, but does not stop it.

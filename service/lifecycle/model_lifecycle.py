@@ -29,7 +29,7 @@ V = TypeVar("V", bound=ModelVersion)
 
 # A model's process has a shorter limit of its own. This one is for what comes before it, such as
 # reading files from a disk that does not answer.
-_OPEN_SECONDS = 900.0
+_OPEN_SECONDS = 2100.0
 # The warm-up is a few short sentences: a model that takes longer hangs.
 _WARM_UP_SECONDS = 60.0
 # Before a sleeping model's bundle is opened again: `mv model old && mv new model` leaves the

@@ -84,6 +84,9 @@ def open_model(
     scorer = None
     if bundle.scoring_path is not None:
         scorer = OnnxScorer(bundle, sessions, runner.encoder_session)
+    # What is still to be opened, or mapped by that.
+    late = (bundle.scoring_path, bundle.attention_path, bundle.weights_path)
+    bundle.files.keep(*filter(None, late))
     # On a device, a large encode takes hardly longer than a small.
     device = runner if isinstance(runner, DeviceRunner) else None
     budget = ENCODE_TOKEN_BUDGET if device is not None else None
