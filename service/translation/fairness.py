@@ -12,7 +12,7 @@ import contextvars
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 from weakref import WeakKeyDictionary
@@ -24,9 +24,8 @@ _ITERATION_SECONDS = 0.003
 # that has none. But work that waits gets on as often as this.
 _ARRIVALS_SECONDS = 0.02
 
-# Calls whose texts are prepared before the model has admitted them. One computes, while another
-# waits for the thread or the model.
-_MAX_PREPARING = 2
+MAX_PREPARING = 2
+"""Calls with long texts that are prepared, and not admitted yet: one, while another one waits."""
 
 _client: contextvars.ContextVar[str] = contextvars.ContextVar("client", default="")
 
@@ -105,7 +104,7 @@ class FairLoop:
         """Wait until it is this client's turn."""
         due = self._waiting.add(client)
         self._arm()
-        await due
+        await _ends_in_turn(due)
         self._begun = time.perf_counter()
         self._ends = self._begun + _ITERATION_SECONDS
         self._arm()
@@ -143,7 +142,7 @@ class FairSemaphore:
             return
         due = self._waiting.add(client)
         try:
-            await due
+            await _ends_in_turn(due)
         except asyncio.CancelledError:
             if not due.cancelled():  # it had been passed on already
                 self.release()
@@ -185,7 +184,7 @@ async def begin_preparing() -> Callable[[], None]:
     prepared, in the memory of a thousand, before the first of them fills the model's queue.
     """
     loop = asyncio.get_running_loop()
-    semaphore = _preparing.setdefault(loop, FairSemaphore(_MAX_PREPARING))
+    semaphore = _preparing.setdefault(loop, FairSemaphore(MAX_PREPARING))
     await semaphore.acquire(_client.get())
     return semaphore.release
 
@@ -218,9 +217,21 @@ async def in_thread(work: Callable[[], T], client: str | None = None) -> T:
         work: without long calls that hold Python's lock.
         client: by default, the one that the running task works for.
     """
-    result = await _thread.run(work, _client.get() if client is None else client)
+    result = await _ends_in_turn(_thread.run(work, _client.get() if client is None else client))
     await checkpoint()  # the event loop gets the results of much work at once
     return result
+
+
+async def _ends_in_turn(waiting: Awaitable[T]) -> T:
+    """Await something; if that is cancelled, end at a checkpoint.
+
+    Who disconnects cancels up to thousands of calls at once, and each takes a moment to end.
+    """
+    try:
+        return await waiting
+    except asyncio.CancelledError:
+        await checkpoint()
+        raise
 
 
 class FairExecutor:

@@ -40,7 +40,7 @@ T = TypeVar("T")
 _Runs = Callable[[], Sequence[TranslatedText]]
 
 
-@dataclass(frozen=True)
+@dataclass
 class ParsedDocument:
     """A document in parts, in order: blocks as they are, and the trees of runs."""
 
@@ -50,6 +50,12 @@ class ParsedDocument:
     def trees(self) -> list[RunTree]:
         """The runs."""
         return [part for part in self.parts if isinstance(part, RunTree)]
+
+    def free(self) -> None:
+        """Drop all parts; may be repeated."""
+        for tree in self.trees:
+            tree.free()
+        self.parts = ()
 
     def render(self, translations: Sequence[TranslatedText], document_format: Format) -> str:
         """The translated document, from the translation of each run."""
@@ -93,9 +99,12 @@ async def plain_texts(texts: Sequence[str], options: TextOptions) -> list[str]:
 
     def plain(text: str) -> str:
         try:
-            return "\n".join(tree.text for tree in parse(text, document_format).trees)
+            document = parse(text, document_format)
         except MarkupError:
             return ""
+        found = "\n".join(tree.text for tree in document.trees)
+        document.free()
+        return found
 
     return [await _run(functools.partial(plain, text), len(text)) for text in texts]
 
@@ -201,6 +210,13 @@ class _Request:
     async def translate(self, window: _Window) -> list[TextResult]:
         """Parse, translate and write documents."""
         parsed: list[ParsedDocument] = []
+        try:
+            return await self._translate(window, parsed)
+        finally:
+            for document in parsed:
+                document.free()
+
+    async def _translate(self, window: _Window, parsed: list[ParsedDocument]) -> list[TextResult]:
         errors: dict[int, InvalidArgumentError] = {}
         for index, text in enumerate(window.texts):
             try:
@@ -223,7 +239,9 @@ class _Request:
         return finished
 
     def _rendered(self, document: ParsedDocument, runs: _Runs) -> str:
-        return document.render(runs(), self._format)
+        text = document.render(runs(), self._format)
+        document.free()
+        return text
 
     async def _by_lines(
         self, documents: Sequence[ParsedDocument], window: _Window

@@ -110,6 +110,13 @@ class RunTree:
     starts: Sequence[int]
     verbatim: Sequence[Node]
 
+    def free(self) -> None:
+        """Separate the nodes from each other: the garbage collector takes long for large trees."""
+        nodes = [self.root]
+        for node in nodes:
+            nodes += node.children
+            node.children = []
+
     def owner(self, start: int, end: int) -> Node:
         """The deepest node of some text, where its parts differ."""
         owners = [part.owner for _, part in self._parts(start, end)]

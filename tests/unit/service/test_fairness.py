@@ -9,7 +9,14 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from service.translation.fairness import arrived, checkpoint, on_loop, works_for
+from service.translation.fairness import (
+    MAX_PREPARING,
+    arrived,
+    begin_preparing,
+    checkpoint,
+    on_loop,
+    works_for,
+)
 
 PIECE_SECONDS = 0.005
 
@@ -100,6 +107,46 @@ async def test_what_is_cancelled_gives_its_turn_away() -> None:
     gone.cancel()
     await asyncio.gather(first, as_piece())
     assert gone.cancelled()
+
+
+async def test_calls_that_are_cancelled_together_end_one_after_another() -> None:
+    iterations, seen = Iterations(), []
+
+    async def call() -> None:
+        try:
+            await begin_preparing()
+        except asyncio.CancelledError:
+            compute()
+            seen.append(iterations.count)
+            raise
+
+    ends = [await begin_preparing() for _ in range(MAX_PREPARING)]
+    calls = [asyncio.create_task(call()) for _ in range(10)]
+    async with iterations.counted():
+        for task in calls:
+            task.cancel()
+        await asyncio.gather(*calls, return_exceptions=True)
+    assert len(set(seen)) == 10
+    for end in ends:
+        end()
+    (await begin_preparing())()
+
+
+async def test_clients_take_turns_to_prepare_long_texts() -> None:
+    order: list[str] = []
+
+    async def call(client: str) -> None:
+        works_for(client)
+        end = await begin_preparing()
+        order.append(client)
+        await asyncio.sleep(0)
+        end()
+
+    many = [asyncio.create_task(call("many")) for _ in range(10)]
+    await asyncio.sleep(0)
+    await asyncio.gather(call("one"), call("other"), *many)
+    assert len(order) == 12
+    assert {"one", "other"} < set(order[: 2 * MAX_PREPARING + 3])  # twice before they are there
 
 
 async def test_calls_that_arrive_come_before_work_that_waits() -> None:

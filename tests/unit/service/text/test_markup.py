@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import re
 from collections import Counter
 from collections.abc import Sequence
@@ -14,9 +15,9 @@ from service.decoding.requests import FinishReason
 from service.errors import InvalidArgumentError
 from service.text.markup.document import Block, TextRun
 from service.text.markup.html_parser import decode, parse_markup
-from service.text.markup.markup_translator import MarkupTranslator
+from service.text.markup.markup_translator import MarkupTranslator, plain_texts
 from service.text.markup.tokens import Kind, MarkupToken, tokenize
-from service.text.markup.tree import MAX_DEPTH
+from service.text.markup.tree import MAX_DEPTH, Node
 from service.text.options import MimeType, TextOptions
 from service.translation.links import LinkedPieces
 from service.translation.options import TranslateOptions, TranslatorLimits
@@ -486,3 +487,21 @@ def test_entities_are_decoded(raw: str, is_xml: bool, texts: Sequence[str | None
     items = list(decode(raw, is_xml=is_xml))
     assert "".join(item.raw for item in items) == raw
     assert [getattr(item, "text", None) for item in items] == texts
+
+
+async def test_no_document_is_left_to_the_garbage_collector() -> None:
+    """A full collection of large trees takes a tenth of a second."""
+    document = "<p>A <b>dog <i>runs</i></b>.</p>" * 20
+    gc.collect()
+    gc.disable()
+    try:
+        before = num_nodes()
+        await translated(document)
+        await plain_texts([document], HTML)
+        assert num_nodes() == before
+    finally:
+        gc.enable()
+
+
+def num_nodes() -> int:
+    return sum(isinstance(each, Node) for each in gc.get_objects())
