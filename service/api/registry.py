@@ -43,8 +43,8 @@ class ServedModel:
         observer: receives the engine's events.
         bundle: the directory that it was opened from, as it was given; None if there is none.
         manifest_sha256: of its manifest, which has the checksums of all other files.
-        reopen: opens a directory as another version of the model, in a process of its own; None if
-            it can be neither replaced nor put to sleep. Raises StartupError.
+        reopen: opens a directory as another version of the model; None if it can be neither
+            replaced nor put to sleep. Raises StartupError.
     """
 
     name: str

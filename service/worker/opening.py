@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING
 from model.bundle import Bundle, BundleError
 from service.errors import StartupError
 from service.runtime.plan import LanedRunner, ModelRunner, Scorer
-from service.settings import Settings
+from service.settings import Settings, shipped_models
 
 if TYPE_CHECKING:
     from model.sessions import SessionSettings
@@ -68,13 +69,16 @@ def open_model(path: Path, settings: Settings) -> OpenModel:
     sessions = SessionSettings(settings.device, settings.threads or None)
     try_scoring(bundle, sessions)  # first, so that the memory it takes is free again
     runner = _runner(bundle, settings, sessions)
-    step_seconds = try_translating(bundle, runner)
     scorer = None
-    if bundle.scoring_path is not None:
-        try:
-            scorer = OnnxScorer(bundle, sessions, runner.encoder_session)
-        except OSError as exc:
-            raise StartupError(f"{exc.filename} cannot be read: {exc.strerror}") from exc
+    with contextlib.ExitStack() as failing:
+        failing.callback(runner.close)  # or a version that is refused would keep a GPU's memory
+        step_seconds = try_translating(bundle, runner)
+        if bundle.scoring_path is not None:
+            try:
+                scorer = OnnxScorer(bundle, sessions, runner.encoder_session)
+            except OSError as exc:
+                raise StartupError(f"{exc.filename} cannot be read: {exc.strerror}") from exc
+        failing.pop_all()
     # On a device, a large encode takes hardly longer than a small.
     device = runner if isinstance(runner, DeviceRunner) else None
     budget = ENCODE_TOKEN_BUDGET if device is not None else None
@@ -91,6 +95,9 @@ def _runner(
     from service.runtime.cuda.runner import DeviceOptions, DeviceRunner
 
     options = DeviceOptions(
-        settings.max_rows or None, not settings.no_cuda_graphs, settings.steps_in_flight
+        settings.max_rows or None,
+        not settings.no_cuda_graphs,
+        settings.steps_in_flight,
+        num_models=len(settings.model or shipped_models()),
     )
     return DeviceRunner(bundle, sessions, options)
