@@ -3,26 +3,27 @@
 # comes from a folder of wheels. It goes on where it stopped: what was measured is not measured
 # again, and a part that fails does not keep the others from running.
 #
-#   bench/gpu.sh --wheels DIR                     everything: about 25 minutes, in one go
+#   bench/gpu.sh --wheels DIR                     everything: about 15 minutes, in one go
 #   bench/gpu.sh --wheels DIR --minutes 9         as much as fits; the same command goes on
 #   bench/gpu.sh --wheels DIR --parts "step engine" --models base
 #   bench/gpu.sh --device cpu --smoke             every line of it on a CPU, in a minute or two
 #
 # Wheels: onnxruntime-gpu 1.31 for this Python and CUDA, and of pyproject.toml's dependencies what
-# this Python does not have (`bench/gpu.sh --parts preflight` names them; each part says what it
-# does without). They are installed beside the environment, in build/bench-gpu/site, which comes
-# first on the path: an `onnxruntime` for CPUs that is installed is left alone and not used.
+# this Python does not have (`bench/gpu.sh --parts preflight` names them). They are installed beside
+# the environment, in build/bench-gpu/site, which comes first on the path: an `onnxruntime` for CPUs
+# that is installed is left alone and not used. CUDA's libraries may lie beside PyTorch.
 #
-# Results are in --output (default build/bench-gpu/report): report.md, results/*.jsonl, tests.txt.
+# Results are in --output (default build/bench-gpu/report): preflight.json, results/*.jsonl,
+# sync.txt, tests.txt. What they should be is in service/GPU.md.
 set -uo pipefail
 
 cd "$(dirname "$0")/.."
 wheels='' models='' output=build/bench-gpu/report work=build/bench-gpu device=cuda smoke='' minutes=60
-parts='preflight tests prepare step engine grpc torch ctranslate2 profile'
+parts='preflight sync tests prepare step engine grpc profile'
 python=${PYTHON:-python3}
 
 usage() {
-    sed -n '2,18p' "$0" | sed 's/^# \{0,1\}//'
+    sed -n '2,19p' "$0" | sed 's/^# \{0,1\}//'
     exit "${1:-0}"
 }
 
@@ -87,14 +88,15 @@ bounded() {
     "$@" "$seconds"
 }
 
+# part_tests STEPS_IN_FLIGHT TESTS NAME SECONDS
 part_tests() {
-    local variables=(DRAGOMAN_TEST_DEVICE="${device%%:*}")
+    local variables=(DRAGOMAN_TEST_DEVICE="${device%%:*}" DRAGOMAN_GPU_DEPTH="$1")
     [ -n "$smoke" ] && variables+=(DRAGOMAN_GPU_SENTENCES=3)
-    [ -e "$output/tests.done" ] && return 0
-    env "${variables[@]}" timeout --kill-after=10 "$1" "$python" -m pytest -c bench/gpu/pytest.ini \
-        --rootdir . -p no:cacheprovider -rA tests/gpu 2>&1 | tee "$output/tests.txt"
+    [ -e "$output/$3.done" ] && return 0
+    env "${variables[@]}" timeout --kill-after=10 "$4" "$python" -m pytest -c bench/gpu/pytest.ini \
+        --rootdir . -p no:cacheprovider -rA tests/gpu -k "$2" 2>&1 | tee "$output/$3.txt"
     local status=${PIPESTATUS[0]}
-    [ "$status" = 0 ] && touch "$output/tests.done"
+    [ "$status" = 0 ] && touch "$output/$3.done"
     return "$status"
 }
 
@@ -103,8 +105,6 @@ part_measure() {
     timeout --kill-after=10 "$2" "$python" -m bench.gpu.run "$1" --output "$output" --work "$work" \
         --device "$device" $smoke --models "$models" --seconds $(($2 - 20))
 }
-
-report() { "$python" -m bench.gpu.run report --output "$output" >/dev/null && echo "$output/report.md"; }
 
 failed=''
 for part in $parts; do
@@ -117,10 +117,11 @@ for part in $parts; do
         }
         continue
         ;;
-    tests) bounded 400 part_tests ;;
+    sync) bounded 200 part_tests 0 "pytorchs or beams" sync ;;
+    tests) bounded 400 part_tests 2 "" tests ;;
     prepare) bounded 400 part_measure prepare ;;
-    step | engine | torch) bounded 420 part_measure "$part" ;;
-    grpc | ctranslate2 | profile) bounded 240 part_measure "$part" ;;
+    step | engine) bounded 420 part_measure "$part" ;;
+    grpc | profile) bounded 240 part_measure "$part" ;;
     *) echo "there is no part $part" >&2 && exit 2 ;;
     esac
     status=$?
@@ -129,7 +130,6 @@ for part in $parts; do
         echo "$part ended with status $status$([ $status = 124 ] && echo ': out of time')" |
             tee -a "$output/failures.txt"
     fi
-    report
 done
 say "done${failed:+; failed:$failed}"
 [ -z "$failed" ]

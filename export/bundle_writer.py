@@ -20,7 +20,6 @@ from export.errors import ExportError
 from export.precisions import PRECISIONS
 from export.scoring_graph import build_scoring
 from export.shared_weights import SharedWeights
-from export.token_choice import token_groups
 from export.weights import Weights
 from model.bundle import (
     JSON_PIECES,
@@ -234,7 +233,7 @@ def _manifest(source: ExportSource, options: ExportOptions) -> dict[str, Any]:
     resident: dict[str, Any] = {}
     if options.is_resident:
         graphs |= {name: f"{name}.onnx" for name in RESIDENT_GRAPHS}
-        resident["resident"] = {"token_groups": token_groups(config.vocab_size)}
+        resident["resident"] = {"token_groups": 0}
     return {
         "name": options.name or f"{source.source_language}-{source.target_language}",
         "version": options.version,

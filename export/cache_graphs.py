@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import numpy as np
 import onnx
-from onnx import numpy_helper
 
 from export.graph_builder import GraphBuilder
 from model.config import ModelConfig
@@ -22,7 +21,6 @@ from model.config import ModelConfig
 def build_cache_graphs(config: ModelConfig, dtype: str) -> list[tuple[str, onnx.ModelProto]]:
     """All graphs for caches of "float16" or "float32", with their names in the manifest."""
     return [
-        ("blank", build_blank()),
         ("copy_rows", build_copy_rows(config, dtype)),
         ("set_rows", build_set_rows()),
         ("store_sources", build_store_sources(config, dtype)),
@@ -121,19 +119,3 @@ def _write(graph: GraphBuilder, table: str, places: str, vectors: str, output: s
     """table[places] = vectors."""
     column = graph.op("Unsqueeze", places, graph.constant([1], np.int64))
     graph.op("ScatterND", table, column, vectors, output=output)
-
-
-def build_blank() -> onnx.ModelProto:
-    """Zero-filled device memory, which the runtime allocates at exactly that size.
-
-    Elements are int64 whatever the memory is used for: on a GPU the runtime counts filled elements
-    in 32 bits, and writes out of bounds beyond 2^31 of them.
-
-    Inputs: `count` int64 [1], on the host. Outputs: `zeros` int64 [count].
-    """
-    graph = GraphBuilder("blank")
-    shape = graph.input("count", "int64", [1])
-    zero = numpy_helper.from_array(np.zeros(1, np.int64))
-    graph.op("ConstantOfShape", shape, output="zeros", value=zero)
-    graph.output("zeros", "int64", ["count"])
-    return graph.build()

@@ -40,7 +40,6 @@ def build_decoder_step(
     Inputs:
         running int32 [rows]: 1 for a running row, 0 for a finished or free one.
         source_buffer_length int32 scalar: length of the cross-attention buffers, on the host.
-        top_groups int64 [1]: see `export.token_choice`, on the host.
     Outputs:
         next_token_ids int64 [rows], next_positions and next_running int32 [rows]: bind them to the
             buffers of the corresponding inputs. A row that ends keeps its position.

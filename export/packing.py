@@ -19,14 +19,14 @@ class Packing:
     Attributes:
         last_positions: int32 [B], of each source's last token.
         padded_width: S as an int32 scalar.
-        mask: int32 [B, S], 1 at tokens.
+        mask: int32 [B, S], 1 at tokens; "" where nothing asks for it.
         token_places: int64 [N], the flat place in [B * S] of each token; "" without packing.
         tokens_at: int64 [B, S], the token at each place (any token at padding); "" without packing.
     """
 
     last_positions: str
     padded_width: str
-    mask: str
+    mask: str = ""
     token_places: str = ""
     tokens_at: str = ""
 

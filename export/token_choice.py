@@ -24,9 +24,7 @@ def choose_tokens(layers: Layers, states: str, *, resident: bool = False) -> Non
     additions to the logits before the choice).
 
     With `resident`, the graph can be captured as a CUDA graph: it computes nothing from `top_k`, so
-    that counts are read from the host once, and no operator keeps a pointer to host memory (as
-    GatherND does). It then also has the input `top_groups`, min(top_k, `token_groups`), if there
-    are groups.
+    that counts are read from the host once.
     """
     graph, vocab_size = layers.graph, layers.config.vocab_size
     logits = _adjust(graph, layers.logits(states, to_choose=True), vocab_size)
@@ -55,12 +53,6 @@ def _adjust(graph: GraphBuilder, logits: str, vocab_size: int) -> str:
     return graph.describe(shaped, "float32", ["rows", vocab_size])
 
 
-def token_groups(vocab_size: int) -> int:
-    """Number of groups of neighbouring tokens in the first stage; 0 if there is one stage only."""
-    size = _group_size(vocab_size)
-    return vocab_size // size if size else 0
-
-
 def _group_size(vocab_size: int) -> int:
     size = next((size for size in _GROUP_SIZES if vocab_size % size == 0), 0)
     return size if vocab_size >= _MIN_GROUPS * size else 0
@@ -71,32 +63,26 @@ def _top_k(graph: GraphBuilder, logits: str, vocab_size: int, resident: bool) ->
 
     Equal logits come in the order of their tokens, as in TopK.
 
-    In two stages: the k groups of neighbouring tokens with the highest maxima contain the k best
-    tokens, since k group maxima are better than any token of another group.
+    In two stages on a CPU: the k groups of neighbouring tokens with the highest maxima contain the
+    k best tokens, since k group maxima are better than any token of another group. On a GPU, TopK
+    reads the logits once for up to 32 candidates, and each further operator would be a launch.
     """
     k = graph.input("top_k", "int64", [1])
     size = _group_size(vocab_size)
-    if not size:
+    if resident or not size:
         graph.multi_op("TopK", logits, k, outputs=["top_logits", "top_ids"], axis=-1)
         return
     last = graph.constant([-1], np.int64)
     groups = graph.op("Reshape", logits, graph.constant([0, -1, size], np.int64))
     maxima = graph.op("ReduceMax", groups, last, keepdims=0)  # [rows, V / size]
-    if resident:
-        num_groups = graph.input("top_groups", "int64", [1])
-    else:
-        num_groups = graph.op("Min", k, graph.constant([vocab_size // size], np.int64))
+    num_groups = graph.op("Min", k, graph.constant([vocab_size // size], np.int64))
     _, best_groups = graph.multi_op("TopK", maxima, num_groups, outputs=[None, None], axis=-1)
     # Back to the order of the vocabulary, so that equal logits keep it.
     best_groups, _ = graph.multi_op(
         "TopK", best_groups, num_groups, outputs=[None, None], axis=-1, largest=0
     )
     places_of_groups = graph.op("Unsqueeze", best_groups, last)  # [rows, k, 1]
-    if resident:
-        every = graph.op("Expand", places_of_groups, graph.constant([1, 1, size], np.int64))
-        candidates = graph.op("GatherElements", groups, every, axis=1)  # [rows, k, size]
-    else:
-        candidates = graph.op("GatherND", groups, places_of_groups, batch_dims=1)
+    candidates = graph.op("GatherND", groups, places_of_groups, batch_dims=1)
     candidates = graph.op("Reshape", candidates, graph.constant([0, -1], np.int64))
     _, places = graph.multi_op("TopK", candidates, k, outputs=["top_logits", None], axis=-1)
     width = graph.constant(size, np.int64)

@@ -6,7 +6,7 @@
     scoring.onnx         log-probabilities and alignment of a given target; optional
     attention.onnx       attention weights of a given target, by kind, layer and head; optional
     weights.bin          the graphs' weights; optional: a graph can hold its own
-    blank.onnx, copy_rows.onnx, set_rows.onnx, store_sources.onnx
+    copy_rows.onnx, set_rows.onnx, store_sources.onnx
                          only of a bundle for GPUs: what stays there between two steps
     tokenizer.model      SentencePiece; of an imported model, the files of `model.piece_tokenizer`
     calibration.json     from log-probabilities to expected quality (`model.calibration`); optional
@@ -40,7 +40,7 @@ FORMAT_VERSION = 1
 MANIFEST_FILE = "bundle.json"
 WEIGHTS_FILE = "weights.bin"
 CALIBRATION_FILE = "calibration.json"
-RESIDENT_GRAPHS = ("blank", "copy_rows", "set_rows", "store_sources")
+RESIDENT_GRAPHS = ("copy_rows", "set_rows", "store_sources")
 """The graphs, by their names in the manifest, that only a bundle for GPUs has."""
 SENTENCEPIECE, PIECES, JSON_PIECES = "sentencepiece", "pieces", "json-pieces"
 """Kinds of tokenizers: `model.tokenizer.Tokenizer`, and `model.piece_tokenizer.PieceTokenizer` with

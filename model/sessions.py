@@ -5,7 +5,6 @@ One place for both: what is proven has to be what is served.
 
 from __future__ import annotations
 
-import functools
 import mmap
 import os
 import re
@@ -18,6 +17,7 @@ import onnxruntime as ort
 
 from model.background import in_own_thread, lower_priority
 from model.bundle import Bundle, BundleError
+from model.cuda import CudaError, CudaRuntime, cuda_version, load_cuda
 from model.graph_check import check_graph
 from model.out_of_memory import is_out_of_memory
 from model.processor import multiplies_int8_exactly, num_usable_cores
@@ -69,6 +69,7 @@ class SessionSettings:
             ONNX Runtime's own.
         opening_niceness: how much nicer than the calling thread, which must not be nice itself, the
             graphs are opened. The sessions' own threads are as nice as the calling thread.
+        waits: whether a run that is launched is also waited for, so that an error is its own.
     """
 
     device: str = "cpu"
@@ -77,6 +78,7 @@ class SessionSettings:
     profile_prefix: str = ""
     compute_stream: int = 0
     opening_niceness: int = 0
+    waits: bool = False
 
 
 def open_session(
@@ -123,6 +125,10 @@ def open_session(
         # multiply: the same integers, slower. It is one of the "extended" optimisations.
         entries["session.x64quantprecision"] = "1"
         options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
+    if settings.device != "cpu":
+        # A block for each shape that was seen would never be given back, half of the memory of an
+        # encoder.
+        options.enable_mem_pattern = False
     if settings.profile_prefix:
         options.enable_profiling = True
         options.profile_file_prefix = settings.profile_prefix
@@ -149,7 +155,7 @@ def open_session(
         ) from exc
     wanted = providers[0] if isinstance(providers[0], str) else providers[0][0]
     if wanted not in session.get_providers():  # it falls back to the CPU, whatever the reason
-        raise BundleDeviceError(no_such_gpu(settings.device, "its own message is above"))
+        raise BundleDeviceError(_no_such_gpu(settings.device, "its own message is above"))
     check_graph(bundle, graph, session)
     if weights is not None:
         session.weights = weights  # which it reads as long as it lives
@@ -182,51 +188,50 @@ def _mapped_weights(bundle: Bundle, options: ort.SessionOptions) -> mmap.mmap | 
     return weights
 
 
-def no_such_gpu(device: str, why: str) -> str:
-    """The message about a GPU that cannot be used."""
+def use_device(device: Device) -> CudaRuntime | None:
+    """Let the calling thread use `device`, before its first call.
+
+    Returns:
+        CUDA's runtime library; None on a CPU.
+
+    Raises:
+        BundleDeviceError: there is no such GPU, or its libraries are missing; says what to do.
+        CudaError: the GPU has no memory left.
+    """
+    if device.kind == "cpu":
+        return None
+    try:
+        runtime = load_cuda()
+        runtime.use(device.index)
+    except CudaError as exc:
+        if is_out_of_memory(exc):
+            raise
+        raise BundleDeviceError(_no_such_gpu(f"cuda:{device.index}", str(exc))) from exc
+    return runtime
+
+
+def _no_such_gpu(device: str, why: str) -> str:
     return (
         f"ONNX Runtime {ort.__version__} cannot use the GPU {device}: {why}. Is there such a GPU, "
-        f"with a driver for CUDA {_cuda_version()}? Its libraries come with `pip install "
+        f"with a driver for CUDA {cuda_version()}? Its libraries come with `pip install "
         f"'onnxruntime-gpu[cuda,cudnn]'`. Or use --device cpu"
     )
 
 
-def launch_options(graph: str | None = None) -> ort.RunOptions:
-    """For runs that are launched on the settings' stream and not waited for.
+def launch_options(settings: SessionSettings, graph: str | None = None) -> ort.RunOptions:
+    """For runs that are launched on the settings' stream and, unless they say so, not waited for.
 
     Args:
+        settings: those that the session was opened with.
         graph: the CUDA graph to capture or replay, in ONNX Runtime's words ("-1" for none); None
             for a session without any.
     """
     options = ort.RunOptions()
-    options.add_run_config_entry("disable_synchronize_execution_providers", "1")
+    if not settings.waits:
+        options.add_run_config_entry("disable_synchronize_execution_providers", "1")
     if graph is not None:
         options.add_run_config_entry("gpu_graph_id", graph)
     return options
-
-
-def load_cuda_libraries() -> None:
-    """Load what ONNX Runtime needs of CUDA, for whoever else asks for it by name.
-
-    Libraries that lie in Python packages (nvidia-*, as PyTorch brings them too) are not found else.
-    In an image they are on the loader's path, and this finds them there. Without a CUDA provider
-    it does nothing.
-    """
-    if _has_cuda_provider():
-        _preload()
-
-
-@functools.cache
-def _preload() -> None:
-    ort.preload_dlls()
-
-
-def _has_cuda_provider() -> bool:
-    return "CUDAExecutionProvider" in ort.get_available_providers()
-
-
-def _cuda_version() -> str:
-    return str(getattr(ort, "cuda_version", "") or "of its build")
 
 
 def check_device(bundle: Bundle, device: Device) -> None:
@@ -243,7 +248,7 @@ def check_device(bundle: Bundle, device: Device) -> None:
             f"run: make one with `dragoman export CHECKPOINT --output DIR --precision fp16`, "
             f"or use --device cpu"
         )
-    if not _has_cuda_provider():
+    if "CUDAExecutionProvider" not in ort.get_available_providers():
         raise BundleDeviceError(
             "this ONNX Runtime has no CUDA provider: install the extra `gpu` in place of `cpu` "
             "(not beside it), or use --device cpu"
@@ -255,11 +260,14 @@ def _providers(bundle: Bundle, settings: SessionSettings, captures: bool) -> lis
     check_device(bundle, device)
     if device.kind == "cpu":
         return ["CPUExecutionProvider"]
-    load_cuda_libraries()
+    use_device(device)
     options = {
         "device_id": str(device.index),
         # Not in powers of two: what is left over decides how many rows there can be.
         "arena_extend_strategy": "kSameAsRequested",
+        # Flash and memory-efficient attention. With some versions of cuDNN, ONNX Runtime would else
+        # choose cuDNN's, which makes a plan for each shape.
+        "sdpa_kernel": "3",
         "enable_cuda_graph": "1" if captures else "0",
     }
     if settings.compute_stream:

@@ -164,7 +164,7 @@ def load_model(
         observer=observer,
         bundle=given.absolute(),
         manifest_sha256=bundle.manifest_sha256,
-        reopen=reopen if _has_own_process(settings) else None,
+        reopen=reopen if _has_own_process(settings) or settings.device != "cpu" else None,
     )
 
 

@@ -180,8 +180,8 @@ class Settings:
     steps_in_flight: int = _setting(
         2,
         "On a GPU, steps launched before the first is read. New, finished and cancelled requests "
-        "take effect after the steps in flight.",
-        minimum=1,
+        "take effect after the steps in flight. 0: wait for every launch, to find out what fails.",
+        minimum=0,
         maximum=8,
     )
     threads: int = _setting(

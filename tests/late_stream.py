@@ -7,7 +7,8 @@ import threading
 
 import numpy as np
 
-from service.runtime.cuda.stream import HostStream, Memory
+from bench.gpu.host_stream import HostStream
+from service.runtime.cuda.stream import Memory
 
 
 class LateStream(HostStream):

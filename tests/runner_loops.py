@@ -10,7 +10,11 @@ from service.runtime.plan import EncodeItem, ModelRunner, StepOutput, StepPlan
 
 
 def greedy_steps(
-    runner: ModelRunner, sources: Sequence[tuple[int, ...]], num_steps: int, bos_id: int = 2
+    runner: ModelRunner,
+    sources: Sequence[tuple[int, ...]],
+    num_steps: int,
+    bos_id: int = 2,
+    top_k: int | None = None,
 ) -> list[StepOutput]:
     """Sources into rows 0, 1, ..., then greedy steps that no EOS stops."""
     rows = len(sources)
@@ -19,7 +23,8 @@ def greedy_steps(
     outputs = []
     for step in range(num_steps):
         positions = np.full(rows, step, np.int32)
-        outputs.append(runner.execute(StepPlan((), encodes, token_ids, positions)))
+        plan = StepPlan((), encodes, token_ids, positions, top_k=top_k)
+        outputs.append(runner.execute(plan))
         encodes, token_ids = [], outputs[-1].top_ids[:, 0]
     return outputs
 

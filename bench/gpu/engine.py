@@ -8,12 +8,12 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from bench.gpu.busy import BusyShare
+from bench.gpu.host_stream import open_on
 from bench.gpu.models import MeasuredModel
 from bench.gpu.plan import GpuPlan
 from bench.gpu.results import PointLog
 from bench.submission import submit
-from model.sessions import Device, SessionSettings
+from model.sessions import SessionSettings
 from service.batching.events import Iteration
 from service.decoding.requests import FinishReason, GenerationRequest, SearchOptions
 from service.engine.engine import Engine, EngineConfig
@@ -63,11 +63,11 @@ def measure(model: MeasuredModel, device: str, plan: GpuPlan, results: PointLog)
 
 async def _measure(
     model: MeasuredModel, device: str, plan: GpuPlan, beam_size: int, concurrency: int, depth: int
-) -> dict[str, float | None]:
+) -> dict[str, float]:
     max_rows = min(_MAX_ROWS, beam_size * concurrency)
     work = _Work()
     runner = DeviceRunner(
-        model.bundle, SessionSettings(device), DeviceOptions(max_rows, depth=depth)
+        model.bundle, SessionSettings(device), DeviceOptions(max_rows, depth=depth), stream=open_on
     )
     config = EngineConfig(max_waiting=4 * concurrency + 16, encode_token_budget=4096)
     engine = Engine(runner, config, work)
@@ -87,13 +87,10 @@ async def _measure(
 
     await asyncio.gather(*(user() for _ in range(concurrency)))  # to warm up
     count, before = _Count(), (work.seconds, work.steps, work.rows)
-    busy = BusyShare(Device.parse(device).index)
-    busy.start()
     start = time.monotonic()
     end = start + plan.seconds
     await asyncio.gather(*(user() for _ in range(concurrency)))
     seconds = time.monotonic() - start
-    share = busy.stop()
     await engine.stop(60.0)
     return {
         "seconds": seconds,
@@ -101,5 +98,4 @@ async def _measure(
         "tokens_per_second": count.tokens / seconds,
         "mean_rows": (work.rows - before[2]) / max(1, work.steps - before[1]),
         "device_share": (work.seconds - before[0]) / seconds,
-        "busy_share": share,
     }

@@ -1,4 +1,4 @@
-"""The measured models, as half-precision bundles and as weights for the peers."""
+"""The measured models, as half-precision bundles."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CHECKPOINT = ROOT / "model" / "checkpoints" / "en-de"
 
 @dataclass(frozen=True)
 class MeasuredModel:
-    """A model, ready for every system.
+    """A model, ready to be measured.
 
     Attributes:
         name: "base", "big", "tiny" (of the smoke run) or "shipped".
@@ -41,15 +41,6 @@ class MeasuredModel:
         tokenizer: Tokenizer = self.bundle.tokenizer()
         longest = self.bundle.max_source_positions - 1
         return [(*tokenizer.encode(text)[:longest], self.config.eos_id) for text in self.texts]
-
-    def arrays(self) -> dict[str, Any]:
-        """The weights in float32, by the names of `model.transformer.Transformer`."""
-        if self.name == "shipped":
-            from model.checkpoint import load_checkpoint
-
-            state = load_checkpoint(CHECKPOINT).model.state_dict()
-            return {name: tensor.numpy() for name, tensor in state.items()}
-        return dict(speed_model.speed_weights(self.config))
 
 
 def prepare(name: str, directory: Path) -> MeasuredModel:

@@ -11,21 +11,17 @@ class GpuPlan:
 
     Attributes:
         models: names of speed models (presets), and "shipped".
-        rows: batch sizes of single steps and of the peers' loops.
-        compiled_models, compiled_rows: what `torch.compile` is tried with; it takes up to a minute
-            for each.
+        rows: batch sizes of single steps.
         concurrency: texts in flight in the engine.
         beams: beam sizes.
         step_repeats: steps that are timed at each batch size.
         seconds: of a point in the engine or over gRPC.
         grpc_calls, texts_per_call: calls in flight, and texts in each.
-        length: target tokens of the static loops.
+        length: target tokens of the timed steps.
     """
 
     models: tuple[str, ...] = ("base", "big", "shipped")
     rows: tuple[int, ...] = (1, 8, 32, 64, 128, 256, 512)
-    compiled_models: tuple[str, ...] = ("base", "big")
-    compiled_rows: tuple[int, ...] = (1, 64, 256)
     concurrency: tuple[int, ...] = (1, 8, 64, 256, 512)
     beams: tuple[int, ...] = (1, 4)
     step_repeats: int = 200
@@ -39,8 +35,6 @@ FULL = GpuPlan()
 SMOKE = GpuPlan(
     models=("tiny", "shipped"),
     rows=(1, 4),
-    compiled_models=("tiny",),
-    compiled_rows=(1,),
     concurrency=(1, 4),
     beams=(1, 2),
     step_repeats=3,

@@ -49,6 +49,8 @@ class PointLog:
         return True
 
     def add(self, **point: Any) -> None:
-        """Write a point."""
+        """Write a point, and show its figures."""
         with self.file.open("a", encoding="utf-8") as file:
             file.write(json.dumps(point) + "\n")
+        figures = {name: value for name, value in point.items() if isinstance(value, float)}
+        print("  " + ", ".join(f"{name} {figures[name]:,.1f}" for name in figures), flush=True)

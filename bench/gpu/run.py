@@ -14,17 +14,7 @@ from bench.gpu.plan import FULL, SMOKE, GpuPlan
 from bench.gpu.results import PointLog
 
 ROOT = Path(__file__).resolve().parents[2]
-PARTS = (
-    "preflight",
-    "prepare",
-    "step",
-    "engine",
-    "grpc",
-    "torch",
-    "ctranslate2",
-    "profile",
-    "report",
-)
+PARTS = ("preflight", "prepare", "step", "engine", "grpc", "profile")
 
 
 def main() -> int:
@@ -43,11 +33,6 @@ def main() -> int:
         from bench.gpu import preflight
 
         return preflight.main(given.output, given.device)
-    if given.part == "report":
-        from bench.gpu.report import write_report
-
-        print(write_report(given.output))
-        return 0
     results = PointLog(given.output / "results" / f"{given.part}.jsonl", given.seconds)
     names = given.models.split() or plan.models
     failed = [name for name in names if not _run(given.part, name, given, plan, results)]
@@ -76,14 +61,6 @@ def _run(part: str, name: str, given: argparse.Namespace, plan: GpuPlan, results
 
             log = given.output / "logs" / f"grpc-{name}.log"
             served.measure(model, given.device, plan, results, log)
-        elif part == "torch":
-            from bench.gpu import torch_loop
-
-            torch_loop.measure(model, given.device, plan, results)
-        elif part == "ctranslate2":
-            from bench.gpu import ctranslate2_loop
-
-            ctranslate2_loop.measure(model, given.device, plan, results, given.work)
     except Exception:
         traceback.print_exc()
         given.output.mkdir(parents=True, exist_ok=True)

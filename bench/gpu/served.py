@@ -7,11 +7,9 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from bench.gpu.busy import BusyShare
 from bench.gpu.models import MeasuredModel
 from bench.gpu.plan import GpuPlan
 from bench.gpu.results import PointLog
-from model.sessions import Device
 
 
 def measure(model: MeasuredModel, device: str, plan: GpuPlan, results: PointLog, log: Path) -> None:
@@ -30,12 +28,10 @@ def measure(model: MeasuredModel, device: str, plan: GpuPlan, results: PointLog,
         "dragoman", {"device": device, "max_rows": 2 * plan.grpc_calls * plan.texts_per_call}
     )
     with running(system, artifacts, log) as server:
-        results.add(**point, **_measure(model, device, plan, server.address))
+        results.add(**point, **_measure(model, plan, server.address))
 
 
-def _measure(
-    model: MeasuredModel, device: str, plan: GpuPlan, address: str
-) -> dict[str, float | None]:
+def _measure(model: MeasuredModel, plan: GpuPlan, address: str) -> dict[str, float]:
     from dragoman.client import Client
 
     lock = threading.Lock()
@@ -71,10 +67,7 @@ def _measure(
     run(min(1.0, plan.seconds))  # to warm up
     latencies.clear()
     counted.update(texts=0, tokens=0)
-    busy = BusyShare(Device.parse(device).index)
-    busy.start()
     seconds = run(plan.seconds)
-    share = busy.stop()
     latencies.sort()
     return {
         "seconds": seconds,
@@ -82,5 +75,4 @@ def _measure(
         "tokens_per_second": counted["tokens"] / seconds,
         "latency_ms_p50": 1e3 * latencies[len(latencies) // 2],
         "latency_ms_p99": 1e3 * latencies[min(len(latencies) - 1, int(0.99 * len(latencies)))],
-        "busy_share": share,
     }

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from bench.gpu.host_stream import open_on
 from bench.gpu.models import MeasuredModel
 from bench.gpu.plan import GpuPlan
 from bench.gpu.results import PointLog
@@ -35,7 +36,7 @@ def measure(model: MeasuredModel, device: str, plan: GpuPlan, results: PointLog)
             continue
         started = time.perf_counter()
         options = DeviceOptions(max(plan.rows), captures)
-        runner = DeviceRunner(model.bundle, SessionSettings(device), options)
+        runner = DeviceRunner(model.bundle, SessionSettings(device), options, stream=open_on)
         start_seconds = time.perf_counter() - started
         for rows, k in wanted:
             point = _time_steps(runner, sources, rows, k, plan)
@@ -100,7 +101,8 @@ def profile(model: MeasuredModel, device: str, plan: GpuPlan, results: PointLog)
 def _profile(model: MeasuredModel, device: str, rows: int, directory: str) -> dict[str, Any]:
     sources = model.sources()
     settings = SessionSettings(device, profile_prefix=str(Path(directory) / "profile"))
-    runner = DeviceRunner(model.bundle, settings, DeviceOptions(rows, captures=False))
+    options = DeviceOptions(rows, captures=False)
+    runner = DeviceRunner(model.bundle, settings, options, stream=open_on)
     runner.execute(_first(sources, rows, 1))
     for position in range(1, 4):
         runner.execute(_chained(rows, position, 1))

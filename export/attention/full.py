@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+import numpy as np
+
 from export.graph_builder import MICROSOFT, GraphBuilder
 from export.layers import Layers
 from export.packing import Packing
@@ -18,23 +22,32 @@ class FullAttentionGraph:
     def __init__(self, layers: Layers, packing: Packing) -> None:
         self._layers = layers
         self._packing = packing
-        self._on_gpu = runs_on_gpu(layers, packing)
+        self._attend = padded_attention(layers, packing, packing)
 
     def attend(self, states: str, block: str) -> str:
         """Weighted values [B, S, D], not yet projected, of the encoder's states [N, D]."""
         layers = self._layers
         packed = layers.attention_input(states, block, "query", "key", "value")  # [N, 3D]
         padded = self._packing.pad(layers.graph, packed)  # [B, S, 3D]
-        attend = attend_masked if self._on_gpu else attend_by_length
-        return attend(layers.graph, self._packing, padded, layers.config.num_heads)
+        return self._attend(padded, layers.config.num_heads)
 
 
-def runs_on_gpu(layers: Layers, packing: Packing) -> bool:
-    """Whether the graph is in the form for GPUs."""
-    return layers.arithmetic.dtype == "float16" or not packing.tokens_at
+def padded_attention(layers: Layers, packing: Packing, rows: Packing) -> Callable[[str, int], str]:
+    """Full attention of padded queries, keys and values [B, S, 3W], given them and their heads.
+
+    Args:
+        layers: building blocks.
+        packing: the places of the sources.
+        rows: the places of what attends, the sources or parts of them.
+    """
+    graph = layers.graph
+    if layers.arithmetic.dtype != "float16" and packing.tokens_at:
+        return lambda qkv, num_heads: _attend_by_length(graph, rows, qkv, num_heads)
+    places = _places(graph, rows)
+    return lambda qkv, num_heads: _attend_on_gpu(graph, places, qkv, num_heads)
 
 
-def attend_by_length(graph: GraphBuilder, packing: Packing, qkv: str, num_heads: int) -> str:
+def _attend_by_length(graph: GraphBuilder, packing: Packing, qkv: str, num_heads: int) -> str:
     """Attention up to each row's own length: no mask, and no padding in any sum."""
     return graph.op(
         "GroupQueryAttention",
@@ -49,13 +62,28 @@ def attend_by_length(graph: GraphBuilder, packing: Packing, qkv: str, num_heads:
     )
 
 
-def attend_masked(graph: GraphBuilder, packing: Packing, qkv: str, num_heads: int) -> str:
-    """Attention with a mask, for GPUs, where GroupQueryAttention is always causal."""
+def _attend_on_gpu(graph: GraphBuilder, places: str, qkv: str, num_heads: int) -> str:
+    """The same for GPUs, where GroupQueryAttention is always causal."""
     query_key_value = graph.multi_op("Split", qkv, outputs=[None] * 3, axis=2, num_outputs=3)
     return graph.op(
         "MultiHeadAttention",
         *query_key_value,
-        *("", packing.mask),
+        *("", places),
         domain=MICROSOFT,
         num_heads=num_heads,
     )
+
+
+def _places(graph: GraphBuilder, packing: Packing) -> str:
+    """int32 [3B + 2]: lengths of the rows, then where they begin, twice.
+
+    Of the forms of a mask, this is the one for which a GPU has a fused kernel.
+    """
+    with graph.scope("places"):
+        zero, one = graph.constant(0, np.int32), graph.constant(1, np.int32)
+        lengths = graph.op("Add", packing.last_positions, one)
+        # Of numbers on the host: a copy of one to a GPU would block.
+        count = graph.cast(graph.op("Squeeze", graph.op("Shape", lengths)), "int32")
+        end = graph.op("Mul", graph.op("Add", count, one), packing.padded_width)
+        starts = graph.op("Range", zero, end, packing.padded_width)  # [B + 1]
+        return graph.op("Concat", lengths, starts, starts, axis=0)

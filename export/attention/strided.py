@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from export.attention.full import attend_by_length, attend_masked, runs_on_gpu
+from export.attention.full import padded_attention
 from export.attention.heads import pad_axis
 from export.attention.local import LocalAttentionGraph
 from export.graph_builder import GraphBuilder
@@ -29,7 +29,7 @@ class StridedAttentionGraph:
         self._packing = packing
         self._local = LocalAttentionGraph(layers, packing)
         self._columns = StridedColumns(layers.graph, packing, layers.config.attention_window)
-        self._attend_far = attend_masked if runs_on_gpu(layers, packing) else attend_by_length
+        self._attend_far = padded_attention(layers, packing, self._columns.packing)
 
     def attend(self, states: str, block: str) -> str:
         """Weighted values [B, S, D], not yet projected, of the encoder's states [N, D]."""
@@ -43,7 +43,7 @@ class StridedAttentionGraph:
                                outputs=[None] * 6, axis=2)  # fmt: skip
         nearby = self._local.attend_heads(parts[0], parts[2], parts[4], near)
         distant = self._columns.split(graph.op("Concat", *parts[1::2], axis=2), 3 * widths[1])
-        mixed = self._attend_far(graph, self._columns.packing, distant, config.num_heads - near)
+        mixed = self._attend_far(distant, config.num_heads - near)
         return graph.op("Concat", nearby, self._columns.join(mixed, widths[1]), axis=2)
 
 
@@ -69,7 +69,6 @@ class StridedColumns:
             self.packing = Packing(
                 last_positions=graph.op("Reshape", last_places, graph.constant([-1], np.int64)),
                 padded_width=graph.cast(width, "int32"),
-                mask=self._mask(packing.mask),
             )
 
     def split(self, states: str, width: int) -> str:
@@ -95,9 +94,3 @@ class StridedColumns:
         turned = graph.op("Transpose", graph.op("Reshape", columns, shape), perm=[0, 2, 1, 3])
         rows = graph.op("Reshape", turned, graph.constant([0, -1, width], np.int64))
         return graph.op("Slice", rows, self._none, self._length, graph.constant([1], np.int64))
-
-    def _mask(self, mask: str) -> str:
-        """int32 [B, S] as [B * stride, S']."""
-        axis = self._graph.constant([2], np.int64)
-        column = self._graph.op("Unsqueeze", mask, axis)
-        return self._graph.op("Squeeze", self.split(column, 1), axis)

@@ -43,9 +43,9 @@ class ServedModel:
         observer: receives the engine's events.
         bundle: the directory that it was opened from, as it was given; None if there is none.
         manifest_sha256: of its manifest, which has the checksums of all other files.
-        reopen: opens a directory as another version of the model, in a process of its own, and at a
-            low priority if its second argument is True. Raises StartupError. None if the model can
-            be neither replaced nor put to sleep.
+        reopen: opens a directory as another version of the model, beside the one that serves, and
+            at a low priority if its second argument is True. Raises StartupError. None if the model
+            can be neither replaced nor put to sleep.
     """
 
     name: str

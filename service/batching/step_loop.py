@@ -114,8 +114,9 @@ class StepLoop(abc.ABC):
         self._thread.join()
 
     def abandon(self) -> None:
-        """Leave behind a step that hangs. A thread can't be ended: there is nothing to do."""
-        return
+        """Leave behind a step that hangs: a thread can't be ended. Without one, free the model."""
+        if self._thread.ident is None:
+            self._close_runner()
 
     # --- the loop --------------------------------------------------------------------------------
 

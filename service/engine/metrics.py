@@ -105,13 +105,17 @@ class ModelMetrics(EngineObserver):
     def set_device(self, device: DeviceFigures) -> None:
         """Show the figures of a runner on a GPU."""
         self._padded_size = device.buckets.size
-        self._graph_captures.set(device.num_captures)
-        memory = self._device_memory
-        memory(use="cache").set(device.cache_bytes)
+        num_captures, cache_bytes = device.num_captures, device.cache_bytes
         alive = weakref.ref(device)  # these metrics outlive it
-        memory(use="arena").set_function(
-            lambda: 0.0 if (now := alive()) is None else float(now.arena_bytes)
-        )
+
+        def show() -> None:
+            self._graph_captures.set(num_captures)
+            self._device_memory(use="cache").set(cache_bytes)
+            self._device_memory(use="arena").set_function(
+                lambda: 0.0 if (now := alive()) is None else float(now.arena_bytes)
+            )
+
+        self._show(show)
 
     def set_process(self, pid: int) -> None:
         """Add the figures of the process that the model runs in."""

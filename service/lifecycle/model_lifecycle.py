@@ -227,7 +227,7 @@ class ModelLifecycle(Generic[V]):
         path = bundle or present.bundle
         if present.reopen is None or path is None:
             raise StartupError(
-                "it runs in the server's own process (on a GPU, on a single core, or with "
+                "it runs on a CPU in the server's own process (on a single core, or with "
                 "--in-process): restart the server to change it"
             )
         # A call waits for a model that wakes; a reload has the time to leave others the processor.

@@ -10,7 +10,7 @@ import numpy as np
 import onnxruntime as ort
 
 from model.bundle import Bundle
-from model.sessions import SessionSettings, open_session
+from model.sessions import Device, SessionSettings, open_session, use_device
 from service.runtime.attention_session import AttentionGraph
 from service.runtime.cpu.kv_cache import cache_names
 from service.runtime.plan import ScoreItem, TargetScore
@@ -73,6 +73,7 @@ class OnnxScorer:
 
     def score(self, items: Sequence[ScoreItem]) -> list[TargetScore]:
         """Score each item; all of their sources are encoded first, except for attention weights."""
+        use_device(Device.parse(self._settings.device))
         scores: dict[int, TargetScore] = {}
         plain = [index for index, item in enumerate(items) if item.selection is None]
         for batch in similar_lengths([len(items[index].source_ids) for index in plain]):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ from model.background import in_background
 from model.bundle import Bundle, BundleError
 from service.errors import StartupError
 from service.runtime.plan import LanedRunner, ModelRunner, Scorer
-from service.settings import Settings
+from service.settings import Settings, shipped_models
 
 if TYPE_CHECKING:
     from model.sessions import SessionSettings
@@ -80,10 +81,13 @@ def open_model(
     in_background(lambda: try_scoring(bundle, sessions), niceness)
     nicely = dataclasses.replace(sessions, opening_niceness=niceness)
     runner = _runner(bundle, settings, nicely)
-    step_seconds = try_translating(bundle, runner, niceness)
     scorer = None
-    if bundle.scoring_path is not None:
-        scorer = OnnxScorer(bundle, sessions, runner.encoder_session)
+    with contextlib.ExitStack() as failing:
+        failing.callback(runner.close)  # or a version that is refused would keep a GPU's memory
+        step_seconds = try_translating(bundle, runner, niceness)
+        if bundle.scoring_path is not None:
+            scorer = OnnxScorer(bundle, sessions, runner.encoder_session)
+        failing.pop_all()
     # What is still to be opened, or mapped by that.
     late = (bundle.scoring_path, bundle.attention_path, bundle.weights_path)
     bundle.files.keep(*filter(None, late))
@@ -115,6 +119,9 @@ def _runner(
     from service.runtime.cuda.runner import DeviceOptions, DeviceRunner
 
     options = DeviceOptions(
-        settings.max_rows or None, not settings.no_cuda_graphs, settings.steps_in_flight
+        settings.max_rows or None,
+        not settings.no_cuda_graphs,
+        settings.steps_in_flight,
+        num_models=len(settings.model or shipped_models()),
     )
     return DeviceRunner(bundle, sessions, options)

@@ -2,6 +2,7 @@
 
     python -m pytest tests/gpu -m gpu                            on a GPU
     DRAGOMAN_TEST_DEVICE=cpu DRAGOMAN_GPU_SENTENCES=20 ...       the same lines on a CPU
+    DRAGOMAN_GPU_DEPTH=0 ...                           no graphs, and every launch awaited
 
 Without a GPU all of it is skipped. Nothing here needs pytest-asyncio, a network, or a file that is
 not in the repository.
@@ -18,6 +19,7 @@ import onnxruntime as ort
 import pytest
 import torch
 
+from bench.gpu.host_stream import open_on
 from export.bundle_writer import ExportOptions
 from export.exporter import export_checkpoint
 from model.bundle import Bundle
@@ -25,11 +27,13 @@ from model.checkpoint import load_checkpoint
 from model.search import ReferenceHypothesis, greedy_search
 from model.sessions import SessionSettings
 from model.transformer import Transformer
+from service.runtime.cuda.memory import read_memory
 from service.runtime.cuda.runner import DeviceOptions, DeviceRunner
 
 from .sentences import sentences
 
 DEVICE_VARIABLE = "DRAGOMAN_TEST_DEVICE"
+IN_FLIGHT = int(os.environ.get("DRAGOMAN_GPU_DEPTH", "2"))
 CHECKPOINT = Path(__file__).parents[2] / "model" / "checkpoints" / "en-de"
 _HERE = Path(__file__).parent
 
@@ -47,9 +51,13 @@ def why_not() -> str:
         return ""
     if "CUDAExecutionProvider" not in ort.get_available_providers():
         return "this ONNX Runtime has no CUDA provider (onnxruntime-gpu)"
-    if not torch.cuda.is_available():
-        return "PyTorch sees no GPU"
-    return ""
+    return "" if read_memory(0) is not None else "CUDA finds no GPU"
+
+
+@functools.cache
+def reference_device() -> str:
+    """Where PyTorch computes what is compared with."""
+    return "cuda" if device() == "cuda" and torch.cuda.is_available() else "cpu"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -73,18 +81,20 @@ class Case:
         self, max_rows: int | None, *, captures: bool = True, depth: int = 2
     ) -> DeviceRunner:
         """A runner on the device under test."""
+        if not IN_FLIGHT:
+            captures, depth = False, 0
         options = DeviceOptions(max_rows, captures, depth)
-        return DeviceRunner(self.bundle, SessionSettings(device()), options)
+        return DeviceRunner(self.bundle, SessionSettings(device()), options, stream=open_on)
 
     def reference(self, sources: list[tuple[int, ...]]) -> list[ReferenceHypothesis]:
-        """Greedy search in float32 by PyTorch, on the same device."""
+        """Greedy search in float32 by PyTorch."""
         found: list[ReferenceHypothesis] = []
         for start in range(0, len(sources), 100):
             some = sources[start : start + 100]
             source_ids = torch.full((len(some), max(map(len, some))), self.model.config.pad_id)
             for row, source in enumerate(some):
                 source_ids[row, : len(source)] = torch.tensor(source)
-            found += greedy_search(self.model, source_ids.to(device()))
+            found += greedy_search(self.model, source_ids.to(reference_device()))
         return found
 
     @torch.inference_mode()
@@ -93,8 +103,8 @@ class Case:
         eos_id = self.model.config.eos_id
         pairs = enumerate(zip([*ours, eos_id], [*theirs, eos_id], strict=False))
         at = next(position for position, (one, other) in pairs if one != other)
-        source_ids = torch.tensor([source], device=device())
-        fed = torch.tensor([[self.model.config.bos_id, *theirs[:at]]], device=device())
+        source_ids = torch.tensor([source], device=reference_device())
+        fed = torch.tensor([[self.model.config.bos_id, *theirs[:at]]], device=reference_device())
         logits = self.model(source_ids, fed)[0, at].double().log_softmax(-1)
         return float(logits[[*theirs, eos_id][at]] - logits[[*ours, eos_id][at]])
 
@@ -108,4 +118,4 @@ def case(tmp_path_factory: pytest.TempPathFactory) -> Case:
     sources = [
         (*loaded.tokenizer.encode(sentence), loaded.config.eos_id) for sentence in sentences()
     ]
-    return Case(loaded.model.to(device()), Bundle.load(directory), sources)
+    return Case(loaded.model.to(reference_device()), Bundle.load(directory), sources)

@@ -20,14 +20,15 @@ def test_scores_are_pytorchs(case: Case) -> None:
     scorer.prepare()
     model = case.model.float()
     where = next(model.parameters()).device
-    layer = case.bundle.alignment_layer
+    layer, head = case.bundle.alignment_layer, case.bundle.alignment_head
     assert layer is not None
     for item, score in zip(items, scorer.score(items), strict=True):
         source = torch.tensor([item.source_ids], device=where)
         fed = torch.tensor([[model.config.bos_id, *item.target_ids[:-1]]], device=where)
         with torch.inference_mode():
             everything = model(source, fed)[0].double().log_softmax(-1)
-            weights = model.attention_weights(source, fed).decoder_cross[layer][0].mean(0)
+            every = model.attention_weights(source, fed).decoder_cross[layer][0]
+        weights = every.mean(0) if head is None else every[head]
         expected = everything[range(len(item.target_ids)), list(item.target_ids)].cpu().numpy()
         assert np.abs(score.log_probabilities - expected).max() < 0.1
         assert np.abs(score.attention - weights.cpu().numpy()).max() < 0.05

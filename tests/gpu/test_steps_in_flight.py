@@ -119,7 +119,7 @@ def test_steps_are_launched_while_the_device_is_busy(
     block = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(lambda _: is_free.wait(120) and None)
     stream = runner._model.stream
     stream.use()
-    runtime = stream._runtime  # type: ignore[union-attr]
+    runtime = stream._runtime._library
     assert not runtime.cudaLaunchHostFunc(ctypes.c_void_p(stream.address), block, None)
     futures = [runner.submit(go_on) for _ in range(3)]
     try:

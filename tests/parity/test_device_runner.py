@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 
+from bench.gpu.host_stream import HostStream, open_on
 from bench.submission import submit
 from model.bundle import Bundle
 from model.search import greedy_search
@@ -22,13 +23,12 @@ from service.engine.engine import Engine, EngineConfig
 from service.errors import StartupError
 from service.runtime.cpu.runner import OnnxRunner
 from service.runtime.cuda import caches as device_caches
-from service.runtime.cuda import model as device_model
-from service.runtime.cuda.memory import DeviceMemory
+from service.runtime.cuda.memory import DeviceMemory, bytes_beside_rows
 from service.runtime.cuda.model import DeviceModel
 from service.runtime.cuda.runner import DeviceOptions, DeviceRunner
 from service.runtime.cuda.staging import Staging
-from service.runtime.cuda.step import CAPTURE_SECONDS, DeviceStep
-from service.runtime.cuda.stream import DeviceStream, HostStream
+from service.runtime.cuda.step import DeviceStep
+from service.runtime.cuda.stream import CudaStream
 from service.runtime.plan import (
     Adjustments,
     AsyncRunner,
@@ -45,16 +45,18 @@ from tests.runner_loops import greedy_steps, rows_equal
 CPU = SessionSettings("cpu", intra_op_threads=1)
 MAX_ROWS = 24
 NOTHING = np.zeros(0, np.int64), np.zeros(0, np.int32)
+MEMORY = 240_000_000
 
 SHAPES = [
     {},
-    {"vocab_size": 2048, "num_decoder_layers": 3, "num_heads": 4, "norm": "pre"},  # token groups
+    # The CPU's runner chooses from groups of tokens here.
+    {"vocab_size": 4096, "num_decoder_layers": 3, "num_heads": 4, "norm": "pre"},
     {"vocab_size": 331, "output_bias": True, "positions": "sinusoidal", "activation": "gelu"},
 ]
 
 
 def device_runner(
-    bundle: Bundle, max_rows: int = MAX_ROWS, depth: int = 2, stream: DeviceStream | None = None
+    bundle: Bundle, max_rows: int = MAX_ROWS, depth: int = 2, stream: CudaStream | None = None
 ) -> DeviceRunner:
     options = DeviceOptions(max_rows=max_rows, depth=depth)
     return DeviceRunner(bundle, CPU, options, stream=lambda _: stream or HostStream())
@@ -137,6 +139,30 @@ def test_plans_at_random(runners: tuple[DeviceRunner, OnnxRunner], bundle: Bundl
         while positions and (max(positions) >= 60 or chance.random() < 0.2):
             positions.pop()  # the last row leaves
     assert positions is not None
+
+
+@pytest.mark.parametrize("max_copied", [1, 2**12, 2**26])
+def test_rows_that_change_places_do_so_at_once(
+    runners: tuple[DeviceRunner, OnnxRunner],
+    bundle: Bundle,
+    monkeypatch: pytest.MonkeyPatch,
+    max_copied: int,
+) -> None:
+    """In a cycle, however little is copied at a time."""
+    monkeypatch.setattr(device_caches, "MAX_COPIED", max_copied)
+    sources = random_sources(bundle.config, 5, seed=3, max_length=30)
+    items = [EncodeItem((row,), source) for row, source in enumerate(sources)]
+    both(runners, StepPlan((), items, *start(5)))
+    for position in range(1, 9):
+        both(runners, StepPlan((), (), np.arange(5) + 7, np.full(5, position, np.int32)))
+    lengths = (9, 4, 9, 0, 7)
+    cycle = [
+        RowCopy(row, (row + 1) % 5, min(2, length), length, cross=row < 3)
+        for row, length in enumerate(lengths)
+    ]
+    for position in range(9, 12):
+        both(runners, StepPlan(cycle, (), np.arange(5) + 7, np.full(5, position, np.int32)))
+        cycle = []
 
 
 def test_adjustments_and_their_end(
@@ -239,7 +265,7 @@ def test_rows_that_go_on_cost_the_host_nothing(
 def test_a_row_without_a_place_left_writes_into_nobodys(tmp_path: Path) -> None:
     """The host may learn late that a row has ended by its length; it is chained until then."""
     bundle = with_limits(tiny_bundle(tmp_path / "bundle", resident=True), max_target_positions=8)
-    device = DeviceRunner(bundle, CPU, DeviceOptions(max_rows=4))
+    device = DeviceRunner(bundle, CPU, DeviceOptions(max_rows=4), stream=open_on)
     plain = OnnxRunner(bundle, max_rows=4, intra_op_threads=1)
     # Neighbours in memory: what the first wrote behind its last place would be the second's first.
     sources = random_sources(bundle.config, 2, seed=21)
@@ -369,63 +395,26 @@ def test_rows_follow_from_the_memory_that_is_free(tmp_path: Path) -> None:
 
     def memory(index: int) -> DeviceMemory:
         asked.append(index)
-        return DeviceMemory(free=20_000_000, total=40_000_000)
+        return DeviceMemory(free=MEMORY, total=3 * MEMORY)
 
-    runner = DeviceRunner(bundle, CPU, DeviceOptions(), memory=memory)
+    runner = DeviceRunner(bundle, CPU, DeviceOptions(), memory=memory, stream=open_on)
     # 2 layers, keys and values, 129 positions of width 32 in float32, and what a step takes.
     per_row = 2 * 2 * 129 * 32 * 4 + 4 + 16 * 320 + 64 * (32 + 48)
-    # Weights for steps and for scoring, and an encode of 4,096 tokens.
-    weights = sum(file.stat().st_size for file in bundle.path.iterdir())
-    heads = bundle.config.num_heads
-    beside = 2 * weights + 2 * 4096 * ((16 * 2 + 8) * 32 + 2 * 48 + 4 * heads * 64)
-    rows = (0.9 * 20_000_000 - beside) // per_row
+    rows = (0.9 * MEMORY - bytes_beside_rows(bundle)) // per_row
     assert runner.limits.max_rows <= rows < 2 * runner.limits.max_rows
     assert asked == [0]
     runner.close()
-    with pytest.raises(StartupError, match="a single row needs"):
-        DeviceRunner(bundle, CPU, DeviceOptions(), memory=lambda _: DeviceMemory(10, 4_000_000))
+    room: list[DeviceMemory] = []
+    for options, free in ((DeviceOptions(), 10), (DeviceOptions(num_models=9), MEMORY)):
+        room[:] = [DeviceMemory(free, free)]
+        with pytest.raises(StartupError, match="a single row needs"):
+            DeviceRunner(bundle, CPU, options, memory=room.__getitem__, stream=open_on)
 
 
 def test_too_little_memory_says_what_to_do(tmp_path: Path) -> None:
     bundle = tiny_bundle(tmp_path / "bundle", resident=True)
     with pytest.raises(StartupError, match=r"cpu has too little memory for .*--max-rows"):
         device_runner(bundle, max_rows=10**9)
-
-
-def test_caches_stay_within_what_the_runtime_can_fill(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """ONNX Runtime counts the elements that it fills on a GPU in 32 bits."""
-    bundle = tiny_bundle(tmp_path / "bundle", resident=True)
-    # Of eight bytes each: keys and values of 2 layers, 64 positions of width 32, 20 rows.
-    monkeypatch.setattr(device_caches, "_MAX_BLANK", 2 * 2 * 64 * 32 * 20 // 2)
-    room = DeviceMemory(free=10**12, total=10**12)
-    runner = DeviceRunner(bundle, CPU, DeviceOptions(), memory=lambda _: room)
-    assert runner.limits.max_rows == 16
-    runner.close()
-    device_runner(bundle, max_rows=16).close()
-    with pytest.raises(StartupError, match=r"--max-rows.*a cache has at most 655,360 bytes"):
-        device_runner(bundle, max_rows=24)
-
-
-def test_the_cuda_libraries_are_loaded_before_the_memory_is_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """In Python packages they are not on the loader's path: who asks before finds none of them."""
-    bundle = tiny_bundle(tmp_path / "bundle", precision="fp16", resident=True)
-    happened: list[str] = []
-
-    def memory(index: int) -> DeviceMemory:
-        happened.append("read")
-        return DeviceMemory(10**9, 10**9)
-
-    def load() -> None:
-        happened.append("load")
-
-    monkeypatch.setattr(device_model, "load_cuda_libraries", load)
-    with pytest.raises(StartupError):  # there is no such GPU
-        DeviceRunner(bundle, SessionSettings("cuda:99"), DeviceOptions(), memory=memory)
-    assert happened[:2] == ["load", "read"]
 
 
 def test_a_graph_that_cannot_be_captured_is_run_without(
@@ -460,25 +449,19 @@ def test_a_graph_that_cannot_be_captured_is_run_without(
         caplog.clear()
 
 
-def test_capturing_ends_in_time(runners: tuple[DeviceRunner, OnnxRunner], bundle: Bundle) -> None:
-    """What was not captured by then runs without a graph. On a CPU nothing is, which it can't say.
-
-    Rows that don't run hold their places, and what is known of the device stays true.
-    """
+def test_captures_leave_the_state_as_it_was(
+    runners: tuple[DeviceRunner, OnnxRunner], bundle: Bundle
+) -> None:
+    """On a CPU nothing is captured, which it can't say: rows that don't run hold their places."""
     device, plain = runners
     sources = random_sources(bundle.config, 5, seed=12)
     expected = greedy_steps(plain, sources, 3)
     model = device._model
-
-    def step() -> DeviceStep:
-        return DeviceStep(bundle, CPU, model._caches, device.buckets, device.limits, captures=True)
-
-    every = len(step().captured_top_k) * len(device.buckets.sizes)
-    assert step().capture() == every
-    times = iter([0.0, *[1.0] * 4, *[CAPTURE_SECONDS + 1] * every])
-    slow = step()
-    assert slow.capture(lambda: next(times)) == 4
-    slow.warm_up()
-    model._step, kept = slow, model._step
+    captured = DeviceStep(
+        bundle, CPU, model._caches, device.buckets, device.limits, model.stream, captures=True
+    )
+    assert captured.capture() == len(captured.captured_top_k) * len(device.buckets.sizes)
+    captured.warm_up()
+    model._step, kept = captured, model._step
     assert all(map(same, greedy_steps(device, sources, 3), expected))
     model._step = kept

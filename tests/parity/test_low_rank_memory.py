@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 import torch
 
+from bench.gpu.host_stream import HostStream
 from model.sessions import SessionSettings
 from service.runtime.cpu.kv_cache import cache_shape
 from service.runtime.cpu.runner import OnnxRunner
 from service.runtime.cuda.runner import DeviceOptions, DeviceRunner
-from service.runtime.cuda.stream import HostStream
 from service.runtime.plan import ScoreItem
 from service.runtime.scoring import OnnxScorer
 from tests.factories import random_model, random_sources, tiny_bundle, tiny_config

@@ -11,8 +11,10 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
+from bench.gpu.host_stream import HostStream
 from bench.submission import submit
 from model.bundle import Bundle
+from model.cuda import CudaError
 from model.sessions import SessionSettings
 from service.decoding.requests import GenerationRequest
 from service.engine.engine import Engine
@@ -21,7 +23,7 @@ from service.runtime.cpu.runner import OnnxRunner
 from service.runtime.cuda.caches import DeviceCaches
 from service.runtime.cuda.encoder import DeviceEncoder
 from service.runtime.cuda.runner import DeviceOptions, DeviceRunner
-from service.runtime.cuda.stream import CudaError, DeviceStream, HostStream
+from service.runtime.cuda.stream import CudaStream
 from service.runtime.plan import EncodeItem, StepOutput, StepPlan
 from tests.factories import random_sources, tiny_bundle
 from tests.late_stream import LateStream
@@ -43,9 +45,7 @@ def plain(bundle: Bundle) -> Iterator[OnnxRunner]:
     runner.close()
 
 
-def device_runner(
-    bundle: Bundle, depth: int = 2, stream: DeviceStream | None = None
-) -> DeviceRunner:
+def device_runner(bundle: Bundle, depth: int = 2, stream: CudaStream | None = None) -> DeviceRunner:
     options = DeviceOptions(max_rows=MAX_ROWS, depth=depth)
     return DeviceRunner(bundle, CPU, options, stream=lambda _: stream or HostStream())
 

@@ -22,11 +22,18 @@ _DRIVER, _CUDNN = "libcuda.so.1", "libcudnn.so.9"
 _HERE = Path(__file__).parent
 
 _PRELUDE = """
+#include <stdlib.h>
 static long next_handle = 0x500000;
+static long version(void) {
+  const char *asked = getenv("STAND_IN_CUDNN");
+  return asked ? atol(asked) : 91000;
+}
+void stand_in_call(const char *name);
 #define CREATES(name) int name(void **made) { *made = (void *)(next_handle += 16); return 0; }
 #define RETURNS_0(name) int name() { return 0; }
 #define SAYS(name) const char *name() { return "of the stand-in"; }
-#define VERSION(name) long name() { return 91000; }
+#define VERSION(name) long name() { return version(); }
+#define LAUNCHES(name) int name() { stand_in_call(#name); return 0; }
 """
 
 
@@ -69,6 +76,7 @@ def _compile(library: Path, source: str, names: Iterable[str], headers: Path) ->
     _run(
         "gcc", "-w", "-shared", "-fPIC", "-O1", f"-I{headers}", *sources, "-o", str(library),
         f"-Wl,-soname,{library.name}", f"-Wl,--version-script={versions}", "-lpthread",
+        *([] if source else [str(library.with_name(LIBRARIES[0]))]),
     )  # fmt: skip
 
 
@@ -77,6 +85,8 @@ def _kind(name: str) -> str:
         return "SAYS"
     if name.endswith("GetVersion"):
         return "VERSION"
+    if re.search("^cublas.*(Gemm|gemm|Matmul$)|^cudnn(BackendExecute|Reduce.*|.*Forward)$", name):
+        return "LAUNCHES"
     return "CREATES" if "Create" in name else "RETURNS_0"
 
 

@@ -18,7 +18,7 @@ import numpy as np
 import onnxruntime as ort
 
 from model.bundle import Bundle
-from model.sessions import SessionSettings
+from model.sessions import Device, SessionSettings, use_device
 from service.errors import StartupError
 from service.runtime.cuda.runner import DeviceOptions, DeviceRunner
 from service.runtime.plan import Adjustments, EncodeItem, RowCopy, ScoreItem, StepPlan
@@ -30,6 +30,7 @@ ROWS = 6
 
 def on_the_cpu(bundle: Bundle) -> dict[str, dict[str, int]]:
     """Operators that the CUDA provider leaves to the CPU, by graph."""
+    use_device(Device("cuda"))
     found = {}
     for file in sorted(bundle.path.glob("*.onnx")):
         options = ort.SessionOptions()

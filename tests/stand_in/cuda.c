@@ -5,7 +5,8 @@
    which order everything is launched (streams.c), and what the host needs for a step. What is
    computed is garbage. build.py adds a function that returns 0 for everything else that is asked for.
 
-   STAND_IN_BYTES is the memory of the GPU; what is forbidden or fails goes to standard error. */
+   STAND_IN_BYTES is the memory of the GPU, STAND_IN_SM its compute capability (90 by default), and
+   STAND_IN_CUDNN the version of cuDNN (91000). What is forbidden or fails goes to standard error. */
 
 #include "stand_in.h"
 
@@ -19,11 +20,19 @@ static struct { char *start; size_t size; int on_device; } blocks[MOST_BLOCKS];
 static int num_blocks;
 static size_t used, total = (size_t)100 << 30;
 pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static cudaError_t last_error;
+static _Thread_local cudaError_t last_error;
+
+/* Of each compute capability: kilobytes of shared memory that a block may ask for. */
+static const struct { int sm, shared_kib; } known[] = {
+    {70, 96}, {75, 64}, {80, 163}, {86, 99}, {89, 99}, {90, 227}, {100, 227}, {120, 99}};
+static int sm = 90, shared_kib = 227;
 
 __attribute__((constructor)) static void begin(void) {
-  const char *bytes = getenv("STAND_IN_BYTES");
+  const char *bytes = getenv("STAND_IN_BYTES"), *asked = getenv("STAND_IN_SM");
   if (bytes) total = strtoull(bytes, NULL, 10);
+  if (!asked) return;
+  for (int i = 0; i < sizeof known / sizeof *known; i++)
+    if (known[i].sm == (sm = atoi(asked))) shared_kib = known[i].shared_kib;
 }
 
 cudaError_t fail(cudaError_t error) { return last_error = error; }
@@ -100,54 +109,13 @@ cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total_bytes) {
   *total_bytes = total;
   return cudaSuccess;
 }
-/* --- kernels --- */
+/* --- what kernels may ask for --- */
 
-static struct { dim3 grid, block; size_t shared; cudaStream_t stream; } launch;
-
-unsigned __cudaPushCallConfiguration(dim3 grid, dim3 block, size_t shared, struct CUstream_st *stream) {
-  launch.grid = grid, launch.block = block, launch.shared = shared, launch.stream = stream;
-  return 0;
-}
-cudaError_t __cudaPopCallConfiguration(dim3 *grid, dim3 *block, size_t *shared, void *stream) {
-  *grid = launch.grid, *block = launch.block, *shared = launch.shared;
-  *(cudaStream_t *)stream = launch.stream;
-  return cudaSuccess;
-}
-static cudaError_t launched(dim3 grid, cudaStream_t stream) {
-  launch_kernel(stream);
-  if (grid.x && grid.y && grid.z && grid.y <= 65535 && grid.z <= 65535) return cudaSuccess;
-  fprintf(stderr, "stand-in: a grid of %u x %u x %u blocks\n", grid.x, grid.y, grid.z);
-  return fail(cudaErrorInvalidConfiguration);
-}
-cudaError_t cudaLaunchKernel(const void *function, dim3 grid, dim3 block, void **arguments,
-                             size_t shared, cudaStream_t stream) {
-  return launched(grid, stream);
-}
-cudaError_t __cudaLaunchKernel(cudaKernel_t function, dim3 grid, dim3 block, void **arguments,
-                               size_t shared, cudaStream_t stream) {
-  return launched(grid, stream);
-}
-cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t *config, const void *function,
-                                void **arguments) {
-  return launched(config->gridDim, config->stream);
-}
-cudaError_t cudaLaunchCooperativeKernel(const void *function, dim3 grid, dim3 block,
-                                        void **arguments, size_t shared, cudaStream_t stream) {
-  return launched(grid, stream);
-}
-cudaError_t __cudaGetKernel(cudaKernel_t *kernel, const void *function) {
-  *kernel = (cudaKernel_t)function;
-  return cudaSuccess;
-}
-void **__cudaRegisterFatBinary(void *binary) {
-  static void *handle;
-  return &handle;
-}
 cudaError_t cudaFuncGetAttributes(struct cudaFuncAttributes *attributes, const void *function) {
   memset(attributes, 0, sizeof *attributes);
   attributes->numRegs = 64;
   attributes->maxThreadsPerBlock = 1024;
-  attributes->binaryVersion = attributes->ptxVersion = 90;
+  attributes->binaryVersion = attributes->ptxVersion = sm;
   return cudaSuccess;
 }
 cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int *blocks_, const void *function,
@@ -157,7 +125,7 @@ cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int *blocks_,
   return cudaSuccess;
 }
 
-/* --- the device: an H200, as far as it is asked --- */
+/* --- the device: as large as an H200, as far as it is asked --- */
 
 cudaError_t cudaSetDevice(int index) { return index ? fail(cudaErrorInvalidDevice) : cudaSuccess; }
 cudaError_t cudaGetDevice(int *index) { return *index = 0, cudaSuccess; }
@@ -168,7 +136,8 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *of, int index) {
   memset(of, 0, sizeof *of);
   strcpy(of->name, "stand-in");
   of->totalGlobalMem = total;
-  of->major = 9;
+  of->major = sm / 10;
+  of->minor = sm % 10;
   of->warpSize = 32;
   of->multiProcessorCount = 132;
   of->maxThreadsPerBlock = of->maxThreadsDim[0] = of->maxThreadsDim[1] = 1024;
@@ -178,22 +147,22 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *of, int index) {
   of->maxThreadsPerMultiProcessor = 2048;
   of->regsPerBlock = of->regsPerMultiprocessor = 65536;
   of->sharedMemPerBlock = 49152;
-  of->sharedMemPerBlockOptin = 232448;
-  of->sharedMemPerMultiprocessor = 233472;
+  of->sharedMemPerBlockOptin = shared_kib << 10;
+  of->sharedMemPerMultiprocessor = (shared_kib + 1) << 10;
   of->l2CacheSize = 60 << 20;
   of->unifiedAddressing = of->concurrentKernels = 1;
   return cudaSuccess;
 }
 cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attribute, int index) {
   switch (attribute) {
-    case cudaDevAttrComputeCapabilityMajor: *value = 9; break;
-    case cudaDevAttrComputeCapabilityMinor: *value = 0; break;
+    case cudaDevAttrComputeCapabilityMajor: *value = sm / 10; break;
+    case cudaDevAttrComputeCapabilityMinor: *value = sm % 10; break;
     case cudaDevAttrMultiProcessorCount: *value = 132; break;
     case cudaDevAttrWarpSize: *value = 32; break;
     case cudaDevAttrMaxThreadsPerBlock: *value = 1024; break;
     case cudaDevAttrMaxSharedMemoryPerBlock: *value = 49152; break;
-    case cudaDevAttrMaxSharedMemoryPerBlockOptin: *value = 232448; break;
-    case cudaDevAttrMaxSharedMemoryPerMultiprocessor: *value = 233472; break;
+    case cudaDevAttrMaxSharedMemoryPerBlockOptin: *value = shared_kib << 10; break;
+    case cudaDevAttrMaxSharedMemoryPerMultiprocessor: *value = (shared_kib + 1) << 10; break;
     default: *value = 1;
   }
   return cudaSuccess;

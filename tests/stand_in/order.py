@@ -147,6 +147,19 @@ def others(bundle: Bundle, captures: bool) -> dict[str, Any]:
     return {"stream": runner_stream(cuda), "calls": found}
 
 
+def synchronous(bundle: Bundle, captures: bool) -> dict[str, Any]:
+    """What is called for steps that are waited for, with new sources."""
+    cuda, chance = StandIn(), random.Random(4)
+    runner = DeviceRunner(bundle, SessionSettings("cuda"), DeviceOptions(BATCH_SIZE, captures, 0))
+    numbered(runner, cuda, 6)
+    for new in ([0, 3], [], []):
+        runner.execute(plan(6, new, chance))
+    journal, stream = cuda.journal(), runner_stream(cuda)
+    cuda.write_to(0)
+    runner.close()
+    return {"journal": journal, "stream": stream}
+
+
 def spoilt(bundle: Bundle) -> dict[str, Any]:
     """A runner none of whose captures succeed."""
     cuda = StandIn()
@@ -164,8 +177,10 @@ def spoilt(bundle: Bundle) -> dict[str, Any]:
 def main(path: str) -> None:
     """Check the bundle at `path`."""
     bundle = Bundle.load(Path(path))
-    found: dict[str, Any] = {"spoilt": spoilt(bundle), "in_flight": [], "many": [], "others": []}
+    found: dict[str, Any] = {"spoilt": spoilt(bundle)}
+    found |= {name: [] for name in ("in_flight", "many", "others", "synchronous")}
     for captures in (True, False):
+        found["synchronous"].append(synchronous(bundle, captures))
         found["others"].append(others(bundle, captures))
         for depth in (1, 2, 3):
             given = {"captures": captures, "depth": depth}

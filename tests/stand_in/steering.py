@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import re
 
 
 class StandIn:
@@ -10,14 +11,14 @@ class StandIn:
 
     def __init__(self) -> None:
         self._library = ctypes.CDLL("libcudart.so.13")
-        self._library.stand_in_journal.restype = ctypes.c_size_t
 
     def journal(self) -> list[str]:
         """What was called, in order, since `forget`."""
-        size = self._library.stand_in_journal(None, ctypes.c_size_t(0))
-        text = ctypes.create_string_buffer(size + 1)
-        self._library.stand_in_journal(text, ctypes.c_size_t(size))
-        return text.raw[:size].decode().splitlines()
+        return self._lines("stand_in_journal")
+
+    def launched(self) -> list[str]:
+        """The kernels, products and calls of cuDNN since `forget`, by the names of functions."""
+        return [_plain(name) for name in self._lines("stand_in_launched")]
 
     def forget(self) -> None:
         """Begin the journal anew, and the count of copies to the host."""
@@ -40,6 +41,32 @@ class StandIn:
         """Let captures fail."""
         self._library.stand_in_spoil(ctypes.c_int(spoil))
 
+    def hold_captures(self, hold: bool) -> None:
+        """Let no capture end, or let them go on."""
+        self._library.stand_in_hold_captures(ctypes.c_int(hold))
+
+    def await_capture(self, seconds: int = 60) -> bool:
+        """Wait until a capture that is held comes to its end; whether one does."""
+        return bool(self._library.stand_in_await_capture(ctypes.c_int(seconds)))
+
     def write_to(self, address: int) -> None:
         """Let every kernel write there which copy to the host its result is part of; 0 ends it."""
         self._library.stand_in_write(ctypes.c_void_p(address))
+
+    def _lines(self, name: str) -> list[str]:
+        function = getattr(self._library, name)
+        function.restype = ctypes.c_size_t
+        size = function(None, ctypes.c_size_t(0))
+        text = ctypes.create_string_buffer(size + 1)
+        function(text, ctypes.c_size_t(size))
+        return text.raw[:size].decode().splitlines()
+
+
+def _plain(mangled: str) -> str:
+    """The last name in a mangled one: of _ZN2ns3sub6kernelI..., "kernel"."""
+    rest = mangled.removeprefix("_Z").removeprefix("N")
+    found = mangled
+    while match := re.match("[0-9]+", rest):
+        end = match.end() + int(match[0])
+        found, rest = rest[match.end() : end], rest[end:]
+    return found

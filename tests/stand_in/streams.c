@@ -75,6 +75,7 @@ size_t stand_in_journal(char *into, size_t room) {
 void stand_in_forget(void) {
   pthread_mutex_lock(&lock);
   journal_size = outs_launched = outs_done = kernels_in_row = 0;
+  forget_launched();
   pthread_mutex_unlock(&lock);
 }
 void stand_in_hold(int hold) {
@@ -170,9 +171,10 @@ cudaError_t cudaMemcpy(void *to, const void *from, size_t size, enum cudaMemcpyK
 cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t size, enum cudaMemcpyKind kind,
                             cudaStream_t stream) {
   enum place source = place_of(from), target = place_of(to);
-  if (capturing) {
+  if (is_capturing(stream)) {
     /* The graph would copy from there at every replay, when something else lies there. */
-    if (source != ON_DEVICE || target != ON_DEVICE) is_forbidden("a copy of the host's memory");
+    if (source != ON_DEVICE || target != ON_DEVICE)
+      is_forbidden("a copy of the host's memory", ONE_CALL, stream);
     return cudaSuccess;
   }
   pthread_mutex_lock(&lock);
@@ -198,8 +200,9 @@ static void launch_noted(cudaStream_t stream, const char *what) {
   launch(on, (struct step){KERNEL});
 }
 void launch_kernel(cudaStream_t stream) {
+  if (is_capturing(stream)) return;
   pthread_mutex_lock(&lock);
-  if (!capturing) launch_noted(stream, "kernels");
+  launch_noted(stream, "kernels");
   pthread_mutex_unlock(&lock);
 }
 cudaError_t cudaGraphLaunch(cudaGraphExec_t graph, cudaStream_t stream) {
@@ -209,7 +212,8 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t graph, cudaStream_t stream) {
   return cudaSuccess;
 }
 cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void *data) {
-  if (is_forbidden("a host function")) return cudaSuccess; /* replays would call it again */
+  /* replays would call it again */
+  if (is_capturing(stream)) return is_forbidden("a host function", ONE_CALL, stream), cudaSuccess;
   pthread_mutex_lock(&lock);
   struct CUstream_st *on = known(stream, __func__);
   note("host function on %d", on->number);
@@ -240,7 +244,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
   return cudaSuccess;
 }
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
-  NOT_WHILE_CAPTURING;
+  NOT_DURING_CAPTURES(ONE_CALL, stream);
   pthread_mutex_lock(&lock);
   struct CUstream_st *on = known(stream, __func__);
   note("synchronize on %d", on->number);
@@ -249,7 +253,7 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   return cudaSuccess;
 }
 cudaError_t cudaDeviceSynchronize(void) {
-  NOT_WHILE_CAPTURING;
+  NOT_DURING_CAPTURES(WHOLE_DEVICE, NULL);
   pthread_mutex_lock(&lock);
   note("synchronize all");
   pthread_mutex_unlock(&lock);
@@ -289,9 +293,10 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event) {
   return wait_for(event);
 }
 cudaError_t cudaEventQuery(cudaEvent_t event) {
+  NOT_WHILE_CAPTURING;
   if (is_held && event->stream && event->stream->done < event->at) return cudaErrorNotReady;
   return wait_for(event);
 }
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags) {
-  return capturing ? cudaSuccess : wait_for(event);
+  return is_capturing(stream) ? cudaSuccess : wait_for(event);
 }

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import onnxruntime as ort
 
 from model.sessions import Device
+from service.runtime.cuda.stream import CudaStream
 
 
 class DeviceArray:
-    """An array on a device, of which parts can be bound to a session.
+    """An array on a device, of which parts can be bound to a session. Its memory is a stream's.
 
     Args:
-        owner: keeps the memory alive; bindings don't.
         address: of its first element.
         device: where it is.
         shape, dtype: of all of it.
@@ -26,25 +26,20 @@ class DeviceArray:
     """
 
     def __init__(
-        self,
-        owner: object,
-        address: int,
-        device: Device,
-        shape: Sequence[int],
-        dtype: npt.DTypeLike,
+        self, address: int, device: Device, shape: Sequence[int], dtype: npt.DTypeLike
     ) -> None:
-        self._owner = owner
         self._device = device
         self.address = address
         self.shape = tuple(shape)
         self.dtype = np.dtype(dtype)
 
     @classmethod
-    def of(
-        cls, value: ort.OrtValue, device: Device, shape: Sequence[int], dtype: npt.DTypeLike
+    def zeros(
+        cls, stream: CudaStream, device: Device, shape: Sequence[int], dtype: npt.DTypeLike
     ) -> DeviceArray:
-        """An array in the memory of `value`, whatever its own shape and type."""
-        return cls(value, value.data_ptr(), device, shape, dtype)
+        """Zeros that stay until the stream is closed."""
+        num_bytes = math.prod(shape) * np.dtype(dtype).itemsize
+        return cls(stream.allocate(num_bytes), device, shape, dtype)
 
     def bind(
         self, bind: Any, name: str, shape: Sequence[int] | None = None, start: int = 0

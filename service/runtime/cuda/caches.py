@@ -7,6 +7,7 @@ are launched and not waited for; their inputs go through the staging of the step
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -20,6 +21,7 @@ from model.sessions import Device, SessionSettings, launch_options, open_session
 from service.runtime.cpu.kv_cache import CacheShape
 from service.runtime.cuda.array import DeviceArray
 from service.runtime.cuda.staging import Staging
+from service.runtime.cuda.stream import CudaStream
 from service.runtime.plan import EncodeItem, Int64, RowCopy
 
 Array = npt.NDArray[Any]
@@ -33,9 +35,8 @@ STATES: tuple[tuple[str, type[np.generic]], ...] = (
 """The inputs of a row other than its caches, in the order of `DeviceCaches.set_rows`."""
 
 
-_BLANK_SIZES = {"tensor(int64)": 8, "tensor(float)": 4, "tensor(float16)": 2}
-_MAX_BLANK = 2**31 - 1
-"""Elements that ONNX Runtime can fill at once on a GPU, where it counts in 32 bits."""
+MAX_COPIED = 2**26
+"""Bytes that are copied at once: what lies between reading and writing takes as many again."""
 
 
 _MAX_ARRAYS = 32
@@ -43,15 +44,8 @@ _MAX_ARRAYS = 32
 Of a run that it does not wait for, it would never free that memory."""
 
 
-def max_cache_rows(one: CacheShape) -> int:
-    """The rows for which caches can be allocated, however much memory there is.
-
-    Args:
-        one: the caches of a single row.
-    """
-    longer = max(one.max_source, one.max_target)
-    row_bytes = 2 * one.num_layers * one.num_heads * one.head_dim * longer * one.item_size
-    return _MAX_BLANK * max(_BLANK_SIZES.values()) // row_bytes
+_Span = tuple[int, int, int, int]
+"""Source row, target row, first position, and the one after the last."""
 
 
 class DeviceCaches:
@@ -65,23 +59,28 @@ class DeviceCaches:
         states: [rows] each, by the names of `STATES`.
     """
 
-    def __init__(self, bundle: Bundle, settings: SessionSettings, shape: CacheShape) -> None:
+    def __init__(
+        self, bundle: Bundle, settings: SessionSettings, shape: CacheShape, stream: CudaStream
+    ) -> None:
         self.shape = shape
         self._kept = bundle.config.num_memory_rows
-        self._device = Device.parse(settings.device)
+        device = Device.parse(settings.device)
+
+        def zeros(*of: int, dtype: npt.DTypeLike = shape.dtype) -> DeviceArray:
+            return DeviceArray.zeros(stream, device, of, dtype)
 
         def graph(name: str) -> ort.InferenceSession:
             return open_session(bundle, bundle.graph_path(name), settings)
 
-        self._blank = graph("blank")
         arrays, rows, heads = 2 * shape.num_layers, shape.max_rows, shape.num_heads
-        self.self_attention = self._zeros(arrays, rows, heads, shape.max_target, shape.head_dim)
-        self.cross_attention = self._zeros(arrays, rows, heads, shape.max_source, shape.head_dim)
-        self.cross_last = self._zeros(arrays, rows, 1, heads * shape.head_dim)
-        self.states = {name: self._upload(np.zeros(rows, dtype)) for name, dtype in STATES}
-        self._set = _Graph(graph("set_rows"))
-        self._copy = _Graph(graph("copy_rows"))
-        self._store = _Graph(graph("store_sources"), waits=arrays > _MAX_ARRAYS)
+        self.self_attention = zeros(arrays, rows, heads, shape.max_target, shape.head_dim)
+        self.cross_attention = zeros(arrays, rows, heads, shape.max_source, shape.head_dim)
+        self.cross_last = zeros(arrays, rows, 1, heads * shape.head_dim)
+        self.states = {name: zeros(rows, dtype=dtype) for name, dtype in STATES}
+        self._set = _Graph(graph("set_rows"), settings)
+        self._copy = _Graph(graph("copy_rows"), settings)
+        waits = settings.waits or arrays > _MAX_ARRAYS
+        self._store = _Graph(graph("store_sources"), dataclasses.replace(settings, waits=waits))
         for name, state in self.states.items():
             self._set.bind_both(state, state.shape, name, f"set_{name}")
         for cache, name, output in (
@@ -154,21 +153,36 @@ class DeviceCaches:
         self,
         cache: DeviceArray,
         length: int,
-        spans: Sequence[tuple[int, int, int, int]],
+        spans: Sequence[_Span],
         staging: Staging,
     ) -> None:
-        """Copy spans (source, target, start, stop) in `cache`, of `length` positions a row."""
-        row_size = self.shape.num_heads * length
-        pairs = [(s * row_size + np.arange(a, b), t * row_size + np.arange(a, b))
-                 for s, t, a, b in spans if a < b]  # fmt: skip
-        if not pairs:
+        """Copy spans in `cache`, of `length` positions a row, as if all at once."""
+        spans = [span for span in spans if span[2] < span[3]]
+        if not spans:
             return
         self._copy.bind_both(cache, self._as_table(cache), "table", "copied")
+        # A vector goes to its own position in another row: what moves in a cycle has one position.
+        slices = 2 * self.shape.num_layers * self.shape.num_heads
+        most = MAX_COPIED // (slices * self.shape.head_dim * self.shape.item_size)
+        width = max(1, most // len(spans))
+        end = max(stop for _, _, _, stop in spans)
+        for first in range(min(start for _, _, start, _ in spans), end, width):
+            self._copy_positions(range(first, first + width), length, spans, staging)
+
+    def _copy_positions(
+        self, positions: range, length: int, spans: Sequence[_Span], staging: Staging
+    ) -> None:
+        row_size = self.shape.num_heads * length
+        sources, targets = [], []
+        for source, target, start, stop in spans:
+            moved = np.arange(max(start, positions.start), min(stop, positions.stop))
+            sources.append(source * row_size + moved)
+            targets.append(target * row_size + moved)
         self._copy.run(
             staging,
             offsets=self._offsets(length),
-            sources=np.concatenate([source for source, _ in pairs]),
-            targets=np.concatenate([target for _, target in pairs]),
+            sources=np.concatenate(sources),
+            targets=np.concatenate(targets),
         )
 
     def _offsets(self, length: int, rows: int | None = None) -> Int64:
@@ -181,34 +195,19 @@ class DeviceCaches:
     def _as_table(self, cache: DeviceArray) -> tuple[int, int]:
         return math.prod(cache.shape) // self.shape.head_dim, self.shape.head_dim
 
-    def _zeros(self, *shape: int) -> DeviceArray:
-        size = _BLANK_SIZES[self._blank.get_outputs()[0].type]
-        count = -(-math.prod(shape) * self.shape.item_size // size)
-        if count > _MAX_BLANK:
-            raise MemoryError(f"a cache has at most {size * _MAX_BLANK:,} bytes")
-        binding = self._blank.io_binding()
-        binding.bind_cpu_input("count", np.array([count]))
-        binding.bind_output("zeros", self._device.kind, self._device.index)
-        self._blank.run_with_iobinding(binding)
-        return DeviceArray.of(binding.get_outputs()[0], self._device, shape, self.shape.dtype)
-
-    def _upload(self, array: Array) -> DeviceArray:
-        value = ort.OrtValue.ortvalue_from_numpy(array, self._device.kind, self._device.index)
-        return DeviceArray.of(value, self._device, array.shape, array.dtype)
-
 
 class _Graph:
     """A session with one set of bindings, most of which stay from run to run.
 
     Args:
         session: of the graph.
-        waits: whether to wait for each run.
+        settings: of the session.
     """
 
-    def __init__(self, session: ort.InferenceSession, *, waits: bool = False) -> None:
+    def __init__(self, session: ort.InferenceSession, settings: SessionSettings) -> None:
         self._session = session
         self._io = session.io_binding()
-        self._options = None if waits else launch_options()
+        self._options = launch_options(settings)
 
     def bind(self, name: str, value: ort.OrtValue) -> None:
         self._io.bind_ortvalue_input(name, value)

@@ -14,13 +14,14 @@ from service.runtime.cuda.staging import Staging
 from service.runtime.plan import EncodeItem
 from service.runtime.source_batches import padded, similar_lengths
 
-# An encoder run is hundreds of launches whatever its size: few large runs are best.
-_MAX_ENCODE_TOKENS = 16_384
 _MAX_ENCODE_PADDING = 2_048
-
 
 ENCODE_TOKEN_BUDGET = 4_096
 """Source tokens encoded in one iteration: enough to replace the rows that end in a step."""
+
+MAX_ENCODE_TOKENS = ENCODE_TOKEN_BUDGET + _MAX_ENCODE_PADDING
+"""Tokens of one run, with padding, or one source of more. A run is a hundred launches whatever its
+size: few large runs are best."""
 
 
 class DeviceEncoder:
@@ -34,7 +35,8 @@ class DeviceEncoder:
         self.session = open_session(bundle, bundle.encoder_path, settings)
         self._device = Device.parse(settings.device)
         self._pad_id = bundle.config.pad_id
-        self._options = launch_options()
+        self._kept = bundle.config.num_memory_rows
+        self._options = launch_options(settings)
         self._names = cache_names(bundle.config.num_decoder_layers)
 
     def encode(
@@ -45,8 +47,10 @@ class DeviceEncoder:
         They are launched, not waited for. Once dropped here, their memory may go to another run,
         which comes later on the stream.
         """
-        lengths = [len(item.source_ids) for item in items]
-        for numbers in similar_lengths(lengths, _MAX_ENCODE_TOKENS, _MAX_ENCODE_PADDING):
+        # Low-rank attention keeps as many positions of a short source as of a long one.
+        sizes = [len(item.source_ids) for item in items]
+        lengths = [max(size, self._kept(size)) for size in sizes]
+        for numbers in similar_lengths(lengths, MAX_ENCODE_TOKENS, _MAX_ENCODE_PADDING):
             batch = [items[number] for number in numbers]
             yield batch, self._encode(batch, staging)
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from service.runtime.cuda.staging import Staging, StagingRing
-from service.runtime.cuda.stream import DeviceStream
+from service.runtime.cuda.stream import CudaStream
 from service.runtime.plan import Float32, Int64, StepOutput
 from service.runtime.serial_executor import SerialExecutor
 
@@ -61,7 +61,7 @@ class InFlightSteps:
         ring: takes their stagings back.
     """
 
-    def __init__(self, stream: DeviceStream, ring: StagingRing) -> None:
+    def __init__(self, stream: CudaStream, ring: StagingRing) -> None:
         self._stream = stream
         self._ring = ring
         self._completions: queue.SimpleQueue[StepCompletion] = queue.SimpleQueue()

@@ -5,13 +5,14 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 from model.bundle import Bundle
+from model.config import ModelConfig
+from model.cuda import CudaError, CudaRuntime, load_cuda
 from service.errors import StartupError
 from service.runtime.batch_sizes import MAX_ROWS, largest_batch_size
-from service.runtime.cuda.encoder import ENCODE_TOKEN_BUDGET
-from service.runtime.cuda.stream import load_runtime
+from service.runtime.cuda.caches import MAX_COPIED
+from service.runtime.cuda.encoder import MAX_ENCODE_TOKENS
 
 MARGIN = 0.1
 """Share of the free memory that is left free: for longer sources, and for CUDA itself."""
@@ -25,30 +26,36 @@ class DeviceMemory:
     total: int
 
 
-def read_memory(index: int, find: Callable[[], Any | None] = load_runtime) -> DeviceMemory | None:
-    """The memory of GPU number `index`; None where the CUDA runtime is missing or fails.
+def read_memory(index: int, load: Callable[[], CudaRuntime] = load_cuda) -> DeviceMemory | None:
+    """The memory of GPU number `index`; None where CUDA is missing or fails.
 
     Args:
         index: among those that this process sees.
-        find: loads CUDA's runtime library.
+        load: loads CUDA's runtime library.
     """
-    runtime = find()
-    if runtime is None:
-        return None
     free, total = ctypes.c_size_t(), ctypes.c_size_t()
-    failed = runtime.cudaSetDevice(ctypes.c_int(index)) or runtime.cudaMemGetInfo(
-        ctypes.byref(free), ctypes.byref(total)
-    )
-    return None if failed else DeviceMemory(free.value, total.value)
+    try:
+        runtime = load()
+        runtime.use(index)
+        runtime.call("cudaMemGetInfo", ctypes.byref(free), ctypes.byref(total))
+    except CudaError:
+        return None
+    return DeviceMemory(free.value, total.value)
 
 
-def rows_for(memory: DeviceMemory | None, bytes_per_row: int, beside: int = 0) -> int:
-    """How many rows fit in the free memory.
+def rows_for(
+    memory: DeviceMemory | None, bytes_per_row: int, beside: int = 0, num_models: int = 1
+) -> int:
+    """How many rows of a model fit in its share of the memory.
+
+    All models have equal shares, and one more is left for a version that is opened beside its
+    model, in a reload.
 
     Args:
         memory: of the GPU; None if it isn't known.
         bytes_per_row: needed for each row.
-        beside: needed for everything else.
+        beside: bytes needed for everything else.
+        num_models: models that share the GPU.
 
     Raises:
         StartupError: not one fits, or the free memory isn't known; says what to do.
@@ -58,14 +65,17 @@ def rows_for(memory: DeviceMemory | None, bytes_per_row: int, beside: int = 0) -
             "the GPU's free memory could not be read (libcudart is missing): say how many rows to "
             "make room for with --max-rows"
         )
-    room = int(memory.free * (1 - MARGIN)) - beside
+    share = min(memory.free, memory.total // (num_models + 1))
+    room = int(share * (1 - MARGIN)) - beside
     rows = largest_batch_size(min(MAX_ROWS, room // bytes_per_row))
     if not rows:
         model = f" beside the model's {beside:,}" if beside else ""
         raise StartupError(
-            f"{memory.free:,} of the GPU's {memory.total:,} bytes are free, and a single row needs "
-            f"{bytes_per_row:,}{model}: end what else uses the GPU, choose another one "
-            f"(--device cuda:1), or export a model with fewer positions"
+            f"{memory.free:,} of the GPU's {memory.total:,} bytes are free, of which a model may "
+            f"take {int(share * (1 - MARGIN)):,}, and a single row needs {bytes_per_row:,}{model}: "
+            f"end what else uses the GPU, serve fewer models, take another GPU (--device cuda:1), "
+            f"say how many rows to make room for (--max-rows), or export a model with fewer "
+            f"positions"
         )
     return rows
 
@@ -79,11 +89,27 @@ def step_bytes_per_row(bundle: Bundle) -> int:
 def bytes_beside_rows(bundle: Bundle) -> int:
     """An estimate of the memory for everything but rows, after the encoder is loaded.
 
-    The decoder's weights twice, since scoring has its own, and the activations and outputs of the
-    largest encode.
+    The decoder's weights, for scores once more, and with the encoder's for attention weights; what
+    an encode leaves in ONNX Runtime's arenas, and what a copy of rows does. Everything is counted
+    twice, since an arena that has served batches of many shapes is never full. What models of all
+    kinds took under traffic was 40 to 95 % of this (`tests/stand_in/memory.py`).
     """
     config = bundle.config
     weights = bundle.num_bytes
-    states = (16 * config.num_decoder_layers + 8) * config.d_model + 2 * config.ffn_dim
-    attention = 4 * config.num_heads * bundle.max_source_positions
-    return 2 * weights + 2 * ENCODE_TOKEN_BUDGET * (states + attention)
+    layers, heads = config.num_decoder_layers, config.num_heads
+    states = (16 * layers + 8) * config.d_model + 2 * config.ffn_dim + 96 * layers * heads
+    scores = 48 * heads * _scores_per_position(config)
+    tokens = max(MAX_ENCODE_TOKENS, bundle.max_source_positions)
+    return 3 * weights + 2 * tokens * (states + scores) + 2 * MAX_COPIED
+
+
+def _scores_per_position(config: ModelConfig) -> int:
+    """How many scores the encoder's attention holds for each position and head."""
+    near = 3 * config.attention_window
+    return {
+        "full": 0,  # its kernel holds none
+        "local": near,
+        "strided": near,
+        "lsh": 3 * near * config.attention_rounds,  # with the positions that are sorted
+        "linformer": config.attention_rank,
+    }[config.encoder_attention]

@@ -14,11 +14,11 @@ from typing import Any
 
 from model.bundle import Bundle, BundleError
 from model.out_of_memory import is_out_of_memory
-from model.sessions import Device, SessionSettings, check_device, load_cuda_libraries
+from model.sessions import Device, SessionSettings, check_device
 from service.errors import StartupError
-from service.runtime.batch_sizes import BatchSizeBuckets, largest_batch_size
+from service.runtime.batch_sizes import BatchSizeBuckets
 from service.runtime.cpu.kv_cache import cache_shape
-from service.runtime.cuda.caches import DeviceCaches, max_cache_rows
+from service.runtime.cuda.caches import DeviceCaches
 from service.runtime.cuda.encoder import DeviceEncoder
 from service.runtime.cuda.in_flight_steps import InFlightStep
 from service.runtime.cuda.memory import (
@@ -30,7 +30,7 @@ from service.runtime.cuda.memory import (
 from service.runtime.cuda.row_states import DeviceRowStates
 from service.runtime.cuda.staging import Staging, StagingRing
 from service.runtime.cuda.step import DeviceStep
-from service.runtime.cuda.stream import DeviceStream
+from service.runtime.cuda.stream import CudaStream
 from service.runtime.plan import Int64, RunnerLimits, StepPlan
 
 logger = logging.getLogger(__name__)
@@ -43,12 +43,15 @@ class DeviceOptions:
     Attributes:
         max_rows: rows that can step at once; None for as many as the memory holds, up to 512.
         captures: use CUDA graphs where there is a GPU.
-        depth: most steps in flight on the device.
+        depth: most steps in flight on the device; 0 to wait for each launch, which is slow, but an
+            error is then that of its own operator.
+        num_models: models that share the device.
     """
 
     max_rows: int | None = None
     captures: bool = True
     depth: int = 2
+    num_models: int = 1
 
 
 class DeviceModel:
@@ -74,7 +77,7 @@ class DeviceModel:
         options: DeviceOptions,
         limits: RunnerLimits,
         read_memory: Callable[[int], DeviceMemory | None],
-        open_stream: Callable[[Device], DeviceStream],
+        open_stream: Callable[[Device], CudaStream],
     ) -> None:
         self._bundle = bundle
         self._settings = settings
@@ -149,11 +152,12 @@ class DeviceModel:
 
     def _open_sessions(self) -> None:
         self.device = Device.parse(self._settings.device)
-        load_cuda_libraries()  # for memory and stream
-        self._memory_at_start = self._memory()
         check_device(self._bundle, self.device)
         self.stream = self._open_stream(self.device)
-        self._settings = dataclasses.replace(self._settings, compute_stream=self.stream.address)
+        self._memory_at_start = self._memory()
+        self._settings = dataclasses.replace(
+            self._settings, compute_stream=self.stream.address, waits=not self._options.depth
+        )
         self._encoder = DeviceEncoder(self._bundle, self._settings)
         if not self._bundle.is_resident:
             raise StartupError(
@@ -169,13 +173,13 @@ class DeviceModel:
                 self._read_memory(self.device.index),
                 one.num_bytes + step_bytes_per_row(self._bundle),
                 bytes_beside_rows(self._bundle),
+                self._options.num_models,
             )
-            max_rows = largest_batch_size(min(max_rows, max_cache_rows(one)))
         self.limits = dataclasses.replace(self.limits, max_rows=max_rows)
         self.buckets = BatchSizeBuckets(max_rows)
         padded = dataclasses.replace(self.limits, max_rows=self.buckets.largest)
         shape = cache_shape(self._bundle, padded)
-        self._caches = DeviceCaches(self._bundle, self._settings, shape)
+        self._caches = DeviceCaches(self._bundle, self._settings, shape, self.stream)
         self.cache_bytes = self._caches.num_bytes
         self._row_states = DeviceRowStates(
             self.buckets.largest,
@@ -219,6 +223,7 @@ class DeviceModel:
             self._caches,
             self.buckets,
             self.limits,
+            self.stream,
             captures=captures,
         )
 

@@ -28,7 +28,7 @@ from service.runtime.cpu.kv_cache import limits_of
 from service.runtime.cuda.in_flight_steps import InFlightStep, InFlightSteps
 from service.runtime.cuda.memory import DeviceMemory, read_memory
 from service.runtime.cuda.model import DeviceModel, DeviceOptions
-from service.runtime.cuda.stream import DeviceStream, open_stream
+from service.runtime.cuda.stream import CudaStream, open_stream
 from service.runtime.plan import RunnerLimits, StepOutput, StepPlan
 from service.runtime.scoring import SourceEncoder
 from service.runtime.serial_executor import SerialExecutor
@@ -65,7 +65,7 @@ class DeviceRunner:
         options: DeviceOptions | None = None,
         *,
         memory: Callable[[int], DeviceMemory | None] = read_memory,
-        stream: Callable[[Device], DeviceStream] = open_stream,
+        stream: Callable[[Device], CudaStream] = open_stream,
     ) -> None:
         self._options = options or DeviceOptions()
         max_rows = self._options.max_rows or 0  # 0 until the model is open
@@ -99,7 +99,7 @@ class DeviceRunner:
     @property
     def depth(self) -> int:
         """Most steps in flight."""
-        return self._options.depth
+        return max(1, self._options.depth)
 
     @property
     def buckets(self) -> BatchSizeBuckets:

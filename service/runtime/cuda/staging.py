@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from model.sessions import Device
 from service.runtime.cuda.array import DeviceArray
-from service.runtime.cuda.stream import DeviceStream
+from service.runtime.cuda.stream import CudaStream
 
 Array = npt.NDArray[Any]
 
@@ -34,7 +34,7 @@ def _aligned(num_bytes: int) -> int:
 class _Block:
     """Pinned memory, and as much on the device."""
 
-    def __init__(self, stream: DeviceStream, num_bytes: int) -> None:
+    def __init__(self, stream: CudaStream, num_bytes: int) -> None:
         self.host = stream.allocate_pinned(num_bytes)
         try:
             self.address = stream.allocate(num_bytes)
@@ -42,7 +42,7 @@ class _Block:
             stream.free_pinned(self.host)
             raise
 
-    def free(self, stream: DeviceStream) -> None:
+    def free(self, stream: CudaStream) -> None:
         stream.free(self.address)
         stream.free_pinned(self.host)
 
@@ -55,7 +55,7 @@ class Staging:
         ended: event: all of it has ended.
     """
 
-    def __init__(self, stream: DeviceStream, device: Device) -> None:
+    def __init__(self, stream: CudaStream, device: Device) -> None:
         self._stream = stream
         self._device = device
         self.encoded, self.ended = stream.new_event(), stream.new_event()
@@ -79,7 +79,7 @@ class Staging:
         for array, piece in zip(arrays, flat, strict=True):
             block.host[self._used : self._used + piece.nbytes] = piece
             address = block.address + self._used
-            placed.append(DeviceArray(self, address, self._device, array.shape, array.dtype))
+            placed.append(DeviceArray(address, self._device, array.shape, array.dtype))
             self._used += _aligned(piece.nbytes)
         self._stream.copy_in(block.address + start, block.host[start : self._used])
         return placed
@@ -130,7 +130,7 @@ class StagingRing:
         count: stagings.
     """
 
-    def __init__(self, stream: DeviceStream, device: Device, count: int) -> None:
+    def __init__(self, stream: CudaStream, device: Device, count: int) -> None:
         self._free: queue.SimpleQueue[Staging] = queue.SimpleQueue()
         self._all: list[Staging] = []
         for _ in range(count):

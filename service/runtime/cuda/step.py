@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-import time
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,16 +14,15 @@ from service.runtime.cpu.kv_cache import cache_names
 from service.runtime.cuda.array import DeviceArray
 from service.runtime.cuda.caches import DeviceCaches
 from service.runtime.cuda.staging import Staging
+from service.runtime.cuda.stream import CudaStream
 from service.runtime.plan import Adjustments, RunnerLimits
-
-logger = logging.getLogger(__name__)
-
-CAPTURE_SECONDS = 60.0
-"""Time after which no further graph is captured."""
 
 CAPTURED_TOP_K = (1, 8, 16)
 """Numbers of candidates that graphs are captured for: greedy search, beams of up to 4 and of up to
-8, which need twice their size. Others are rounded up; more than 16 run without a graph."""
+8, which need twice their size."""
+
+_TOP_K = (*CAPTURED_TOP_K, 32, 256)
+"""Numbers of candidates to which others are rounded up. Each has bindings of its own."""
 
 _NO_GRAPH = "-1"  # ONNX Runtime's id for a run that is neither captured nor replayed
 
@@ -60,6 +56,7 @@ class DeviceStep:
         caches: of at least `buckets.largest` rows; bound by address.
         buckets: batch sizes.
         limits: the runner's.
+        stream: on which steps are launched.
         captures: use CUDA graphs; on a GPU only.
 
     Attributes:
@@ -73,15 +70,19 @@ class DeviceStep:
         caches: DeviceCaches,
         buckets: BatchSizeBuckets,
         limits: RunnerLimits,
+        stream: CudaStream,
         *,
         captures: bool,
     ) -> None:
         self._device = Device.parse(settings.device)
+        self._stream = stream
         self._max_rows = buckets.largest
         self._caches = caches
         self._cache_names = cache_names(bundle.config.num_decoder_layers)
         self._token_groups = bundle.token_groups
-        self._no_graph = launch_options(_NO_GRAPH)
+        self._settings = settings
+        self._no_graph = launch_options(settings, _NO_GRAPH)
+        self._vocab_size = limits.vocab_size
         self.captured_top_k = sorted({min(k, limits.vocab_size) for k in CAPTURED_TOP_K})
         self._graphs: dict[tuple[int, int], str] = {}
         if captures:
@@ -91,33 +92,23 @@ class DeviceStep:
         # For "no adjustments", 0 is added to a logit: an operator on an empty array may not be
         # captured. These arrays stay in place, like everything that a captured graph reads.
         self._nothing = {
-            "adjust_rows": self._zeros(np.int64),
-            "adjust_token_ids": self._zeros(np.int64),
-            "adjust_values": self._zeros(np.float32),
+            "adjust_rows": self._zeros((1,), np.int64),
+            "adjust_token_ids": self._zeros((1,), np.int64),
+            "adjust_values": self._zeros((1,), np.float32),
         }
         self._session = open_session(bundle, bundle.decoder_step_path, settings, captures=captures)
 
     def num_candidates(self, k: int) -> int:
-        """How many candidates to compute for k: those of the next captured graph, if any."""
-        return next((captured for captured in self.captured_top_k if captured >= k), k)
+        """How many candidates to compute for k, at most as many as there are tokens."""
+        return min(next((most for most in _TOP_K if most >= k), k), self._vocab_size)
 
-    def capture(self, clock: Callable[[], float] = time.monotonic) -> int:
-        """Capture graphs, largest first, until `CAPTURE_SECONDS` have passed; how many.
+    def capture(self) -> int:
+        """Capture all graphs, the largest first; how many there are.
 
         ONNX Runtime runs the step once, then captures it, then replays it. No row is running, so
-        these steps change no state. Sizes for which there was no time run without a graph.
+        these steps change no state.
         """
-        end = clock() + CAPTURE_SECONDS
-        wanted = sorted(self._graphs, reverse=True)
-        for number, (batch_size, k) in enumerate(wanted):
-            if clock() > end:
-                for size in wanted[number:]:
-                    del self._graphs[size]
-                logger.warning(
-                    "there was no time to capture every CUDA graph",
-                    extra={"graphs": number, "wanted": len(wanted), "seconds": CAPTURE_SECONDS},
-                )
-                break
+        for batch_size, k in sorted(self._graphs, reverse=True):
             self._run(self._binding(batch_size, k))
         return len(self._graphs)
 
@@ -185,12 +176,12 @@ class DeviceStep:
                 (caches.cross_last, (f"cross_last_{name}",)),
             ):
                 self._bind_cache(io, cache, number, batch_size, *names)
-        chosen = self._chosen(batch_size, k)
+        chosen = self._zeros((batch_size, 2 * k + 1), np.float32)
         chosen.bind(io.bind_output, "chosen")
         self._bind_nothing(io)
         options = self._no_graph
         if (batch_size, k) in self._graphs:
-            options = launch_options(self._graphs[batch_size, k])
+            options = launch_options(self._settings, self._graphs[batch_size, k])
         binding = _BufferBinding(io, chosen, options)
         self._bindings[batch_size, k] = binding
         return binding
@@ -208,15 +199,5 @@ class DeviceStep:
         for name, bind in zip(names, (io.bind_input, io.bind_output), strict=False):
             cache.bind(bind, name, (batch_size, *row_shape), start)
 
-    def _zeros(self, dtype: type[np.generic]) -> DeviceArray:
-        device, zeros = self._device, np.zeros(1, dtype)
-        value = ort.OrtValue.ortvalue_from_numpy(zeros, device.kind, device.index)
-        return DeviceArray.of(value, device, zeros.shape, dtype)
-
-    def _chosen(self, batch_size: int, k: int) -> DeviceArray:
-        # Not copied from the host: that copy would not be ordered by our stream.
-        shape, device = (batch_size, 2 * k + 1), self._device
-        value = ort.OrtValue.ortvalue_from_shape_and_type(
-            shape, np.float32, device.kind, device.index
-        )
-        return DeviceArray.of(value, device, shape, np.float32)
+    def _zeros(self, shape: tuple[int, ...], dtype: type[np.generic]) -> DeviceArray:
+        return DeviceArray.zeros(self._stream, self._device, shape, dtype)

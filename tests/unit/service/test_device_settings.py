@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from bench.gpu.host_stream import open_on
 from bench.submission import submit
 from model.sessions import SessionSettings
 from service.batching.events import Iteration
@@ -79,7 +80,9 @@ def test_more_sources_join_at_once_on_a_gpu(
         return engine.config.encode_token_budget
 
     assert budget() == 512
-    runner = DeviceRunner(bundle, SessionSettings("cpu", 1), DeviceOptions(max_rows=4))
+    runner = DeviceRunner(
+        bundle, SessionSettings("cpu", 1), DeviceOptions(max_rows=4), stream=open_on
+    )
     monkeypatch.setattr(model_opening, "_runner", lambda *_: runner)
     assert budget() == 4096
     runner.close()
@@ -102,7 +105,9 @@ def test_a_gpu_that_is_not_there_is_a_startup_error(tmp_path: Path) -> None:
 
 def test_the_metrics_of_a_device(tmp_path: Path) -> None:
     bundle = tiny_bundle(tmp_path / "bundle", resident=True)
-    runner = DeviceRunner(bundle, SessionSettings("cpu", 1), DeviceOptions(max_rows=20))
+    runner = DeviceRunner(
+        bundle, SessionSettings("cpu", 1), DeviceOptions(max_rows=20), stream=open_on
+    )
     metrics = ServerMetrics()
     observer = ModelMetrics(metrics, "m")
     observer.set_device(runner)
@@ -122,6 +127,45 @@ def test_the_metrics_of_a_device(tmp_path: Path) -> None:
     gc.collect()
     assert alive() is None  # metrics keep nothing of it
     assert value("dragoman_device_memory_bytes", use="arena") == 0
+
+
+def test_a_version_on_a_gpu_shows_its_figures_when_it_takes_over(tmp_path: Path) -> None:
+    bundle = tiny_bundle(tmp_path / "bundle", resident=True)
+    options = DeviceOptions(max_rows=20)
+    runner = DeviceRunner(bundle, SessionSettings("cpu", 1), options, stream=open_on)
+    metrics = ServerMetrics()
+    observer = ModelMetrics(metrics, "m", is_current=False)
+    observer.set_device(runner)
+
+    def memory() -> float | None:
+        return metrics.registry.get_sample_value(
+            "dragoman_device_memory_bytes", {"model": "m", "use": "cache"}
+        )
+
+    assert memory() is None
+    observer.on_current()
+    assert memory() == runner.cache_bytes
+    runner.close()
+
+
+def test_a_model_that_fails_its_trial_is_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a GPU its memory would be missing to the version that goes on serving."""
+    bundle = tiny_bundle(tmp_path / "bundle")
+    runner = FakeRunner()
+    runner.fail_next(RuntimeError("broken"))
+    monkeypatch.setattr(model_opening, "_runner", lambda *_: runner)
+    with pytest.raises(StartupError, match="broken"):
+        load_model(bundle.path, here(), ServerMetrics())
+    assert runner.closed
+
+
+def test_an_engine_that_never_started_frees_its_model() -> None:
+    """A version that is refused once it is open."""
+    runner = FakeRunner()
+    Engine(runner).abandon()
+    assert runner.closed
 
 
 @pytest.mark.parametrize(

@@ -9,12 +9,14 @@ import copy
 import itertools
 import json
 import math
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from bench.gpu.host_stream import open_on
 from bench.submission import submit
 from model.bundle import Bundle
 from model.sessions import SessionSettings
@@ -38,7 +40,7 @@ from tests.fake_runner import FakeRunner
 
 SETTINGS = Settings(in_process=True, max_rows=4, threads=1)
 Manifest = dict[str, Any]
-GROUPED_VOCABULARY = 1650  # 33 groups of 50 tokens
+FOR_GPUS = Path(__file__).parents[2] / "parity" / "bundles" / "for_gpus_1"  # 33 groups of tokens
 
 
 class Original:
@@ -74,11 +76,10 @@ def original(tmp_path_factory: pytest.TempPathFactory) -> Original:
 
 @pytest.fixture(scope="module")
 def resident(tmp_path_factory: pytest.TempPathFactory) -> Original:
-    """For GPUs, which has more fields; with tokens in groups."""
+    """For GPUs, which has more fields; from when those chose from groups of tokens."""
     directory = tmp_path_factory.mktemp("bundles") / "resident"
-    return Original(
-        tiny_bundle(directory, precision="fp16", max_positions=24, vocab_size=GROUPED_VOCABULARY)
-    )
+    shutil.copytree(FOR_GPUS, directory)
+    return Original(Bundle.load(directory))
 
 
 async def answers(path: Path, longest: int, most: int) -> list[GenerationResult]:
@@ -235,7 +236,9 @@ async def test_what_is_said_for_gpus_has_to_be_right_too(
 
 
 def test_a_runner_for_gpus_is_tried_like_others(resident: Original) -> None:
-    runner = DeviceRunner(resident.bundle, SessionSettings("cpu"), DeviceOptions(max_rows=2))
+    runner = DeviceRunner(
+        resident.bundle, SessionSettings("cpu"), DeviceOptions(max_rows=2), stream=open_on
+    )
     assert try_translating(resident.bundle, runner) > 0.0
     runner.close()
 

@@ -3,25 +3,17 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 
+from model import sessions
+from model.cuda import CudaError, CudaRuntime
 from model.out_of_memory import is_out_of_memory
-from model.sessions import Device
+from model.sessions import BundleDeviceError, Device
 from service.batching.failures import STEPPING, error_of
-from service.errors import StartupError
-from service.runtime.cuda import stream as device_stream
-from service.runtime.cuda.stream import (
-    LIBRARIES,
-    CudaError,
-    CudaStream,
-    HostStream,
-    load_runtime,
-    open_stream,
-)
+from service.runtime.cuda.stream import CudaStream, open_stream
 
 FAR = 0x7F00_1234_5678  # an address that does not fit into 32 bits
 NAMES = {2: b"cudaErrorMemoryAllocation", 700: b"cudaErrorIllegalAddress"}
@@ -35,6 +27,7 @@ class FakeRuntime:
         self.calls: list[tuple[Any, ...]] = []
         self.failing = failing
         self.capture_status = 0
+        self.modes: list[int] = []
         self.pinned = [ctypes.create_string_buffer(64) for _ in range(2)]
         self.cudaGetErrorName = lambda code: NAMES[code]
         self.cudaGetErrorString = lambda code: WORDS[code]
@@ -52,6 +45,9 @@ class FakeRuntime:
             if name == "cudaStreamIsCapturing":
                 assert made is not None
                 made.value = self.capture_status
+            elif name == "cudaThreadExchangeStreamCaptureMode":
+                assert made is not None
+                self.modes.append(made.value)
             elif name == "cudaHostAlloc":
                 assert made is not None
                 made.value = ctypes.addressof(self.pinned[0])
@@ -67,21 +63,28 @@ class FakeRuntime:
 
 def test_a_stream_that_waits_for_no_other() -> None:
     runtime = FakeRuntime()
-    stream = CudaStream(runtime, 3)
-    assert runtime.calls == [("cudaSetDevice", 3), ("cudaStreamCreateWithFlags", 1)]
-    assert stream.address == FAR + 2
-    stream.use()  # by another thread
-    assert runtime.calls[-1] == ("cudaSetDevice", 3)
+    stream = CudaStream(CudaRuntime(runtime), 3)
+    assert runtime.calls == [("cudaStreamCreateWithFlags", 1)]
+    assert stream.address == FAR + 1
+    stream.use()  # by another thread, which captures don't concern
+    assert runtime.calls[-2:] == [("cudaSetDevice", 3), ("cudaThreadExchangeStreamCaptureMode",)]
+    assert runtime.modes == [1]
+    stream.synchronize()  # not the whole GPU, where another stream may be capturing
+    assert runtime.calls[-2:] == [
+        ("cudaStreamSynchronize", stream.address), ("cudaStreamSynchronize", None)
+    ]  # fmt: skip
 
 
 def test_copies_take_their_turn_on_it() -> None:
     runtime = FakeRuntime()
-    stream = CudaStream(runtime, 0)
+    stream = CudaStream(CudaRuntime(runtime), 0)
     pinned = stream.allocate_pinned(64)
     assert (pinned.dtype, pinned.nbytes) == (np.dtype(np.uint8), 64)
     assert pinned.ctypes.data == ctypes.addressof(runtime.pinned[0])
     address = stream.allocate(1 << 33)
-    assert runtime.calls[-1] == ("cudaMalloc", 1 << 33)
+    assert runtime.calls[-2:] == [
+        ("cudaMalloc", 1 << 33), ("cudaMemsetAsync", address, 0, 1 << 33, stream.address)
+    ]  # fmt: skip
     assert address > 1 << 32
     stream.copy_in(address, pinned[16:48])
     stream.copy_out(pinned[:8], address + 8)
@@ -97,26 +100,29 @@ def test_copies_take_their_turn_on_it() -> None:
 
 def test_events_are_of_it_and_end_before_it() -> None:
     runtime = FakeRuntime()
-    stream = CudaStream(runtime, 0)
+    stream = CudaStream(CudaRuntime(runtime), 0)
     address = stream.address
     first, second = stream.new_event(), stream.new_event()
-    assert runtime.calls[-1] == ("cudaEventCreateWithFlags", 2)  # no times are taken
+    # No times are taken, and who waits sleeps.
+    assert runtime.calls[-1] == ("cudaEventCreateWithFlags", 1 | 2)
     stream.record(second)
     stream.wait(second)
     assert runtime.calls[-2:] == [
         ("cudaEventRecord", second, address), ("cudaEventSynchronize", second)
     ]  # fmt: skip
+    kept, freed = stream.allocate(8), stream.allocate(8)
+    stream.free(freed)
     runtime.calls.clear()
     stream.close()
     stream.close()
     ends = [("cudaEventDestroy", second), ("cudaEventDestroy", first)]
-    assert runtime.calls == [*ends, ("cudaStreamDestroy", address)]
+    assert runtime.calls == [("cudaFree", kept), *ends, ("cudaStreamDestroy", address)]
 
 
 @pytest.mark.parametrize(("code", "for_memory"), [(2, True), (700, False)])
 def test_what_fails_says_what_and_is_told_apart(code: int, for_memory: bool) -> None:
     runtime = FakeRuntime(cudaEventSynchronize=code)
-    stream = CudaStream(runtime, 0)
+    stream = CudaStream(CudaRuntime(runtime), 0)
     event = stream.new_event()
     with pytest.raises(
         CudaError, match=rf"^cudaEventSynchronize: {NAMES[code].decode()}: "
@@ -131,7 +137,7 @@ def test_what_fails_says_what_and_is_told_apart(code: int, for_memory: bool) -> 
 
 def test_a_capture_that_failed_on_the_way_is_ended() -> None:
     runtime = FakeRuntime(cudaStreamEndCapture=700)
-    stream = CudaStream(runtime, 0)
+    stream = CudaStream(CudaRuntime(runtime), 0)
     stream.end_capture()
     assert not runtime.named("cudaStreamEndCapture")  # there is none
     runtime.capture_status = 2
@@ -143,32 +149,20 @@ def test_a_capture_that_failed_on_the_way_is_ended() -> None:
     assert runtime.calls[-1][0] == "cudaGraphDestroy"
 
 
-def test_the_library_is_the_one_that_is_loaded() -> None:
-    def opener(*names: str) -> Callable[[str], str]:
-        def opens(name: str) -> str:
-            if name not in names:
-                raise OSError(f"{name}: not found")
-            return name
+def test_a_gpu_that_cannot_be_used_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing() -> CudaRuntime:
+        raise CudaError("libcudart.so.13 can't be loaded")
 
-        return opens
-
-    newest, older, any_other = LIBRARIES
-    assert load_runtime(opener(newest, older), opener(older)) == older
-    assert load_runtime(opener(newest, older), opener()) == newest
-    assert load_runtime(opener(any_other), opener()) == any_other
-    assert load_runtime(opener(), opener()) is None
-
-
-def test_a_gpu_that_cannot_be_used_is_a_startup_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert isinstance(open_stream(Device("cpu")), HostStream)
-    monkeypatch.setattr(device_stream, "load_runtime", lambda: None)
-    with pytest.raises(StartupError, match=r"cannot use the GPU cuda:2: .*libcudart.*--device cpu"):
+    monkeypatch.setattr(sessions, "load_cuda", missing)
+    with pytest.raises(
+        BundleDeviceError, match=r"cannot use the GPU cuda:2: .*libcudart.*--device cpu"
+    ):
         open_stream(Device("cuda", 2))
-    broken = FakeRuntime(cudaSetDevice=700)
-    monkeypatch.setattr(device_stream, "load_runtime", lambda: broken)
-    with pytest.raises(StartupError, match=r"cuda:2: cudaSetDevice: cudaErrorIllegalAddress"):
+    broken = CudaRuntime(FakeRuntime(cudaSetDevice=700))
+    monkeypatch.setattr(sessions, "load_cuda", lambda: broken)
+    with pytest.raises(BundleDeviceError, match=r"cuda:2: cudaSetDevice: cudaErrorIllegalAddress"):
         open_stream(Device("cuda", 2))
-    full = FakeRuntime(cudaStreamCreateWithFlags=2)
-    monkeypatch.setattr(device_stream, "load_runtime", lambda: full)
+    full = CudaRuntime(FakeRuntime(cudaStreamCreateWithFlags=2))
+    monkeypatch.setattr(sessions, "load_cuda", lambda: full)
     with pytest.raises(CudaError, match="out of memory"):  # which the caller has more to say about
         open_stream(Device("cuda", 2))

@@ -75,9 +75,9 @@ def test_memory_that_grew_is_given_back() -> None:
         staging.upload(np.zeros(1 << 20, np.uint8))
     stream.synchronize()
     staging.reset()
-    assert len(stream._blocks) == 1
+    assert len(stream._arrays) == 1
     staging.close()
-    assert not stream._blocks
+    assert not stream._arrays
 
 
 @pytest.mark.parametrize("sizes", [[1 << 20] * 3, [1 << 17] * 9, [1 << 16, 1 << 20, 1 << 18]])
@@ -90,10 +90,10 @@ def test_what_comes_again_needs_no_more_memory(sizes: list[int]) -> None:
         for size in sizes:
             staging.upload(np.zeros(size, np.uint8))
         stream.synchronize()
-        allocated.append(set(stream._blocks))
+        allocated.append(set(stream._arrays))
         staging.reset()
-    assert allocated[-1] == allocated[-2] == set(stream._blocks)
-    assert len(stream._blocks) == 1
+    assert allocated[-1] == allocated[-2] == set(stream._arrays)
+    assert len(stream._arrays) == 1
 
 
 def test_a_ring_hands_out_none_that_has_not_been_read() -> None:
