@@ -272,9 +272,10 @@ class Server:
         """Say NOT_SERVING, finish the calls in progress, within the bound, and stop.
 
         Clients that have not noticed yet still send calls. These are accepted until none has
-        arrived for a moment, for seconds at most. Then gRPC closes the connections, and clients
-        choose another server: refused earlier, they would retry on the same connection.
-        Calls that outlast the bound end with UNAVAILABLE, so that clients retry elsewhere.
+        arrived for a moment, for seconds at most, unless a model has failed. Then gRPC closes the
+        connections, and clients choose another server: refused earlier, they would retry on the
+        same connection. Calls that outlast the bound end with UNAVAILABLE, so that clients retry
+        elsewhere.
         """
         if self._draining:
             return
@@ -315,12 +316,17 @@ class Server:
         _log.info("stopped")
 
     async def _end_calls(self) -> None:
-        """Accept calls until none arrives any more, then wait for all to end."""
+        """Accept calls until none arrives any more, then wait for all to end.
+
+        None after a model has failed: its calls could only be refused, on connections that clients
+        would keep.
+        """
         # When gRPC stops, it resets calls that have arrived and are not accepted yet. By now,
         # clients that watch the health service send no more.
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_LAST_ARRIVALS_SECONDS):
-                await self._tracker.quiet(_QUIET_SECONDS)
+        if not any(model.has_failed for model in self._registry.lifecycles.values()):
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_LAST_ARRIVALS_SECONDS):
+                    await self._tracker.quiet(_QUIET_SECONDS)
         await self._stop_listening(self.settings.drain_seconds)
 
     async def _stop_models(self) -> None:

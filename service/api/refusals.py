@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
+import random
 import time
 from collections.abc import Callable
 
@@ -20,9 +21,12 @@ from service.engine.quota import Quota
 # Refusals that a client gets at once, and how many follow in each second.
 AT_ONCE = 100
 PER_SECOND = 100.0
-MAX_SECONDS = 5.0
-"""The longest time that a refusal is held back. With 1,000 calls that come again at once, a client
-gets 200 refusals a second."""
+MAX_SECONDS = 10.0
+"""The longest time that a refusal is held back: of up to 1,000 calls that come again at once, the
+rate holds."""
+# Of this, at random, where the rate would take longer: calls that came together, and would come
+# together again, are spread.
+_LEAST_PART = 0.5
 # A client with a deadline gets its refusal in half of what is left, to try another server.
 _SHARE_OF_DEADLINE = 0.5
 # Clients whose refusals are counted; those that were refused longest ago are forgotten first.
@@ -54,7 +58,9 @@ class RefusalPace:
         self._due[client] = min(due, now + MAX_SECONDS)
         if len(self._due) > _MAX_CLIENTS:
             del self._due[next(iter(self._due))]
-        return max(0.0, self._due[client] - now)
+        if due > now + MAX_SECONDS:
+            return MAX_SECONDS * random.uniform(_LEAST_PART, 1.0)
+        return max(0.0, due - now)
 
     async def hold(self, client: str, seconds_left: float | None) -> None:
         """Hold a refusal back.

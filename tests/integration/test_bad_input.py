@@ -371,12 +371,20 @@ async def test_a_server_whose_engine_broke_ends_so_that_it_is_started_afresh(
     serving = asyncio.ensure_future(process.serve(server))
     while not metrics.registry.get_sample_value("dragoman_serving"):
         await asyncio.sleep(0)
-    async with AsyncClient(f"127.0.0.1:{server.port}", timeout=60) as client:
-        with pytest.raises(TranslationError) as caught:
-            await client.translate(["A dog."])
-    assert caught.value.code is grpc.StatusCode.UNAVAILABLE
+    request = pb.TranslateRequest(contents=["A dog."])
+    # A client that does not retry, and calls again and again: the server must not wait for it.
+    async with grpc.aio.insecure_channel(f"127.0.0.1:{server.port}") as channel:
+        stub = translation_pb2_grpc.TranslationServiceStub(channel)
+        while not serving.done():
+            with pytest.raises(grpc.aio.AioRpcError) as caught:
+                await stub.Translate(request)
+            assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
     with pytest.raises(InternalError, match="model fake stopped working"):
         await serving
+    labels = {"method": "Translate", "code": "UNAVAILABLE"}
+    num_refused = metrics.registry.get_sample_value("dragoman_requests_total", labels)
+    assert num_refused is not None
+    assert num_refused < 20, "it goes on to accept calls that it can only refuse"
     assert metrics.registry.get_sample_value("dragoman_serving") == 0
 
 

@@ -30,7 +30,7 @@ def test_a_burst_is_refused_at_once_and_what_follows_at_a_rate() -> None:
 
 def test_nobody_else_is_held_back() -> None:
     pace = RefusalPace(10, Clock())
-    for _ in range(10 * AT_ONCE):
+    for _ in range(20 * AT_ONCE):
         pace.delay("many")
     assert pace.delay("one") == 0.0
 
@@ -44,8 +44,17 @@ def test_a_client_that_pauses_is_refused_at_once_again() -> None:
     assert pace.delay("many") == 0.0
 
 
-@given(st.lists(st.tuples(st.floats(0.0, 3.0), st.integers(1, 50)), max_size=60))
-def test_refusals_leave_at_the_rate_unless_they_have_waited_long(
+def test_what_would_wait_longer_is_spread() -> None:
+    pace = RefusalPace(10, Clock())
+    for _ in range(20 * AT_ONCE):
+        pace.delay("many")
+    delays = {pace.delay("many") for _ in range(100)}
+    assert len(delays) > 90
+    assert MAX_SECONDS / 2 <= min(delays) < max(delays) <= MAX_SECONDS
+
+
+@given(st.lists(st.tuples(st.floats(0.0, 3.0), st.integers(1, 50)), max_size=20))
+def test_refusals_leave_at_the_rate(
     arrivals: list[tuple[float, int]],
 ) -> None:
     clock = Clock()
@@ -54,10 +63,7 @@ def test_refusals_leave_at_the_rate_unless_they_have_waited_long(
     for pause, count in arrivals:
         clock.now += pause
         for _ in range(count):
-            delay = pace.delay("many")
-            assert 0.0 <= delay <= MAX_SECONDS + 1e-9
-            if delay < MAX_SECONDS - 1e-9:
-                left.append(clock.now + delay)
+            left.append(clock.now + pace.delay("many"))
     for first, start in enumerate(left):
         within = [at for at in left[first:] if at <= start + 1.0]
         assert len(within) <= AT_ONCE + PER_SECOND + 1
@@ -80,12 +86,12 @@ async def _held(pace: RefusalPace, seconds_left: float | None = None) -> float:
 def test_a_call_with_a_deadline_is_refused_while_there_is_time_left() -> None:
     async def main() -> None:
         pace = RefusalPace(10, asyncio.get_running_loop().time)
-        for _ in range(10 * AT_ONCE):
+        for _ in range(3 * AT_ONCE):
             pace.delay("many")
         assert await _held(pace, seconds_left=1.0) == pytest.approx(0.5)
         assert await _held(pace, seconds_left=-1.0) == 0.0
-        # Half a second has passed, and two more refusals are due.
-        assert await _held(pace) == pytest.approx(MAX_SECONDS - 0.5 + 2 / PER_SECOND)
+        # Half a second has passed, and three more refusals are due.
+        assert await _held(pace) == pytest.approx(2 * AT_ONCE / PER_SECOND - 0.5 + 3 / PER_SECOND)
         assert pace.held.num_taken == 0
 
     run_virtual(main())
@@ -113,6 +119,6 @@ def test_no_more_are_held_back_than_there_is_room_for() -> None:
             pace.delay("many")
         times = await asyncio.gather(*(_held(pace) for _ in range(20)))
         assert sorted(times)[:6] == [0.0] * 6  # two places are left for other clients
-        assert sorted(times)[6:] == pytest.approx([MAX_SECONDS] * 14)
+        assert sorted(times)[6] > 0.0
 
     run_virtual(main())
